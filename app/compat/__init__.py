@@ -1,1 +1,1 @@
-"""Foreign vocabularies over the same services: each translates both ways, and decides nothing itself."""
+"""APIs of other systems over the same services: each translates requests and responses and has no rules of its own."""

@@ -1,4 +1,4 @@
-"""Ids of jobs where a foreign system has UUIDs: that part of ours."""
+"""Job ids in APIs that use UUIDs: the UUID in the native id."""
 
 from app.domain.ids import JOB_ID
 
@@ -10,6 +10,6 @@ def uuid_of(job_id: str) -> str:
 
 
 def job_id_of(uuid: str) -> str:
-    """Ours; empty for what is no UUID, which names no job."""
+    """The native id; empty for an invalid UUID."""
     job_id = f"{_PREFIX}{uuid}"
     return job_id if JOB_ID.fullmatch(job_id) else ""

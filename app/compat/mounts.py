@@ -1,4 +1,4 @@
-"""Directories that a client's words find at paths of a container, which here lie where the node has them. Pure."""
+"""Mount paths of containers → references to the directories of the node. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -6,26 +6,26 @@ from typing import NamedTuple
 
 
 class Mount(NamedTuple):
-    mounted: str  # where the words look for it
-    location: str  # where jobs find it: a path or a URI; empty for what is no data
-    reference: str  # to where the node has it
+    mounted: str  # path in the container
+    location: str  # path or URI of the data; empty for code and outputs
+    reference: str  # variable reference to the directory on the node
 
 
 def mount_of_data(mounted: str, location: str, number: int) -> Mount:
-    """Of the source of this number in the native document."""
+    """The mount of a data source; ``number`` is its index in the native document."""
     return Mount(mounted.rstrip("/"), location, f"$(TRAINYARD_DATA_{number})")
 
 
 def location_of(mounts: Sequence[Mount], path: str) -> str | None:
-    """Of a path that is mounted, or lies in what is."""
+    """The location of a path on or below a mount; None where there is none."""
     for mount in sorted(mounts, key=lambda each: -len(each.mounted)):
         if mount.location and f"{path}/".startswith(f"{mount.mounted}/"):
             return f"{mount.location}{path.removeprefix(mount.mounted)}"
     return None
 
 
-def placed(text: str, mounts: Sequence[Mount]) -> str:
-    """With a reference to where the node has it instead of each path of a container."""
+def map_paths(text: str, mounts: Sequence[Mount]) -> str:
+    """The text with each mount path replaced by its reference."""
     references = {mount.mounted: mount.reference for mount in mounts}
     if not references:
         return text

@@ -1,4 +1,4 @@
-"""Names: of fields in errors about a translated document, and of what clients gave only the beginning."""
+"""Names of fields in errors about translated documents, and generated name suffixes."""
 
 import re
 import secrets
@@ -15,13 +15,13 @@ from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import field_paths, warning
 
 _CLAUSE = "; "
-# Words of a message that may be names of native fields: what is quoted, or part of a path or URI, is a client's own.
+# Words of a message that may be names of native fields; quoted text, paths and URIs are excluded.
 _TOKEN = re.compile(r"(?<![\w/.:'\"$-])[a-z]\w*(?:\.\w+)*(?![\w/])")
 _AS_REMARK = re.compile(r" \(([a-z]\w*(?:\.\w+)*)\)")
 
 
 def _native_fields() -> frozenset[str]:
-    """Paths of all fields of a job document, and of the sections that they lie in."""
+    """Paths of all fields and sections of a job document."""
     paths = [path.split(".") for path in field_paths(SubmitJobSchema())]
     return frozenset(".".join(path[:depth]) for path in paths for depth in range(1, len(path) + 1))
 
@@ -31,11 +31,11 @@ NATIVE_FIELDS = _native_fields()
 
 @dataclass(frozen=True)
 class Naming:
-    """What a vocabulary calls the fields of a native document, in the fields and the texts of errors and warnings.
+    """Translates native field names to a client's names, in fields and texts of errors and warnings.
 
-    ``names``: beginning of a native field → the client's own; ``rest`` stands for all that are not among them.
-    ``words``: what stands in texts for a name, or a name with its value, where a field's own name would not do.
-    ``holds_native``: whether ``rest`` takes native fields, by their names.
+    ``names``: prefix of a native field → the client's field; ``rest`` is the field for all others.
+    ``words``: replacements in texts for a name, or a name with its value, where the field name does not fit.
+    ``holds_native``: whether ``rest`` accepts native fields by their names.
     """
 
     names: Mapping[str, str]
@@ -45,7 +45,7 @@ class Naming:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Errors about the native document that are raised within are told in the client's words."""
+        """Translates errors about the native document that are raised in the body."""
         try:
             yield
         except BadShape as error:
@@ -64,26 +64,28 @@ class Naming:
         return self.names[max(known, key=len)] if known else f"{self.rest}.{native}".rstrip(".")
 
     def line(self, line: str) -> str:
-        """A warning, ``field: reason``."""
+        """Translates a warning, ``field: reason``."""
         native, _, reason = line.partition(": ")
         return warning(self.field(native), self.text(reason, of=native))
 
     def text(self, text: str, *, of: str = "") -> str:
-        """``of``: the native field that the text is about; it need not begin with its name.
+        """Translates a text; ``of`` is the native field that it is about, whose name at the beginning is removed.
 
-        A clause that points to a field that the client does not have is left out, unless the text begins with it.
+        Clauses but the first are dropped if they name a field that the client does not have.
         """
         name = re.escape(of.rpartition(".")[2])
         text = re.sub(rf"^{name} (?=[a-z])(?!and |or )", "", text) if name else text
         first, *others = self._with_words(text).split(_CLAUSE)
-        return _CLAUSE.join([self._told(first), *(self._told(each) for each in others if self._is_known(each))])
+        return _CLAUSE.join(
+            [self._translated(first), *(self._translated(each) for each in others if self._is_known(each))]
+        )
 
     def _with_words(self, text: str) -> str:
         for native in sorted(self.words, key=len, reverse=True):
             text = re.sub(rf"(?<![\w.]){re.escape(native)}(?!\w)", self.words[native], text)
         return text
 
-    def _told(self, clause: str) -> str:
+    def _translated(self, clause: str) -> str:
         clause = _AS_REMARK.sub(lambda found: found[0] if self._name(found[1]) else "", clause)
         return _TOKEN.sub(lambda found: self._name(found[0]) or found[0].rpartition(".")[2].replace("_", " "), clause)
 
@@ -91,12 +93,12 @@ class Naming:
         return all(self._name(token) for token in _TOKEN.findall(_AS_REMARK.sub("", clause)))
 
     def _name(self, token: str) -> str:
-        """What stands for it; empty for a native field that the client does not have."""
+        """The client's name; empty for a native field that the client does not have."""
         paths = self._paths.get(token)
         if paths is None:
             above = token.rpartition(".")[0]  # an item of a list, or a value of a map
-            told = self._name(above) if above else above
-            return token if told == above else told
+            name = self._name(above) if above else above
+            return token if name == above else name
         known = [self.names[path] for path in paths if path in self.names]
         if known:
             return known[0]
@@ -104,7 +106,7 @@ class Naming:
 
     @cached_property
     def _paths(self) -> Mapping[str, list[str]]:
-        """Of each word that can only be the name of a native field: the fields that it may name."""
+        """Word that can only be the name of a native field → the fields that it may name."""
         found: dict[str, list[str]] = {}
         for path in sorted(NATIVE_FIELDS | self.names.keys()):
             parts = path.split(".")
@@ -114,6 +116,6 @@ class Naming:
         return found
 
 
-def ending(length: int) -> str:
-    """Of a name that is made from what a client gave of it."""
+def name_suffix(length: int) -> str:
+    """A random suffix for a generated name."""
     return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(length))

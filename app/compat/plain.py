@@ -1,4 +1,4 @@
-"""A vocabulary whose answers are the documents themselves, and whose paths may name a project."""
+"""Base of dialects whose responses are plain documents and whose paths may name a project."""
 
 from typing import Any, ClassVar
 
@@ -13,10 +13,10 @@ from app.services.access import projects
 
 
 class Plain(Dialect):
-    """No envelope, and lists of forms of their own."""
+    """Responses have no envelope; each API has its own form of lists."""
 
-    named_project = ""  # the part of a path that names the project; empty: none does
-    documents: ClassVar[dict[str, Any]] = {"type": "object"}  # an answer for which no schema is declared
+    named_project = ""  # the path parameter with the project; empty: there is none
+    documents: ClassVar[dict[str, Any]] = {"type": "object"}  # schema of responses without a declared one
 
     def entered(self, db: Database, caller: Caller) -> Caller:
         project = (request.view_args or {}).get(self.named_project)
@@ -28,7 +28,7 @@ class Plain(Dialect):
             raise self.no_project(project) from error
 
     def no_project(self, project: str) -> NotFound:
-        """What to tell of a project that is not there, or not the caller's."""
+        """The error for a project that does not exist or that the caller does not see."""
         return NotFound(f"there is no project {project[:63]}")
 
     def body_of(self, reply: Reply) -> Any:

@@ -1,4 +1,4 @@
-"""Variables whose values are secrets of a project, which a document names instead of having them."""
+"""Environment variables whose values are secrets of a project."""
 
 from collections.abc import Mapping
 
@@ -7,6 +7,6 @@ from app.services.access.secret_files import Reference, value_of
 
 
 def secret_values(project: str, wanted: Mapping[str, Reference]) -> dict[str, str]:
-    """By variable. Raises BadSpec for one that is not there."""
+    """The values by variable. Raises BadSpec for a missing secret."""
     directory = backend().settings.security.secrets_dir
     return {} if directory is None else {name: value_of(directory, project, each) for name, each in wanted.items()}

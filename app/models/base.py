@@ -8,6 +8,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.types import TypeDecorator
 
+from app.host.clock import utc_now as utc_now  # noqa: PLC0414 – part of what this offers
+
 ID = String(64)
 JsonColumn = JSON().with_variant(JSONB(), "postgresql")
 # None is no value, not the JSON one that is called null.
@@ -54,13 +56,3 @@ def database_now(session: Session) -> datetime:
     if session.get_bind().dialect.name == "sqlite":
         return utc_now()
     return session.scalars(select(func.clock_timestamp(type_=UtcDateTime()))).one()
-
-
-def utc_now() -> datetime:
-    """The time by the wall clock: for people, and for ages and pauses that a jump of it makes longer or shorter once.
-
-    Nothing goes wrong by that. Who holds a lease, and how long something has run, is decided by counters and by
-    monotonic clocks.
-    """
-    now = datetime.now(UTC)
-    return now.replace(microsecond=now.microsecond // 1000 * 1000)

@@ -12,9 +12,9 @@ from app.domain.errors import Conflict, NotFound
 from app.domain.ids import new_id
 from app.models import BaseModel, TrainingRuntime
 from app.models.base import utc_now
+from app.models.insertion import fill
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
-from app.services.requests.idempotency import OnWritten, not_stored
 
 OF_THE_CLUSTER = ""  # the project of those that everybody may name
 Row = TypeVar("Row", TrainingRuntime, BaseModel)
@@ -41,12 +41,12 @@ class Manifests(Generic[Row]):
         return tuple(session.execute(query.filter_by(project=project)).one())
 
     def create(
-        self, db: Database, caller: Caller, project: str, name: str, *, on_written: OnWritten = not_stored,
+        self, db: Database, caller: Caller, project: str, name: str, *, dry_run: bool = False,
         **parts: Mapping[str, Any],
     ) -> Row:  # fmt: skip
-        """`parts`: spec, labels, annotations. Raises Conflict when there is one of that name.
+        """`parts`: spec, labels, annotations. With ``dry_run`` the row is checked, returned and not written.
 
-        `on_written` is called with the row before the transaction ends; what it raises takes everything back.
+        Raises Conflict when there is one of that name.
         """
         taken = Conflict(f"there is a {self._noun} named {name} already")
         try:
@@ -54,29 +54,33 @@ class Manifests(Generic[Row]):
                 if self.find(session, project, name) is not None:
                     raise taken
                 row = self._table(id=new_id(self._prefix), project=project, name=name, **parts)
+                if dry_run:
+                    fill(row)
+                    return row
                 session.add(row)
                 session.flush()
                 self._record(session, caller, "create", row)
-                on_written(session, row)
                 return row
         except IntegrityError as error:
             raise taken from error
 
     def change(
         self, db: Database, caller: Caller, project: str, name: str, *, expected: int | None,
-        on_written: OnWritten = not_stored, **parts: Mapping[str, Any],
+        dry_run: bool = False, **parts: Mapping[str, Any],
     ) -> Row:  # fmt: skip
         """Replace its parts, as `create`. Raises NotFound, and Conflict when it is not of the expected version."""
         with db.write() as session:
             row = self._require(session, project, name)
             if expected not in (None, row.version):
                 raise Conflict("it was changed meanwhile; read it again")
+            if dry_run:
+                session.expunge(row)  # changed below, and not written
             for part, value in parts.items():
                 setattr(row, part, value)
             row.version += 1
             row.updated_at = utc_now()
-            self._record(session, caller, "change", row)
-            on_written(session, row)
+            if not dry_run:
+                self._record(session, caller, "change", row)
             return row
 
     def delete(self, db: Database, caller: Caller, project: str, name: str) -> None:

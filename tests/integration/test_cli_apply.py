@@ -71,7 +71,7 @@ def test_fields_without_effect_are_named(served: Api, tmp_path: Path) -> None:
     assert answer.stdout.splitlines()[-1] == "basemodel.ome.io/tiny created"
     assert answer.stderr.splitlines() == [
         "Warning: spec.trainer.image: jobs run on the node itself, without containers",
-        "Warning: spec.storage.path: data and models are used where they are, or fetched into the cache of a node",
+        "Warning: spec.storage.path: data and models are read in place, or fetched into the cache of a node",
     ]
 
 

@@ -147,7 +147,7 @@ def test_what_is_no_message_is_refused(api: Api, body: bytes) -> None:
 
     assert (answer.status_code, said(answer)["code"]) == (400, 3)
     assert said(answer)["message"] == (
-        "the body is no message JobConfig in binary form; serialize one by messages.proto, or send JSON with the "
+        "the body is not a binary message JobConfig; serialize one by messages.proto, or send JSON with the "
         "header Content-Type: application/json"
     )
 
@@ -163,7 +163,7 @@ def test_what_is_no_message_is_refused(api: Api, body: bytes) -> None:
         ({"learning_rate": {}}, "learning_rate: must be a number"),
         ({"dataset_uri": 5}, "dataset_uri: must be a text"),
         ({"required_device": "TPU"}, "required_device: must be one of DEVICE_UNKNOWN, CPU, CUDA, OPENCL"),
-        ({"priority": 11}, "priority: must be 1 to 10, or left out"),
+        ({"priority": 11}, "priority: must be 1 to 10, or omitted"),
     ],
 )  # fmt: skip
 def test_message_names_the_field_and_the_rule(api: Api, changes: Any, message: str) -> None:

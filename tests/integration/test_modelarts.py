@@ -358,7 +358,7 @@ def test_what_has_no_effect_is_named_in_the_answer_and_in_the_history(api: Api) 
     )
     assert made.headers.getlist("Warning") == [f'299 - "{line}"']
     assert [event["data"]["warnings"] for event in events if event["reason"] == "NOT_ACTED_ON"] == [[line]]
-    assert searched.headers.getlist("Warning") == ['299 - "group_by: jobs are not grouped"']
+    assert searched.headers.getlist("Warning") == ['299 - "group_by: grouping is not supported"']
     named = api.call("GET", f"{BASE}/training-job-names?job_name=x&workspace_id=7")
     limited = api.call("GET", f"{BASE}/training-quotas?user_id=7")
     assert named.headers["Warning"] == '299 - "workspace_id: there is one workspace"'

@@ -164,6 +164,40 @@ def test_rehearsed_job_is_checked_and_not_made(api: Api) -> None:
     refused(api.post(f"{JOBS}?{DRY}", manifest()), 409, "AlreadyExists")
 
 
+def test_dry_run_of_a_job_is_the_object_that_is_created(api: Api) -> None:
+    checked = api.post(f"{JOBS}?{DRY}", manifest())
+    made = api.post(JOBS, manifest())
+
+    expected, found = said(checked, 201), said(made, 201)
+    for each in (expected, found):
+        for name in ("uid", "resourceVersion", "creationTimestamp"):
+            del each["metadata"][name]
+        del each["status"]["lastReconcileTime"]
+    assert expected == found
+    assert checked.headers.getlist("Warning") == made.headers.getlist("Warning")
+
+
+def test_dry_run_of_a_job_that_admission_would_fail_warns(api: Api) -> None:
+    (api.folder / "data/files").mkdir(parents=True, exist_ok=True)  # admission judges only where all roots exist
+    answer = api.post(f"{JOBS}?{DRY}", manifest(datasets={"storageUri": f"{api.inputs}/missing.jsonl"}))
+
+    said(answer, 201)
+    warning = answer.headers.getlist("Warning")[-1]
+    assert "admission would fail it with" in warning
+    assert "missing.jsonl does not exist" in warning
+    assert api.get("/v1/jobs")["jobs"] == []
+
+
+def test_dry_run_of_a_job_is_held_to_the_quota(api: Api) -> None:
+    said(api.call("PATCH", "/v1/projects/default", json={"quota": {"max_waiting_jobs": 0}}))
+
+    dry = api.post(f"{JOBS}?{DRY}", manifest())
+    real = api.post(JOBS, manifest())
+
+    assert dry.status_code == real.status_code >= 400
+    assert dry.get_json()["message"] == real.get_json()["message"]
+
+
 def test_rehearsed_changes_leave_a_job_as_it_is(api: Api) -> None:
     created(api)
     before = said(api.call("GET", f"{JOBS}/words"))
@@ -216,10 +250,11 @@ def test_body_of_a_delete_says_whether_it_is_meant(api: Api) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a: &a [1, 2]\nb: *a", "aliases of YAML are not taken"), ("spec: {x: .nan}", "NaN is no JSON number"),
-        ("spec: {x: 2024-01-01}", "what JSON has not: Object of type date"),
-        ("spec: {x: !!binary aGk=}", "what JSON has not: Object of type bytes"), ("- 1", "must be an object"),
-        ("operations: []", "operations: is no field"), ("? [1, 2]\n: 3", "is no YAML"),
+        ("a: &a [1, 2]\nb: *a", "aliases of YAML are not accepted"), ("spec: {x: .nan}", "NaN is no JSON number"),
+        ("spec: {x: 2024-01-01}", "a value that JSON can't represent: Object of type date"),
+        ("spec: {x: !!binary aGk=}", "a value that JSON can't represent: Object of type bytes"),
+        ("- 1", "must be an object"), ("operations: []", "operations: is not a field"),
+        ("? [1, 2]\n: 3", "is not valid YAML"),
     ],
 )  # fmt: skip
 def test_yaml_that_json_can_not_say_is_refused(api: Api, text: str, why: str) -> None:

@@ -257,7 +257,7 @@ def test_job_that_is_created_suspended_is_never_queued(api: Api) -> None:
     assert made["spec"]["suspend"] is True
     assert made["status"]["jobsStatus"][0]["suspended"] == 1
     assert answer.headers.getlist("Warning") == [
-        '299 - "spec.compartmentID: there are no compartments; a namespace is a project"'
+        '299 - "spec.compartmentID: compartments are not supported; a namespace is a project"'
     ]
     events = api.get(f"/v1/jobs/{job_id}/events?order_by=created_at")["events"]
     assert [event["to_status"] for event in events if event["to_status"]] == ["PENDING", "PAUSED"]

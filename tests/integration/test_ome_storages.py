@@ -131,7 +131,7 @@ REFUSED = [
     ("", S3, {"namespace": "x", "region": "y"}, "parameters.namespace", "s3:// knows region, endpoint_url"),
     ("", S3, {"auth_type": "InstancePrincipal"}, "parameters.auth_type", "is not supported"),
     ("", S3, {"region": "US.evil/"}, "parameters.region", "region is of small letters, digits and dashes"),
-    ("", S3, {"region": 7}, "parameters.region", "must be a text"),
+    ("", S3, {"region": 7}, "parameters.region", "must be a non-empty string"),
     ("", S3, {"endpoint": "https://a", "endpoint_url": "https://b"}, "parameters.endpoint", "are the same"),
     ("", S3, {"endpoint_url": "http://10.0.0.1"}, "parameters.endpoint_url", "private address"),
     ("", S3, {"endpoint_url": "http://s3.example.com"}, "parameters.endpoint_url", "would be readable on the way"),

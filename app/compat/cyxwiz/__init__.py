@@ -1,1 +1,1 @@
-"""CyxWiz's job execution: JobConfig in, ProgressUpdate and CompletionReport out, as protobuf's JSON or binary."""
+"""CyxWiz's job execution API (JobConfig, ProgressUpdate, CompletionReport), in protobuf's JSON or binary format."""

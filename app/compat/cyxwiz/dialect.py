@@ -1,4 +1,4 @@
-"""How CyxWiz's messages travel: as protobuf's JSON with the field names of the .proto file, or binary."""
+"""Requests, responses and errors as CyxWiz's messages: protobuf's JSON with the .proto field names, or binary."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,23 +24,23 @@ _RANGES = {
     FieldDescriptor.TYPE_DOUBLE: "must be a number",
     FieldDescriptor.TYPE_STRING: "must be a text",
 }
-# HTTP status → code of gRPC.
+# HTTP status → gRPC code.
 _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 409: 9, 413: 3, 415: 3, 422: 3, 429: 8, 501: 12, 503: 14}
 _INTERNAL = 13
 
 
 _ABOUT = """
-CyxWiz's job execution over the jobs of Trainyard: `JobConfig` in, `ProgressUpdate` and `CompletionReport` out.
+CyxWiz's job execution over the jobs of Trainyard: `JobConfig`, `ProgressUpdate` and `CompletionReport`.
 
 - Bodies are protobuf's JSON with the field names of `messages.proto`, or, with `Content-Type` and `Accept`
   `application/x-protobuf`, the messages in binary form.
-- An error is a message `Error` with a code of gRPC.
-- `docs/reference/other-vocabularies.md` says field by field what each of them does.
+- An error is a message `Error` with a gRPC code.
+- `docs/reference/other-vocabularies.md` describes the effect of each field.
 """
 
 
 class CyxWiz(Dialect):
-    """Errors are a message, too: `Error`, with gRPC's codes."""
+    """Errors are a message `Error` with a gRPC code."""
 
     name = "cyxwiz"
     title = "Trainyard for clients of CyxWiz"
@@ -60,10 +60,10 @@ class CyxWiz(Dialect):
         return written(error, self.status_of(problem.status))
 
     def status_of(self, status: int) -> int:
-        # What is not of the right shape is an invalid argument, too: gRPC knows no other.
+        # gRPC has only INVALID_ARGUMENT for both.
         return 400 if status == 422 else status
 
-    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – pages are messages, too
+    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – pages are messages
         return answer
 
     def error_schema(self) -> Any:
@@ -74,7 +74,7 @@ CYXWIZ = CyxWiz()
 
 
 class MessageBody:
-    """A message in either form, by the Content-Type."""
+    """A message in the form of its Content-Type."""
 
     def __init__(self, message: type[Message]) -> None:
         self._message = message
@@ -87,7 +87,7 @@ class MessageBody:
             message.ParseFromString(whole_body())
         except DecodeError as error:
             raise MalformedJson(
-                f"the body is no message {message.DESCRIPTOR.name} in binary form; serialize one by messages.proto, or "
+                f"the body is not a binary message {message.DESCRIPTOR.name}; serialize one by messages.proto, or "
                 "send JSON with the header Content-Type: application/json"
             ) from error
         if len(UnknownFieldSet(message)) > 0:
@@ -105,7 +105,7 @@ class MessageBody:
 
 
 def _problems(document: Mapping[str, Any], message: Message) -> Iterator[tuple[str, str]]:
-    """(field, rule) of all that protobuf's JSON refuses or would drop without a word."""
+    """(field, rule) of each value that protobuf's JSON parser refuses or would drop silently."""
     fields: dict[str, Any] = {name: each for each in message.DESCRIPTOR.fields for name in (each.name, each.json_name)}
     given: dict[str, str] = {}
     for name, value in document.items():
@@ -113,7 +113,7 @@ def _problems(document: Mapping[str, Any], message: Message) -> Iterator[tuple[s
         if field is None:
             yield name[:64], _no_field(message, "of that name")
         elif (before := given.setdefault(field.name, name)) != name:
-            yield name, f"is the same field as {before}; say it once"
+            yield name, f"is the same field as {before}; set it once"
         elif not _fits(value, field, type(message)()):
             yield name, _rule_of(field)
 
@@ -123,7 +123,7 @@ def _fits(value: Any, field: FieldDescriptor, alone: Message) -> bool:
         json_format.ParseDict({field.name: value}, alone)
     except json_format.ParseError:
         return False
-    # A number that is none of its words is kept by protobuf, for readers that know more.
+    # protobuf accepts numbers that are not in the enum.
     return field.enum_type is None or getattr(alone, field.name) in field.enum_type.values_by_number
 
 
@@ -138,13 +138,13 @@ def _no_field(message: Message, which: str) -> str:
     return f"{message.DESCRIPTOR.name} has no field {which}; its fields are {known or 'none'}"
 
 
-def taking(message: type[Message]) -> dict[str, Any]:
-    """What an operation declares whose body is such a message."""
+def message_body(message: type[Message]) -> dict[str, Any]:
+    """The arguments of an operation whose body is this message."""
     return {"body": body_of(message), "reader": MessageBody(message)}
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """Every field by its name in the .proto file, those without a value, too."""
+    """All fields by their names in the .proto file, also those without a value."""
     found: dict[str, Any] = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -152,7 +152,7 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def written(message: Message, status: int = 200) -> Response:
-    """In the form that the client asks for; JSON unless that is binary."""
+    """The message in binary form where the client accepts it, else in JSON."""
     if request.accept_mimetypes.best_match(["application/json", *_BINARIES]) in _BINARIES:
         return Response(message.SerializeToString(), status=status, mimetype=BINARY)
     return json_response(to_json(message), status)

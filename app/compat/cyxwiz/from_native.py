@@ -27,7 +27,7 @@ from app.services.jobs.reports import CompletionReport
 from app.services.nodes.listing import NodeDetails
 
 _S, _State = JobState, pb.JobStatus
-# What became of a job, and where it is on its way.
+# Job state → CyxWiz's state and step.
 STATES: dict[JobState, tuple["pb.JobStatus.State", pb.Step]] = {
     _S.PENDING: (_State.PENDING, pb.RECEIVED),
     _S.QUEUED: (_State.PENDING, pb.RECEIVED),
@@ -43,18 +43,18 @@ STATES: dict[JobState, tuple["pb.JobStatus.State", pb.Step]] = {
     _S.CANCELLED: (_State.CANCELLED, pb.EXECUTE),
     _S.PREEMPTED: (_State.PENDING, pb.RECEIVED),
 }
-# Where a job was when it ended, if it did not reach its goal: what admission finds is found by validating.
+# Last state before FAILED or CANCELLED → step; admission is part of VALIDATE.
 _ENDED_IN = {**{state: step for state, (_, step) in STATES.items()}, _S.PENDING: pb.VALIDATE}
 _COMPLETIONS = {"SUCCESS": pb.SUCCESS, "FAILED": pb.FAILED, "CANCELLED": pb.CANCELLED}
 _DEVICES = {"cpu": pb.CPU, "cuda": pb.CUDA}
 _LARGEST = 2**31 - 1
 _FAILED_ATTEMPT = 13  # gRPC's INTERNAL
 _BYTES = 1 << 20
-_MEMORY = ("gpu_memory_mb", "memory_mb")  # of the metrics of a job, whichever there is
+_MEMORY = ("gpu_memory_mb", "memory_mb")  # metrics with the memory in use, the first one that exists
 
 
 def status_of(details: JobDetails, ended_in: JobState | None = None) -> pb.JobStatus:
-    """``ended_in``: the state that a job which failed or was cancelled was in before."""
+    """``ended_in``: the last state of a failed or cancelled job before it ended."""
     job = details.job
     state, step = STATES[job.state]
     if ended_in is not None:
@@ -69,33 +69,33 @@ def status_of(details: JobDetails, ended_in: JobState | None = None) -> pb.JobSt
 
 
 def id_of(details: JobDetails) -> str:
-    """What its client called it, or what we do."""
+    """The client's job_id, or the native id."""
     foreign: Mapping[str, Any] = details.job.foreign.get(DIALECT, {})
     return str(foreign.get("job_id") or details.job.id)
 
 
 def config_of(details: JobDetails) -> pb.JobConfig:
-    """As if the job had been submitted so; `model_config` has all for which there is no other field."""
+    """The JobConfig that would submit this job; `model_config` has all that JobConfig has no other field for."""
     foreign: Mapping[str, Any] = details.job.foreign.get(DIALECT, {})
     rest: dict[str, Any] = {name: details.spec[name] for name in SECTIONS if details.spec.get(name)}
-    taken = {held.field: _taken(rest, held.path) for held in NUMBERS}
-    sources = _taken(rest, SOURCES) or [{}]
-    device = str(_taken(rest, DEVICE) or "auto")
-    memory = _taken(rest, GPU_MEMORY) if device == "cuda" else _taken(rest, RAM)
+    popped = {held.field: _pop(rest, held.path) for held in NUMBERS}
+    sources = _pop(rest, SOURCES) or [{}]
+    device = str(_pop(rest, DEVICE) or "auto")
+    memory = _pop(rest, GPU_MEMORY) if device == "cuda" else _pop(rest, RAM)
     return pb.JobConfig(
         job_id=id_of(details), job_type=pb.TRAINING, dataset_uri=sources[0].get("path", ""),
         model_config=_model_of(foreign, details.spec, rest),
-        epochs=_whole(taken["epochs"]), batch_size=_whole(taken["batch_size"]),
-        learning_rate=_number(taken["learning_rate"]), priority=_whole(taken["priority"]),
-        timeout_seconds=_whole(taken["timeout_seconds"]), required_device=_DEVICES.get(device, pb.DEVICE_UNKNOWN),
+        epochs=_whole(popped["epochs"]), batch_size=_whole(popped["batch_size"]),
+        learning_rate=_number(popped["learning_rate"]), priority=_whole(popped["priority"]),
+        timeout_seconds=_whole(popped["timeout_seconds"]), required_device=_DEVICES.get(device, pb.DEVICE_UNKNOWN),
         min_memory_mb=_whole(memory),
-        # Of a job that an earlier release took, which kept it without acting on it.
-        max_output_size_mb=int(taken["max_output_size_mb"] or foreign.get("max_output_size_mb", 0)),
+        # Of a job of an earlier release, which stored the field and ignored it.
+        max_output_size_mb=int(popped["max_output_size_mb"] or foreign.get("max_output_size_mb", 0)),
     )  # fmt: skip
 
 
 def _model_of(foreign: Mapping[str, Any], spec: Mapping[str, Any], rest: Mapping[str, Any]) -> str:
-    """In the form in which it was submitted; of other jobs all for which there is no other field."""
+    """`model_config` in the form in which it was submitted; for other jobs the remaining sections."""
     base = spec["training_config"].get("base_model", {})
     if PLAIN.items() <= foreign.items():
         return str(base.get("model_id", ""))
@@ -117,7 +117,7 @@ def progress_of(details: JobDetails) -> pb.ProgressUpdate:
 
 
 def _epoch(passed: float) -> int:
-    """The number of the epoch that the newest step belongs to, the first being 1; 0 before the first step."""
+    """The number of the epoch of the newest step, from 1; 0 before the first step."""
     return math.ceil(round(passed, 6))
 
 
@@ -155,19 +155,19 @@ def moment(at: datetime | None) -> Timestamp | None:
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Those that are numbers; NaN and infinities are kept as texts, and are numbers again."""
+    """The metrics as floats; NaN and infinities are stored as strings."""
     return {name: float(value) for name, value in metrics.items()}
 
 
-def _taken(document: dict[str, Any], path: str) -> Any:
-    """What stands there, or None; the document is the same without it, and nothing else is changed."""
+def _pop(document: dict[str, Any], path: str) -> Any:
+    """Remove the value at ``path`` and return it, or None; nested sections are copied, not changed."""
     name, _, below = path.partition(".")
     if name not in document:
         return None
     if not below:
         return document.pop(name)
     inner = document[name] = dict(document[name])
-    return _taken(inner, below)
+    return _pop(inner, below)
 
 
 def _whole(value: Any) -> int:
@@ -178,5 +178,5 @@ def _whole(value: Any) -> int:
 def _number(value: Any) -> float:
     try:
         return float(value or 0)
-    except ValueError:  # of a custom script, whose hyperparameters may be anything
+    except ValueError:  # hyperparameters of a custom script may be any string
         return 0.0

@@ -1,4 +1,4 @@
-"""What can be asked of CyxWiz's lists."""
+"""Query parameters of CyxWiz's lists."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class JobListQuerySchema(ListQuerySchema):
 
 
 class NodeListQuerySchema(ListQuerySchema):
-    """With what a job needs, nodes are scored for it."""
+    """``required_device`` and ``min_memory_mb``: requirements of a job that nodes are scored for."""
 
     order_by = Cursor("created_at", "name", "status")
     required_device = one_of(_DEVICES)

@@ -1,4 +1,4 @@
-"""CyxWiz's job execution over HTTP: jobs in, what becomes of them out, and the nodes with their scores."""
+"""Routes of CyxWiz's job execution API: jobs, progress, reports, and nodes with scores."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -6,10 +6,9 @@ from importlib import resources
 from typing import Any
 
 from flask import Blueprint, Response, current_app
-from sqlalchemy.orm import Session
 
 from app.compat.cyxwiz import messages_pb2 as pb
-from app.compat.cyxwiz.dialect import taking, to_json
+from app.compat.cyxwiz.dialect import message_body, to_json
 from app.compat.cyxwiz.from_native import STATES, id_of, moment, node_of, progress_of, report_of, status_of
 from app.compat.cyxwiz.queries import JobListQuerySchema, NodeListQuerySchema
 from app.compat.cyxwiz.shapes import shape_of
@@ -19,6 +18,7 @@ from app.domain.ids import JOB_ID
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.scheduling.resources import Request
 from app.domain.scheduling.scoring import score_node
+from app.host.clock import utc_now
 from app.http.context import base_path, caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
@@ -27,8 +27,6 @@ from app.http.operation import operation
 from app.http.pagination import next_page_token, page_request
 from app.http.request_body import validated
 from app.http.sse import Feed, Frame, stream, wants_events
-from app.models import Job
-from app.models.base import utc_now
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services.jobs import commands, deletion, history, listing, lookup, reports, submission
@@ -36,6 +34,7 @@ from app.services.jobs.details import JobDetails, details
 from app.services.jobs.submission import Origin, Submitted
 from app.services.nodes import listing as node_lists
 from app.services.nodes import registry
+from app.services.rows import Job, Session
 
 blueprint = Blueprint("cyxwiz", __name__)
 _DOCUMENT = SubmitJobSchema()
@@ -44,7 +43,7 @@ _DOCUMENT = SubmitJobSchema()
 @blueprint.post("/jobs")
 @operation(
     "Submit a job", permission=Permission.MANAGE, answer=shape_of(pb.SubmitJobResponse), status=201,
-    rechecks_key=True, **taking(pb.JobConfig),
+    rechecks_key=True, **message_body(pb.JobConfig),
 )  # fmt: skip
 def submit_job(body: pb.JobConfig) -> Reply:
     native = to_native(body)
@@ -78,7 +77,7 @@ def get_job(job_id: str) -> Reply:
 
 
 @blueprint.delete("/jobs/<job_id>")
-@operation("Delete a job that has ended", permission=Permission.MANAGE, status=204)
+@operation("Delete a finished job", permission=Permission.MANAGE, status=204)
 def delete_job(job_id: str) -> Reply:
     deletion.remove(plane(), caller(), _native_id(job_id), artifacts=False)
     return Reply(None, 204)
@@ -86,7 +85,7 @@ def delete_job(job_id: str) -> Reply:
 
 @blueprint.get("/jobs/<job_id>/progress")
 @operation(
-    "Read or follow how far a job is", permission=Permission.VIEW,
+    "Read or follow the progress of a job", permission=Permission.VIEW,
     answer=shape_of(pb.ProgressUpdate), media="json or events",
 )  # fmt: skip
 def get_progress(job_id: str) -> Reply | Response:
@@ -100,7 +99,7 @@ def get_progress(job_id: str) -> Reply | Response:
 
 @blueprint.get("/jobs/<job_id>/report")
 @operation(
-    "Read the completion report of a job that has ended", permission=Permission.VIEW,
+    "Read the completion report of a finished job", permission=Permission.VIEW,
     answer=shape_of(pb.CompletionReport),
 )  # fmt: skip
 def get_report(job_id: str) -> Reply:
@@ -112,7 +111,7 @@ def get_report(job_id: str) -> Reply:
 @blueprint.post("/jobs/<job_id>/cancel")
 @operation(
     "Cancel a job", permission=Permission.MANAGE, body_optional=True, answer=shape_of(pb.JobStatus),
-    **taking(pb.CancelJobRequest),
+    **message_body(pb.CancelJobRequest),
 )  # fmt: skip
 def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
     answering = Answering(_shown)
@@ -122,8 +121,8 @@ def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
 
 @blueprint.post("/jobs/<job_id>/pause")
 @operation(
-    "Pause a job until it is resumed", permission=Permission.MANAGE, body_optional=True,
-    answer=shape_of(pb.JobStatus), **taking(pb.PauseRequest),
+    "Pause a job", permission=Permission.MANAGE, body_optional=True,
+    answer=shape_of(pb.JobStatus), **message_body(pb.PauseRequest),
 )  # fmt: skip
 def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
     del body  # it has no fields
@@ -135,8 +134,8 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
 
 @blueprint.post("/jobs/<job_id>/resume")
 @operation(
-    "Let a paused job go on", permission=Permission.MANAGE, body_optional=True, answer=shape_of(pb.JobStatus),
-    **taking(pb.ResumeRequest),
+    "Resume a paused job", permission=Permission.MANAGE, body_optional=True, answer=shape_of(pb.JobStatus),
+    **message_body(pb.ResumeRequest),
 )  # fmt: skip
 def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
     del body  # it has no fields
@@ -164,7 +163,7 @@ def list_nodes(query: dict[str, Any]) -> Reply:
 
 
 @blueprint.get("/messages.proto")
-@operation("The messages, for compilers of protobuf", permission=None, media="text")
+@operation("The message definitions, for protoc", permission=None, media="text")
 def messages() -> Response:
     text = resources.files("app.compat.cyxwiz").joinpath("messages.proto").read_text(encoding="utf-8")
     return Response(text, mimetype="text/plain")
@@ -177,7 +176,7 @@ def openapi_json() -> Response:
 
 
 def _find(session: Session, job_id: str) -> Job:
-    """By what its client called it, within the caller's project, or by what we do."""
+    """By the client's job_id in the caller's project, or by the native id."""
     if JOB_ID.fullmatch(job_id):
         return lookup.find(session, caller(), job_id)
     alias = alias_of(caller().home_project, job_id)
@@ -210,16 +209,16 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
 
 
 def _feed(db: Database, job_id: str) -> Feed:
-    """The progress now and whenever it has changed, until the job has ended."""
-    told: dict[str, Any] | None = None
+    """The progress at first and after each change, until the job has ended."""
+    sent: dict[str, Any] | None = None
     number = 0
     while True:
         with db.read() as session:
-            job = session.get(Job, job_id)
+            job = lookup.current(session, job_id)
             now = details(session, job) if job is not None else None
-        progress = to_json(progress_of(now)) if now is not None else told
-        if progress != told:
-            told, number = progress, number + 1
+        progress = to_json(progress_of(now)) if now is not None else sent
+        if progress != sent:
+            sent, number = progress, number + 1
             yield Frame(str(number), progress)
         elif now is None or now.job.state in TERMINAL:
             return

@@ -1,4 +1,4 @@
-"""Messages as marshmallow schemas, by which the API's description tells what their JSON looks like."""
+"""protobuf messages → marshmallow schemas of their JSON, for the OpenAPI description."""
 
 from functools import cache
 from typing import Any
@@ -12,7 +12,7 @@ from app.schemas.strict_fields import SOMETIMES, AsStored
 
 _F = FieldDescriptor
 _TIMESTAMP = "google.protobuf.Timestamp"
-# As https://protobuf.dev/programming-guides/json says of what is written.
+# JSON that is written, by https://protobuf.dev/programming-guides/json.
 _WRITTEN: dict[int, dict[str, Any]] = {
     _F.CPPTYPE_STRING: {"type": "string"},
     _F.CPPTYPE_BOOL: {"type": "boolean"},
@@ -20,7 +20,7 @@ _WRITTEN: dict[int, dict[str, Any]] = {
     _F.CPPTYPE_INT64: {"type": "string", "pattern": "^-?[0-9]{1,19}$"},
     _F.CPPTYPE_DOUBLE: {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]},
 }
-# What is read besides: numbers as texts, and words by their numbers.
+# JSON that is read: also numbers as strings, and enum values as numbers.
 _READ: dict[int, dict[str, Any]] = {
     **_WRITTEN,
     _F.CPPTYPE_INT32: {"type": ["integer", "string"], "minimum": -(2**31), "maximum": 2**31 - 1},
@@ -30,13 +30,13 @@ _READ: dict[int, dict[str, Any]] = {
 
 
 def shape_of(message: type[Message]) -> type[Schema]:
-    """Of an answer, which has every field but messages that were not given."""
+    """The schema of a response, which has all fields except unset messages."""
     return _answer(message.DESCRIPTOR)
 
 
 def body_of(message: type[Message]) -> type[Schema]:
-    """Of what is sent; every field may be left out. Each call makes another one."""
-    descriptor: Any = message.DESCRIPTOR  # one of two implementations
+    """The schema of a request, whose fields are optional. Each call returns a new class."""
+    descriptor: Any = message.DESCRIPTOR  # protobuf has two implementations
     described: dict[str, Any] = {field.name: AsStored(_value(field, _READ)) for field in descriptor.fields}
     return DocumentSchema.from_dict(described, name=f"{descriptor.name}BodySchema")
 

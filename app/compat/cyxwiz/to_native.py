@@ -1,4 +1,4 @@
-"""JobConfig → a job document of the native API. Pure."""
+"""JobConfig → native job document. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -12,30 +12,30 @@ from app.domain.spec.locations.paths import NO_MODEL
 from app.schemas.strict_fields import NAME
 
 DIALECT = "cyxwiz"
-REST = "model_config"  # the field that holds all for which JobConfig has none
+REST = "model_config"  # the field for all that JobConfig has no other field for
 SECTIONS = ("training_config", "data_config", "resource_config", "output_config", "scheduling_config", "labels")
-PLAIN, DEFINED = {"plain_model": True}, {"defined_model": True}  # what is kept of the form of `model_config`
+PLAIN, DEFINED = {"plain_model": True}, {"defined_model": True}  # stored form of `model_config`
 DEFINED_BY, TOKENIZER = "model_type", "tokenizer_id"
 _DEFAULT_NAME = "cyxwiz"
-_NO_MODEL_CONFIG = "neither a model's id or URI nor a JSON object: a model's definition, or parts of a job document"
+_NO_MODEL_CONFIG = "must be a model's id or URI, or a JSON object: a model's definition, or sections of a job document"
 _MOST_URGENT = 10
 _TRAINING = {"training_type": "SFT", "framework": {"type": "HF_TRAINER"}}
 
 
-class Held(NamedTuple):
-    """Where the native document has what a field says; `as_text`: hyperparameters are texts there."""
+class FieldPath(NamedTuple):
+    """The path of a field in the native document; ``as_text``: hyperparameters are strings there."""
 
     field: str
     path: str
     as_text: bool = False
 
 
-EPOCHS = Held("epochs", "training_config.hyperparameters.num_train_epochs", as_text=True)
-RATE = Held("learning_rate", "training_config.hyperparameters.learning_rate", as_text=True)
-BATCH = Held("batch_size", "data_config.batch_size")
-PRIORITY = Held("priority", "scheduling_config.priority")
-TIMEOUT = Held("timeout_seconds", "scheduling_config.max_runtime_seconds")
-OUTPUT_SIZE = Held("max_output_size_mb", "output_config.max_output_size_mb")
+EPOCHS = FieldPath("epochs", "training_config.hyperparameters.num_train_epochs", as_text=True)
+RATE = FieldPath("learning_rate", "training_config.hyperparameters.learning_rate", as_text=True)
+BATCH = FieldPath("batch_size", "data_config.batch_size")
+PRIORITY = FieldPath("priority", "scheduling_config.priority")
+TIMEOUT = FieldPath("timeout_seconds", "scheduling_config.max_runtime_seconds")
+OUTPUT_SIZE = FieldPath("max_output_size_mb", "output_config.max_output_size_mb")
 NUMBERS = (EPOCHS, BATCH, RATE, PRIORITY, TIMEOUT, OUTPUT_SIZE)
 SOURCES, DEVICE = "data_config.sources", "resource_config.device_type"
 GPU_MEMORY, RAM = "resource_config.gpu_memory_min_mb", "resource_config.ram_min_mb"
@@ -54,14 +54,14 @@ _DEVICES = {CPU: "cpu", CUDA: "cuda"}
 
 
 class Native(NamedTuple):
-    """A document that no schema has checked yet, and what it has no place for."""
+    """A document that is not yet checked by the schema, and the data to return later."""
 
     document: dict[str, Any]
     foreign: dict[str, Any]
 
 
 def to_native(config: JobConfig) -> Native:
-    """Raises BadSpec for what a node refuses before it accepts a job, and for what is said twice."""
+    """Raises BadSpec for an invalid JobConfig, and for a value that is also set in model_config."""
     _refuse(config)
     sections, form = _sections(config.model_config)
     document: dict[str, Any] = {"name": config.job_id or _DEFAULT_NAME, "training_config": {}, "data_config": {},
@@ -72,32 +72,32 @@ def to_native(config: JobConfig) -> Native:
         document["training_config"] = {**_TRAINING, **document["training_config"]}
     for held in NUMBERS:
         if value := getattr(config, held.field):
-            _say(document, held.path, str(value) if held.as_text else value, held.field)
-    _say(document, SOURCES, [{"path": config.dataset_uri}], "dataset_uri")
+            _set(document, held.path, str(value) if held.as_text else value, held.field)
+    _set(document, SOURCES, [{"path": config.dataset_uri}], "dataset_uri")
     if config.required_device in _DEVICES:
-        _say(document, DEVICE, _DEVICES[config.required_device], "required_device")
+        _set(document, DEVICE, _DEVICES[config.required_device], "required_device")
     if config.min_memory_mb:
-        _say(document, GPU_MEMORY if config.required_device == CUDA else RAM, config.min_memory_mb, "min_memory_mb")
+        _set(document, GPU_MEMORY if config.required_device == CUDA else RAM, config.min_memory_mb, "min_memory_mb")
     foreign = {"job_id": config.job_id, **form}
     return Native(document, {DIALECT: {name: value for name, value in foreign.items() if value}})
 
 
 def alias_of(project: str, job_id: str) -> str:
-    """By which a job is found that a client named."""
+    """The alias of a job with the client's job_id."""
     return f"{DIALECT}:{project}:{job_id}"
 
 
 def _refuse(config: JobConfig) -> None:
     if config.job_id and (NAME.fullmatch(config.job_id) is None or JOB_ID.fullmatch(config.job_id)):
         raise BadSpec(
-            "a name of 1 to 128 letters, digits, '.', '_', '-' and spaces that is none of our own ids, or nothing: "
-            "then the answer has one",
+            "must be a name of 1 to 128 letters, digits, '.', '_', '-' and spaces that is not a native job id; "
+            "leave it empty to get one",
             field="job_id",
         )
     if config.job_type == INFERENCE:
-        raise BadSpec("Trainyard trains; take TRAINING, and serve the model that comes out elsewhere", field="job_type")
+        raise BadSpec("only TRAINING is supported; serve the trained model elsewhere", field="job_type")
     if config.required_device == OPENCL:
-        raise BadSpec("no trainer here computes by OpenCL; take CUDA, CPU or DEVICE_UNKNOWN", field="required_device")
+        raise BadSpec("OpenCL is not supported; set CUDA, CPU or DEVICE_UNKNOWN", field="required_device")
     for field in ("dataset_uri", "model_config"):
         if not getattr(config, field).strip():
             raise BadSpec("must not be empty", field=field)
@@ -106,17 +106,17 @@ def _refuse(config: JobConfig) -> None:
             raise BadSpec("must be greater than 0", field=field)
     for field in ("learning_rate", "min_memory_mb", "priority", "timeout_seconds", "max_output_size_mb"):
         if getattr(config, field) < 0:
-            raise BadSpec("must be greater than 0, or left out", field=field)
+            raise BadSpec("must be greater than 0, or omitted", field=field)
     _refuse_priority(config.priority)
 
 
 def _refuse_priority(priority: int) -> None:
     if priority > _MOST_URGENT:
-        raise BadSpec(f"must be 1 to {_MOST_URGENT}, or left out", field="priority")
+        raise BadSpec(f"must be 1 to {_MOST_URGENT}, or omitted", field="priority")
 
 
 def _sections(text: str) -> tuple[dict[str, Any], dict[str, bool]]:
-    """The parts of a native document in `model_config`, and its form where it is something else than such parts."""
+    """The sections of the native document in `model_config`, and its form unless it is such sections."""
     if not text.lstrip().startswith(("{", "[")):
         return {"training_config": {"base_model": {"model_id": text.strip()}}}, PLAIN
     try:
@@ -135,25 +135,25 @@ def _sections(text: str) -> tuple[dict[str, Any], dict[str, bool]]:
 
 
 def _from_scratch(definition: dict[str, Any]) -> dict[str, Any]:
-    """A configuration of transformers, and in it the tokenizer, of which it says nothing by itself."""
+    """A configuration of transformers with `tokenizer_id`, which transformers' own format lacks."""
     tokenizer = definition.pop(TOKENIZER, None)
     if not isinstance(tokenizer, str) or not tokenizer.strip():
         raise BadSpec(
-            f"a model's definition names the tokenizer it reads by: add {TOKENIZER}, a directory or a model of the hub",
+            f"a model's definition needs {TOKENIZER}: a directory or a model of the hub",
             field=f"{REST}.{TOKENIZER}",
         )
     base = {"model_id": NO_MODEL, "from_config": definition, TOKENIZER: tokenizer}
     return {"training_config": {"base_model": base}}
 
 
-def _say(document: dict[str, Any], path: str, value: Any, field: str) -> None:
-    """Put the value where the path says. What is there already was said in model_config, too."""
+def _set(document: dict[str, Any], path: str, value: Any, field: str) -> None:
+    """Set the value at the path. Raises BadSpec where model_config has set it, too."""
     *parents, last = path.split(".")
     place = document
     for name in parents:
         place = place.setdefault(name, {})
         if not isinstance(place, dict):
-            return  # the schema says so better
+            return  # the schema refuses it
     if last in place:
-        raise BadSpec(f"{path} is what {field} says; leave it out of model_config", field=f"{REST}.{path}")
+        raise BadSpec(f"{path} is set by {field}; leave it out of model_config", field=f"{REST}.{path}")
     place[last] = value

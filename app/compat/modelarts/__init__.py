@@ -1,1 +1,1 @@
-"""Training jobs of Huawei ModelArts, version 2 of its API, over the native jobs."""
+"""Huawei ModelArts' API, version 2, for training jobs, over the native jobs."""

@@ -1,4 +1,4 @@
-"""How ModelArts' API tells answers and errors, and who calls: a key as token, or a request signed with a pair."""
+"""Responses, errors and authentication of ModelArts' API: an API key as token, or a signed request."""
 
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -9,24 +9,24 @@ from app.compat.modelarts.signatures import ALGORITHM, SignedRequest, read_signa
 from app.compat.plain import Plain
 from app.database.engine import Database
 from app.domain.errors import CredentialsMissing, NotFound
+from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.dialect import bearer_key
 from app.http.envelope import Problem, json_response
 from app.http.request_body import whole_body
-from app.models.base import utc_now
 from app.security.known_keys import KnownKeys
 from app.security.permissions import Caller
 from app.services.access import keys
 
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 – the name of a header
 _ABOUT = """
-Training jobs of Huawei ModelArts over the jobs of Trainyard. `X-Auth-Token` is a key; requests that are signed with the
-pair of `trainyard keys create` are good, too. `docs/reference/other-vocabularies.md` says field by
-field what each of them does.
+Training jobs of Huawei ModelArts over the jobs of Trainyard. `X-Auth-Token` is an API key; requests signed with
+the access key and secret key of `trainyard keys create` work, too. `docs/reference/other-vocabularies.md`
+describes the effect of each field.
 """
 _TEXT = {"type": "string"}
 NAME_TAKEN, OTHER_PROJECT = "NAME_TAKEN", "OTHER_PROJECT"
-# Their numbers, by what is wrong: our code of a problem, the field it names, or the status.
+# ModelArts' error numbers by native error code, field, and HTTP status.
 _OF_CODES = {NAME_TAKEN: 2751, OTHER_PROJECT: 2786, "MALFORMED_JSON": 2787, "QUOTA_EXCEEDED": 118}
 _STATUSES = {NAME_TAKEN: 400, OTHER_PROJECT: 404}
 _OF_FIELDS = {
@@ -36,11 +36,11 @@ _OF_FIELDS = {
     "spec.resource.node_count": 2793, "filters": 2789, "sort_by": 2790,
 }  # fmt: skip
 _OF_STATUSES = {400: 2788, 401: 2784, 403: 2785, 404: 2775, 409: 2796, 422: 2788, 429: 2799}
-_OTHER = 1  # none of theirs: the operator's matter
+_OTHER = 1  # other errors
 
 
 class NotOfTheToken(NotFound):
-    """The path's project is not one of the caller's."""
+    """The caller has no access to the project of the path."""
 
     code = OTHER_PROJECT
 
@@ -54,7 +54,7 @@ class ModelArts(Plain):
     bases = ("/v2",)
     named_project = "project_id"
     documents: ClassVar[dict[str, Any]] = {"type": ["object", "array"]}
-    also_refuses = MappingProxyType({404: "The project of the path is not there, or not the caller's"})
+    also_refuses = MappingProxyType({404: "The project of the path does not exist, or the caller has no access to it"})
 
     def caller(self, db: Database, known: KnownKeys | None) -> Caller:
         authorization = request.headers.get("Authorization", "").strip()
@@ -67,12 +67,12 @@ class ModelArts(Plain):
             raise CredentialsMissing(f"send your API key in the header {TOKEN_HEADER}, or sign the request")
         return keys.authenticate(db, bearer_key(), known)
 
-    def no_project(self, project: str) -> NotFound:  # noqa: ARG002 – theirs does not name it
-        return NotOfTheToken("the project of the path is not there, or not the token's")
+    def no_project(self, project: str) -> NotFound:  # noqa: ARG002 – the message does not name it
+        return NotOfTheToken("the project of the path does not exist, or the token has no access to it")
 
     def failure(self, problem: Problem) -> Response:
         body = {
-            "error_msg": _named(problem) or problem.message,  # all that exceptions of their SDK print
+            "error_msg": _named(problem) or problem.message,  # the only part that exceptions of ModelArts' SDK print
             "error_code": f"ModelArts.{_number(problem):04d}",
             "error_solution": _solution(problem),
         }
@@ -80,7 +80,7 @@ class ModelArts(Plain):
         return json_response(body, status)
 
     def status_of(self, status: int) -> int:
-        # A job that is not there is a bad request to ModelArts.
+        # ModelArts answers 400 for a missing job.
         return 400 if status in (404, 422) else status
 
     def error_schema(self) -> Any:

@@ -1,4 +1,4 @@
-"""Flavors: how many devices of one type a node gives, as the inventory has them. Pure.
+"""Flavors: numbers of devices of one type per node, from the inventory. Pure.
 
 `trainyard.cpu.2` are two CPU slots, `trainyard.nvidia-a100.8` are eight GPUs of that type. Those of ModelArts'
 dedicated pools, `modelarts.pool.visual.2xlarge`, name a number of GPUs of whatever type, and `modelarts.vm.cpu.8u` a
@@ -16,11 +16,11 @@ _POOLS = {"xlarge": 1, "2xlarge": 2, "4xlarge": 4, "8xlarge": 8, "16xlarge": 16}
 _OF_POOLS = re.compile(r"modelarts\.pool\.visual\.(\w+)")
 _OF_MACHINES = re.compile(r"modelarts\.vm\.cpu\.([1-9]\d{0,3})u")
 _DOUBLINGS = 16
-_ARCHITECTURES = {"x86_64": "x86", "amd64": "x86"}  # others are told as machines name them
+_ARCHITECTURES = {"x86_64": "x86", "amd64": "x86"}  # others have the name of the machine
 
 
 class Flavor(NamedTuple):
-    """``cores``, ``ram_mb`` and ``disk_mb`` are what its devices' share is of the largest node that has so many."""
+    """``cores``, ``ram_mb`` and ``disk_mb`` are the share of its devices in the largest node that has so many."""
 
     device_type: str
     devices: int
@@ -41,12 +41,12 @@ class Flavor(NamedTuple):
 
 
 def flavors_of(capacities: Sequence[NodeCapacity]) -> list[Flavor]:
-    """One, two, four … devices of each type, and as many as any node has."""
+    """Powers of two of each device type, and the largest number on any node."""
     return sorted(_flavors(capacities), key=lambda each: (not each.is_cpu, each.device_type, each.devices))
 
 
 def flavor(flavor_id: str | None, capacities: Sequence[NodeCapacity]) -> dict[str, Any]:
-    """The resource_config of one; of none a single CPU slot. Raises BadSpec."""
+    """The resource_config of a flavor; without one a single CPU slot. Raises BadSpec."""
     if not flavor_id:
         return {"gpu_count": 1, "device_type": "cpu"}
     found = next((each for each in flavors_of(capacities) if each.id == flavor_id), None)
@@ -60,11 +60,11 @@ def flavor(flavor_id: str | None, capacities: Sequence[NodeCapacity]) -> dict[st
     if slots is not None and _flavor("cpu", int(slots[1]), capacities) is not None:
         return {"gpu_count": int(slots[1]), "device_type": "cpu"}
     known = ", ".join(each.id for each in flavors_of(capacities)) or "none: no node is registered"
-    raise BadSpec(f"is no flavor of this cluster; there are {known}", field="spec.resource.flavor_id")
+    raise BadSpec(f"is not a flavor of this cluster; known: {known}", field="spec.resource.flavor_id")
 
 
-def told(found: Flavor) -> dict[str, Any]:
-    """A row of the list of flavors."""
+def flavor_item(found: Flavor) -> dict[str, Any]:
+    """An item of the list of flavors."""
     return {"flavor_id": found.id, "flavor_name": found.id, **detail(found), "attributes": {}}
 
 
@@ -88,13 +88,13 @@ def detail(found: Flavor) -> dict[str, Any]:
 
 
 def of_job(resources: dict[str, Any], capacities: Sequence[NodeCapacity]) -> dict[str, Any] | None:
-    """The details of a job's flavor, where a disk's size is a text; None where no node has such devices any more."""
+    """The details of a job's flavor, with the disk size as a string; None where no node has such devices any more."""
     found = of_resources(resources, capacities)
     if found is None:
         return None
-    told_of = detail(found)
-    told_of["flavor_info"]["disk"]["size"] = str(told_of["flavor_info"]["disk"]["size"])
-    return told_of
+    details = detail(found)
+    details["flavor_info"]["disk"]["size"] = str(details["flavor_info"]["disk"]["size"])
+    return details
 
 
 def of_resources(resources: dict[str, Any], capacities: Sequence[NodeCapacity]) -> Flavor | None:

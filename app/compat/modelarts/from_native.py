@@ -1,4 +1,4 @@
-"""Jobs of the native API → ModelArts' training jobs; their status stands beside."""
+"""Native jobs → ModelArts' training jobs; `status.py` has their status."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,26 +10,26 @@ from app.compat.modelarts.flavors import of_job, of_resources
 from app.compat.modelarts.status import Trouble, milliseconds, status_of
 from app.compat.modelarts.to_native import BUILT_IN, CUSTOM, DIALECT, METHODS, PRIORITIES
 from app.domain.scheduling.resources import NodeCapacity
-from app.models import Attempt
 from app.services.jobs.details import JobDetails
+from app.services.rows import Attempt
 
 
 class Cluster(NamedTuple):
-    """What jobs are told with, read once for each answer."""
+    """Data for the translation of jobs, read once per response."""
 
-    capacities: Sequence[NodeCapacity]  # of the nodes that their flavors are of
-    names: Mapping[str, str]  # of keys, by their id
+    capacities: Sequence[NodeCapacity]  # of the nodes, for flavors
+    names: Mapping[str, str]  # key id → name
     trouble: Trouble
     now: datetime
 
 
 def is_deleted(details: JobDetails) -> bool:
-    """Whether a client of ModelArts has deleted it: then it is gone for all of them."""
+    """Whether a client of ModelArts has deleted the job."""
     return bool(_foreign(details).get("deleted"))
 
 
 def job_of(details: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
-    """All of it; `attempts` in their order."""
+    """The complete training job; ``attempts`` oldest first."""
     return {
         "kind": "job",
         "metadata": metadata_of(details, cluster.names),
@@ -41,21 +41,21 @@ def job_of(details: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -
 
 
 def metadata_of(details: JobDetails, names: Mapping[str, str]) -> dict[str, Any]:
-    """`names` of keys, by their id; who has a key without a name is told by its id."""
-    job, kept = details.job, _foreign(details).get("metadata") or {}
+    """``names``: key id → name; keys without a name are shown by their id."""
+    job, stored = details.job, _foreign(details).get("metadata") or {}
     return {
         "id": uuid_of(job.id),
         "name": job.name,
-        "description": kept.get("description", ""),
+        "description": stored.get("description", ""),
         "create_time": milliseconds(job.created_at),
-        "workspace_id": kept.get("workspace_id", "0"),
+        "workspace_id": stored.get("workspace_id", "0"),
         "user_name": names.get(job.created_by) or job.created_by,
-        "annotations": kept.get("annotations") or {},
+        "annotations": stored.get("annotations") or {},
     }
 
 
 def algorithm_of(details: JobDetails) -> dict[str, Any]:
-    """As it was sent; of a job in other words as much as ModelArts has words for. Variables as an array of maps."""
+    """The algorithm as it was sent; for a job of another API as far as ModelArts can express it."""
     foreign, training = _foreign(details), details.spec["training_config"]
     environment: Mapping[str, str] = training.get("environment") or {}
     if "algorithm" in foreign:
@@ -63,7 +63,7 @@ def algorithm_of(details: JobDetails) -> dict[str, Any]:
         found = dict(foreign["algorithm"])
     else:
         shown = [{name: value} for name, value in environment.items()]
-        found = _own_words(training, details.spec)
+        found = _algorithm_of_native(training, details.spec)
     if (name := algorithm_name(details)) is not None:
         found["name"] = name
     found.setdefault("engine", {"engine_name": training["framework"]["type"]})
@@ -71,22 +71,22 @@ def algorithm_of(details: JobDetails) -> dict[str, Any]:
 
 
 def algorithm_name(details: JobDetails) -> str | None:
-    """As it was sent, or that of a built-in method; what brings its own code has none unless it says so."""
-    kept = (_foreign(details).get("algorithm") or {}).get("name")
+    """The name as it was sent, or that of a built-in method; None for other jobs."""
+    stored = (_foreign(details).get("algorithm") or {}).get("name")
     training = details.spec["training_config"]
-    if kept or training["framework"]["type"] == CUSTOM:
-        return kept or None
+    if stored or training["framework"]["type"] == CUSTOM:
+        return stored or None
     return str(training["training_type"])
 
 
-def _own_words(training: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+def _algorithm_of_native(training: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     framework = training["framework"]
     inputs = [
-        {"name": f"data_{number}", "remote": {"obs": {"obs_url": _told_place(each["path"])}}}
+        {"name": f"data_{number}", "remote": {"obs": {"obs_url": _as_request_path(each["path"])}}}
         for number, each in enumerate(spec["data_config"]["sources"])
     ]
     output = (spec.get("output_config") or {}).get("output_path")
-    outputs = [{"name": "output", "remote": {"obs": {"obs_url": _told_place(output)}}}] if output else []
+    outputs = [{"name": "output", "remote": {"obs": {"obs_url": _as_request_path(output)}}}] if output else []
     found: dict[str, Any] = {"inputs": inputs, "outputs": outputs}
     if framework["type"] != CUSTOM:
         method = next(name for name, each in METHODS.items() if each == training["training_type"])
@@ -95,45 +95,46 @@ def _own_words(training: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str
             values["framework"] = framework["type"]
         parameters = [{"name": name, "value": str(value)} for name, value in values.items()]
         return found | {"id": method, "parameters": parameters}
-    if words := framework.get("custom_command"):
-        return found | {"command": shlex.join(words)}
+    if command := framework.get("custom_command"):
+        return found | {"command": shlex.join(command)}
     script = framework.get("custom_script_path", "")
     code = framework.get("custom_code_dir") or script.rpartition("/")[0]
-    code, script = _told_place(code), _told_place(script)
+    code, script = _as_request_path(code), _as_request_path(script)
     arguments = [word.removeprefix("--").partition("=") for word in framework.get("custom_arguments") or []]
     parameters = [{"name": name, "value": value} for name, _, value in arguments]
     return found | {"code_dir": code, "boot_file": script, "parameters": parameters}
 
 
-def _told_place(path: str) -> str:
-    """As a request names the same place: without a scheme it would be one of OBS."""
+def _as_request_path(path: str) -> str:
+    """The path in the form of requests, where a path without a scheme is in OBS."""
     return f"file://{path}" if path.startswith("/") else path
 
 
 def spec_of(details: JobDetails, capacities: Sequence[NodeCapacity]) -> dict[str, Any]:
-    kept, resources = _foreign(details).get("spec") or {}, details.spec["resource_config"]
-    asked = kept.get("resource") or {}
+    stored, resources = _foreign(details).get("spec") or {}, details.spec["resource_config"]
+    wanted = stored.get("resource") or {}
     found = of_resources(dict(resources), capacities)
     resource: dict[str, Any] = {
         "policy": "regular",
-        "flavor_id": asked.get("flavor_id") or (found.id if found is not None else ""),
+        "flavor_id": wanted.get("flavor_id") or (found.id if found is not None else ""),
         "node_count": int(resources.get("node_count") or 1),
     }
     resource["flavor_name"] = resource["flavor_id"]
-    if asked.get("pool_id"):
-        resource["pool_id"] = asked["pool_id"]
-    elif (told := of_job(dict(resources), capacities)) is not None:  # of public pools alone
-        resource["flavor_detail"] = told
+    if wanted.get("pool_id"):
+        resource["pool_id"] = wanted["pool_id"]
+    elif (details_of_flavor := of_job(dict(resources), capacities)) is not None:
+        resource["flavor_detail"] = details_of_flavor  # only public pools have it
     policy = {
         "priority": _nearest(details.job.priority),
         "preemptible": bool((details.spec.get("scheduling_config") or {}).get("preemptible")),
     }
-    others = {name: kept[name] for name in ("volumes", "log_export_path", "auto_stop", "notification") if name in kept}
-    return {"resource": resource, "schedule_policy": {**(kept.get("schedule_policy") or {}), **policy}, **others}
+    unchanged = ("volumes", "log_export_path", "auto_stop", "notification")
+    others = {name: stored[name] for name in unchanged if name in stored}
+    return {"resource": resource, "schedule_policy": {**(stored.get("schedule_policy") or {}), **policy}, **others}
 
 
 def _nearest(priority: int) -> int:
-    """Theirs, from 1 to 3."""
+    """The nearest priority of ModelArts, 1 to 3."""
     return min(PRIORITIES, key=lambda each: (abs(PRIORITIES[each] - priority), each))
 
 

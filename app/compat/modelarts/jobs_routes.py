@@ -1,10 +1,9 @@
-"""ModelArts' training jobs over HTTP: made, read, searched, changed, terminated and deleted."""
+"""Routes of training jobs: create, read, search, change, terminate and delete."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint
-from sqlalchemy.orm import Session
 
 from app.compat.modelarts import lookup
 from app.compat.modelarts.dialect import NAME_TAKEN
@@ -32,13 +31,14 @@ from app.services.jobs import commands, dialect_notes, submission
 from app.services.jobs import lookup as native_lookup
 from app.services.jobs.submission import Origin, Submitted
 from app.services.nodes import registry
+from app.services.rows import Session
 
 blueprint = Blueprint("jobs", __name__)
 _DOCUMENT = SubmitJobSchema()
 
 
 class NameTaken(Conflict):
-    """There is a job of that name."""
+    """A job of that name exists."""
 
     code = NAME_TAKEN
 
@@ -75,16 +75,16 @@ def get_job(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001 –
 def change_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         found = lookup.find(session, training_job_id).job
-    kept = found.foreign.get(DIALECT, {}).get("metadata") or {}
+    stored = found.foreign.get(DIALECT, {}).get("metadata") or {}
     wanted = {**(body.get("metadata") or {}), **{name: body[name] for name in ("description",) if name in body}}
     annotations = wanted.get("annotations") or {}
     check_annotations(annotations)
-    dialect_notes.note(plane(), caller(), found.id, dialect=DIALECT, metadata={**kept, **wanted})
+    dialect_notes.note(plane(), caller(), found.id, dialect=DIALECT, metadata={**stored, **wanted})
     return Reply({}, warnings=warnings_of_annotations(annotations))
 
 
 @blueprint.delete("/<project_id>/training-jobs/<training_job_id>")
-@operation("Delete a training job; what runs of it is cancelled", permission=Permission.MANAGE, status=202)
+@operation("Delete a training job; if it runs, it is cancelled", permission=Permission.MANAGE, status=202)
 def delete_job(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001
     lookup.delete(training_job_id)
     return Reply({}, 202)
@@ -96,7 +96,7 @@ def act_on_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> R
     with plane().db.read() as session:
         found = lookup.find(session, training_job_id).job
     if found.state in TERMINAL:
-        raise IllegalTransition(f"the job has ended as {found.status}; only one that has not ended can be terminated")
+        raise IllegalTransition(f"the job has ended as {found.status}; only unfinished jobs can be terminated")
     commands.cancel(plane(), caller(), found.id, reason="terminated")
     with plane().db.read() as session:
         return Reply(lookup.shown(session, lookup.find(session, training_job_id)), 202)
@@ -122,14 +122,14 @@ def search_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         total, count, page = lookup.searched(session, body)
         items = lookup.shown_together(session, page)
-    told = {name: body.get(name, "") for name in ("sort_by", "order", "group_by", "workspace_id")}
+    echoed = {name: body.get(name, "") for name in ("sort_by", "order", "group_by", "workspace_id")}
     counts = {"total": total, "count": count, "limit": body["limit"], "offset": body["offset"]}
-    answer = {**counts, **told, "ai_project": "default-ai-project", "items": items}
+    answer = {**counts, **echoed, "ai_project": "default-ai-project", "items": items}
     return Reply(answer, warnings=warnings_of(body, SEARCH_FIELDS))
 
 
 @blueprint.get("/<project_id>/training-job-names")
-@operation("Ask whether a name is taken", permission=Permission.VIEW, query=NameQuerySchema)
+@operation("Check whether a name is taken", permission=Permission.VIEW, query=NameQuerySchema)
 def check_name(project_id: str, query: dict[str, Any]) -> Reply:
     is_taken = True
     with plane().db.read() as session:
@@ -150,13 +150,13 @@ def _translated(body: Mapping[str, Any]) -> Native:
         try:
             return to_native(body, plane().inventory.capacities(session))
         except InvalidRequest:
-            # Once more as they are now: nobody is refused for what was remembered.
+            # Again with the current nodes: the cached inventory is no reason to refuse a job.
             return to_native(body, registry.capacities(session, only_ready=False))
 
 
 def _not_served(body: Mapping[str, Any]) -> list[str]:
     is_missing = wants_tensorboard(body["metadata"]) and not backend().settings.tensorboard.url
-    why = "no TensorBoard is served here; the operator sets TRAINYARD_TENSORBOARD_URL"
+    why = "TensorBoard is not configured; the operator sets TRAINYARD_TENSORBOARD_URL"
     return [warning(f"metadata.annotations.{TENSORBOARD}", why)] if is_missing else []
 
 

@@ -1,10 +1,8 @@
-"""Jobs as ModelArts' clients name, search and change them."""
+"""Training jobs: found by id, searched, and translated."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
-
-from sqlalchemy.orm import Session
 
 from app.compat.every_job import MOST_JOBS, every_job, moment_of
 from app.compat.ids import job_id_of
@@ -12,19 +10,19 @@ from app.compat.modelarts.from_native import Cluster, algorithm_name, is_deleted
 from app.compat.modelarts.status import NO_TROUBLE, STATES_OF_PHASES, Trouble, milliseconds, phase_of
 from app.compat.modelarts.to_native import DIALECT, wants_tensorboard
 from app.domain.errors import BadSpec, NotFound
+from app.host.clock import utc_now
 from app.http.context import backend, caller, plane
-from app.models import Attempt, Job
-from app.models.base import utc_now
 from app.services.access import keys
 from app.services.attempts import leases
 from app.services.jobs import dialect_notes, history, listing, lookup
 from app.services.jobs.details import JobDetails, details, of_new
 from app.services.nodes import stuck_devices
+from app.services.rows import Attempt, Job, Session
 from app.services.telemetry import tensorboards
 
 
 def find(session: Session, training_job_id: str) -> JobDetails:
-    """Raises NotFound for what is not there, not of the project, or deleted."""
+    """Raises NotFound for a job that does not exist, is deleted, or belongs to another project."""
     missing = f"Training job (ID: {training_job_id[:64]}) not found."
     try:
         found = details(session, lookup.find(session, caller(), job_id_of(training_job_id)))
@@ -40,20 +38,20 @@ def shown(session: Session, found: JobDetails) -> dict[str, Any]:
 
 
 def shown_new(session: Session, job: Job) -> dict[str, Any]:
-    """One that is just being made: it has no attempts, and nothing is wrong with it yet."""
+    """A job that is being created, without attempts."""
     found = of_new(job)
-    return _told(found, (), _cluster(session, [found], NO_TROUBLE))
+    return _translated(found, (), _cluster(session, [found], NO_TROUBLE))
 
 
 def shown_together(session: Session, found: Sequence[JobDetails]) -> list[dict[str, Any]]:
     cluster = _cluster(session, found, _trouble(session))
-    return [_told(each, history.attempts(session, each.job.id), cluster) for each in found]
+    return [_translated(each, history.attempts(session, each.job.id), cluster) for each in found]
 
 
 def rows(
     session: Session, filters: Mapping[str, Any] | None = None, order: str = "-created_at"
 ) -> Iterator[JobDetails]:
-    """All jobs of the project, or those that pass the filters of `job_lists`, up to so many."""
+    """Jobs of the project that pass the filters of `services.jobs.listing`, at most ``MOST_JOBS``."""
     return (each for each in every_job(session, filters, order) if not is_deleted(each))
 
 
@@ -66,10 +64,16 @@ def delete(training_job_id: str) -> None:
     dialect_notes.withdraw(plane(), caller(), native_id(training_job_id), dialect=DIALECT)
 
 
-def _told(found: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
-    told = job_of(found, attempts, cluster)
-    board = tensorboards.address_of(backend().settings, found.job.id) if wants_tensorboard(told["metadata"]) else None
-    return told if board is None else told | {"endpoints": {"tensorboard": {"url": board[0], "token": board[1]}}}
+def _translated(found: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
+    translated = job_of(found, attempts, cluster)
+    board = (
+        tensorboards.address_of(backend().settings, found.job.id) if wants_tensorboard(translated["metadata"]) else None
+    )
+    return (
+        translated
+        if board is None
+        else translated | {"endpoints": {"tensorboard": {"url": board[0], "token": board[1]}}}
+    )
 
 
 def _cluster(session: Session, found: Sequence[JobDetails], trouble: Trouble) -> Cluster:
@@ -86,21 +90,21 @@ def _trouble(session: Session) -> Trouble:
 
 
 def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:
-    """How many jobs there are, up to so many, how many are `wanted`, and a page of those."""
+    """(number of jobs, number of selected jobs, page of selected jobs); numbers up to ``MOST_JOBS``."""
     total = listing.count_visible(session, caller(), DIALECT, most=MOST_JOBS)
-    asked = conditions(wanted["filters"])
-    found = rows(session, narrowed(asked), "-created_at" if wanted["order"] == "desc" else "created_at")
-    begin = wanted["offset"] * wanted["limit"]  # it counts pages
+    selected = conditions(wanted["filters"])
+    found = rows(session, narrowed(selected), "-created_at" if wanted["order"] == "desc" else "created_at")
+    begin = wanted["offset"] * wanted["limit"]  # offset counts pages
     end = begin + wanted["limit"]
-    if not asked:
+    if not selected:
         return total, total, list(islice(found, begin, end))
     trouble = _trouble(session)
-    meant = [each for each in found if all(condition.holds(each, trouble) for condition in asked)]
-    return total, len(meant), meant[begin:end]
+    matching = [each for each in found if all(condition.holds(each, trouble) for condition in selected)]
+    return total, len(matching), matching[begin:end]
 
 
 class Condition(NamedTuple):
-    """``values``: texts that are not empty; of `between` two numbers of milliseconds."""
+    """``values``: non-empty strings; for `between` two times in milliseconds."""
 
     key: str
     operator: str
@@ -117,13 +121,13 @@ class Condition(NamedTuple):
 
 
 def conditions(filters: Sequence[Mapping[str, Any]]) -> list[Condition]:
-    """A filter whose values are empty is none. Raises BadSpec."""
+    """The conditions of filters; one with only empty values is ignored. Raises BadSpec."""
     asked = (Condition(each["key"], each["operator"], [text for text in each["value"] if text]) for each in filters)
     return [_checked(each) for each in asked if each.values]
 
 
 def narrowed(asked: Sequence[Condition]) -> dict[str, Any]:
-    """As filters of `job_lists` what they can say, and no more: all that is meant passes them."""
+    """Filters of `services.jobs.listing` that every selected job passes; they may pass others, too."""
     found: dict[str, Any] = {}
     for key, operator, values in asked:
         if (key, operator) == ("phase", "in"):
@@ -139,10 +143,10 @@ def narrowed(asked: Sequence[Condition]) -> dict[str, Any]:
 def _checked(asked: Condition) -> Condition:
     if asked.operator == "between":
         if asked.key != "create_time" or len(asked.values) != 2 or not all(each.isdecimal() for each in asked.values):
-            raise BadSpec("between is for create_time and has two times in milliseconds", field="filters")
+            raise BadSpec("between is for create_time, with two times in milliseconds", field="filters")
         return asked._replace(values=[int(each) for each in asked.values])
     if asked.key == "create_time":
-        raise BadSpec("create_time is asked for by between", field="filters")
+        raise BadSpec("create_time needs the operator between", field="filters")
     return asked
 
 

@@ -1,4 +1,4 @@
-"""What ModelArts tells of a running job: events, stages, tables of minutes, lines of logs. Pure."""
+"""Events, stages, metrics per minute and log pages of ModelArts. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -8,10 +8,10 @@ from app.compat.ids import uuid_of
 from app.compat.modelarts.status import STATES
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.models import JobEvent
+from app.services.rows import JobEvent
 from app.storage.logs import START, LogLine
 
-# Name of a metric → our series, and what one of its units is in percent or theirs.
+# Metric → native series; empty: there is none.
 SERIES: Mapping[str, str] = {
     "cpuUsage": "cpu_percent", "memUsage": "memory_mb", "gpuUtil": "gpu_utilization", "gpuMemUsage": "gpu_memory_mb",
     "npuUtil": "", "npuMemUsage": "",
@@ -38,14 +38,14 @@ def source_of(event: JobEvent) -> str:
 
 def message_of(event: JobEvent) -> str:
     if event.to_status is not None:
-        said = f"Training job is {STATES[JobState(event.to_status)][1].lower()}."
-        return f"{said} {event.message}".rstrip()
+        change = f"Training job is {STATES[JobState(event.to_status)][1].lower()}."
+        return f"{change} {event.message}".rstrip()
     task = f"[worker-{event.data.get('node_rank', 0)}] " if event.type in _OF_TASKS else ""
     return f"{task}{event.message or event.reason or event.type}"
 
 
 def stages_of(job_id: str, events: Sequence[JobEvent]) -> list[dict[str, Any]]:
-    """Each running record's phases: a new one begins whenever the job is scheduled anew."""
+    """Stages of each running record; a record begins whenever the job is scheduled again."""
     records: list[list[dict[str, Any]]] = [[]]
     phases = [event for event in events if event.to_status is not None]
     for number, event in enumerate(phases):
@@ -69,7 +69,7 @@ def stages_of(job_id: str, events: Sequence[JobEvent]) -> list[dict[str, Any]]:
 
 
 def minute_means(points: Sequence[tuple[datetime, float]], start: datetime, end: datetime) -> list[float]:
-    """One for each minute from the start on; -1 where there is no sample."""
+    """The mean of each minute since ``start``; -1 without samples."""
     minutes = min(_MOST_MINUTES, int((end - start) / timedelta(minutes=1)) + 1)
     sums: dict[int, list[float]] = {}
     for at, value in points:
@@ -78,13 +78,13 @@ def minute_means(points: Sequence[tuple[datetime, float]], start: datetime, end:
 
 
 def cursor_of(text: str) -> tuple[int, int]:
-    """(attempt, line) of what was told as start_line or end_line. Raises ValueError."""
+    """(attempt, line) of a start_line or end_line. Raises ValueError."""
     attempt, _, number = text.partition(":")
     return int(attempt), int(number)
 
 
 def page_of(lines: Sequence[LogLine]) -> dict[str, Any]:
-    """Lines in the order in which they are told."""
+    """A page of the log, with its lines in the given order."""
     ordered = sorted(line.cursor for line in lines) or [START]
     return {
         "start_line": ":".join(map(str, ordered[0])),
@@ -95,7 +95,7 @@ def page_of(lines: Sequence[LogLine]) -> dict[str, Any]:
 
 
 def newest(lines: Sequence[LogLine], most_bytes: int) -> str:
-    """As many of the last lines as fit."""
+    """The last lines that fit into ``most_bytes``."""
     return "".join(reversed(list(_fitting(lines, most_bytes))))
 
 

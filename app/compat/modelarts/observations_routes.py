@@ -1,10 +1,9 @@
-"""ModelArts' logs, metrics, events, stages and tasks of a training job over HTTP."""
+"""Routes of logs, metrics, events, stages and tasks of a training job."""
 
 import math
 from typing import Any
 
 from flask import Blueprint
-from sqlalchemy.orm import Session
 
 from app.compat.modelarts import lookup
 from app.compat.modelarts.observations import (
@@ -24,13 +23,14 @@ from app.compat.modelarts.status import tasks_of
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.frameworks.custom import processes_per_node
+from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.envelope import Reply
 from app.http.operation import operation
-from app.models.base import utc_now
 from app.security.permissions import Permission
 from app.services.jobs import history
 from app.services.jobs.details import JobDetails
+from app.services.rows import Session
 from app.services.telemetry import progress
 from app.storage.logs import LogLine, LogReader
 
@@ -87,7 +87,7 @@ def list_tasks(project_id: str, training_job_id: str, query: dict[str, Any]) -> 
 
 
 @blueprint.get(f"{_JOB}/metrics/<task_id>")
-@operation("Read measurements of a task, minute by minute", permission=Permission.VIEW)
+@operation("Read metrics of a task per minute", permission=Permission.VIEW)
 def get_metrics(project_id: str, training_job_id: str, task_id: str) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         found = lookup.find(session, training_job_id)
@@ -123,7 +123,7 @@ def preview_log(project_id: str, training_job_id: str, task_id: str) -> Reply:  
 
 
 @blueprint.get(f"{_JOB}/logs/<task_id>")
-@operation("Read a task's log in pages", permission=Permission.VIEW, query=LogQuerySchema)
+@operation("Read the log of a task in pages", permission=Permission.VIEW, query=LogQuerySchema)
 def page_log(project_id: str, training_job_id: str, task_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
     order, count = query.get("order", "desc"), query["lines"]
     try:
@@ -138,7 +138,7 @@ def page_log(project_id: str, training_job_id: str, task_id: str, query: dict[st
 
 
 def _lines(session: Session, training_job_id: str, task_id: str, *, most: int) -> list[LogLine]:
-    """The last of its first rank, or of all ranks where there is one task."""
+    """The last lines of the task's first rank, or of all ranks if there is one task."""
     found = lookup.find(session, training_job_id)
     _refuse_other_tasks(found, task_id)
     tasks = tasks_of(found)

@@ -11,7 +11,7 @@ SOURCES = ("K8S", "Job", "Task")
 
 class NameQuerySchema(Schema):
     job_name = Text(longest=64, required=True)
-    workspace_id = Text(longest=64, **says("Without effect: there is one workspace"))
+    workspace_id = Text(longest=64, **says("Ignored: there is one workspace"))
 
 
 class FlavorsQuerySchema(Schema):
@@ -19,7 +19,7 @@ class FlavorsQuerySchema(Schema):
 
 
 class QuotasQuerySchema(Schema):
-    user_id = Text(longest=64, **says("Without effect: quotas are of projects"))
+    user_id = Text(longest=64, **says("Ignored: quotas are per project"))
     resource = Text(longest=64)
 
 
@@ -35,7 +35,7 @@ class EventsQuerySchema(Schema):
 
 
 class LogQuerySchema(Schema):
-    base_line = Text(longest=32, **says("start_line or end_line of an earlier answer"))
+    base_line = Text(longest=32, **says("start_line or end_line of an earlier response"))
     lines = QueryWhole(1, 500, load_default=50)
     order = one_of(("asc", "desc"))
 

@@ -1,4 +1,4 @@
-"""What ModelArts' clients send, by the names on the wire; `fields.py` says what becomes of each of them."""
+"""Schemas of ModelArts' requests; `fields.py` has the effect of each field."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Sectio
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _ANNOTATION = re.compile(r"[A-Za-z0-9_./-]{1,128}")
-KEPT = says("Kept and told, not acted on")
-TOLD = says("As a job is told; decided anew for the new one")
+IGNORED = says("Accepted but ignored")
+READ_ONLY = says("Read-only: a new job gets its own")
 _MANY = validate.Length(max=100)
 FILTERS = ("name", "create_time", "phase", "algorithm_name", "kind", "user_id", "runtime_type")
 
@@ -32,7 +32,7 @@ def _list_of(schema: type[DocumentSchema], **kwargs: Any) -> fields.List[Any]:
 
 
 class _Variables(TextMap):
-    """An object of variables, or as answers tell them an array of such."""
+    """An object of variables, or an array of such objects, as responses have it."""
 
     def __init__(self, *, keys: re.Pattern[str], rule: str) -> None:
         names = {"propertyNames": {"pattern": rf"^(?:{keys.pattern})$"}}
@@ -43,11 +43,11 @@ class _Variables(TextMap):
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(value, list):
-            value = _together(value)
+            value = _merged(value)
         return super()._deserialize(value, *args, **kwargs)  # type: ignore[no-untyped-call]
 
 
-def _together(several: Sequence[Any]) -> dict[str, Any]:
+def _merged(several: Sequence[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for each in several:
         if not isinstance(each, dict):
@@ -59,39 +59,39 @@ def _together(several: Sequence[Any]) -> dict[str, Any]:
 
 
 _Obs = _document("Obs", {"obs_url": Text(longest=1024, shortest=1, required=True)})
-_Remote = _document("Remote", {"obs": Section(_Obs), "dataset": FreeObject(**says("Refused: there are no data sets"))})
+_Remote = _document("Remote", {"obs": Section(_Obs), "dataset": FreeObject(**says("Refused: not supported"))})
 _CHANNEL = {
     "name": Matching(_VARIABLE, "must be a name of letters, digits and _", required=True),
-    "description": Text(longest=1024, **KEPT),
-    "local_dir": Text(longest=1024, **says("Where the script looks for it; its words are told where the node has it")),
-    "access_method": Choice(("parameter", "env"), **says("How else it learns that: by an argument, or by a variable")),
+    "description": Text(longest=1024, **IGNORED),
+    "local_dir": Text(longest=1024, **says("Path in the container; replaced by the path on the node")),
+    "access_method": Choice(("parameter", "env"), **says("How the script gets the path: as an argument or a variable")),
     "remote": Section(_Remote, required=True),
 }
 _InputConstraint = _document(
-    "InputConstraint", {"data_type": Text(longest=256, **KEPT), "attributes": Text(longest=4096, **KEPT)}
+    "InputConstraint", {"data_type": Text(longest=256, **IGNORED), "attributes": Text(longest=4096, **IGNORED)}
 )
 _Input = _document("Input", {**_CHANNEL, "remote_constraint": _list_of(_InputConstraint)})
 _Output = _document("Output", _CHANNEL)
 _Constraint = _document(
     "ParameterConstraint",
     {
-        "type": Text(longest=64, **KEPT),
-        "editable": Flag(**KEPT),
-        "required": Flag(**KEPT),
-        "sensitive": Flag(**KEPT),
-        "valid_type": Text(longest=64, **KEPT),
-        "valid_range": fields.List(Text(longest=1024), validate=_MANY, **KEPT),
+        "type": Text(longest=64, **IGNORED),
+        "editable": Flag(**IGNORED),
+        "required": Flag(**IGNORED),
+        "sensitive": Flag(**IGNORED),
+        "valid_type": Text(longest=64, **IGNORED),
+        "valid_range": fields.List(Text(longest=1024), validate=_MANY, **IGNORED),
     },
 )
 _Translation = _document(
-    "Translation", {"language": Text(longest=64, **KEPT), "description": Text(longest=4096, **KEPT)}
+    "Translation", {"language": Text(longest=64, **IGNORED), "description": Text(longest=4096, **IGNORED)}
 )
 _Parameter = _document(
     "Parameter",
     {
         "name": Text(longest=256, shortest=1, required=True),
         "value": Text(longest=4096, load_default=""),
-        "description": Text(longest=4096, **KEPT),
+        "description": Text(longest=4096, **IGNORED),
         "constraint": Section(_Constraint),
         "i18n_description": Section(_Translation),
     },
@@ -99,20 +99,20 @@ _Parameter = _document(
 _Engine = _document(
     "Engine",
     {
-        "engine_id": Text(longest=128, **KEPT),
-        "engine_name": Text(longest=128, **KEPT),
-        "engine_version": Text(longest=128, **KEPT),
-        "image_url": Text(longest=1024, **says("Kept and told: jobs run on the node itself, without containers")),
-        "install_sys_packages": Flag(**KEPT),
+        "engine_id": Text(longest=128, **IGNORED),
+        "engine_name": Text(longest=128, **IGNORED),
+        "engine_version": Text(longest=128, **IGNORED),
+        "image_url": Text(longest=1024, **says("Accepted but ignored: jobs run without containers")),
+        "install_sys_packages": Flag(**IGNORED),
     },
 )
-_PfsLog = _document("PfsLog", {"pfs_path": Text(longest=1024, **KEPT)})
+_PfsLog = _document("PfsLog", {"pfs_path": Text(longest=1024, **IGNORED)})
 _LogDir = _document("LogDir", {"pfs": Section(_PfsLog)})
-_JobSource = _document("JobSource", {"job": Section(_document("SourceJob", {"job_id": Text(longest=64, **KEPT)}))})
+_JobSource = _document("JobSource", {"job": Section(_document("SourceJob", {"job_id": Text(longest=64, **IGNORED)}))})
 _Summary = _document(
     "Summary",
     {
-        "log_type": Choice(("tensorboard", "mindstudio-insight"), **KEPT),
+        "log_type": Choice(("tensorboard", "mindstudio-insight"), **IGNORED),
         "log_dir": Section(_LogDir),
         "data_sources": _list_of(_JobSource),
     },
@@ -123,23 +123,23 @@ _Algorithm = _document(
         "id": Text(
             longest=64, **says("A built-in method: sft, lora, qlora, dpo, rlhf, continued-pretrain, full-finetune")
         ),
-        "name": Text(longest=128, **KEPT),
-        "subscription_id": Text(longest=64, **says("Refused: there is no gallery")),
-        "item_version_id": Text(longest=64, **says("Refused: there is no gallery")),
+        "name": Text(longest=128, **IGNORED),
+        "subscription_id": Text(longest=64, **says("Refused: the algorithm gallery is not supported")),
+        "item_version_id": Text(longest=64, **says("Refused: the algorithm gallery is not supported")),
         "code_dir": Text(longest=1024, **says("A directory that jobs may read, or obs://bucket/directory/")),
         "boot_file": Text(longest=1024, **says("The script in it")),
         "autosearch_config_path": Text(longest=1024, **says("Refused")),
         "autosearch_framework_path": Text(longest=1024, **says("Refused")),
-        "command": Text(longest=32768, shortest=1, **says("A command for a shell, instead of a script")),
-        "parameters": _list_of(_Parameter, **says("Arguments --NAME=VALUE; of a built-in method its hyperparameters")),
-        "policies": FreeObject(**says("Refused: searching for hyperparameters is not supported")),
+        "command": Text(longest=32768, shortest=1, **says("A shell command instead of boot_file")),
+        "parameters": _list_of(_Parameter, **says("Arguments --NAME=VALUE; hyperparameters of a built-in method")),
+        "policies": FreeObject(**says("Refused: hyperparameter search is not supported")),
         "inputs": _list_of(_Input),
         "outputs": _list_of(_Output),
         "engine": Section(_Engine),
         "local_code_dir": Text(
-            longest=1024, **says("What the script calls the directory of its code; below /home, and not with file://")
+            longest=1024, **says("Path of the code in the container; below /home, not with file://")
         ),
-        "working_dir": Text(longest=1024, **says("Where the script starts: in the code, an input or an output")),
+        "working_dir": Text(longest=1024, **says("Working directory: in the code, an input or an output")),
         "environments": _Variables(
             keys=_VARIABLE, rule="must be a name of letters, digits and _ that begins with no digit"
         ),
@@ -150,20 +150,18 @@ _Resource = _document(
     "Resource",
     {
         "policy": Choice(("regular",), **says("The only one")),
-        "flavor_name": Text(longest=128, **says("As it is told; flavor_id decides")),
-        "flavor_detail": FreeObject(**says("As it is told; flavor_id decides")),
-        "flavor_id": Text(longest=128, **says("One of those that GET /training-job-flavors lists")),
-        "node_count": Whole(1, 65536, load_default=1, **says("Nodes that each give the flavor's devices")),
-        "pool_id": Text(longest=63, **says("A label that the nodes must have")),
+        "flavor_name": Text(longest=128, **says("Read-only: flavor_id decides")),
+        "flavor_detail": FreeObject(**says("Read-only: flavor_id decides")),
+        "flavor_id": Text(longest=128, **says("A flavor of GET /training-job-flavors")),
+        "node_count": Whole(1, 65536, load_default=1, **says("Number of nodes, each with the flavor's devices")),
+        "pool_id": Text(longest=63, **says("A required node label")),
     },
 )
 _Affinity = _document(
     "RequiredAffinity",
     {
-        "affinity_type": Choice(("cabinet", "hyperinstance"), required=True, **KEPT),
-        "affinity_group_size": Whole(
-            1, 65536, **says("At most as many as there are nodes; kept and told, not acted on")
-        ),
+        "affinity_type": Choice(("cabinet", "hyperinstance"), required=True, **IGNORED),
+        "affinity_group_size": Whole(1, 65536, **says("At most node_count; otherwise ignored")),
     },
 )
 _SchedulePolicy = _document(
@@ -171,7 +169,7 @@ _SchedulePolicy = _document(
     {
         "required_affinity": Section(_Affinity),
         "priority": Whole(1, 3, **says("3 is the highest", default=1)),
-        "preemptible": Flag(**says("true: others of a higher priority may take its devices")),
+        "preemptible": Flag(**says("true: jobs of higher priority may preempt it")),
     },
 )
 _AutoStop = _document(
@@ -180,25 +178,27 @@ _AutoStop = _document(
 _Nfs = _document(
     "Nfs",
     {
-        "nfs_server_path": Text(longest=1024, shortest=1, required=True, **KEPT),
-        "local_path": Text(longest=1024, shortest=1, required=True, **KEPT),
-        "read_only": Flag(**KEPT),
+        "nfs_server_path": Text(longest=1024, shortest=1, required=True, **IGNORED),
+        "local_path": Text(longest=1024, shortest=1, required=True, **IGNORED),
+        "read_only": Flag(**IGNORED),
     },
 )
-_Volume = _document("Volume", {"nfs": Section(_Nfs), "pfs": FreeObject(**KEPT), "obs": FreeObject(**KEPT)})
-_LogPlace = _document("LogExportPath", {"obs_url": Text(longest=1024, **KEPT), "host_path": Text(longest=1024, **KEPT)})
+_Volume = _document("Volume", {"nfs": Section(_Nfs), "pfs": FreeObject(**IGNORED), "obs": FreeObject(**IGNORED)})
+_LogPlace = _document(
+    "LogExportPath", {"obs_url": Text(longest=1024, **IGNORED), "host_path": Text(longest=1024, **IGNORED)}
+)
 _Notification = _document(
     "Notification",
-    {"topic_urn": Text(longest=1024, **KEPT), "events": fields.List(Text(longest=64), validate=_MANY, **KEPT)},
+    {"topic_urn": Text(longest=1024, **IGNORED), "events": fields.List(Text(longest=64), validate=_MANY, **IGNORED)},
 )
-_Ssh = _document("Ssh", {"key_pair_names": fields.List(Text(longest=128), validate=_MANY, **KEPT)})
+_Ssh = _document("Ssh", {"key_pair_names": fields.List(Text(longest=128), validate=_MANY, **IGNORED)})
 _Spec = _document(
     "JobSpec",
     {
         "resource": Section(_Resource),
         "volumes": _list_of(_Volume),
         "log_export_path": Section(_LogPlace),
-        "auto_stop": Section(_AutoStop, **says("The longest that it may run")),
+        "auto_stop": Section(_AutoStop, **says("Maximum run time")),
         "schedule_policy": Section(_SchedulePolicy),
         "notification": Section(_Notification),
     },
@@ -209,12 +209,12 @@ _Metadata = _document(
     "JobMetadata",
     {
         "name": Matching(_NAME, "must have 1 to 64 letters, digits, _ and -", required=True),
-        "workspace_id": Text(longest=64, **says("Kept and told: there is one workspace", default="0")),
+        "workspace_id": Text(longest=64, **says("Stored and returned: there is one workspace", default="0")),
         "description": _description,
         "annotations": _annotations,
-        "id": Text(longest=64, **TOLD),
-        "create_time": Whole(**TOLD),
-        "user_name": Text(longest=256, **TOLD),
+        "id": Text(longest=64, **READ_ONLY),
+        "create_time": Whole(**READ_ONLY),
+        "user_name": Text(longest=256, **READ_ONLY),
     },
 )
 CreateSchema = _document(
@@ -225,9 +225,9 @@ CreateSchema = _document(
         "algorithm": Section(_Algorithm, required=True),
         "tasks": _objects(**says("Refused: heterogeneous tasks are not supported")),
         "spec": Section(_Spec),
-        "endpoints": Section(_document("Endpoints", {"ssh": Section(_Ssh), "tensorboard": FreeObject(**TOLD)})),
-        "status": FreeObject(**TOLD),
-        "train_type": Text(longest=64, **KEPT),
+        "endpoints": Section(_document("Endpoints", {"ssh": Section(_Ssh), "tensorboard": FreeObject(**READ_ONLY)})),
+        "status": FreeObject(**READ_ONLY),
+        "train_type": Text(longest=64, **IGNORED),
     },
 )
 ChangeSchema = _document(
@@ -251,13 +251,13 @@ _Filter = _document(
 SearchSchema = _document(
     "SearchTrainingJobs",
     {
-        "offset": Whole(0, 10_000, load_default=0, **says("Which page; the first is 0")),
+        "offset": Whole(0, 10_000, load_default=0, **says("Number of the page, from 0")),
         "limit": Whole(1, 50, load_default=10),
         "sort_by": Choice(("create_time",), load_default="create_time"),
         "order": Choice(("asc", "desc"), load_default="desc"),
-        "group_by": Text(longest=64, **KEPT),
-        "workspace_id": Text(longest=64, **KEPT),
-        "train_type": Text(longest=64, **KEPT),
+        "group_by": Text(longest=64, **IGNORED),
+        "workspace_id": Text(longest=64, **IGNORED),
+        "train_type": Text(longest=64, **IGNORED),
         "filters": _list_of(_Filter, load_default=list),
     },
 )
@@ -278,7 +278,7 @@ _Match = _document(
 InstancesSchema = _document(
     "ResourceInstancesFilter",
     {
-        "workspace_id": Text(longest=64, **KEPT),
+        "workspace_id": Text(longest=64, **IGNORED),
         "tags": _list_of(_ManyValues, load_default=list),
         "matches": _list_of(_Match, load_default=list),
         "without_any_tag": Flag(load_default=False),
@@ -289,14 +289,14 @@ _Quota = _document(
     {
         "resource": Choice(("gpus", "cpu_slots", "running_jobs", "waiting_jobs"), required=True),
         "quota": Whole(-1, 2**31 - 1, required=True, **says("-1: no limit")),
-        "used": Whole(0, **says("Without effect")),
-        "extra_info": Text(longest=255, **says("Without effect")),
+        "used": Whole(0, **says("Accepted but ignored")),
+        "extra_info": Text(longest=255, **says("Accepted but ignored")),
     },
 )
 QuotasSchema = _document(
     "TrainingQuotas",
     {
-        "user_id": Text(longest=64, **says("Without effect: quotas are of projects")),
+        "user_id": Text(longest=64, **says("Ignored: quotas are per project")),
         "quotas": _list_of(_Quota, required=True),
     },
 )

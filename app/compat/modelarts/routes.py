@@ -1,15 +1,14 @@
-"""ModelArts' API: what can be had, what may be used, and tags; its jobs stand beside."""
+"""Routes of flavors, engines, quotas and tags."""
 
 from importlib import metadata
 from typing import Any
 
 from flask import Blueprint, Response, current_app
-from sqlalchemy.orm import Session
 
 from app.compat.ids import uuid_of
 from app.compat.modelarts import jobs_routes, lookup, observations_routes
 from app.compat.modelarts.fields import QUOTAS_FIELDS, WORKSPACE_FIELDS
-from app.compat.modelarts.flavors import flavors_of, told
+from app.compat.modelarts.flavors import flavor_item, flavors_of
 from app.compat.modelarts.queries import FlavorsQuerySchema, PageQuerySchema, QuotasQuerySchema
 from app.compat.modelarts.requests import InstancesSchema, QuotasSchema, TagsSchema
 from app.compat.naming import Naming
@@ -26,12 +25,13 @@ from app.services.access import projects
 from app.services.jobs import updates
 from app.services.nodes import registry
 from app.services.queues import project_quotas
+from app.services.rows import Session
 
 blueprint = Blueprint("modelarts", __name__)
 blueprint.register_blueprint(jobs_routes.blueprint)
 blueprint.register_blueprint(observations_routes.blueprint)
 _ENGINES = {"torch": "PyTorch", "transformers": "Transformers", "deepspeed": "DeepSpeed", "megatron-core": "Megatron"}
-# Resource of their quotas → the field of ours.
+# ModelArts' quota resource → native field.
 _QUOTAS = {
     "gpus": ("gpus", "limit"), "cpu_slots": ("cpu_slots", "limit"), "running_jobs": ("max_running_jobs", ""),
     "waiting_jobs": ("max_waiting_jobs", ""),
@@ -46,7 +46,7 @@ _TAG_NAMES = Naming({"labels": "tags"}, "tags")
 @operation("List the flavors", permission=Permission.VIEW, query=FlavorsQuerySchema)
 def list_flavors(project_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001 – the caller is within it
     with plane().db.read() as session:
-        found = [told(each) for each in flavors_of(registry.capacities(session, only_ready=False))]
+        found = [flavor_item(each) for each in flavors_of(registry.capacities(session, only_ready=False))]
     flavors = [each for each in found if query.get("flavor_type", each["flavor_type"]) == each["flavor_type"]]
     return Reply({"total_count": len(flavors), "flavors": flavors})
 
@@ -88,13 +88,13 @@ def list_tags(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001
 
 
 @blueprint.post(f"{_TAGS}/create")
-@operation("Give a training job tags", permission=Permission.MANAGE, body=TagsSchema)
+@operation("Add tags to a training job", permission=Permission.MANAGE, body=TagsSchema)
 def add_tags(project_id: str, training_job_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
     return _retag(training_job_id, lambda labels: labels | {each["key"]: each["value"] for each in body["tags"]})
 
 
 @blueprint.delete(f"{_TAGS}/delete")
-@operation("Take tags from a training job", permission=Permission.MANAGE, body=TagsSchema)
+@operation("Remove tags from a training job", permission=Permission.MANAGE, body=TagsSchema)
 def remove_tags(project_id: str, training_job_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
     gone = {each["key"] for each in body["tags"]}
     return _retag(training_job_id, lambda labels: {key: labels[key] for key in labels if key not in gone})
@@ -146,7 +146,7 @@ def _engine(package: str, name: str) -> dict[str, Any]:
 
 
 def _version(package: str) -> str:
-    """Empty for what is not installed here."""
+    """Empty for a package that is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -183,7 +183,7 @@ def _retag(training_job_id: str, change: Any) -> Reply:
 
 def _tagged(body: dict[str, Any]) -> list[dict[str, Any]]:
     wanted = {each["key"]: each["values"] for each in body["tags"]}
-    # What narrows most is asked of the database: a label, and a name.
+    # The database filters by one label and one name; the rest is checked below.
     filters: dict[str, Any] = {"labels": [(key, values[0]) for key, values in wanted.items() if len(values) == 1][:1]}
     if body["matches"]:
         filters["name_contains"] = [body["matches"][0]["value"]]

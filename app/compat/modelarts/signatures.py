@@ -1,7 +1,7 @@
-"""Requests signed with a pair of keys, as Huawei Cloud's SDKs sign them: `SDK-HMAC-SHA256`.
+"""Verification of requests signed by Huawei Cloud's SDKs: `SDK-HMAC-SHA256`.
 
-Source: "Signing Algorithm" of Huawei Cloud's API Gateway. What is signed is the method, path, query, some headers, the
-moment and the body, so that nothing of it can be changed; a moment long past makes it worthless.
+Source: "Signing Algorithm" of Huawei Cloud's API Gateway. The signature covers the method, path, query,
+some headers, the time and the body; requests with a time too far from now are refused.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class SignedRequest:
-    """``path`` is decoded; ``query`` has decoded names and values; ``headers`` are by names in small letters."""
+    """``path`` is decoded; ``query`` has decoded names and values; ``headers`` have lower-case names."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ class SignedRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """``text`` is what was signed."""
+    """``text`` is the signed string."""
 
     access_key: str
     text: bytes
@@ -48,7 +48,7 @@ class Signature:
 
 
 def read_signature(authorization: str, request: SignedRequest, *, now: datetime) -> Signature:
-    """Raises CredentialsInvalid for one that is malformed, or was not made about now."""
+    """Raises CredentialsInvalid for a malformed signature, or one with a time too far from ``now``."""
     found = _FORM.fullmatch(authorization.strip())
     if found is None:
         raise CredentialsInvalid(
@@ -57,7 +57,7 @@ def read_signature(authorization: str, request: SignedRequest, *, now: datetime)
     names = found["headers"].split(";")
     missing = [name for name in (*names, _DATE) if name not in request.headers]
     if missing:
-        raise CredentialsInvalid(f"the header {missing[0]} belongs to the signature, and is missing")
+        raise CredentialsInvalid(f"the header {missing[0]} is required by the signature, and missing")
     moment = request.headers[_DATE]
     _refuse_other_times(moment, now)
     signed = hashlib.sha256(_canonical(request, names).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A job's state and attempts → the status that ModelArts tells: phases, tasks, running records, durations. Pure."""
+"""Job state and attempts → ModelArts' status: phases, tasks, running records, durations. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
 from app.domain.spec.frameworks.custom import processes_per_node
-from app.models import Attempt
 from app.services.jobs.details import JobDetails
+from app.services.rows import Attempt
 
 _S = JobState
 _RUNNING = ("Running", "Running")
@@ -19,22 +19,22 @@ STATES: dict[JobState, tuple[str, str]] = {
     _S.PREEMPTED: ("Terminated", "Terminated"),
 }  # fmt: skip
 _STOPPED = (_S.CANCELLED, _S.PREEMPTED)
-# Of each level-1 status, which states jobs that are told to be in it may be in.
+# Level-1 status → states of the jobs that may have it.
 STATES_OF_PHASES: dict[str, tuple[JobState, ...]] = {
     **{phase: tuple(state for state in JobState if STATES[state][0] == phase) for phase, _ in STATES.values()},
     "Terminating": tuple(state for state in JobState if state not in TERMINAL), "Abnormal": (_S.FAILED, *_STOPPED),
 }  # fmt: skip
-# Their fault of another kind than a failed job: the platform's own.
+# Failures of the platform, which ModelArts distinguishes from failed jobs.
 _LOST = ("NODE_LOST", "SUPERVISOR_LOST")
 _STARTS = ("init_or_rescheduled", "restarted")
 _RANK, _WORKER = "rank-", "worker-"
 
 
 class Trouble(NamedTuple):
-    """Ids of jobs that the platform has lost hold of; nearly always none."""
+    """Ids of jobs that the platform does not control; usually none."""
 
-    unheard: frozenset[str] = frozenset()  # they should run, and have not been heard of for too long
-    unstoppable: frozenset[str] = frozenset()  # a process of theirs is left that nothing can end
+    unheard: frozenset[str] = frozenset()  # running, but the lease was not renewed for too long
+    unstoppable: frozenset[str] = frozenset()  # stopped, but with an unkillable process
 
 
 NO_TROUBLE = Trouble()
@@ -59,7 +59,7 @@ def phase_of(details: JobDetails, trouble: Trouble = NO_TROUBLE) -> tuple[str, s
 def status_of(
     details: JobDetails, attempts: Sequence[Attempt], *, now: datetime, trouble: Trouble = NO_TROUBLE
 ) -> dict[str, Any]:
-    """`duration` is what the running records add up to; the first of them begins at `start_time`."""
+    """``duration`` is the sum of the running records; the first one begins at ``start_time``."""
     phase, secondary = phase_of(details, trouble)
     begun = [each for each in attempts if each.started_at is not None or each.ended_at is not None]
     found: dict[str, Any] = {
@@ -78,12 +78,12 @@ def status_of(
 
 
 def tasks_of(details: JobDetails) -> list[str]:
-    """One for each node."""
+    """A task per node."""
     return [f"{_WORKER}{number}" for number in range(int(details.spec["resource_config"].get("node_count") or 1))]
 
 
 def node_counts(attempts: Sequence[Attempt]) -> list[list[int]] | None:
-    """[milliseconds, how many nodes from then on]; None before it has had any."""
+    """[milliseconds, number of nodes from then on]; None before the first attempt."""
     found: list[list[int]] = []
     for each in attempts:
         found.append([milliseconds(each.created_at), len(each.node_names)])
@@ -93,7 +93,7 @@ def node_counts(attempts: Sequence[Attempt]) -> list[list[int]] | None:
 
 
 def record_of(attempt: Attempt, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A running record: an attempt, in seconds."""
+    """The running record of an attempt, with times in seconds."""
     found: dict[str, Any] = {
         "start_at": seconds(_begin(attempt)),
         "start_type": attempt.start_type if attempt.start_type in _STARTS else _STARTS[0],
@@ -109,7 +109,7 @@ def record_of(attempt: Attempt, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def related_task(attempt: Attempt, spec: Mapping[str, Any]) -> str | None:
-    """The task of the rank, or on the node, that ended the attempt; None where none of them did."""
+    """The task of the rank or node that ended the attempt, or None."""
     named = attempt.end_related_task
     if not named:
         return None
@@ -123,7 +123,7 @@ def related_task(attempt: Attempt, spec: Mapping[str, Any]) -> str | None:
 
 
 def task_statuses(details: JobDetails, last: Attempt) -> list[dict[str, Any]]:
-    """Of each task of an attempt that has ended; how others than the one that failed ended is not known."""
+    """The status of each task of an ended attempt; exit codes are known only for the failed task."""
     failed = details.job.state is JobState.FAILED
     exit_code = last.exit_code if last.exit_code is not None else (1 if failed else 0)
     message = (details.job.error_message or last.end_reason or "") if failed else last.end_reason or ""

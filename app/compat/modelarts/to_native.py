@@ -1,4 +1,4 @@
-"""A training job of ModelArts → a job document of the native API. Pure."""
+"""ModelArts' training job → native job document. Pure."""
 
 import posixpath
 import shlex
@@ -15,7 +15,7 @@ from app.compat.modelarts.fields import (
     warnings_of_values,
 )
 from app.compat.modelarts.flavors import flavor
-from app.compat.mounts import Mount, mount_of_data, placed
+from app.compat.mounts import Mount, map_paths, mount_of_data
 from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
@@ -26,10 +26,10 @@ from app.schemas.spec.field_verdicts import refuse, warning, warnings_of
 from app.schemas.spec.training_config import TRAINING_TYPES
 
 DIALECT = "modelarts"
-CUSTOM = "CUSTOM"  # the framework of jobs that bring their code
-BUILT_IN = "HF_TRAINER"  # that of jobs by one of our methods, unless their parameters name another
+CUSTOM = "CUSTOM"  # the framework of jobs with their own code
+BUILT_IN = "HF_TRAINER"  # the framework of built-in methods, unless a parameter names another
 REST = "algorithm"
-CONSECUTIVE = 3  # restarts where an annotation asks for them and names no number
+CONSECUTIVE = 3  # restarts if an annotation enables them without a number
 PRIORITIES = {1: 3, 2: 5, 3: 8}
 METHODS = {each.lower().replace("_", "-"): each for each in TRAINING_TYPES}
 NAMES = {
@@ -53,22 +53,22 @@ NAMES = {
 _SLOTS = "a flavor of CPU slots (spec.resource.flavor_id)"
 NAMING = Naming(
     NAMES, REST,
-    # A flavor says them together.
+    # A flavor sets them together.
     words={"gpu_count": "number of devices", "cpu_cores": "number of cores", "ram_min_mb": "memory of a node",
            "device_type cpu or auto": _SLOTS, "device_type cpu": _SLOTS, "device_type cuda": "a flavor of GPUs"},
 )  # fmt: skip
-# What jobs of ModelArts find in their environment.
+# Environment variables of ModelArts.
 _ENVIRONMENT = {
     "MA_JOB_DIR": "$(TRAINYARD_RUN_DIR)/code", "MA_NUM_HOSTS": "$(NNODES)", "VC_TASK_INDEX": "$(NODE_RANK)",
     "VC_WORKER_NUM": "$(NNODES)",
 }  # fmt: skip
 _CODE, _OUTPUT = _ENVIRONMENT["MA_JOB_DIR"], "$(TRAINYARD_OUTPUT_DIR)"
 _HOME = "/home/"
-_USUAL_CODE = "/home/ma-user/modelarts/user-job-dir"  # below it the code lies unless local_code_dir says where
+_USUAL_CODE = "/home/ma-user/modelarts/user-job-dir"  # parent of the code unless local_code_dir is set
 
 
 class Native(NamedTuple):
-    """A document that no schema has checked yet, and what it has no place for.
+    """A document that is not yet checked by the schema, and the data to return later.
 
     ``warnings``: `field: reason` of each field that has no effect.
     """
@@ -79,7 +79,7 @@ class Native(NamedTuple):
 
 
 class Channels(NamedTuple):
-    """A job's inputs and outputs: its data, where its results go, and what its script is told of both."""
+    """Inputs and outputs of a job: data sources, destination, and arguments and variables with their paths."""
 
     sources: list[dict[str, Any]]
     output_path: str | None
@@ -89,7 +89,7 @@ class Channels(NamedTuple):
 
 
 def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Native:
-    """`capacities`: of the nodes that flavors are of. Raises BadSpec."""
+    """``capacities``: of the nodes, for flavors. Raises BadSpec."""
     algorithm, spec, metadata = job["algorithm"], job.get("spec") or {}, job["metadata"]
     refuse(job, FIELDS)
     annotations = metadata.get("annotations") or {}
@@ -106,7 +106,7 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Nat
     _check_affinity(policy, nodes=resource.get("node_count", 1))
     devices = flavor(resource.get("flavor_id"), capacities)
     if training["framework"]["type"] == CUSTOM and devices["gpu_count"] > 1:
-        # A task runs its script once, however many devices it has.
+        # A task runs its script once for any number of devices.
         training["framework"]["distributed"] = {"config": {"num_proc_per_node": "1"}}
     scheduling = {"priority": PRIORITIES[policy.get("priority", 1)], "preemptible": bool(policy.get("preemptible"))}
     if stop := spec.get("auto_stop"):
@@ -124,27 +124,27 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Nat
         "scheduling_config": scheduling,
         **({"output_config": {"output_path": channels.output_path}} if channels.output_path else {}),
     }
-    return Native(document, {DIALECT: _kept(job)}, warnings)
+    return Native(document, {DIALECT: _stored(job)}, warnings)
 
 
 def channels_of(algorithm: Mapping[str, Any]) -> Channels:
-    """Raises BadSpec for an input without a place, and for outputs that have no directory in common."""
+    """Raises BadSpec for an input without a URL, and for outputs without a common directory."""
     found = Channels([], None, [], [], {})
     for number, each in enumerate(algorithm.get("inputs") or []):
         remote = each["remote"]
         if "obs" not in remote:
-            raise BadSpec("name its place as remote.obs.obs_url", field=f"algorithm.inputs.{number}")
+            raise BadSpec("set remote.obs.obs_url", field=f"algorithm.inputs.{number}")
         location = obs_uri(remote["obs"]["obs_url"])
         found.sources.append({"path": location})
         mount = mount_of_data(each.get("local_dir") or "", location, number)
-        _tell(found, each, mount.reference)
+        _pass_path(found, each, mount.reference)
         if mount.mounted:
             found.mounts.append(mount)
     outputs = algorithm.get("outputs") or []
     place, folders = _common(outputs)
     for each, folder in zip(outputs, folders, strict=True):
         reference = f"{_OUTPUT}/{folder}".rstrip("/")
-        _tell(found, each, reference)
+        _pass_path(found, each, reference)
         if local := (each.get("local_dir") or "").rstrip("/"):
             found.mounts.append(Mount(local, "", reference))
     return found._replace(output_path=place)
@@ -155,7 +155,7 @@ def obs_uri(place: str) -> str:
     return place if "://" in place else f"obs://{place.lstrip('/')}"
 
 
-def _tell(channels: Channels, channel: Mapping[str, Any], reference: str) -> None:
+def _pass_path(channels: Channels, channel: Mapping[str, Any], reference: str) -> None:
     if channel.get("access_method") == "env":
         channels.variables[channel["name"]] = reference
     else:
@@ -163,40 +163,40 @@ def _tell(channels: Channels, channel: Mapping[str, Any], reference: str) -> Non
 
 
 def _common(outputs: Sequence[Mapping[str, Any]]) -> tuple[str | None, list[str]]:
-    """The one place that results are copied to, and the folder of each output in it."""
+    """The common destination of the outputs, and the folder of each output in it."""
     if not outputs:
         return None, []
     for number, each in enumerate(outputs):
         if "obs" not in each["remote"]:
-            raise BadSpec("name its place as remote.obs.obs_url", field=f"algorithm.outputs.{number}")
+            raise BadSpec("set remote.obs.obs_url", field=f"algorithm.outputs.{number}")
     places = [obs_uri(each["remote"]["obs"]["obs_url"]).rstrip("/") for each in outputs]
     scheme, _, _ = places[0].partition("://")
     paths = [place.partition("://")[2] for place in places]
     common = paths[0] if len(paths) == 1 else posixpath.commonpath(paths)
     if "/" not in common or any(not place.startswith(f"{scheme}://") for place in places):
-        raise BadSpec("several outputs must lie in one directory of one bucket", field="algorithm.outputs")
+        raise BadSpec("several outputs must be in one directory of one bucket", field="algorithm.outputs")
     return f"{scheme}://{common}", [path.removeprefix(common).strip("/") for path in paths]
 
 
 def _custom(algorithm: Mapping[str, Any], channels: Channels, warnings: list[str]) -> dict[str, Any]:
-    """`training_config` of a job that brings its code. Raises BadSpec."""
+    """`training_config` of a job with its own code. Raises BadSpec."""
     mounts = [*channels.mounts, *_code_mounts(algorithm)]
-    given = [(each["name"], placed(each["value"], mounts)) for each in algorithm.get("parameters") or []]
+    given = [(each["name"], map_paths(each["value"], mounts)) for each in algorithm.get("parameters") or []]
     named = [name for name, _ in given]
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
-        raise BadSpec(f"{twice} is named twice", field="algorithm.parameters")
+        raise BadSpec(f"{twice} is set twice", field="algorithm.parameters")
     arguments = [f"--{name}={value}" for name, value in given] + channels.arguments
     framework: dict[str, Any] = {"type": CUSTOM}
     if code := algorithm.get("code_dir"):
         framework["custom_code_dir"] = _place(code)
     start = _start(algorithm, mounts, warnings)
     if command := algorithm.get("command"):
-        words = " ".join([placed(command, mounts), *map(shlex.quote, arguments)])
+        words = " ".join([map_paths(command, mounts), *map(shlex.quote, arguments)])
         framework["custom_command"] = ["bash", "-c", f"cd {shlex.quote(start)} || exit\n{words}" if start else words]
     else:
         framework |= _script(algorithm, arguments, start)
-    variables = {name: placed(value, mounts) for name, value in (algorithm.get("environments") or {}).items()}
+    variables = {name: map_paths(value, mounts) for name, value in (algorithm.get("environments") or {}).items()}
     environment = {**_ENVIRONMENT, **channels.variables, **variables}
     return {
         "training_type": "SFT",
@@ -207,27 +207,27 @@ def _custom(algorithm: Mapping[str, Any], channels: Channels, warnings: list[str
 
 
 def _code_mounts(algorithm: Mapping[str, Any]) -> list[Mount]:
-    """Where the words of the job look for its code. Raises BadSpec."""
+    """The mount of the code directory. Raises BadSpec."""
     code, local = algorithm.get("code_dir") or "", (algorithm.get("local_code_dir") or "").rstrip("/")
     if local and not posixpath.normpath(local).startswith(_HOME):
         raise BadSpec("must be a directory below /home", field="algorithm.local_code_dir")
     if code.startswith("file://"):
-        local = code.removeprefix("file://").rstrip("/")  # jobs don't see it there
+        local = code.removeprefix("file://").rstrip("/")  # the path is hidden in the sandbox
     elif code:
         local = local or f"{_USUAL_CODE}/{posixpath.basename(code.rstrip('/'))}"
     return [Mount(local, "", _CODE)] if code and local else []
 
 
 def _start(algorithm: Mapping[str, Any], mounts: Sequence[Mount], warnings: list[str]) -> str:
-    """The directory that `working_dir` names; empty: where jobs start anyway. Raises BadSpec."""
+    """The directory of `working_dir`; empty for the default. Raises BadSpec."""
     directory = (algorithm.get("working_dir") or "").rstrip("/")
     if not directory:
         return ""
     if not directory.startswith("/"):
         raise BadSpec("must be an absolute path", field="algorithm.working_dir")
-    found = placed(posixpath.normpath(directory), mounts)
+    found = map_paths(posixpath.normpath(directory), mounts)
     if found.startswith("/"):
-        warnings.append(warning("algorithm.working_dir", "lies in no code, input or output of the job"))
+        warnings.append(warning("algorithm.working_dir", "is not in the code, an input or an output of the job"))
         return ""
     return found
 
@@ -235,33 +235,31 @@ def _start(algorithm: Mapping[str, Any], mounts: Sequence[Mount], warnings: list
 def _script(algorithm: Mapping[str, Any], arguments: Sequence[str], start: str) -> dict[str, Any]:
     code, script = algorithm.get("code_dir"), algorithm.get("boot_file")
     if not code:
-        raise BadSpec(
-            "is needed, with boot_file, where neither id nor command says what runs", field="algorithm.code_dir"
-        )
+        raise BadSpec("is required, with boot_file, without id and command", field="algorithm.code_dir")
     if not script:
-        raise BadSpec("is needed: the script in code_dir that is to run", field="algorithm.boot_file")
+        raise BadSpec("is required: the script in code_dir", field="algorithm.boot_file")
     if not start:
         return {"custom_script_path": _place(script)} | ({"custom_arguments": [*arguments]} if arguments else {})
     inner = below(_place(script), _place(code))
     if not inner:
-        raise BadSpec("must lie in code_dir", field="algorithm.boot_file")
+        raise BadSpec("must be in code_dir", field="algorithm.boot_file")
     return {"custom_command": ["bash", "-c", 'cd "$0" && exec python "$@"', start, f"{_CODE}/{inner}", *arguments]}
 
 
 def _place(path: str) -> str:
-    """`file://` and URIs are what they are; else a path is one of OBS."""
+    """A path without a scheme is in OBS."""
     return path.removeprefix("file://") if path.startswith("file://") else obs_uri(path)
 
 
 def _built_in(algorithm: Mapping[str, Any]) -> dict[str, Any]:
-    """`training_config` of one of our methods. Raises BadSpec."""
+    """`training_config` of a built-in method. Raises BadSpec."""
     method = METHODS.get(algorithm["id"].lower())
     if method is None:
-        raise BadSpec(f"algorithm not found; there are {', '.join(METHODS)}", field="algorithm.id")
+        raise BadSpec(f"algorithm not found; known: {', '.join(METHODS)}", field="algorithm.id")
     values = {each["name"]: each["value"] for each in algorithm.get("parameters") or []}
     model = values.pop("base_model", "")
     if not model:
-        raise BadSpec("the parameter base_model is needed: what is trained", field="algorithm.parameters.base_model")
+        raise BadSpec("the parameter base_model is required", field="algorithm.parameters.base_model")
     environment = algorithm.get("environments") or {}
     return {
         "training_type": method,
@@ -286,22 +284,21 @@ def _check_affinity(policy: Mapping[str, Any], *, nodes: int) -> None:
 
 def _retries(annotations: Mapping[str, str]) -> int:
     """Raises BadSpec."""
-    said = annotations.get(RETRY_NUM)
-    if said is None:
+    number = annotations.get(RETRY_NUM)
+    if number is None:
         return CONSECUTIVE if "true" in (annotations.get(UNCONDITIONAL), annotations.get(HANG)) else 0
-    if not said.isdecimal() or not 1 <= int(said) <= 100:
+    if not number.isdecimal() or not 1 <= int(number) <= 100:
         raise BadSpec("must be a number from 1 to 100", field=f"metadata.annotations.{RETRY_NUM}")
-    return int(said)
+    return int(number)
 
 
-def _kept(job: Mapping[str, Any]) -> dict[str, Any]:
-    """As it is told again; values of variables are told from the native document, where secrets are masked."""
+def _stored(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The request as it is returned later; values of variables come from the native document, with secrets masked."""
     algorithm = {name: value for name, value in job["algorithm"].items() if name != "environments"}
     metadata = {
         "description": job["metadata"].get("description", ""),
         "workspace_id": job["metadata"].get("workspace_id", "0"),
         "annotations": job["metadata"].get("annotations") or {},
     }
-    kept = {"metadata": metadata, "algorithm": algorithm, "spec": job.get("spec") or {}}
-    kept["variables"] = sorted(job["algorithm"].get("environments") or {})
-    return kept
+    variables = sorted(job["algorithm"].get("environments") or {})
+    return {"metadata": metadata, "algorithm": algorithm, "spec": job.get("spec") or {}, "variables": variables}

@@ -1,1 +1,1 @@
-"""OME's training jobs and runtimes as resources of Kubernetes, over the native jobs."""
+"""OME's TrainingJobs, runtimes and base models as Kubernetes resources, over the native jobs."""

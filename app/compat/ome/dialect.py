@@ -1,4 +1,4 @@
-"""How Kubernetes tells answers and errors: objects with a kind, and Status for what went wrong."""
+"""Responses and errors of Kubernetes' API: objects with a kind, and Status for errors."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from app.http.envelope import Problem, json_response
 GROUP, VERSION = "ome.io", "v1beta1"
 API_VERSION = f"{GROUP}/{VERSION}"
 BASE = f"/apis/{API_VERSION}"
-ALREADY_THERE = "ALREADY_EXISTS"
+ALREADY_EXISTS = "ALREADY_EXISTS"
 _ABOUT = """
-OME's training jobs as resources of Kubernetes, over the jobs of Trainyard: kubectl and Kubernetes' clients work with
-them. Namespaces are projects; the bearer token is a key. `docs/reference/other-vocabularies.md` says field by field
-what each of them does.
+OME's training jobs as Kubernetes resources, over the jobs of Trainyard, for kubectl and Kubernetes' clients.
+Namespaces are projects; the bearer token is an API key. `docs/reference/other-vocabularies.md` describes the effect of
+each field.
 """
 _TEXT = {"type": "string"}
 _REASONS = {
@@ -26,7 +26,7 @@ _REASONS = {
 
 
 class Ome(Plain):
-    """Some of its paths lie below those of other vocabularies: `/api/v1/namespaces` is Kubernetes', not Run:ai's."""
+    """Some of its paths lie below those of Run:ai: `/api/v1/namespaces` is Kubernetes', `/api/v1` Run:ai's."""
 
     name = "ome"
     title = "Trainyard for clients of OME"
@@ -36,7 +36,7 @@ class Ome(Plain):
     named_project = "namespace"
 
     def base_of(self, path: str) -> str:
-        # The list of what /api/v1 has is Kubernetes'; longer than the base of whoever has it else.
+        # /api/v1 itself is Kubernetes' discovery: a base longer than Run:ai's, so that it wins.
         return "/api/v1/" if path == "/api/v1" else super().base_of(path)
 
     def no_project(self, project: str) -> NotFound:
@@ -52,7 +52,7 @@ class Ome(Plain):
             "metadata": {},
             "status": "Failure",
             "message": named or problem.message,
-            "reason": "AlreadyExists" if problem.code == ALREADY_THERE else _REASONS.get(status, "InternalError"),
+            "reason": "AlreadyExists" if problem.code == ALREADY_EXISTS else _REASONS.get(status, "InternalError"),
             "details": {
                 "causes": causes,
                 **({"retryAfterSeconds": problem.retry_after} if problem.retry_after else {}),

@@ -1,4 +1,4 @@
-"""What becomes of each field of OME's manifests: of jobs, of runtimes and of base models."""
+"""The effect of each field of OME's manifests: TrainingJobs, runtimes and base models."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -7,83 +7,86 @@ from app.compat.ome.places import OF_DATA
 from app.domain.spec.rules.training import is_reserved
 from app.schemas.spec.field_verdicts import FieldRule, Table, acted_on, refused, warned, warning, warnings_of
 
-_SERVERS = acted_on("written by the server; a value that a client sends back is ignored, as in Kubernetes")
+_SERVER_SET = acted_on("written by the server; a value that a client sends back is ignored, as in Kubernetes")
 _HOST = warned("jobs run on the node itself, without containers")
 _METADATA: Table = {
     "apiVersion": acted_on("must be ome.io/v1beta1"),
     "kind": acted_on("must be the kind of the path"),
-    "status": _SERVERS,
+    "status": _SERVER_SET,
     "metadata.name": acted_on("names the object"),
     "metadata.namespace": acted_on("must be the namespace of the path, a project"),
-    "metadata.generateName": acted_on("begins the name where there is none"),
-    "metadata.labels": acted_on("kept and returned; selectors choose by them"),
-    "metadata.annotations": acted_on("kept and returned, without secrets"),
+    "metadata.generateName": acted_on("prefix of a generated name where there is none"),
+    "metadata.labels": acted_on("stored and returned; label selectors match them"),
+    "metadata.annotations": acted_on("stored and returned, without secrets"),
     "metadata.resourceVersion": acted_on("a change of another version is refused with 409"),
     **{
-        f"metadata.{name}": _SERVERS
+        f"metadata.{name}": _SERVER_SET
         for name in ("uid", "generation", "creationTimestamp", "deletionTimestamp", "managedFields", "selfLink")
     },
-    "metadata.finalizers": warned("deleting waits for no finalizer"),
+    "metadata.finalizers": warned("finalizers do not delay deletion"),
     "metadata.ownerReferences": warned("an object stays when its owner is deleted"),
 }
 
 
 _STORES = "s3://, oci:// and obs://"
-_ELSE = "unknown names are refused, and a place on this installation's disks has a warning"
+_NODES = warned("nodes are selected by resources; the native field required_node_labels selects by labels")
+_OTHERWISE = "unknown names are refused; a local path has a warning"
 _KEY = acted_on(
-    f"a secret of the project, as files: of {_STORES} access_key_id, secret_access_key and perhaps session_token, "
-    "endpoint_url, region; of https:// token, or username and password, or headers; of hf:// token. A missing one is "
-    "refused, and a place on this installation's disks has a warning"
+    f"a secret of the project, as files: for {_STORES} access_key_id, secret_access_key and optionally session_token, "
+    "endpoint_url, region; for https:// token, or username and password, or headers; for hf:// token. A missing secret "
+    "is refused; a local path has a warning"
 )
 
 
 def _storage(prefix: str, **rules: FieldRule) -> Table:
-    usual = {
-        "path": warned("data and models are used where they are, or fetched into the cache of a node"),
-        "schemaPath": warned("no schema of the data is read"),
-        "parameters": acted_on(f"region, endpoint_url and namespace of {_STORES}; {_ELSE}"),
+    common = {
+        "path": warned("data and models are read in place, or fetched into the cache of a node"),
+        "schemaPath": warned("data schemas are not supported"),
+        "parameters": acted_on(f"region, endpoint_url and namespace of {_STORES}; {_OTHERWISE}"),
         "storageKey": _KEY,
         "key": _KEY,
-        "nodeSelector": warned("nodes are chosen by resources; natively required_node_labels chooses them by labels"),
-        "nodeAffinity": warned("nodes are chosen by resources; natively required_node_labels chooses them by labels"),
+        "nodeSelector": _NODES,
+        "nodeAffinity": _NODES,
     }
-    return {f"{prefix}.{name}": rule for name, rule in {**usual, **rules}.items()}
+    return {f"{prefix}.{name}": rule for name, rule in {**common, **rules}.items()}
 
 
 NO_TUNING = "hyperparameter tuning is not supported yet; leave hyperParameterTuningConfig out"
 _NO_TUNING = refused(NO_TUNING)
 FIELDS: Table = {
     **_METADATA,
-    "spec.runtimeRef.name": acted_on("the runtime says what the job leaves open"),
-    "spec.runtimeRef.kind": acted_on("where the runtime is: of the cluster, or of the namespace"),
+    "spec.runtimeRef.name": acted_on("the runtime, which gives defaults for the job"),
+    "spec.runtimeRef.kind": acted_on("ClusterTrainingRuntime, or TrainingRuntime of the namespace"),
     "spec.runtimeRef.apiGroup": acted_on("must be ome.io"),
     "spec.trainer.image": _HOST,
     "spec.trainer.command": acted_on("the program of each rank; without one the runtime's built-in trainer runs"),
-    "spec.trainer.args": acted_on("what the command, or as --NAME VALUE the built-in trainer, is called with"),
-    "spec.trainer.env.name": acted_on("a variable of the ranks; one that the platform sets itself has a warning"),
+    "spec.trainer.args": acted_on("arguments of the command; for the built-in trainer options --NAME VALUE"),
+    "spec.trainer.env.name": acted_on("an environment variable of the ranks; one that the platform sets has a warning"),
     "spec.trainer.env.value": acted_on("its value"),
-    "spec.trainer.env.valueFrom": acted_on("secretKeyRef: a secret file of the project; all else has a warning"),
-    "spec.trainer.numNodes": acted_on("nodes of the job, all at once"),
-    "spec.trainer.numProcPerNode": acted_on("ranks of each node"),
+    "spec.trainer.env.valueFrom": acted_on("secretKeyRef: a secret file of the project; other sources have a warning"),
+    "spec.trainer.numNodes": acted_on("number of nodes, scheduled together"),
+    "spec.trainer.numProcPerNode": acted_on("ranks per node"),
     "spec.trainer.resourcesPerNode.requests": acted_on(
-        "GPUs, MIG slices, cpu, memory and ephemeral-storage are set aside; a resource that no node has is refused"
+        "GPUs, MIG slices, cpu, memory and ephemeral-storage are reserved; a resource that no node has is refused"
     ),
     "spec.trainer.resourcesPerNode.limits": acted_on(
-        "set aside where requests do not name the resource; that use of cpu and memory is not limited has a warning"
+        "reserved where requests do not name the resource; limits of cpu and memory are not enforced, with a warning"
     ),
-    "spec.trainer.resourcesPerNode.claims": refused("there are no resource claims; ask for resources in requests"),
+    "spec.trainer.resourcesPerNode.claims": refused("resource claims are not supported; use requests"),
     "spec.trainer.codeUri": acted_on("extension: the directory of code in which the command starts"),
-    "spec.modelConfig.inputModel": acted_on("a BaseModel of the namespace; else a directory, an id of a hub, or a URI"),
+    "spec.modelConfig.inputModel": acted_on(
+        "a BaseModel of the namespace; else a directory, a hub's model id, or a URI"
+    ),
     **_storage(
         "spec.modelConfig.outputModel",
-        storageUri=acted_on("where the model is written; a FineTunedWeight names it"),
+        storageUri=acted_on("destination of the model; the FineTunedWeight refers to it"),
     ),
     **_storage(
         "spec.datasets",
         storageUri=acted_on("the data of the job"),
         parameters=acted_on(
             "format and compression, for the built-in trainer; region, endpoint_url and namespace of "
-            f"{_STORES}; {_ELSE}"
+            f"{_STORES}; {_OTHERWISE}"
         ),
     ),
     **{
@@ -92,41 +95,39 @@ FIELDS: Table = {
     },
     "spec.suspend": acted_on("true: created suspended, or paused; false: resumed"),
     "spec.labels": acted_on("labels of the job and of its pods"),
-    "spec.annotations": acted_on("annotations of its pods"),
-    "spec.compartmentID": warned("there are no compartments; a namespace is a project"),
+    "spec.annotations": acted_on("annotations of the pods"),
+    "spec.compartmentID": warned("compartments are not supported; a namespace is a project"),
 }
 RUNTIME_FIELDS: Table = {
     **_METADATA,
     "spec.trainer.framework": acted_on("extension: the built-in trainer of jobs without a command"),
-    "spec.trainer.trainingType": acted_on("extension: its method"),
-    "spec.trainer.hyperparameters": acted_on("extension: its hyperparameters; the job's args win"),
-    "spec.trainer.maxSeqLength": acted_on("extension: tokens of a sequence"),
+    "spec.trainer.trainingType": acted_on("extension: training method"),
+    "spec.trainer.hyperparameters": acted_on("extension: hyperparameters; args of the job override them"),
+    "spec.trainer.maxSeqLength": acted_on("extension: tokens per sequence"),
     "spec.trainer.batchSize": acted_on("extension: records per device and forward pass"),
-    "spec.mlPolicy.numNodes": acted_on("nodes of a job that says none"),
-    "spec.mlPolicy.torch.numProcPerNode": acted_on("ranks of each node of a job that says none"),
-    "spec.mlPolicy.torch.elasticPolicy": warned("a job keeps the number of its nodes"),
-    "spec.mlPolicy.mpi.numProcPerNode": acted_on("ranks of each node of a job that says none"),
+    "spec.mlPolicy.numNodes": acted_on("default number of nodes"),
+    "spec.mlPolicy.torch.numProcPerNode": acted_on("default ranks per node"),
+    "spec.mlPolicy.torch.elasticPolicy": warned("the number of nodes of a job is fixed"),
+    "spec.mlPolicy.mpi.numProcPerNode": acted_on("default ranks per node"),
     "spec.mlPolicy.mpi.mpiImplementation": acted_on("OpenMPI; others are refused"),
     "spec.mlPolicy.mpi.sshAuthMountPath": warned("ranks are started without SSH"),
-    "spec.mlPolicy.mpi.runLauncherAsNode": warned("the launcher is the platform's and takes no node"),
-    "spec.podGroupPolicy": warned("the nodes of a job always start together; timeouts and schedulers are not chosen"),
-    "spec.template": acted_on(
-        "command, args, env and resources of the container trainer; each other part has a warning"
-    ),
-    "spec.labels": warned("labels are those of the job"),
-    "spec.annotations": warned("annotations are those of the job"),
-    "spec.compartmentID": warned("there are no compartments; a namespace is a project"),
+    "spec.mlPolicy.mpi.runLauncherAsNode": warned("the platform launches the ranks; no node is needed for a launcher"),
+    "spec.podGroupPolicy": warned("gang scheduling is always on; timeouts and schedulers can't be set"),
+    "spec.template": acted_on("command, args, env and resources of the container trainer; other parts have a warning"),
+    "spec.labels": warned("the labels of the job are used"),
+    "spec.annotations": warned("the annotations of the job are used"),
+    "spec.compartmentID": warned("compartments are not supported; a namespace is a project"),
 }
-_DESCRIBED = acted_on("kept and returned")
+_RETURNED = acted_on("stored and returned")
 MODEL_FIELDS: Table = {
     **_METADATA,
     **_storage(
         "spec.storage",
-        storageUri=acted_on("what a job begins with that names the base model"),
+        storageUri=acted_on("the model that jobs with this base model start from"),
     ),
-    "spec.disabled": acted_on("true: a job that names it is refused"),
+    "spec.disabled": acted_on("true: jobs with this base model are refused"),
     **{
-        f"spec.{name}": _DESCRIBED
+        f"spec.{name}": _RETURNED
         for name in (
             "displayName", "vendor", "version", "modelType", "modelArchitecture", "modelParameterSize", "modelFormat",
             "modelFramework", "modelCapabilities", "modelConfiguration", "maxTokens", "quantization", "servingMode",
@@ -134,42 +135,44 @@ MODEL_FIELDS: Table = {
         )
     },
 }  # fmt: skip
-_POD = ("template", "spec", "template", "spec")  # from a replicated job to what its pods are
-# Of a container of a runtime's template.
-_HEEDED = frozenset({"name", "command", "args", "env", "resources"})
+_POD = ("template", "spec", "template", "spec")  # path from a replicated job to its pod spec
+# Parts of the trainer container of a runtime's template that have an effect.
+_USED = frozenset({"name", "command", "args", "env", "resources"})
 
 
 def job_warnings(wanted: Mapping[str, Any], *, runs_command: bool, secrets: Collection[str]) -> list[str]:
-    """Of a job with what it has from its runtime; ``secrets`` are the variables that are read from secret files."""
+    """Warnings of a job merged with its runtime; ``secrets`` are the variables that are read from secret files."""
     trainer, datasets = wanted["spec"]["trainer"], wanted["spec"].get("datasets") or {}
     found = warnings_of(wanted, FIELDS)
     for variable in trainer.get("env") or []:
         field = f"spec.trainer.env.{variable['name']}"
         if is_reserved(variable["name"]):
-            found.append(warning(field, "the platform sets it"))
+            found.append(warning(field, "the platform sets this variable"))
         elif variable.get("valueFrom") and variable["name"] not in secrets:
             found.append(
-                warning(f"{field}.valueFrom", "only secretKeyRef with name and key is known; the variable is not set")
+                warning(
+                    f"{field}.valueFrom", "only secretKeyRef with name and key is supported: the variable is not set"
+                )
             )
     limits = (trainer.get("resourcesPerNode") or {}).get("limits") or {}
     for name in ("cpu", "memory"):
         if name in limits:
-            said = "is set aside; that no more is used is not enforced"
-            found.append(warning(f"spec.trainer.resourcesPerNode.limits.{name}", said))
+            why = "is reserved; the limit is not enforced"
+            found.append(warning(f"spec.trainer.resourcesPerNode.limits.{name}", why))
     for name in datasets.get("parameters") or {}:
         if runs_command and name in OF_DATA:
-            found.append(warning(f"spec.datasets.parameters.{name}", "a command finds the files as they are"))
+            found.append(warning(f"spec.datasets.parameters.{name}", "a command reads the files as they are"))
     return found
 
 
 def runtime_warnings(wanted: Mapping[str, Any]) -> list[str]:
     template = wanted["spec"].get("template") or {}
-    said = "has no effect: of a template command, args, env and resources of the container trainer are used"
-    return warnings_of(wanted, RUNTIME_FIELDS) + [warning(f"spec.template{path}", said) for path in _unused(template)]
+    why = "has no effect: of a template, command, args, env and resources of the container trainer are used"
+    return warnings_of(wanted, RUNTIME_FIELDS) + [warning(f"spec.template{path}", why) for path in _unused(template)]
 
 
 def _unused(template: Mapping[str, Any]) -> Iterator[str]:
-    """Parts of a JobSet that no job is made of."""
+    """Parts of a JobSet without an effect on jobs."""
     yield from _others(template, "", {"metadata", "spec"})
     spec = template.get("spec")
     yield from _others(spec, ".spec", {"replicatedJobs"})
@@ -188,11 +191,11 @@ def _unused(template: Mapping[str, Any]) -> Iterator[str]:
         trainer = next((each for each in containers if each.get("name") == "trainer"), containers[0])
         for index, each in enumerate(containers):
             here = f"{path}.containers.{index}"
-            yield from _others(each, here, _HEEDED) if each is trainer else (here,)
+            yield from _others(each, here, _USED) if each is trainer else (here,)
 
 
 def pod_of(job: Any) -> Mapping[str, Any]:
-    """What a replicated job of a JobSet says of its pods; empty where its form is another one."""
+    """The pod spec of a replicated job of a JobSet; empty where it has another form."""
     found = job
     for key in _POD:
         found = found.get(key) if isinstance(found, Mapping) else None

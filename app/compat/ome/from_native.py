@@ -11,11 +11,11 @@ from app.compat.ome.dialect import API_VERSION
 from app.compat.ome.to_native import DIALECT
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.frameworks.custom import processes_per_node
-from app.models import Attempt, JobEvent
 from app.services.jobs.details import JobDetails
+from app.services.rows import Attempt, JobEvent
 
 _S = JobState
-# The condition that a state makes true.
+# State → the condition that is true in it.
 STATES: dict[JobState, str] = {
     _S.PENDING: "", _S.QUEUED: "Created", _S.SCHEDULING: "Created", _S.PREPARING: "Created", _S.TRAINING: "Running",
     _S.CHECKPOINTING: "Running", _S.EVALUATING: "Running", _S.EXPORTING: "Running", _S.PAUSED: "Suspended",
@@ -26,16 +26,16 @@ KIND = "TrainingJob"
 
 
 def name_of(details: JobDetails) -> str:
-    """What it was called here; else our id, which is a name of Kubernetes, too, as for a retry of one with a name."""
+    """The name of the TrainingJob; for other jobs, also retries, the job's id, which is a valid Kubernetes name."""
     is_named = is_deleted(details) or (details.job.alias or "").startswith(f"{DIALECT}:")
     return str((is_named and _foreign(details).get("name")) or details.job.id)
 
 
 def model_named_by(details: JobDetails) -> str:
-    """The base model as the job names it, in the form of a name of Kubernetes."""
+    """The base model as the job names it, as a valid Kubernetes name."""
     spec: Mapping[str, Any] = _foreign(details).get("spec") or {}
-    said = (spec.get("modelConfig") or {}).get("inputModel")
-    found = str(said or details.spec["training_config"]["base_model"]["model_id"])
+    named = (spec.get("modelConfig") or {}).get("inputModel")
+    found = str(named or details.spec["training_config"]["base_model"]["model_id"])
     return re.sub(r"[^a-z0-9.-]+", "-", found.lower()).strip("-.")[:253] or "none"
 
 
@@ -49,7 +49,7 @@ def version_of(details: JobDetails) -> str:
 
 
 def resource_version(at: datetime, version: int = 1) -> str:
-    """Milliseconds, as lists have, and behind them the version in five digits."""
+    """Milliseconds, followed by the version in five digits."""
     return f"{milliseconds(at)}{version:05d}"
 
 
@@ -83,12 +83,12 @@ def object_of(details: JobDetails) -> dict[str, Any]:
 
 
 def spec_of(details: JobDetails) -> dict[str, Any]:
-    """Of a job that was submitted in other words: as much as OME has words for."""
+    """The spec of a job of another API, as far as OME can express it."""
     training, resources = details.spec["training_config"], details.spec["resource_config"]
     framework = training["framework"]
     trainer: dict[str, Any] = {"numNodes": int(resources.get("node_count") or 1)}
-    if words := framework.get("custom_command"):
-        trainer["command"] = list(words)
+    if command := framework.get("custom_command"):
+        trainer["command"] = list(command)
     elif script := framework.get("custom_script_path"):
         trainer["command"] = ["python", script, *(framework.get("custom_arguments") or [])]
     else:
@@ -119,7 +119,7 @@ def status_of(details: JobDetails) -> dict[str, Any]:
 
 
 def _pod_counts(details: JobDetails) -> dict[str, int]:
-    """How many pods are in which phase, as `pods_of` tells them; all pods of a job are in the same."""
+    """Number of pods by phase, consistent with `pods_of`; all pods of a job are in the same phase."""
     state, pods = details.job.state, ranks_of(details)
     is_suspended = state is JobState.PAUSED
     return {
@@ -160,20 +160,20 @@ def _condition(kind: str, reason: str, message: str, at: datetime | None, *, hol
 
 
 def ranks_of(details: JobDetails) -> int:
-    """Processes of the job on all of its nodes."""
+    """Number of processes of the job on all its nodes."""
     resources = details.spec["resource_config"]
     nodes = int(resources.get("node_count") or 1)
     return nodes * processes_per_node(details.spec, devices=resources["gpu_count"])
 
 
 def pods_of(details: JobDetails, attempt: Attempt | None) -> list[dict[str, Any]]:
-    """One for each rank; before its first attempt they wait."""
+    """A pod per rank, Pending before the first attempt."""
     per_node = ranks_of(details) // int(details.spec["resource_config"].get("node_count") or 1)
     return [_pod(details, attempt, rank, rank // max(1, per_node)) for rank in range(ranks_of(details))]
 
 
 def rank_of(details: JobDetails, pod: str) -> int | None:
-    """Of a pod's name; None if the job has no such pod."""
+    """The rank of a pod by its name; None if the job has no such pod."""
     prefix, _, number = pod.rpartition("-")
     if prefix != name_of(details) or not number.isdecimal() or int(number) >= ranks_of(details):
         return None
@@ -184,7 +184,7 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
     job, name = details.job, name_of(details)
     foreign: Mapping[str, Any] = _foreign(details).get("spec") or {}
     phase = _phase(details, attempt)
-    begun = attempt.started_at if attempt is not None else None
+    started = attempt.started_at if attempt is not None else None
     spec: dict[str, Any] = {
         "containers": [{"name": "trainer", "image": _image(details), "resources": {}}],
         "restartPolicy": "Never",
@@ -206,7 +206,7 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
         "spec": spec,
         "status": {
             "phase": phase,
-            "startTime": moment(begun),
+            "startTime": moment(started),
             "conditions": [{"type": "Ready", "status": "True" if phase == "Running" else "False"}],
             "containerStatuses": [
                 {
@@ -223,7 +223,7 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
 
 
 def _phase(details: JobDetails, attempt: Attempt | None) -> str:
-    """Between two attempts, and while the job is suspended, its pods wait."""
+    """Pending also between attempts and while the job is suspended."""
     state = details.job.state
     if state in TERMINAL:
         return "Succeeded" if state is JobState.COMPLETED else "Failed"
@@ -233,7 +233,7 @@ def _phase(details: JobDetails, attempt: Attempt | None) -> str:
 def _container_state(phase: str, attempt: Attempt | None) -> dict[str, Any]:
     if phase == "Pending":
         return {"waiting": {"reason": "ContainerCreating"}}
-    if attempt is None:  # it was cancelled, or refused, before it started
+    if attempt is None:  # cancelled, or refused by admission, before it started
         return {"terminated": {"exitCode": 1, "reason": "Error"}}
     if phase == "Running":
         return {"running": {"startedAt": moment(attempt.started_at)}}

@@ -1,4 +1,4 @@
-"""The shapes of OME's resources, as manifests have them."""
+"""Schemas of OME's manifests."""
 
 import re
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from app.schemas.spec.training_config import FRAMEWORKS, PARAMETER, TRAINING_TYP
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
 
 DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
-_BEGINNING = re.compile(r"[a-z0-9][a-z0-9.-]{0,246}")
+_NAME_PREFIX = re.compile(r"[a-z0-9][a-z0-9.-]{0,246}")
 _KEY = re.compile(r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]{0,127}")
-_SECRET = says("Secret of the project with the credentials of the place")
-_KEPT = says("Kept and told, not acted on")
+_SECRET = says("Secret of the project with the credentials for the URI")
+_NOT_ACTED_ON = says("Accepted but ignored")
 PROCESSES = ("auto", "cpu", "gpu")
 
 
@@ -27,7 +27,7 @@ def _document(name: str, described: Mapping[str, Any]) -> type[DocumentSchema]:
 
 
 class Processes(fields.Field[Any]):
-    """`auto`, `cpu`, `gpu` or a number, which may be a text."""
+    """`auto`, `cpu`, `gpu` or a number, which may be a string."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(metadata={"type": ["string", "integer"], "maxLength": 8}, **kwargs)
@@ -58,7 +58,7 @@ class Quantities(fields.Dict):
 
 
 class Model(fields.Field[Any]):
-    """The name of a base model, or an object that names it or its place."""
+    """The name of a base model, or an object with its name or URI."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(metadata={"type": ["string", "object"], "maxLength": 1024}, **kwargs)
@@ -66,32 +66,32 @@ class Model(fields.Field[Any]):
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
         if isinstance(value, dict):
             if unknown := sorted(value.keys() - {"name", "storageUri"}):
-                raise ValidationError({str(unknown[0])[:64]: ["is not known here; say name or storageUri"]})
+                raise ValidationError({str(unknown[0])[:64]: ["is unknown; set name or storageUri"]})
             value = value.get("storageUri") or value.get("name")
         if not isinstance(value, str) or not 1 <= len(value) <= 1024:
             raise ValidationError("must be the name of a base model, or an object with name or storageUri")
         return value
 
 
-def _words() -> fields.List[str]:
+def _arguments() -> fields.List[str]:
     return fields.List(Text(longest=32768), validate=validate.Length(max=1000))
 
 
-Annotations = TextMap(keys=_KEY, rule="must be a key of Kubernetes", longest=262_144)
-Labels = TextMap(keys=_KEY, rule="must be a key of Kubernetes", longest=63)
+Annotations = TextMap(keys=_KEY, rule="must be a Kubernetes label key", longest=262_144)
+Labels = TextMap(keys=_KEY, rule="must be a Kubernetes label key", longest=63)
 _Storage = _document(
     "StorageSpec",
     {
-        "storageUri": Text(longest=1024, **says("oci://, pvc://, http(s):// or any other place of a job")),
-        "path": Text(longest=1024, **_KEPT),
-        "schemaPath": Text(longest=1024, **_KEPT),
+        "storageUri": Text(longest=1024, **says("oci://, pvc://, http(s):// or any other location of a job")),
+        "path": Text(longest=1024, **_NOT_ACTED_ON),
+        "schemaPath": Text(longest=1024, **_NOT_ACTED_ON),
         "parameters": FreeObject(
             **says("region, endpoint_url and namespace of the service; of datasets also format and compression")
         ),
         "storageKey": Text(longest=253, **_SECRET),
         "key": Text(longest=253, **_SECRET),
-        "nodeSelector": FreeObject(**_KEPT),
-        "nodeAffinity": FreeObject(**_KEPT),
+        "nodeSelector": FreeObject(**_NOT_ACTED_ON),
+        "nodeAffinity": FreeObject(**_NOT_ACTED_ON),
     },
 )
 _Variable = _document(
@@ -99,7 +99,7 @@ _Variable = _document(
     {
         "name": Matching(_VARIABLE, "must be the name of a variable", required=True),
         "value": Text(longest=4096, load_default=""),
-        "valueFrom": FreeObject(**_KEPT),
+        "valueFrom": FreeObject(**_NOT_ACTED_ON),
     },
 )
 _Resources = _document(
@@ -108,14 +108,14 @@ _Resources = _document(
 TrainerSchema = _document(
     "Trainer",
     {
-        "image": Text(longest=512, **says("Kept and told: jobs run on the node itself, without containers")),
-        "command": _words(),
-        "args": _words(),
+        "image": Text(longest=512, **says("Accepted but ignored: jobs run on the node itself, without containers")),
+        "command": _arguments(),
+        "args": _arguments(),
         "env": fields.List(Section(_Variable), validate=validate.Length(max=100)),
         "numNodes": Whole(1, 65536),
         "numProcPerNode": Processes(),
         "resourcesPerNode": Section(_Resources),
-        "codeUri": Text(longest=1024, **says("Extension: a directory of code, in which the command starts")),
+        "codeUri": Text(longest=1024, **says("Extension: a directory of code, the working directory of the command")),
     },
 )
 _Tuning = _document(
@@ -139,7 +139,7 @@ _Tuning = _document(
 _RuntimeRef = _document(
     "RuntimeRef",
     {
-        "name": Matching(DNS_NAME, "must be a name of Kubernetes", required=True),
+        "name": Matching(DNS_NAME, "must be a Kubernetes name", required=True),
         "kind": Choice(("ClusterTrainingRuntime", "TrainingRuntime"), load_default="ClusterTrainingRuntime"),
         "apiGroup": Choice(("ome.io",), load_default="ome.io"),
     },
@@ -152,22 +152,22 @@ JobSpecSchema = _document(
         "trainer": Section(TrainerSchema, required=True),
         "modelConfig": Section(_ModelConfig, load_default=dict),
         "datasets": Section(_Storage, load_default=dict),
-        "hyperParameterTuningConfig": Section(_Tuning, **says("Checked, and refused until there are sweeps")),
+        "hyperParameterTuningConfig": Section(_Tuning, **says("Checked and refused: tuning is not supported yet")),
         "suspend": Flag(load_default=False),
         "labels": Labels,
         "annotations": Annotations,
-        "compartmentID": Text(longest=253, **_KEPT),
+        "compartmentID": Text(longest=253, **_NOT_ACTED_ON),
     },
 )
-_Elastic = FreeObject(**_KEPT)
+_Elastic = FreeObject(**_NOT_ACTED_ON)
 _Torch = _document("TorchPolicy", {"numProcPerNode": Processes(), "elasticPolicy": _Elastic})
 _Mpi = _document(
     "MpiPolicy",
     {
         "numProcPerNode": Processes(),
         "mpiImplementation": Choice(("OpenMPI", "Intel", "MPICH"), **says("Only OpenMPI")),
-        "sshAuthMountPath": Text(longest=1024, **_KEPT),
-        "runLauncherAsNode": Flag(**_KEPT),
+        "sshAuthMountPath": Text(longest=1024, **_NOT_ACTED_ON),
+        "runLauncherAsNode": Flag(**_NOT_ACTED_ON),
     },
 )
 _Policy = _document("MlPolicy", {"numNodes": Whole(1, 65536), "torch": Section(_Torch), "mpi": Section(_Mpi)})
@@ -185,21 +185,21 @@ RuntimeSpecSchema = _document(
     "TrainingRuntimeSpec",
     {
         "trainer": Section(
-            _BuiltIn, **says("Extension: how jobs without a command are trained; else supervised by HF_TRAINER")
+            _BuiltIn, **says("Extension: training method of jobs without a command; default SFT with HF_TRAINER")
         ),
         "mlPolicy": Section(_Policy, load_default=dict),
-        "podGroupPolicy": FreeObject(**_KEPT),
-        "template": FreeObject(**says("A JobSet; its container trainer says what a job leaves open")),
+        "podGroupPolicy": FreeObject(**_NOT_ACTED_ON),
+        "template": FreeObject(**says("A JobSet; its container trainer gives defaults for jobs")),
         "labels": Labels,
         "annotations": Annotations,
-        "compartmentID": Text(longest=253, **_KEPT),
+        "compartmentID": Text(longest=253, **_NOT_ACTED_ON),
     },
 )
 BaseModelSpecSchema = _document(
     "BaseModelSpec",
     {
         "storage": Section(_Storage, required=True),
-        "disabled": Flag(load_default=False, **says("true: no job may name it")),
+        "disabled": Flag(load_default=False, **says("true: jobs can't use it")),
         "displayName": Text(longest=253),
         "vendor": Text(longest=253),
         "version": Text(longest=253),
@@ -220,15 +220,17 @@ BaseModelSpecSchema = _document(
 MetadataSchema = _document(
     "ObjectMeta",
     {
-        "name": Matching(DNS_NAME, "must be a name of Kubernetes: small letters, digits, - and ."),
+        "name": Matching(DNS_NAME, "must be a Kubernetes name: lower-case letters, digits, - and ."),
         "namespace": Text(longest=63),
         "labels": Labels,
         "annotations": Annotations,
         "resourceVersion": Text(longest=32),
         "generateName": Matching(
-            _BEGINNING, "must be the beginning of a name of Kubernetes", **says("With 5 characters more")
+            _NAME_PREFIX,
+            "must be a prefix of a Kubernetes name",
+            **says("5 characters are appended to it"),
         ),
-        # What servers write; nothing comes of it.
+        # Set by servers; ignored.
         "uid": Text(longest=64),
         "generation": Whole(0),
         "creationTimestamp": Text(longest=64),
@@ -243,7 +245,7 @@ _HEAD: dict[str, Any] = {
     "apiVersion": Text(longest=64, required=True),
     "kind": Text(longest=64, required=True),
     "metadata": Section(MetadataSchema, required=True),
-    "status": FreeObject(**says("Servers write it; nothing comes of it")),
+    "status": FreeObject(**says("Set by servers; ignored")),
 }
 TrainingJobSchema = _document("TrainingJob", {**_HEAD, "spec": Section(JobSpecSchema, required=True)})
 RuntimeSchema = _document("TrainingRuntime", {**_HEAD, "spec": Section(RuntimeSpecSchema, required=True)})
@@ -251,7 +253,7 @@ BaseModelSchema = _document("BaseModel", {**_HEAD, "spec": Section(BaseModelSpec
 
 
 class ChangeSchema(DocumentSchema):
-    """A patch, of whatever form its Content-Type says."""
+    """A patch, in the form of its Content-Type."""
 
     metadata = FreeObject()
     spec = FreeObject()

@@ -1,10 +1,8 @@
-"""Base models: the place that one names for jobs, and what of its description has no effect."""
+"""Base models: checks, warnings, and the model's location for jobs."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
-
-from sqlalchemy.orm import Session
 
 from app.compat.ome import storages
 from app.compat.ome.fields import MODEL_FIELDS
@@ -14,34 +12,35 @@ from app.domain.spec.locations.paths import check_model
 from app.domain.spec.user_tokens import HEADERS
 from app.http.context import plane
 from app.schemas.spec.field_verdicts import refuse, warnings_of
+from app.services.rows import Session
 from app.services.stored_manifests import BASE_MODELS
 
-_LOCAL = "local://"  # how OME names a directory of the nodes
+_LOCAL = "local://"  # OME's scheme for a directory of the nodes
 _FIELD, _NAMED_BY = "spec.storage.storageUri", "spec.modelConfig.inputModel"
 
 
 class Located(NamedTuple):
-    """Where a model is, if a job names one, and what the base model says of its storage."""
+    """The location of a job's model, None without one, and the storage spec of its base model."""
 
     location: str | None
     storage: Mapping[str, Any] = MappingProxyType({})
 
 
 def check(wanted: Mapping[str, Any]) -> list[str]:
-    """The warnings of a manifest. Raises InvalidRequest when no job could begin with it."""
+    """The warnings of a manifest. Raises InvalidRequest for a base model that no job can use."""
     refuse(wanted, MODEL_FIELDS)
     location = _location_of(wanted["spec"])
     if not location:
-        raise BadSpec("is needed: it says where the model is", field=_FIELD)
+        raise BadSpec("is required: the location of the model", field=_FIELD)
     check_model(location, plane().reading, field=_FIELD)
     if location.partition("://")[0].lower() in HEADERS.values():
-        said = "is read with the token of who submits a job, which no TrainingJob has; give the model another place"
-        raise BadSpec(said, field=_FIELD)
+        message = "needs the token of the user who submits a job, which a TrainingJob can't carry; use another location"
+        raise BadSpec(message, field=_FIELD)
     return warnings_of(wanted, MODEL_FIELDS) + storages.check(wanted["spec"]["storage"], "spec.storage")
 
 
 def located(session: Session, namespace: str, name: str | None) -> Located:
-    """Of the base model of this name; what names none is a directory, an id of a hub, or a URI itself.
+    """The base model of this name; another name is a directory, a model id of the hub, or a URI itself.
 
     Raises BadSpec for one that is disabled.
     """

@@ -1,4 +1,4 @@
-"""What a trainer asks of each node, in Kubernetes' words, as resources of a native job. Pure."""
+"""Kubernetes' resource requests and limits → `resource_config` of a native job. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ _AMOUNTS = {"cpu": ("cpu_cores", 1), "memory": ("ram_min_mb", 2**20), "ephemeral
 
 
 def resources_of(trainer: Mapping[str, Any], per_node: str, *, has_ranks: bool) -> dict[str, Any]:
-    """Of each node. GPUs are whatever there is, CPU slots where no node has any. Raises BadSpec.
+    """Resources per node; CPU slots where no GPUs are requested. Raises BadSpec.
 
-    ``has_ranks``: a command has as many ranks as it says; a built-in trainer has one for each device, so without GPUs
-    it gets as many CPU slots.
+    ``has_ranks``: whether a command sets its number of ranks. A built-in trainer has one rank per device, so without
+    GPUs it gets that many CPU slots.
     """
-    asked = trainer.get("resourcesPerNode") or {}
-    quantities = {**(asked.get("limits") or {}), **(asked.get("requests") or {})}
+    wanted = trainer.get("resourcesPerNode") or {}
+    quantities = {**(wanted.get("limits") or {}), **(wanted.get("requests") or {})}
     amounts = {name: _amount(name, text) for name, text in quantities.items()}
     found = _devices_of(amounts)
     if "gpu_count" not in found:
@@ -43,7 +43,7 @@ def _devices_of(amounts: Mapping[str, Decimal]) -> dict[str, Any]:
     for name in (name for name, amount in amounts.items() if amount and name not in _AMOUNTS):
         profile = name.removeprefix(_MIG).replace(".me", "+me")
         if amounts[name] % 1 and (name in GPUS or name.startswith(_MIG)):
-            raise BadSpec(f"{name[:64]}: devices are given whole: ask for 1, 2 or more", field=FIELD)
+            raise BadSpec(f"{name[:64]}: devices are allocated whole: request 1, 2 or more", field=FIELD)
         if name in GPUS:
             devices[name] = {"gpu_count": int(amounts[name])}
         elif name.startswith(_MIG) and MIG_PROFILE.fullmatch(profile):
@@ -52,7 +52,7 @@ def _devices_of(amounts: Mapping[str, Decimal]) -> dict[str, Any]:
             known = ", ".join([*GPUS, f"{_MIG}PROFILE", *_AMOUNTS])
             raise BadSpec(f"{name[:64]}: no node has such a resource; known: {known}", field=FIELD)
     if len(devices) > 1:
-        raise BadSpec(f"{' and '.join(sorted(devices))}: a job has devices of one kind; keep one", field=FIELD)
+        raise BadSpec(f"{' and '.join(sorted(devices))}: a job has devices of one kind; request only one", field=FIELD)
     return next(iter(devices.values()), {})
 
 

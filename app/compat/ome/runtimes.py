@@ -1,9 +1,9 @@
-"""Runtimes that are there without having been made, and what the kinds are called."""
+"""Built-in runtimes, and the names of the kinds."""
 
 from typing import Any
 
 CLUSTER_KIND, KIND = "ClusterTrainingRuntime", "TrainingRuntime"
-# Named by OME's examples; one of the same name that was made comes first.
+# Used by OME's examples; a stored runtime of the same name overrides one.
 BUILT_IN: dict[str, dict[str, Any]] = {
     "pytorch-runtime": {"mlPolicy": {"numNodes": 1, "torch": {"numProcPerNode": "auto"}}},
     "pytorch-distributed-runtime": {"mlPolicy": {"numNodes": 1, "torch": {"numProcPerNode": "auto"}}},

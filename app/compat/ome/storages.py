@@ -1,4 +1,4 @@
-"""How a storage of OME's is opened: its secret and its parameters, as credentials and options of a native place."""
+"""Secret and parameters of a storage spec → credentials and storage options of a native location."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,8 +13,8 @@ from app.schemas.spec.field_verdicts import warning
 from app.services.access.secret_files import values_of
 
 OF_DATASETS = "spec.datasets"
-_AUTH = ("auth_type", "auth")  # how OME's agents log in to Oracle's cloud
-# Of each key of a place the files of a secret that may have it: the AWS tools' and KServe's names beside ours.
+_AUTH = ("auth_type", "auth")  # authentication of OME's agents in Oracle's cloud
+# Native key → files of a secret that may hold it, also under the names of AWS tools and KServe.
 _S3_FILES = {
     native.KEY_ID: (native.KEY_ID, "AWS_ACCESS_KEY_ID", "awsAccessKeyID"),
     native.KEY: (native.KEY, "AWS_SECRET_ACCESS_KEY", "awsSecretAccessKey"),
@@ -31,24 +31,24 @@ _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 class Opened(NamedTuple):
-    """What a native part of a document says beside its place, and a line for each field that has no effect."""
+    """Credentials and options of a native location, and a warning for each field without effect."""
 
     part: Mapping[str, Any]
     warnings: list[str]
 
 
 def check(storage: Mapping[str, Any], field: str) -> list[str]:
-    """The warnings of a storage that no job has named yet. Raises BadSpec for parameters that no job could use."""
+    """The warnings of a storage spec outside of a job. Raises BadSpec for parameters that no job can use."""
     kind, options = _kind(storage, field), _options(storage, field)
     key = _key(storage, field)
     if kind not in native.KEYS:
         return _without_effect(storage, field)
     _check({OPTIONS: options}, storage, kind, field, key or KEYS[0])
-    return []  # what its secret says of the service is known to the job alone
+    return []  # the secret is read only for a job
 
 
 def opened(namespace: str, storage: Mapping[str, Any], field: str) -> Opened:
-    """Read the secret of a storage. Raises BadSpec, naming the field of the manifest."""
+    """Read the secret of a storage spec. Raises BadSpec with the field of the manifest."""
     if not storage.get("storageUri"):
         return Opened({}, _without_effect(storage, field))
     kind, options = _kind(storage, field), _options(storage, field)
@@ -69,7 +69,7 @@ def opened(namespace: str, storage: Mapping[str, Any], field: str) -> Opened:
 
 
 def _check(found: Mapping[str, Any], storage: Mapping[str, Any], kind: str, field: str, key: str) -> None:
-    """By the rules of the native document, named as the manifest has it."""
+    """The native rules; errors name the field of the manifest."""
     try:
         native.check_access(found, place(storage["storageUri"]), kind, _allow(), at=field)
     except BadSpec as error:
@@ -80,7 +80,7 @@ def _check(found: Mapping[str, Any], storage: Mapping[str, Any], kind: str, fiel
 
 
 def _key(storage: Mapping[str, Any], field: str) -> str | None:
-    """Which of the two fields names the secret. Raises BadSpec where they name two."""
+    """The field that names the secret. Raises BadSpec where both do, with different names."""
     given = [key for key in KEYS if storage.get(key)]
     if len({storage[key] for key in given}) > 1:
         raise BadSpec(f"is {storage[given[1]]}, but {given[0]} is {storage[given[0]]}; keep one of them",
@@ -92,7 +92,7 @@ def _secret(namespace: str, storage: Mapping[str, Any], kind: str, *, field: str
     name, directory = storage[field.rpartition(".")[2]], backend().settings.security.secrets_dir
     if directory is None:
         raise BadSpec(
-            "there are no secrets here; have the administrator set TRAINYARD_SECURITY_SECRETS_DIR", field=field
+            "secrets are not configured; ask the administrator to set TRAINYARD_SECURITY_SECRETS_DIR", field=field
         )
     found = values_of(directory, namespace, name, _FILES[kind], field=field)
     if found.pop(_API_KEY, None) and native.KEY not in found:
@@ -111,7 +111,7 @@ def _secret(namespace: str, storage: Mapping[str, Any], kind: str, *, field: str
 
 
 def _options(storage: Mapping[str, Any], field: str) -> dict[str, str]:
-    """The parameters that say where the service is. Raises BadSpec for those of other authentications and no texts."""
+    """The parameters of the service. Raises BadSpec for other authentication, unknown names, and non-strings."""
     found = {}
     for name, value in (storage.get("parameters") or {}).items():
         where = f"{field}.parameters.{name[:64]}"
@@ -123,7 +123,7 @@ def _options(storage: Mapping[str, Any], field: str) -> dict[str, str]:
                 "keys; leave it out", field=where,
             )  # fmt: skip
         if not isinstance(value, str) or not value:
-            raise BadSpec("must be a text that is not empty", field=where)
+            raise BadSpec("must be a non-empty string", field=where)
         key = native.ENDPOINT if name == "endpoint" else name
         if key in found:
             raise BadSpec(f"endpoint and {native.ENDPOINT} are the same; keep one of them", field=where)
@@ -139,11 +139,11 @@ def _options(storage: Mapping[str, Any], field: str) -> dict[str, str]:
 
 
 def _without_effect(storage: Mapping[str, Any], field: str) -> list[str]:
-    """Warnings of a place that nothing has to be opened for."""
-    said = "has no effect: the place is a directory of this installation, or is read by settings of the operator"
+    """Warnings of a location that needs no access of its own."""
+    why = "has no effect: the location is a directory of this installation, or is read with the operator's settings"
     names = [name for name in storage.get("parameters") or {} if not (name in OF_DATA and field == OF_DATASETS)]
     keys = [key for key in KEYS if storage.get(key)]
-    return [warning(f"{field}.{name}", said) for name in (*keys, *(f"parameters.{name}" for name in names))]
+    return [warning(f"{field}.{name}", why) for name in (*keys, *(f"parameters.{name}" for name in names))]
 
 
 def _is_directory(kind: str, found: Mapping[str, Any]) -> bool:

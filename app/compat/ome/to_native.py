@@ -1,4 +1,4 @@
-"""A training job of OME with its runtime → a job document of the native API. Pure."""
+"""TrainingJob and its runtime → native job document. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from app.compat.naming import Naming
 from app.compat.ome import tuning
 from app.compat.ome.built_in import data_of, is_for_built_in, refuse_incomplete, training_of
 from app.compat.ome.fields import FIELDS, NO_TUNING, containers_of, job_warnings, pod_of
-from app.compat.ome.launch_words import Launch, unlaunched
+from app.compat.ome.launchers import Launch, parse_launcher
 from app.compat.ome.manifests import TrainerSchema
 from app.compat.ome.places import place, source_of
 from app.compat.ome.resources import resources_of
@@ -46,7 +46,7 @@ NAMING = Naming(
            "storage_min_mb": "ephemeral-storage", "mig_profile": "nvidia.com/mig-PROFILE",
            "device_type cpu or auto": _NO_GPUS, "device_type cpu": _NO_GPUS, "device_type cuda": "nvidia.com/gpu"},
 )  # fmt: skip
-# What a trainer finds in its environment: places, and what torchrun would be told.
+# Environment of a trainer: locations, and the variables of torchrun.
 _ENVIRONMENT = {
     "MODEL_PATH": "$(TRAINYARD_MODEL)", "DATASET_PATH": "$(TRAINYARD_DATA_0)", "OUTPUT_PATH": "$(TRAINYARD_OUTPUT_DIR)",
     "PET_NNODES": "$(NNODES)", "PET_NODE_RANK": "$(NODE_RANK)", "PET_NPROC_PER_NODE": "$(LOCAL_WORLD_SIZE)",
@@ -56,18 +56,18 @@ _TRAINER = TrainerSchema()
 
 
 class Native(NamedTuple):
-    """A document that no schema has checked yet, and a line for each field that has no effect."""
+    """A document that is not yet checked by the schema, and a warning for each field without effect."""
 
     document: dict[str, Any]
     warnings: list[str]
-    secrets: dict[str, Reference]  # by the variable that is to hold it
+    secrets: dict[str, Reference]  # by environment variable
 
 
 def to_native(
     name: str, spec: Mapping[str, Any], runtime: Mapping[str, Any], labels: Mapping[str, str],
     *, model: str | None = None, metadata: Mapping[str, Any] = MappingProxyType({}),
 ) -> Native:  # fmt: skip
-    """`runtime`: the spec of what runtimeRef names; `model`: where inputModel is. Raises InvalidRequest."""
+    """``runtime``: the spec of runtimeRef; ``model``: the location of inputModel. Raises InvalidRequest."""
     if config := spec.get("hyperParameterTuningConfig"):
         tuning.check(config)
         raise NotSupportedYet(NO_TUNING, field=tuning.FIELD)
@@ -78,7 +78,7 @@ def to_native(
     policy = runtime.get("mlPolicy") or {}
     uses_built_in = is_for_built_in(trainer)
     launch = (
-        Launch([]) if uses_built_in else unlaunched([*(trainer.get("command") or []), *(trainer.get("args") or [])])
+        Launch([]) if uses_built_in else parse_launcher([*(trainer.get("command") or []), *(trainer.get("args") or [])])
     )
     per_node = _per_node(trainer, policy, launch)
     nodes = trainer.get("numNodes") or launch.nodes or policy.get("numNodes") or _nodes_of(launch, per_node)
@@ -105,8 +105,8 @@ def to_native(
     return Native(document, job_warnings(wanted, runs_command=not uses_built_in, secrets=secrets), secrets)
 
 
-def shown(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """As it is told again: values that are secret the native document has, encrypted."""
+def without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec with secret values masked; the native document holds them encrypted."""
     trainer = dict(spec["trainer"])
     if variables := trainer.get("env"):
         trainer["env"] = [
@@ -116,23 +116,23 @@ def shown(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trainer_of(runtime: Mapping[str, Any]) -> dict[str, Any]:
-    """What the container `trainer` of a runtime's template says: image, command, args, env, resources.
+    """Image, command, args, env and resources of the container `trainer` of a runtime's template.
 
-    Raises BadShape for what is none.
+    Raises BadShape for an invalid container.
     """
     spec = (runtime.get("template") or {}).get("spec")
     jobs = spec.get("replicatedJobs") if isinstance(spec, Mapping) else None
     for job in jobs if isinstance(jobs, list) else []:
         found = _container(job)
         if found is not None:
-            kept = {key: found[key] for key in ("image", "command", "args", "env") if found.get(key)}
+            parts = {key: found[key] for key in ("image", "command", "args", "env") if found.get(key)}
             resources = {"resourcesPerNode": found["resources"]} if found.get("resources") else {}
-            return validated(_TRAINER, {**kept, **resources})
+            return validated(_TRAINER, {**parts, **resources})
     return {}
 
 
 def _container(job: Any) -> Mapping[str, Any] | None:
-    """The trainer of a replicated job of a JobSet; the first container if none is called so."""
+    """The container `trainer` of a replicated job of a JobSet, else the first container."""
     named = containers_of(pod_of(job))
     return next((each for each in named if each.get("name") == "trainer"), named[0] if named else None)
 
@@ -140,10 +140,10 @@ def _container(job: Any) -> Mapping[str, Any] | None:
 def _custom(
     trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch, per_node: str
 ) -> dict[str, Any]:  # fmt: skip
-    """The framework of a job that runs a command."""
-    if not launch.words:
-        raise BadSpec("has a launcher and nothing that it starts", field="spec.trainer.command")
-    found: dict[str, Any] = {"type": "CUSTOM", "custom_command": launch.words}
+    """`framework` of a job that runs a command."""
+    if not launch.command:
+        raise BadSpec("has a launcher without a program to start", field="spec.trainer.command")
+    found: dict[str, Any] = {"type": "CUSTOM", "custom_command": launch.command}
     found["distributed"] = {"config": {"num_proc_per_node": per_node}}
     if launch.by_mpi or "mpi" in policy:
         found["config"] = {"launcher": "mpi"}
@@ -153,27 +153,27 @@ def _custom(
 
 
 def _per_node(trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch) -> str:
-    said = trainer.get("numProcPerNode") or launch.per_node
+    of_job = trainer.get("numProcPerNode") or launch.per_node
     of_runtime = (policy.get("torch") or policy.get("mpi") or {}).get("numProcPerNode")
-    return str(said or of_runtime or "auto")
+    return str(of_job or of_runtime or "auto")
 
 
 def _nodes_of(launch: Launch, per_node: str) -> int:
-    """Of a command that says how many processes there are in all."""
+    """The number of nodes for the total number of processes of a launcher."""
     if launch.processes is None or not per_node.isdecimal():
         return 1
     return max(1, math.ceil(launch.processes / max(1, int(per_node[:9]))))
 
 
 def _environment(template: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[str, str]:
-    """The job's variables win over the runtime's."""
+    """The job's variables override the runtime's."""
     given = [*(template.get("env") or []), *(trainer.get("env") or [])]
     named = {each["name"]: each.get("value", "") for each in given if isinstance(each, Mapping) and "name" in each}
     return {name: value for name, value in {**_ENVIRONMENT, **named}.items() if not is_reserved(name)}
 
 
 def _references(trainer: Mapping[str, Any]) -> dict[str, Reference]:
-    """Of variables that are keys of secrets; of a runtime's there are none, as it may be everybody's."""
+    """The job's variables with secretKeyRef. Runtimes have none, as other projects may use them."""
     found = {}
     for number, each in enumerate(trainer.get("env") or []):
         wanted = (each.get("valueFrom") or {}).get("secretKeyRef") or {}

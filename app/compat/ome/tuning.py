@@ -1,4 +1,4 @@
-"""Whether a hyperParameterTuningConfig is one that a search could follow. Pure."""
+"""Checks of hyperParameterTuningConfig. Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,22 +10,22 @@ _TYPES = ("int", "double", "categorical")
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Raises BadSpec for the first thing that is wrong. Of its form the schema has seen to."""
-    parameters = config["parameters"]  # none where the runtime knows what there is to tune
+    """Raises BadSpec for the first violation; the schema has checked the types."""
+    parameters = config["parameters"]  # may be empty
     sizes = [_check_parameter(name, each, config["method"]) for name, each in parameters.items()]
     if config["method"] != "grid":
         if not config.get("maxTrials"):
-            raise _bad("maxTrials", f"is needed with method {config['method']}: the space has no end")
+            raise _bad("maxTrials", f"is required with method {config['method']}: the search space is unbounded")
         return
     total = 1
     for size in sizes:
         total *= size
     if not config.get("maxTrials") and total > 1000:
-        raise _bad("maxTrials", f"is needed: the grid has {total} points")
+        raise _bad("maxTrials", f"is required: the grid has {total} points")
 
 
 def _check_parameter(name: str, space: Any, method: str) -> int:
-    """How many values a grid has of it; a plain value is a constant."""
+    """The number of its values in a grid; a plain value is a constant."""
     if not isinstance(space, Mapping):
         if isinstance(space, list) or space is None:
             raise _bad(f"parameters.{name}", "must be a value, or an object with a type")
@@ -35,17 +35,17 @@ def _check_parameter(name: str, space: Any, method: str) -> int:
         raise _bad(f"parameters.{name}.type", f"must be one of {', '.join(_TYPES)}")
     unknown = space.keys() - {"type", "values", "min", "max", "step", "scale"}
     if unknown:
-        raise _bad(f"parameters.{name}.{min(unknown)}", "is no part of a search space")
+        raise _bad(f"parameters.{name}.{min(unknown)}", "is not a field of a search space")
     if "values" in space:
         return _check_values(name, space["values"], kind)
     if kind == "categorical":
-        raise _bad(f"parameters.{name}.values", "is needed: a categorical parameter has nothing else")
+        raise _bad(f"parameters.{name}.values", "is required for a categorical parameter")
     return _check_range(name, space, kind, method)
 
 
 def _check_values(name: str, values: Any, kind: str) -> int:
     if not isinstance(values, list) or not values:
-        raise _bad(f"parameters.{name}.values", "must be a list with something in it")
+        raise _bad(f"parameters.{name}.values", "must be a non-empty list")
     fits: dict[str, Callable[[Any], bool]] = {
         "int": _is_whole, "double": _is_number, "categorical": lambda value: isinstance(value, str | int | float),
     }  # fmt: skip
@@ -57,7 +57,7 @@ def _check_values(name: str, values: Any, kind: str) -> int:
 def _check_range(name: str, space: Mapping[str, Any], kind: str, method: str) -> int:
     for end in ("min", "max"):
         if not (_is_whole if kind == "int" else _is_number)(space.get(end)):
-            raise _bad(f"parameters.{name}.{end}", f"must be a number of type {kind}, or values a list of them")
+            raise _bad(f"parameters.{name}.{end}", f"must be a number of type {kind}, or set values")
     low, high, step = space["min"], space["max"], space.get("step", 1 if kind == "int" else None)
     if low > high:
         raise _bad(f"parameters.{name}.min", "must not be above max")
@@ -70,7 +70,7 @@ def _check_range(name: str, space: Mapping[str, Any], kind: str, method: str) ->
         raise _bad(f"parameters.{name}.min", "must be above 0 where scale is log")
     if step is None:
         if method == "grid":
-            raise _bad(f"parameters.{name}", "a grid needs values or a step of it: its range has no end of values")
+            raise _bad(f"parameters.{name}", "a grid needs values or a step")
         return 1
     return int((high - low) / step) + 1
 

@@ -1,1 +1,1 @@
-"""NVIDIA Run:ai's trainings: workloads in and out, suspended and resumed, over the jobs of Trainyard."""
+"""NVIDIA Run:ai's API for trainings and workloads, over the native jobs."""

@@ -1,4 +1,4 @@
-"""How Run:ai's API tells answers and errors, and who calls: a key, or a token that was given for one."""
+"""Responses, errors and authentication of Run:ai's API: API keys, and tokens issued for them."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from app.security.permissions import Caller
 from app.services.access import keys
 
 _ABOUT = """
-NVIDIA Run:ai's workloads over the jobs of Trainyard. `POST /api/v1/token` gives a token for the pair of
-`trainyard keys create`; keys themselves are good, too. `docs/reference/other-vocabularies.md` says field by field
-what each of them does.
+NVIDIA Run:ai's workloads over the jobs of Trainyard. `POST /api/v1/token` issues a token for the access key and
+secret key of `trainyard keys create`; API keys work, too. `docs/reference/other-vocabularies.md` describes the effect
+of each field.
 """
 _TEXT = {"type": "string"}
 

@@ -1,4 +1,4 @@
-"""What becomes of each field of Run:ai's trainings and distributed trainings."""
+"""The effect of each field of Run:ai's trainings and distributed trainings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,31 +15,31 @@ from app.schemas.spec.field_verdicts import (
     warnings_of,
 )
 
-MASTERS = ("command", "args", "environmentVariables", "compute")  # what masterSpec may say beside spec
-_EXCLUDE = acted_on("true: as if it were not there")
-_RETURNED = acted_on("kept and returned")
-_NAME_OF_VOLUME = acted_on("kept and returned; warnings call the volume so")
-_MOUNT_PATH = acted_on("in command, args, workingDir and values of variables it becomes where the node has the volume")
-_READ_ONLY = acted_on("true is how every volume is; false is named in a warning")
+MASTERS = ("command", "args", "environmentVariables", "compute")  # fields of masterSpec with an effect
+_EXCLUDE = acted_on("true: the item is ignored")
+_RETURNED = acted_on("stored and returned")
+_NAME_OF_VOLUME = acted_on("stored and returned; names the volume in warnings")
+_MOUNT_PATH = acted_on("replaced in command, args, workingDir and variables by the path of the volume on the node")
+_READ_ONLY = acted_on("volumes are read-only; false has a warning")
 _NO_CONTAINER = warned("jobs run on the node itself, in a sandbox, without containers and images")
-_NOT_KEPT_TO = warned("nothing keeps a training to it")
-_NO_CREDENTIALS = warned("nothing is cloned or fetched with credentials: the operator puts the files on the nodes")
+_NOT_ENFORCED = warned("the limit is not enforced")
+_NO_CREDENTIALS = warned("credentials are not used: the operator provides the files on the nodes")
 
 _SPEC: Table = {
-    "command": acted_on("the program, split into words as a shell would; command or args is needed"),
-    "args": acted_on("what the program is called with, split likewise"),
+    "command": acted_on("the program, split like a shell command; command or args is required"),
+    "args": acted_on("arguments, split likewise"),
     "image": _NO_CONTAINER,
     "imagePullPolicy": _NO_CONTAINER,
-    "workingDir": acted_on("where the command starts, if jobs may read the directory; else a warning names it"),
-    "createHomeDir": warned("each attempt has a HOME of its own in any case"),
-    "nodeType": acted_on("a label that the nodes must have; a warning names one that no node has, the training waits"),
-    "nodePools": acted_on("labels of which the nodes must have one, all are in the pool default; their order is not"),
+    "workingDir": acted_on("working directory, if jobs may read it; else it has a warning"),
+    "createHomeDir": warned("each attempt always has its own HOME"),
+    "nodeType": acted_on("a required node label; without such a node the training waits, with a warning"),
+    "nodePools": acted_on("node labels; a node must have one of them, or any with the pool default; order is ignored"),
     "tty": warned("no terminal is attached"),
     "stdin": warned("standard input is empty"),
-    "environmentVariables.name": acted_on("a variable; names that the platform sets are named in a warning"),
+    "environmentVariables.name": acted_on("an environment variable; one that the platform sets has a warning"),
     "environmentVariables.value": acted_on("its value; masked where it looks like a secret"),
-    "environmentVariables.secret.name": acted_on("the project's secret whose text is the value"),
-    "environmentVariables.secret.key": acted_on("which text of that secret"),
+    "environmentVariables.secret.name": acted_on("a secret of the project with the value"),
+    "environmentVariables.secret.key": acted_on("the key in that secret"),
     "environmentVariables.exclude": _EXCLUDE,
     "environmentVariables.description": _RETURNED,
     "annotations.name": _RETURNED,
@@ -48,118 +48,116 @@ _SPEC: Table = {
     "labels.name": acted_on("a label of the job"),
     "labels.value": acted_on("its value"),
     "labels.exclude": _EXCLUDE,
-    "terminateAfterPreemption": acted_on("true: a preempted training ends; else it waits and is started again"),
-    "autoDeletionTimeAfterCompletionSeconds": acted_on("so long after its end it is gone here, not in the native API"),
+    "terminateAfterPreemption": acted_on("true: a preempted training ends; else it is queued again"),
+    "autoDeletionTimeAfterCompletionSeconds": acted_on("after it the training is listed only by the native API"),
     "backoffLimit": acted_on("retries after failures"),
-    "priorityClass": acted_on("the priority, and whether the training is preemptible; unknown classes are 400"),
+    "priorityClass": acted_on("priority and preemptibility; unknown classes are refused with 400"),
     "preemptibility": acted_on("whether the training is preemptible"),
-    "completions": acted_on("how often the command runs, each run with its JOB_COMPLETION_INDEX"),
-    "parallelism": acted_on("how many of the completions run at a time, the next ones when all of them have ended"),
+    "completions": acted_on("number of runs of the command, each with its JOB_COMPLETION_INDEX"),
+    "parallelism": acted_on("number of concurrent completions; the next ones start when all of these have ended"),
     "category": warned("every workload is in the category Train"),
     "relatedUrls.url": _RETURNED,
     "relatedUrls.type": _RETURNED,
     "relatedUrls.name": _RETURNED,
     "relatedUrls.exclude": _RETURNED,
-    "terminationGracePeriodSeconds": warned("the operator sets it for all jobs (TRAINYARD_LEASE_KILL_GRACE_SECONDS)"),
-    "restartPolicy": warned("a failure is retried in a new attempt, as often as backoffLimit says"),
+    "terminationGracePeriodSeconds": warned("set by the operator for all jobs (TRAINYARD_LEASE_KILL_GRACE_SECONDS)"),
+    "restartPolicy": warned("failures are retried in a new attempt, up to backoffLimit"),
 }  # fmt: skip
 _COMPUTE: Table = {
     "gpuDevicesRequest": acted_on(
-        "the number of devices; 0 or left out: a CPU slot; a warning names what no node has, the training waits"
+        "number of devices; 0 or omitted: a CPU slot; without such a node the training waits, with a warning"
     ),
-    "gpuRequestType": acted_on("which of the next three says how much of one device it is"),
-    "gpuPortionRequest": acted_on("portion: the share that is set aside; nothing keeps the command to it"),
-    "gpuPortionLimit": _NOT_KEPT_TO,
-    "gpuMemoryRequest": acted_on("memory: what is set aside; nothing keeps the command to it"),
-    "gpuMemoryLimit": _NOT_KEPT_TO,
+    "gpuRequestType": acted_on("which field requests a part of a device: portion, memory or migProfile"),
+    "gpuPortionRequest": acted_on("portion: the reserved share; not enforced"),
+    "gpuPortionLimit": _NOT_ENFORCED,
+    "gpuMemoryRequest": acted_on("memory: the reserved memory; not enforced"),
+    "gpuMemoryLimit": _NOT_ENFORCED,
     "migProfile": acted_on(
-        "migProfile: a MIG instance of this profile; a warning names one that no node has, the training waits"
+        "migProfile: a MIG instance of this profile; without such a node the training waits, with a warning"
     ),
-    "cpuCoreRequest": acted_on("cores that are set aside, rounded up to whole ones, which a warning says"),
-    "cpuCoreLimit": _NOT_KEPT_TO,
-    "cpuMemoryRequest": acted_on(
-        "memory of the node that is set aside; a warning names what no node has, the training waits"
-    ),
-    "cpuMemoryLimit": _NOT_KEPT_TO,
-    "largeShmRequest": warned("shared memory takes up to half of the node's memory in any case"),
+    "cpuCoreRequest": acted_on("reserved cores, rounded up to whole ones, with a warning"),
+    "cpuCoreLimit": _NOT_ENFORCED,
+    "cpuMemoryRequest": acted_on("reserved memory of the node; without such a node the training waits, with a warning"),
+    "cpuMemoryLimit": _NOT_ENFORCED,
+    "largeShmRequest": warned("shared memory is always up to half of the node's memory"),
 }
 _STORAGE: Table = {
     "pvc.name": _NAME_OF_VOLUME,
-    "pvc.existingPvc": acted_on("true: pvc://CLAIM; else the claim would be empty, and a warning names the volume"),
-    "pvc.claimName": acted_on("the claim; pvc://CLAIM is where the operator says"),
+    "pvc.existingPvc": acted_on("true: pvc://CLAIM; else the volume is ignored, with a warning: a new claim is empty"),
+    "pvc.claimName": acted_on("the claim pvc://CLAIM, whose directory the operator configures"),
     "pvc.path": _MOUNT_PATH,
     "pvc.readOnly": _READ_ONLY,
-    "pvc.ephemeral": warned("nothing is deleted with the training"),
-    "pvc.dataSharing": warned("claims are shared as the operator set them up"),
+    "pvc.ephemeral": warned("volumes are not deleted with the training"),
+    "pvc.dataSharing": warned("sharing of claims is configured by the operator"),
     "pvc.exclude": _EXCLUDE,
     "git.name": _NAME_OF_VOLUME,
-    "git.repository": acted_on("a directory git/HOST/OWNER/NAME below a storage root; nothing is cloned"),
-    "git.branch": warned("the directory is read as it is: nothing is checked out"),
-    "git.revision": warned("the directory is read as it is: nothing is checked out"),
+    "git.repository": acted_on("the directory git/HOST/OWNER/NAME below a storage root; repositories are not cloned"),
+    "git.branch": warned("the directory is read as it is, without a checkout"),
+    "git.revision": warned("the directory is read as it is, without a checkout"),
     "git.path": _MOUNT_PATH,
     "git.passwordSecret": _NO_CREDENTIALS,
     "git.secretKeyOfUser": _NO_CREDENTIALS,
     "git.secretKeyOfPassword": _NO_CREDENTIALS,
     "git.exclude": _EXCLUDE,
     "hostPath.name": _NAME_OF_VOLUME,
-    "hostPath.path": acted_on("a directory of the node that jobs may read; another is named in a warning"),
+    "hostPath.path": acted_on("a directory of the node that jobs may read; another one has a warning"),
     "hostPath.readOnly": _READ_ONLY,
     "hostPath.mountPath": _MOUNT_PATH,
-    "hostPath.mountPropagation": warned("the directory is read where the node has it: nothing is propagated"),
+    "hostPath.mountPropagation": warned("the directory is read in place, without mounts"),
     "hostPath.exclude": _EXCLUDE,
     "nfs.name": _NAME_OF_VOLUME,
-    "nfs.server": acted_on("nfs/SERVER/PATH below a storage root, where the operator has mounted it"),
-    "nfs.path": acted_on("nfs/SERVER/PATH below a storage root, where the operator has mounted it"),
+    "nfs.server": acted_on("nfs/SERVER/PATH below a storage root, mounted by the operator"),
+    "nfs.path": acted_on("nfs/SERVER/PATH below a storage root, mounted by the operator"),
     "nfs.readOnly": _READ_ONLY,
     "nfs.mountPath": _MOUNT_PATH,
     "nfs.exclude": _EXCLUDE,
     "s3.name": _NAME_OF_VOLUME,
-    "s3.bucket": acted_on("a directory s3/BUCKET below a storage root; no S3 service is asked"),
+    "s3.bucket": acted_on("the directory s3/BUCKET below a storage root; S3 services are not accessed"),
     "s3.path": _MOUNT_PATH,
-    "s3.url": warned("a directory s3/BUCKET below a storage root is read: no S3 service is asked"),
+    "s3.url": warned("S3 services are not accessed: the directory s3/BUCKET below a storage root is read"),
     "s3.accessKeySecret": _NO_CREDENTIALS,
     "s3.secretKeyOfAccessKeyId": _NO_CREDENTIALS,
     "s3.secretKeyOfSecretKey": _NO_CREDENTIALS,
     "s3.exclude": _EXCLUDE,
 }
-# Objects and lists of which nothing comes, whatever is in them: a warning names each once.
-_WHOLES: dict[str, str] = {
-    "spec.probes": "nothing is probed: a training runs from its start on",
-    "spec.podAffinity": "nodes are chosen by labels and free devices, not by what runs beside",
-    "spec.nodeAffinityRequired": "labels of nodes have no values: name them in nodeType and nodePools",
+# Objects and lists without an effect; one warning for each.
+_IGNORED: dict[str, str] = {
+    "spec.probes": "probes are not supported",
+    "spec.podAffinity": "affinity to other pods is not supported: nodes are selected by labels and free devices",
+    "spec.nodeAffinityRequired": "node labels have no values: use nodeType and nodePools",
     "spec.tolerations": "nodes have no taints",
-    "spec.ports": "no port of a training is published",
-    "spec.exposedUrls": "no port of a training is published",
+    "spec.ports": "ports are not published",
+    "spec.exposedUrls": "ports are not published",
     "spec.imagePullSecrets": "jobs run without containers: no image is pulled",
-    "spec.security": "the sandbox decides: its user is the worker's, without capabilities of the host",
-    "spec.environmentVariables.configMap": "there are no config maps: give the value",
-    "spec.environmentVariables.podFieldRef": "there are no pods: TRAINYARD_JOB_ID, RANK and others tell which it is",
-    "spec.environmentVariables.userCredential": "there are no users' credentials: name a secret of the project",
-    "spec.compute.extendedResources": "nothing counts them: in nodePools name a label of nodes that have it",
-    "spec.storage.dataVolume": "there are no data volumes: name a claim, a directory or a URI that jobs may read",
-    "spec.storage.pvc.claimInfo": "no claim is made: name one that exists",
+    "spec.security": "the sandbox sets it: the user of the worker, without capabilities of the host",
+    "spec.environmentVariables.configMap": "config maps are not supported: set the value",
+    "spec.environmentVariables.podFieldRef": "there are no pods: use TRAINYARD_JOB_ID, RANK and others",
+    "spec.environmentVariables.userCredential": "user credentials are not supported: use a secret of the project",
+    "spec.compute.extendedResources": "extended resources are not supported: use a node label in nodePools",
+    "spec.storage.dataVolume": "data volumes are not supported: use a claim, a directory or a URI that jobs may read",
+    "spec.storage.pvc.claimInfo": "claims are not created: use an existing one",
     "spec.storage.git.secretRef": _NO_CREDENTIALS.note,
-    "spec.storage.configMapVolume": "there are no config maps: put the file below a storage root",
-    "spec.storage.secretVolume": "no files of secrets are mounted: name the secret in environmentVariables",
-    "spec.storage.emptyDirVolume": "nothing is mounted: write to the working directory or TMPDIR of the attempt",
+    "spec.storage.configMapVolume": "config maps are not supported: put the file below a storage root",
+    "spec.storage.secretVolume": "secrets are not mounted as files: use environmentVariables",
+    "spec.storage.emptyDirVolume": "nothing is mounted: use the working directory or TMPDIR of the attempt",
 }
 _DISTRIBUTED: Table = {
-    "spec.distributedFramework": acted_on("PyTorch; others are 400"),
-    "spec.numWorkers": acted_on("the nodes beside the master's"),
-    "spec.minReplicas": warned("the number of nodes is fixed: it is numWorkers and the master's"),
-    "spec.maxReplicas": warned("the number of nodes is fixed: it is numWorkers and the master's"),
+    "spec.distributedFramework": acted_on("PyTorch; others are refused with 400"),
+    "spec.numWorkers": acted_on("number of nodes besides the master"),
+    "spec.minReplicas": warned("the number of nodes is fixed: numWorkers and the master"),
+    "spec.maxReplicas": warned("the number of nodes is fixed: numWorkers and the master"),
     "spec.cleanPodPolicy": warned("all ranks end with the training"),
     "spec.slotsPerWorker": warned("the command runs once on each node"),
-    "spec.sshAuthMountPath": warned("ranks meet by MASTER_ADDR, without ssh"),
+    "spec.sshAuthMountPath": warned("ranks connect to MASTER_ADDR, without SSH"),
     "spec.mpiLauncherCreationPolicy": warned("there is no launcher: all ranks start together"),
-    "masterSpecSameAsWorker": acted_on("true is the default; together with masterSpec it is 400"),
+    "masterSpecSameAsWorker": acted_on("true is the default; refused with 400 together with masterSpec"),
 }
 _REQUEST: Table = {
     "name": acted_on("the name of the workload"),
-    "useGivenNameAsPrefix": acted_on("true: the name gets an ending of its own"),
-    "projectId": acted_on("the project, by number or name; one that the key does not see is 404"),
-    "clusterId": acted_on("kept and returned: there is one cluster"),
-    "templateId": warned("there are no templates"),
+    "useGivenNameAsPrefix": acted_on("true: a random suffix is appended to the name"),
+    "projectId": acted_on("the project, by number or name; 404 if the key has no access to it"),
+    "clusterId": acted_on("stored and returned: there is one cluster"),
+    "templateId": warned("templates are not supported"),
 }
 _RULES: Table = {
     **_REQUEST,
@@ -168,27 +166,27 @@ _RULES: Table = {
     **{f"spec.compute.{path}": rule for path, rule in _COMPUTE.items()},
     **{f"spec.storage.{path}": rule for path, rule in _STORAGE.items()},
 }
-_OF_THE_MASTER = "the first rank has its own command and args; else spec is for all ranks"
-# What is so in any case, and asks for nothing.
-_AS_IT_IS: tuple[tuple[str, Any], ...] = (("mountPropagation", "None"), ("exclude", False))
+_OF_THE_MASTER = "only command and args of the first rank can differ from spec"
+# Values that match the behaviour, and need no warning.
+_NO_REQUEST: tuple[tuple[str, Any], ...] = (("mountPropagation", "None"), ("exclude", False))
 
 
 def _rule_of(path: str) -> FieldRule:
-    """Raises KeyError for a field that is in no table."""
-    rule = _rule_of_asked(path)
+    """Raises KeyError for a field without a rule."""
+    rule = _rule_without_exclude(path)
     return _EXCLUDE if path.endswith(".exclude") and rule.verdict is Verdict.WARNED else rule
 
 
-def _rule_of_asked(path: str) -> FieldRule:
+def _rule_without_exclude(path: str) -> FieldRule:
     of_spec = f"spec.{path.removeprefix('masterSpec.')}" if path.startswith("masterSpec.") else path
     if of_spec != path and path.split(".")[1] not in MASTERS:
         return warned(_OF_THE_MASTER)
-    whole = _whole_of(of_spec)
-    return warned(_WHOLES[whole]) if whole else _RULES[of_spec]
+    whole = _ignored_part(of_spec)
+    return warned(_IGNORED[whole]) if whole else _RULES[of_spec]
 
 
-def _whole_of(path: str) -> str | None:
-    return next((whole for whole in _WHOLES if f"{path}.".startswith(f"{whole}.")), None)
+def _ignored_part(path: str) -> str | None:
+    return next((whole for whole in _IGNORED if f"{path}.".startswith(f"{whole}.")), None)
 
 
 FIELDS: Table = {
@@ -197,25 +195,25 @@ FIELDS: Table = {
 
 
 def without_effect(training: Mapping[str, Any]) -> list[str]:
-    """A line ``field: reason`` for each field that asks for something that nothing comes of, whatever its value."""
-    return list(dict.fromkeys(_told(line) for line in warnings_of(_asked(training), FIELDS)))
+    """A warning, ``field: reason``, for each field of the training without an effect."""
+    return list(dict.fromkeys(_shortened(line) for line in warnings_of(_requested(training), FIELDS)))
 
 
-def _told(line: str) -> str:
+def _shortened(line: str) -> str:
     path, _, reason = line.partition(": ")
     if path.startswith("masterSpec."):
         part = path.split(".")[1]
         if part not in MASTERS:
             return warning(f"masterSpec.{part}", reason)
-        whole = _whole_of(f"spec.{path.removeprefix('masterSpec.')}")
+        whole = _ignored_part(f"spec.{path.removeprefix('masterSpec.')}")
         return warning(f"masterSpec.{whole.removeprefix('spec.')}", reason) if whole else line
-    return warning(_whole_of(path) or path, reason)
+    return warning(_ignored_part(path) or path, reason)
 
 
-def _asked(node: Any) -> Any:
-    """Without what is excluded, and without what is so in any case."""
+def _requested(node: Any) -> Any:
+    """Without excluded items, and without values that match the behaviour."""
     if isinstance(node, Mapping):
-        return {name: _asked(value) for name, value in node.items() if (name, value) not in _AS_IT_IS}
+        return {name: _requested(value) for name, value in node.items() if (name, value) not in _NO_REQUEST}
     if isinstance(node, list):
-        return [_asked(each) for each in node if not (isinstance(each, Mapping) and each.get("exclude"))]
+        return [_requested(each) for each in node if not (isinstance(each, Mapping) and each.get("exclude"))]
     return node

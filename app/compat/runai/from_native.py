@@ -11,9 +11,9 @@ from app.compat.runai.owners import Owner
 from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH, naming_of
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.scheduling.fair_share import quota_of
-from app.models import Attempt, JobEvent, Project
 from app.schemas.strict_fields import on_the_wire
 from app.services.jobs.details import JobDetails
+from app.services.rows import Attempt, JobEvent, Project
 
 _S = JobState
 STATES: dict[JobState, str] = {
@@ -23,27 +23,27 @@ STATES: dict[JobState, str] = {
     _S.PREEMPTED: "Pending",
 }  # fmt: skip
 _NOT_ENDED = tuple(state for state in JobState if state not in TERMINAL)
-# Of each phase, which states jobs that are told to be in it may be in: also by a wish, or because they ran before.
+# Phase → states of the jobs that may be in it, also after a control request or an earlier attempt.
 STATES_OF_PHASES: dict[str, tuple[JobState, ...]] = {
     **{phase: tuple(state for state in JobState if STATES[state] == phase) for phase in STATES.values()},
     "Stopping": _NOT_ENDED, "Terminating": _NOT_ENDED, "Deleting": _NOT_ENDED, "Resuming": (_S.QUEUED,),
 }  # fmt: skip
-DEPARTMENT, DEPARTMENT_NAME = 1, "default"  # there is one
-THE_CLUSTER = "00000000-0000-0000-0000-000000000000"  # of jobs whose client named none
+DEPARTMENT, DEPARTMENT_NAME = 1, "default"  # there is only one
+THE_CLUSTER = "00000000-0000-0000-0000-000000000000"  # clusterId of jobs whose client did not set it
 
 
 def is_deleted(details: JobDetails, now: datetime) -> bool:
-    """Whether it has ended and a client of Run:ai has deleted it, or had said how long after its end it goes."""
+    """Whether the job has ended and a client deleted it, or its autoDeletionTimeAfterCompletionSeconds are over."""
     foreign, job = _foreign(details), details.job
     if job.state not in TERMINAL:
         return False
-    kept_for = (foreign.get("spec") or {}).get("autoDeletionTimeAfterCompletionSeconds")
+    lifetime = (foreign.get("spec") or {}).get("autoDeletionTimeAfterCompletionSeconds")
     ended_for = (now - job.finished_at).total_seconds() if job.finished_at is not None else 0
-    return bool(foreign.get("deleted")) or (kept_for is not None and ended_for > kept_for)
+    return bool(foreign.get("deleted")) or (lifetime is not None and ended_for > lifetime)
 
 
 def is_distributed(details: JobDetails) -> bool:
-    """Whoever submitted it: a job of several nodes."""
+    """Whether it is a distributed workload; jobs of other APIs are if they have several nodes."""
     if foreign := _foreign(details):
         return foreign.get("kind") == DISTRIBUTED
     return int(details.spec["resource_config"].get("node_count") or 1) > 1
@@ -63,14 +63,14 @@ def phase_of(details: JobDetails) -> str:
 
 
 def training_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
-    """Or a distributed workload."""
+    """A training or distributed workload."""
     job, foreign = details.job, _foreign(details)
     stopped = job.state in (JobState.PAUSED, JobState.CANCELLED) or details.requested is not None
     return {
         "name": job.name,
         "requestedName": foreign.get("requested_name", job.name),
         "workloadId": uuid_of(job.id),
-        # Older clients know numbers, newer ones their digits: what was sent is told.
+        # Older clients send numbers, newer ones strings; the form that was sent is returned.
         "projectId": owner.project if foreign.get("numbered") else str(owner.project),
         "departmentId": DEPARTMENT if foreign.get("numbered") else str(DEPARTMENT),
         "clusterId": foreign.get("cluster_id", THE_CLUSTER),
@@ -91,9 +91,9 @@ def _of_master(details: JobDetails) -> dict[str, Any]:
 
 
 def spec_of(details: JobDetails) -> dict[str, Any]:
-    """Of a job that was submitted in other words: as much as Run:ai has words for."""
+    """The spec of a job of another API, as far as Run:ai can express it."""
     training, resources = details.spec["training_config"], details.spec["resource_config"]
-    words = training["framework"].get("custom_command") or []
+    command = training["framework"].get("custom_command") or []
     scheduling = details.spec.get("scheduling_config", {})
     found: dict[str, Any] = {
         "backoffLimit": details.job.max_retries,
@@ -107,8 +107,9 @@ def spec_of(details: JobDetails) -> dict[str, Any]:
     }
     if is_distributed(details):
         found |= {"distributedFramework": PYTORCH, "numWorkers": resources["node_count"] - 1}
-    if words:
-        found |= {"command": shlex.join(words[:1])} | ({"args": shlex.join(words[1:])} if words[1:] else {})
+    if command:
+        args = {"args": shlex.join(command[1:])} if command[1:] else {}
+        found |= {"command": shlex.join(command[:1])} | args
     return found
 
 
@@ -129,15 +130,15 @@ def compute_of(resources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def class_of(priority: int, *, preemptible: bool) -> str:
-    """The class that is nearest; of several the one that says as much of preemption."""
+    """The nearest class; of several the one with the same preemptibility."""
     order = sorted(PRIORITIES.items(), key=lambda each: (abs(each[1][0] - priority), each[1][1] != preemptible))
     return order[0][0]
 
 
 def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
-    """A row of the list of all workloads."""
+    """An item of the list of workloads."""
     job = details.job
-    changed, waits_for = on_the_wire(job.updated_at), waits_for_of(details)
+    changed, pending_message = on_the_wire(job.updated_at), pending_message_of(details)
     scheduling = details.spec.get("scheduling_config", {})
     return {
         "type": _kind(details),
@@ -145,7 +146,7 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "id": uuid_of(job.id),
         "source": "Other",
         "tenantId": 1,
-        "conditions": _conditions(waits_for, changed) if job.state is JobState.QUEUED else [],
+        "conditions": _conditions(pending_message, changed) if job.state is JobState.QUEUED else [],
         "category": "Train",
         "priorityClassName": class_of(job.priority, preemptible=bool(scheduling.get("preemptible"))),
         "submittedBy": owner.author,
@@ -163,7 +164,7 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "phaseUpdatedAt": changed,
         "k8sPhase": phase_of(details),
         "k8sPhaseUpdatedAt": changed,
-        "phaseMessage": waits_for or job.error_message or job.status_reason or "",
+        "phaseMessage": pending_message or job.error_message or job.status_reason or "",
         "preemptible": bool(scheduling.get("preemptible")),
         "runningPods": len(job.node_names),
         "requestedPods": {"number": int(details.spec["resource_config"].get("node_count") or 1)},
@@ -173,22 +174,22 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
     }
 
 
-def waits_for_of(details: JobDetails) -> str:
-    """Why it does not run yet, with the names of Run:ai's fields."""
+def pending_message_of(details: JobDetails) -> str:
+    """The pending reason, with the names of Run:ai's fields."""
     return naming_of(_foreign(details).get("spec") or {}).text(details.pending_reason)
 
 
-def _conditions(waits_for: str, since: str) -> list[dict[str, str]]:
-    if not waits_for:
+def _conditions(pending_message: str, since: str) -> list[dict[str, str]]:
+    if not pending_message:
         return []
     return [
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": waits_for,
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": pending_message,
          "lastTransitionTime": since}
     ]  # fmt: skip
 
 
 def pods_of(details: JobDetails, attempt: Attempt | None, owner: Owner) -> list[dict[str, Any]]:
-    """One for each node of its newest attempt."""
+    """A pod per node of the newest attempt."""
     if attempt is None:
         return []
     job, row = details.job, workload_of(details, owner)
@@ -227,7 +228,7 @@ def _pod_phase(details: JobDetails, attempt: Attempt) -> str:
 
 
 def record_of(event: JobEvent) -> dict[str, Any]:
-    """Of its history: a new phase, or what else happened."""
+    """A record of the history: a phase update or an event."""
     at = on_the_wire(event.at)
     if event.to_status is None:
         return {"meta": {"creationTimestamp": at, "type": "Event"}, "spec": {"event": event_of(event)}}
@@ -236,7 +237,7 @@ def record_of(event: JobEvent) -> dict[str, Any]:
 
 
 def project_of(project: Project) -> dict[str, Any]:
-    """With its quota of the one node pool there is."""
+    """The project with its quota of the only node pool."""
     quota = quota_of(project.quota)
     devices = {kind: quota.of(kind) for kind in ("cuda", "cpu")}
     resources = {
@@ -261,11 +262,11 @@ def project_of(project: Project) -> dict[str, Any]:
 
 
 def event_of(event: JobEvent) -> dict[str, Any]:
-    is_bad = event.type == "job.warning" or event.to_status == JobState.FAILED
+    is_warning = event.type == "job.warning" or event.to_status == JobState.FAILED
     return {
         "id": event.id,
         "createdAt": on_the_wire(event.at),
-        "type": "Warning" if is_bad else "Normal",
+        "type": "Warning" if is_warning else "Normal",
         "reason": event.reason or event.type,
         "message": event.message or event.to_status or event.type,
         "clusterId": THE_CLUSTER,

@@ -1,9 +1,7 @@
-"""Jobs as Run:ai's clients name and list them."""
+"""Jobs as workloads: found by UUID, listed, and controlled."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-from sqlalchemy.orm import Session
 
 from app.compat.every_job import every_job
 from app.compat.ids import job_id_of
@@ -13,15 +11,16 @@ from app.compat.runai.queries import Condition, Row, chosen, conditions, narrowe
 from app.compat.runai.to_native import DIALECT
 from app.domain.errors import NotFound
 from app.domain.lifecycle.states import TERMINAL, JobState
+from app.host.clock import utc_now
 from app.http.context import caller, plane
-from app.models.base import utc_now
 from app.services.access import keys, projects
 from app.services.jobs import commands, dialect_notes, lookup
 from app.services.jobs.details import JobDetails, details
+from app.services.rows import Session
 
 
 def find(session: Session, workload: str, *, distributed: bool | None = None) -> JobDetails:
-    """Raises NotFound for what is not there, not the caller's, deleted, or of the other kind where one is wanted."""
+    """Raises NotFound for a job that does not exist, is deleted, of the other kind, or not visible to the caller."""
     found = details(session, lookup.find(session, caller(), job_id_of(workload)))
     if is_deleted(found, utc_now()) or distributed not in (None, is_distributed(found)):
         raise NotFound("Resource id not found.")
@@ -29,32 +28,33 @@ def find(session: Session, workload: str, *, distributed: bool | None = None) ->
 
 
 def training(session: Session, workload: str, *, distributed: bool) -> dict[str, Any]:
-    """As it is told. Raises NotFound."""
+    """The training as a document. Raises NotFound."""
     found = find(session, workload, distributed=distributed)
     return training_of(found, Owners(session).of(found.job))
 
 
 def rows(session: Session, query: Mapping[str, Any]) -> Iterable[Row]:
-    """Those of the caller's jobs that are asked for, in the order that is, of up to so many. Raises InvalidRequest."""
-    asked = [_by_name(session, each) for each in conditions(query["filterBy"])]
-    if query["deleted"]:  # of which nothing is told
+    """The caller's workloads that pass the query, in its order, among ``MOST_JOBS`` jobs. Raises InvalidRequest."""
+    wanted = [_by_name(session, each) for each in conditions(query["filterBy"])]
+    if query["deleted"]:  # deleted workloads are not listed
         return ()
-    filters, now = narrowed(asked, query["search"], STATES_OF_PHASES), utc_now()
-    if authors := [each.wanted for each in asked if (each.field, each.how) == ("submittedBy", "==")]:
+    filters, now = narrowed(wanted, query["search"], STATES_OF_PHASES), utc_now()
+    if authors := [each.wanted for each in wanted if (each.field, each.how) == ("submittedBy", "==")]:
         filters["created_by_one_of"] = keys.ids_of(session, authors[0])
     found, owners = every_job(session, filters, native_order(query) or "-created_at"), Owners(session)
-    told = (workload_of(each, owners.of(each.job)) for each in found if not is_deleted(each, now))
-    return ordered(chosen(told, asked, query["search"]), query)
+    workloads = (workload_of(each, owners.of(each.job)) for each in found if not is_deleted(each, now))
+    return ordered(chosen(workloads, wanted, query["search"]), query)
 
 
-def _by_name(session: Session, asked: Condition) -> Condition:
-    """A project that is asked for by number or name, by its name, which the database can be asked for."""
-    if asked.field != "projectId" or asked.how not in ("==", "!="):
-        return asked
+def _by_name(session: Session, condition: Condition) -> Condition:
+    """The condition with the name of a project instead of its number, which the database can filter by."""
+    if condition.field != "projectId" or condition.how not in ("==", "!="):
+        return condition
     try:
-        return asked._replace(field="projectName", wanted=projects.referred(session, caller(), asked.wanted).name)
+        name = projects.referred(session, caller(), condition.wanted).name
     except NotFound:
-        return asked
+        return condition
+    return condition._replace(field="projectName", wanted=name)
 
 
 def delete(workload: str, *, distributed: bool | None = None) -> None:
@@ -62,17 +62,17 @@ def delete(workload: str, *, distributed: bool | None = None) -> None:
 
 
 def suspend(workload: str, *, distributed: bool | None = None) -> None:
-    # Save if it can, else stop: a client of Run:ai has no way to say which.
+    # Save a checkpoint if possible, else stop without one: Run:ai's clients can't choose.
     commands.pause(plane(), caller(), _found(workload, distributed).job.id, force=True)
 
 
 def resume(workload: str, *, distributed: bool | None = None) -> None:
-    """Nothing to do for what runs, or will: Run:ai takes that for granted."""
+    """Has no effect on a workload that is running or queued, as in Run:ai."""
     found = _found(workload, distributed)
     if found.job.state in TERMINAL or found.job.state is JobState.PAUSED or found.requested is not None:
         commands.resume(plane(), caller(), found.job.id)
 
 
-def _found(workload: str, distributed: bool | None) -> JobDetails:  # noqa: FBT001 – as the caller was told
+def _found(workload: str, distributed: bool | None) -> JobDetails:  # noqa: FBT001
     with plane().db.read() as session:
         return find(session, workload, distributed=distributed)

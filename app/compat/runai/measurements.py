@@ -1,14 +1,14 @@
-"""What Run:ai measures of a workload, from the series of its metrics and from its attempts. Pure."""
+"""Run:ai's metrics of a workload, from its metric series and attempts. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from app.models import Attempt
 from app.schemas.strict_fields import on_the_wire
+from app.services.rows import Attempt
 
-# Type → our series, and what one of its units is in theirs.
+# Metric type → native series, and the factor to Run:ai's unit.
 SERIES: dict[str, tuple[str, float]] = {
     "GPU_UTILIZATION": ("gpu_utilization", 1),
     "GPU_MEMORY_USAGE_BYTES": ("gpu_memory_mb", 2**20),
@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
 
 class Window(NamedTuple):
-    """``samples`` moments at equal distances, the last one at its end."""
+    """``samples`` times at equal distances, the last one at the end."""
 
     start: datetime
     end: datetime
@@ -43,7 +43,7 @@ class Window(NamedTuple):
 
 
 def measured(kind: str, points: Sequence[Point], window: Window, *, freshest: timedelta) -> dict[str, Any]:
-    """The newest value at each moment, unless it is older than ``freshest`` or than the distance of moments."""
+    """The newest value at each time, unless it is older than both ``freshest`` and the sample distance."""
     times = [point.at for point in points]
     oldest = max(freshest, window.distance)
     values = []
@@ -55,7 +55,7 @@ def measured(kind: str, points: Sequence[Point], window: Window, *, freshest: ti
 
 
 def counted(kind: str, attempts: Sequence[Attempt], window: Window) -> dict[str, Any]:
-    """Pods or GPUs that the workload has at each moment."""
+    """Number of pods or GPUs of the workload at each time."""
     return _measurement(
         kind, [_value(sum(_COUNTS[kind](each, moment) for each in attempts), moment) for moment in window.moments()]
     )

@@ -2,11 +2,8 @@
 
 from typing import NamedTuple
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
-
-from app.models import Job, Project
-from app.services.access import keys
+from app.services.access import keys, projects
+from app.services.rows import Job, Session
 
 
 class Owner(NamedTuple):
@@ -15,7 +12,7 @@ class Owner(NamedTuple):
 
 
 class Owners:
-    """Of the workloads of one answer; each project and key is looked up once."""
+    """Owners of the workloads of one response; each project and key is read once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -24,8 +21,7 @@ class Owners:
 
     def of(self, job: Job) -> Owner:
         if job.project not in self._numbers:
-            number = self._session.scalars(select(Project.number).where(Project.name == job.project)).one()
-            self._numbers[job.project] = number
+            self._numbers[job.project] = projects.number_of(self._session, job.project)
         if job.created_by not in self._names:
             named = keys.names(self._session, [job.created_by])
             self._names[job.created_by] = named.get(job.created_by, job.created_by)

@@ -1,11 +1,11 @@
-"""What the pod of a Run:ai training is to be, by the names on the wire: probes, neighbours, ports and rights."""
+"""Schemas of Run:ai's pod settings: probes, affinity, tolerations, ports and security."""
 
 import re
 from typing import Any
 
 from marshmallow import fields
 
-from app.compat.runai.requests_base import KEPT, MANY, RETURNED, document, items, name, port
+from app.compat.runai.requests_base import IGNORED, MANY, RETURNED, document, items, name, port
 from app.schemas.strict_fields import LARGEST, Choice, Flag, Matching, Section, Text, Whole
 
 _SECONDS = 2**31 - 1
@@ -18,7 +18,7 @@ _CAPABILITIES = (
     "SYS_TIME", "SYS_TTY_CONFIG", "SYSLOG", "WAKE_ALARM",
 )  # fmt: skip
 _GROUPS = re.compile(r"[0-9]{1,10}(?:,[0-9]{1,10}){0,31}")
-_TOOL = {"toolType": Text(longest=128, **KEPT), "toolName": Text(longest=128, **KEPT)}
+_TOOL = {"toolType": Text(longest=128, **IGNORED), "toolName": Text(longest=128, **IGNORED)}
 
 
 def _names(**kwargs: Any) -> fields.List[Any]:
@@ -28,35 +28,35 @@ def _names(**kwargs: Any) -> fields.List[Any]:
 _HttpGet = document(
     "ProbeHttpGet",
     {
-        "path": Text(longest=1024, **KEPT),
-        "port": port(required=True, **KEPT),
-        "host": Text(longest=253, **KEPT),
-        "scheme": Choice(("HTTP", "HTTPS"), **KEPT),
+        "path": Text(longest=1024, **IGNORED),
+        "port": port(required=True, **IGNORED),
+        "host": Text(longest=253, **IGNORED),
+        "scheme": Choice(("HTTP", "HTTPS"), **IGNORED),
     },
 )
 _Handler = document("ProbeHandler", {"httpGet": Section(_HttpGet, required=True)})
 _Readiness = document(
     "ReadinessProbe",
     {
-        "initialDelaySeconds": Whole(0, _SECONDS, **KEPT),
-        "periodSeconds": Whole(1, _SECONDS, **KEPT),
-        "timeoutSeconds": Whole(1, _SECONDS, **KEPT),
-        "successThreshold": Whole(1, _SECONDS, **KEPT),
-        "failureThreshold": Whole(1, _SECONDS, **KEPT),
+        "initialDelaySeconds": Whole(0, _SECONDS, **IGNORED),
+        "periodSeconds": Whole(1, _SECONDS, **IGNORED),
+        "timeoutSeconds": Whole(1, _SECONDS, **IGNORED),
+        "successThreshold": Whole(1, _SECONDS, **IGNORED),
+        "failureThreshold": Whole(1, _SECONDS, **IGNORED),
         "handler": Section(_Handler, required=True),
     },
 )
 Probes = document("Probes", {"readiness": Section(_Readiness)})
 PodAffinity = document(
     "PodAffinity",
-    {"type": Choice(("Required", "Preferred"), required=True, **KEPT), "key": name(required=True, **KEPT)},
+    {"type": Choice(("Required", "Preferred"), required=True, **IGNORED), "key": name(required=True, **IGNORED)},
 )
 _Expression = document(
     "MatchExpression",
     {
-        "key": name(required=True, **KEPT),
-        "operator": Choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"), required=True, **KEPT),
-        "values": _names(**KEPT),
+        "key": name(required=True, **IGNORED),
+        "operator": Choice(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"), required=True, **IGNORED),
+        "values": _names(**IGNORED),
     },
 )
 _Term = document("NodeSelectorTerm", {"matchExpressions": fields.List(Section(_Expression), validate=MANY)})
@@ -66,39 +66,39 @@ NodeAffinityRequired = document(
 Security = document(
     "Security",
     {
-        "uidGidSource": Choice(("fromTheImage", "fromIdpToken", "custom"), **KEPT),
-        "capabilities": fields.List(Choice(_CAPABILITIES), validate=MANY, **KEPT),
-        "seccompProfileType": Choice(("RuntimeDefault", "Unconfined", "Localhost"), **KEPT),
-        "runAsNonRoot": Flag(**KEPT),
-        "readOnlyRootFilesystem": Flag(**KEPT),
-        "runAsUid": Whole(0, _LARGEST_ID, **KEPT),
-        "runAsGid": Whole(0, _LARGEST_ID, **KEPT),
-        "supplementalGroups": Matching(_GROUPS, "must be numbers of groups with commas between them", **KEPT),
-        "allowPrivilegeEscalation": Flag(**KEPT),
-        "hostIpc": Flag(**KEPT),
-        "hostNetwork": Flag(**KEPT),
+        "uidGidSource": Choice(("fromTheImage", "fromIdpToken", "custom"), **IGNORED),
+        "capabilities": fields.List(Choice(_CAPABILITIES), validate=MANY, **IGNORED),
+        "seccompProfileType": Choice(("RuntimeDefault", "Unconfined", "Localhost"), **IGNORED),
+        "runAsNonRoot": Flag(**IGNORED),
+        "readOnlyRootFilesystem": Flag(**IGNORED),
+        "runAsUid": Whole(0, _LARGEST_ID, **IGNORED),
+        "runAsGid": Whole(0, _LARGEST_ID, **IGNORED),
+        "supplementalGroups": Matching(_GROUPS, "must be numbers of groups with commas between them", **IGNORED),
+        "allowPrivilegeEscalation": Flag(**IGNORED),
+        "hostIpc": Flag(**IGNORED),
+        "hostNetwork": Flag(**IGNORED),
     },
 )
 
 
 def tolerations() -> fields.List[Any]:
     described = {
-        "name": name(**KEPT),
-        "operator": Choice(("Equal", "Exists"), **KEPT),
-        "key": Text(longest=317, **KEPT),
-        "value": Text(longest=253, **KEPT),
-        "effect": Choice(("NoSchedule", "NoExecute", "PreferNoSchedule", "Any"), **KEPT),
-        "seconds": Whole(1, LARGEST, **KEPT),
+        "name": name(**IGNORED),
+        "operator": Choice(("Equal", "Exists"), **IGNORED),
+        "key": Text(longest=317, **IGNORED),
+        "value": Text(longest=253, **IGNORED),
+        "effect": Choice(("NoSchedule", "NoExecute", "PreferNoSchedule", "Any"), **IGNORED),
+        "seconds": Whole(1, LARGEST, **IGNORED),
     }
     return items("Toleration", described)
 
 
 def ports() -> fields.List[Any]:
     described = {
-        "container": port(required=True, **KEPT),
-        "serviceType": Choice(("LoadBalancer", "NodePort", "ClusterIP"), **KEPT),
-        "external": port(**KEPT),
-        "name": name(**KEPT),
+        "container": port(required=True, **IGNORED),
+        "serviceType": Choice(("LoadBalancer", "NodePort", "ClusterIP"), **IGNORED),
+        "external": port(**IGNORED),
+        "name": name(**IGNORED),
         **_TOOL,
     }
     return items("Port", described)
@@ -106,12 +106,12 @@ def ports() -> fields.List[Any]:
 
 def exposed_urls() -> fields.List[Any]:
     described = {
-        "container": port(required=True, **KEPT),
-        "url": Text(longest=2048, **KEPT),
-        "authorizationType": Choice(("authenticatedUsers", "authorizedUsers", "authorizedGroups"), **KEPT),
-        "authorizedUsers": _names(**KEPT),
-        "authorizedGroups": _names(**KEPT),
-        "name": name(**KEPT),
+        "container": port(required=True, **IGNORED),
+        "url": Text(longest=2048, **IGNORED),
+        "authorizationType": Choice(("authenticatedUsers", "authorizedUsers", "authorizedGroups"), **IGNORED),
+        "authorizedUsers": _names(**IGNORED),
+        "authorizedGroups": _names(**IGNORED),
+        "name": name(**IGNORED),
         **_TOOL,
     }
     return items("ExposedUrl", described)
@@ -127,4 +127,4 @@ def related_urls() -> fields.List[Any]:
 
 
 def image_pull_secrets() -> fields.List[Any]:
-    return items("ImagePullSecret", {"name": name(**KEPT), "userCredential": Flag(**KEPT)})
+    return items("ImagePullSecret", {"name": name(**IGNORED), "userCredential": Flag(**IGNORED)})

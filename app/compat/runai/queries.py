@@ -1,4 +1,4 @@
-"""How lists of workloads are asked for: conditions as texts, an order, and a place to begin at."""
+"""Query parameters of lists of workloads: filters, order and offset."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ FIELDS = (
     "submittedBy", "phase", "completedAt", "phaseUpdatedAt", "category", "priorityClassName",
     "totalRunningTimeSeconds",
 )  # fmt: skip
-# Of those that are not among KINDS nothing is ever known here.
+# The types that are not among KINDS never have values.
 METRIC_TYPES = (
     *KINDS, "CPU_LIMIT_CORES", "CPU_MEMORY_LIMIT_BYTES", "NVLINK_BANDWIDTH_TOTAL",
 )  # fmt: skip
@@ -32,12 +32,12 @@ _HOLDS: dict[str, Callable[[str, str], bool]] = {
     "=$": str.endswith,
 }
 _TIMES = ("createdAt", "completedAt", "phaseUpdatedAt")
-# What `job_lists` can be asked instead.
+# Condition → filter of `services.jobs.listing`.
 _FILTERS = {
     ("name", "=^"): "name", ("name", "=="): "name", ("name", "=@"): "name_contains", ("projectId", "=="): "project",
     ("projectName", "=="): "project",
 }  # fmt: skip
-_BOUNDS = {">=": ("created_after", -1), "<=": ("created_before", 1)}  # which leave out the moment itself
+_BOUNDS = {">=": ("created_after", -1), "<=": ("created_before", 1)}  # in milliseconds, as these filters are exclusive
 _ORDERS = {"createdAt": "created_at", "name": "name"}
 _SIZES: dict[str, Callable[[Any, Any], bool]] = {
     "<=": lambda found, wanted: found <= wanted,
@@ -52,8 +52,8 @@ class CountQuerySchema(Schema):
         load_default=list,
         **says("FIELD, one of == != <= >= =@ !@ =^ =$, and a value"),
     )
-    search = Text(longest=128, load_default="", **says("A part of the name"))
-    deleted = QueryFlag(load_default=False, **says("true gives none: what is deleted is not told"))
+    search = Text(longest=128, load_default="", **says("Part of the name"))
+    deleted = QueryFlag(load_default=False, **says("true returns nothing: deleted workloads are not listed"))
 
 
 class WorkloadsQuerySchema(CountQuerySchema):
@@ -73,7 +73,7 @@ class MeasurementsQuerySchema(Schema):
 
 
 class Condition(NamedTuple):
-    """``how``: one of the operators; ``wanted``: for a size a number or a time as rows have it, else a text."""
+    """``how``: an operator; ``wanted``: a number, a time in the form of rows, or a string."""
 
     field: str
     how: str
@@ -92,9 +92,9 @@ def conditions(texts: Sequence[str]) -> list[Condition]:
 
 
 def narrowed(asked: Sequence[Condition], search: str, statuses: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """As filters of `job_lists` what they can say, and no more: all that is meant passes them.
+    """Filters of `services.jobs.listing` that every selected job passes; they may pass others, too.
 
-    ``statuses``: of each phase the states that a job may be in which is told to be in it.
+    ``statuses``: phase → states of the jobs that may be in it.
     """
     found: dict[str, Any] = {"name_contains": [search]} if search else {}
     for field, how, wanted in asked:
@@ -109,18 +109,18 @@ def narrowed(asked: Sequence[Condition], search: str, statuses: Mapping[str, Seq
 
 
 def chosen(rows: Iterable[Row], asked: Sequence[Condition], search: str) -> Iterator[Row]:
-    """Those for which every condition holds."""
+    """The rows that pass every condition."""
     return (row for row in rows if search in row["name"] and all(condition.holds(row) for condition in asked))
 
 
 def native_order(query: Mapping[str, Any]) -> str | None:
-    """Of `job_lists`, where that has it; others take the newest first."""
+    """The order of `services.jobs.listing` for the query; None where it has none."""
     name = _ORDERS.get(_sorted_by(query))
     return name and ("-" if _is_descending(query) else "") + name
 
 
 def ordered(rows: Iterable[Row], query: Mapping[str, Any]) -> Iterable[Row]:
-    """`rows`: in the native order, if there is one."""
+    """``rows`` are in the native order, if there is one."""
     if native_order(query) is not None:
         return rows
     field = _sorted_by(query)
@@ -139,19 +139,19 @@ def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     if found is None or found[1] not in FIELDS:
         raise InvalidRequest(
-            f"{text[:64]!r} is no condition such as phase==Running; fields: {', '.join(FIELDS)}", field="filterBy"
+            f"{text[:64]!r} is not a condition such as phase==Running; fields: {', '.join(FIELDS)}", field="filterBy"
         )
     field, how, wanted = found.groups()
     return Condition(field, how, wanted if how in _HOLDS else _size(field, wanted))
 
 
 def _size(field: str, wanted: str) -> Any:
-    """Everything but numbers and times is compared as text."""
+    """The value to compare with; all but numbers and times are strings."""
     try:
         if field == "totalRunningTimeSeconds":
             return float(wanted)
         if field in _TIMES:
-            moment = datetime.fromisoformat(wanted.replace(" ", "+"))  # of an offset that was not escaped
+            moment = datetime.fromisoformat(wanted.replace(" ", "+"))  # a + of a UTC offset that was not escaped
             return on_the_wire(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError) as error:
         wants = "a number of seconds" if field == "totalRunningTimeSeconds" else "a time such as 2026-01-31T00:00:00Z"

@@ -1,4 +1,4 @@
-"""What the descriptions of Run:ai's requests are written with."""
+"""Field types of Run:ai's request schemas."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,20 +10,20 @@ from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import LARGEST, Flag, Matching, Section, Text, Whole, says
 
 Described = Mapping[str, Any]
-KEPT = says("Kept and returned, not acted on; docs/reference/compatibility.md says why")
-RETURNED = says("Kept and returned")
+IGNORED = says("Accepted but ignored; docs/reference/compatibility.md says why")
+RETURNED = says("Stored and returned")
 MANY = validate.Length(max=100)
 
 
 def document(name: str, described: Described) -> type[DocumentSchema]:
-    """The schema of an object with these fields."""
+    """A schema with these fields."""
     schema: Any = DocumentSchema.from_dict(dict(described), name=f"{name}Schema")
     return schema  # type: ignore[no-any-return]
 
 
 def items(name: str, described: Described, **kwargs: Any) -> fields.List[Any]:
-    """A list of such objects, each of which a client may exclude."""
-    common = {"exclude": Flag(**says("true: as if it were not there"))}
+    """A list of objects with these fields and `exclude`."""
+    common = {"exclude": Flag(**says("true: the item is ignored"))}
     return fields.List(Section(document(name, {**described, **common})), validate=MANY, **kwargs)
 
 
@@ -44,7 +44,7 @@ def quantity(**kwargs: Any) -> Matching:
 
 
 class Count(fields.Field[Any]):
-    """A quantity, as text or as a whole number."""
+    """A quantity, as a string or an integer."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(metadata={"type": ["string", "integer"], "minimum": 0, "maximum": LARGEST}, **kwargs)
@@ -58,7 +58,7 @@ class Count(fields.Field[Any]):
 
 
 class Identifier(fields.Field[Any]):
-    """A text or a number."""
+    """A string or an integer."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Run:ai's API: tokens, projects and priorities; its workloads stand beside."""
+"""Routes of tokens, projects and priorities."""
 
 from typing import Any
 
@@ -25,13 +25,13 @@ _MOST_PROJECTS = 10_000
 
 
 @blueprint.post("/token")
-@operation("Exchange a pair for a token", permission=None, body=TokenSchema, refuses=(401, 429))
+@operation("Exchange an access key and secret key for a token", permission=None, body=TokenSchema, refuses=(401, 429))
 def make_token(body: dict[str, Any]) -> Reply:
     names = ("AppId", "AppSecret") if body["grantType"] == "app_token" else ("clientId", "clientSecret")
     pair = [body.get(name) or "" for name in names]
     missing = next((name for name, value in zip(names, pair, strict=True) if not value), None)
     if missing is not None:
-        raise BadSpec(f"is needed for grantType {body['grantType']}", field=missing)
+        raise BadSpec(f"is required for grantType {body['grantType']}", field=missing)
     with wrong_keys_counted():
         found = keys.of_pair(plane().db, plane().box, *pair)
     expires = {"expiresIn": tokens.LIFETIME_SECONDS, "tokenType": "Bearer"}
@@ -39,7 +39,7 @@ def make_token(body: dict[str, Any]) -> Reply:
 
 
 @blueprint.get("/workload-priorities")
-@operation("List the classes of priority", permission=Permission.VIEW)
+@operation("List the priority classes", permission=Permission.VIEW)
 def list_priorities() -> Reply:
     found = [{"id": name, "name": name, "value": priority} for name, (priority, _) in PRIORITIES.items()]
     return Reply({"workloadPriorities": found})

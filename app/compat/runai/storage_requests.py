@@ -1,15 +1,15 @@
-"""What the storage of a Run:ai training may have in it, by the names on the wire."""
+"""Schemas of the storage of Run:ai's trainings."""
 
 import re
 from typing import Any
 
 from marshmallow import fields
 
-from app.compat.runai.requests_base import KEPT, MANY, RETURNED, Described, document, items, name, path, quantity
+from app.compat.runai.requests_base import IGNORED, MANY, RETURNED, Described, document, items, name, path, quantity
 from app.schemas.strict_fields import Choice, Flag, Matching, Section, Text, says
 
-_ABSOLUTE = "Where the training looks for it"
-_ONLY_READ = says("Jobs read it in any case; false is named in a warning")
+_ABSOLUTE = "Mount path in the training"
+_ONLY_READ = says("Volumes are read-only; false has a warning")
 
 
 def _volumes(kind: str, described: Described) -> fields.List[Any]:
@@ -17,59 +17,59 @@ def _volumes(kind: str, described: Described) -> fields.List[Any]:
 
 
 def _mode() -> Matching:
-    return Matching(re.compile(r"0[0-7]{3}"), "must be a mode of files such as 0644", **KEPT)
+    return Matching(re.compile(r"0[0-7]{3}"), "must be a mode of files such as 0644", **IGNORED)
 
 
 _AccessModes = document(
     "PvcAccessModes",
-    {"readWriteOnce": Flag(**KEPT), "readOnlyMany": Flag(**KEPT), "readWriteMany": Flag(**KEPT)},
+    {"readWriteOnce": Flag(**IGNORED), "readOnlyMany": Flag(**IGNORED), "readWriteMany": Flag(**IGNORED)},
 )
-_AddedValue = document("PvcAddedValue", {"key": Text(longest=63, shortest=1, required=True), "value": Text(**KEPT)})
+_AddedValue = document("PvcAddedValue", {"key": Text(longest=63, shortest=1, required=True), "value": Text(**IGNORED)})
 _ClaimInfo = document(
     "ClaimInfo",
     {
-        "size": quantity(**KEPT),
-        "storageClass": name(**KEPT),
+        "size": quantity(**IGNORED),
+        "storageClass": name(**IGNORED),
         "accessModes": Section(_AccessModes),
-        "volumeMode": Choice(("Filesystem", "Block"), **KEPT),
+        "volumeMode": Choice(("Filesystem", "Block"), **IGNORED),
         "addedAttrValues": fields.List(Section(_AddedValue), validate=MANY),
     },
 )
 _GitSecret = document(
     "GitSecret",
     {
-        "name": name(**KEPT),
-        "authenticationMethod": Choice(("password", "ssh-key"), **KEPT),
-        "secretKeyOfUser": name(**KEPT),
-        "secretKeyOfPassword": name(**KEPT),
+        "name": name(**IGNORED),
+        "authenticationMethod": Choice(("password", "ssh-key"), **IGNORED),
+        "secretKeyOfUser": name(**IGNORED),
+        "secretKeyOfPassword": name(**IGNORED),
     },
 )
 Storage = document(
     "Storage",
     {
-        "dataVolume": items("DataVolume", {"id": name(**KEPT), "mountPath": path(**KEPT)}),
+        "dataVolume": items("DataVolume", {"id": name(**IGNORED), "mountPath": path(**IGNORED)}),
         "pvc": _volumes(
             "Pvc",
             {
-                "existingPvc": Flag(**says("true: pvc://CLAIM; else it would be empty, and a warning names it")),
+                "existingPvc": Flag(**says("true: pvc://CLAIM; else it is ignored with a warning")),
                 "claimName": Text(longest=63, shortest=1, **says("The claim")),
                 "path": path(**says(_ABSOLUTE)),
                 "readOnly": Flag(**_ONLY_READ),
-                "ephemeral": Flag(**KEPT),
+                "ephemeral": Flag(**IGNORED),
                 "claimInfo": Section(_ClaimInfo),
-                "dataSharing": Flag(**KEPT),
+                "dataSharing": Flag(**IGNORED),
             },
         ),
         "git": _volumes(
             "Git",
             {
                 "repository": path(**says("git/HOST/OWNER/NAME below a storage root")),
-                "branch": Text(longest=255, shortest=1, **KEPT),
-                "revision": Text(longest=255, shortest=1, **KEPT),
+                "branch": Text(longest=255, shortest=1, **IGNORED),
+                "revision": Text(longest=255, shortest=1, **IGNORED),
                 "path": path(**says(_ABSOLUTE)),
-                "passwordSecret": name(**KEPT),
-                "secretKeyOfUser": name(**KEPT),
-                "secretKeyOfPassword": name(**KEPT),
+                "passwordSecret": name(**IGNORED),
+                "secretKeyOfUser": name(**IGNORED),
+                "secretKeyOfPassword": name(**IGNORED),
                 "secretRef": Section(_GitSecret),
             },
         ),
@@ -79,7 +79,7 @@ Storage = document(
                 "path": path(**says("A directory of the node that jobs may read")),
                 "readOnly": Flag(**_ONLY_READ),
                 "mountPath": path(**says(_ABSOLUTE)),
-                "mountPropagation": Choice(("None", "HostToContainer"), **KEPT),
+                "mountPropagation": Choice(("None", "HostToContainer"), **IGNORED),
             },
         ),
         "nfs": _volumes(
@@ -96,22 +96,31 @@ Storage = document(
             {
                 "bucket": Text(longest=255, shortest=1, **says("s3/BUCKET below a storage root")),
                 "path": path(**says(_ABSOLUTE)),
-                "url": path(**KEPT),
-                "accessKeySecret": name(**KEPT),
-                "secretKeyOfAccessKeyId": name(**KEPT),
-                "secretKeyOfSecretKey": name(**KEPT),
+                "url": path(**IGNORED),
+                "accessKeySecret": name(**IGNORED),
+                "secretKeyOfAccessKeyId": name(**IGNORED),
+                "secretKeyOfSecretKey": name(**IGNORED),
             },
         ),
         "configMapVolume": _volumes(
             "ConfigMapVolume",
-            {"configMap": name(**KEPT), "mountPath": path(**KEPT), "subPath": path(**KEPT), "defaultMode": _mode()},
+            {
+                "configMap": name(**IGNORED),
+                "mountPath": path(**IGNORED),
+                "subPath": path(**IGNORED),
+                "defaultMode": _mode(),
+            },
         ),
         "secretVolume": _volumes(
-            "SecretVolume", {"secret": name(**KEPT), "mountPath": path(**KEPT), "defaultMode": _mode()}
+            "SecretVolume", {"secret": name(**IGNORED), "mountPath": path(**IGNORED), "defaultMode": _mode()}
         ),
         "emptyDirVolume": _volumes(
             "EmptyDirVolume",
-            {"path": path(**KEPT), "medium": Text(longest=63, shortest=1, **KEPT), "sizeLimit": quantity(**KEPT)},
+            {
+                "path": path(**IGNORED),
+                "medium": Text(longest=63, shortest=1, **IGNORED),
+                "sizeLimit": quantity(**IGNORED),
+            },
         ),
     },
 )

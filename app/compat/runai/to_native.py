@@ -1,11 +1,11 @@
-"""A training of Run:ai → a job document of the native API. Pure."""
+"""Training → native job document. Pure."""
 
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from app.compat.mounts import location_of, placed
+from app.compat.mounts import location_of, map_paths
 from app.compat.naming import Naming
 from app.compat.quantities import amount_of
 from app.compat.runai.fields import without_effect
@@ -21,8 +21,8 @@ from app.services.access.secret_files import Reference
 DIALECT = "runai"
 REST = "spec"
 DEFAULT_BACKOFF = 6
-ALL_NODES = "default"  # the pool that has every node, however it is labelled
-# Class → priority, and whether others may take its devices; the newer names leave that to `preemptibility`.
+ALL_NODES = "default"  # the pool of all nodes, with any labels
+# Class → (priority, preemptible); `preemptibility` overrides the latter.
 PRIORITIES: dict[str, tuple[int, bool]] = {
     "build": (8, False), "interactive-preemptible": (6, True), "train": (5, True),
     "very-low": (1, True), "low": (2, True), "medium-low": (4, True), "medium": (5, True), "medium-high": (6, True),
@@ -50,12 +50,12 @@ _WORDS = {
 }  # fmt: skip
 DISTRIBUTED = "distributed"  # the kind of a workload; else it is a training
 PYTORCH = "PyTorch"
-# By gpuRequestType the field that says how much of one device is asked for.
+# gpuRequestType → field with the requested part of a device.
 PARTS = {"portion": "gpuPortionRequest", "memory": "gpuMemoryRequest", "migProfile": "migProfile"}
 
 
 class Native(NamedTuple):
-    """A document that no schema has checked yet, what it has no place for, and a line for each field without effect."""
+    """A document that is not yet checked by the schema, the data to return later, and warnings of ignored fields."""
 
     document: dict[str, Any]
     foreign: dict[str, Any]
@@ -65,7 +65,7 @@ class Native(NamedTuple):
 def to_native(
     training: Mapping[str, Any], name: str, *, may_read: Callable[[str], bool], distributed: bool = False
 ) -> Native:
-    """`name`: what the workload is called in the end; `may_read`: whether jobs may read this directory.
+    """``name``: the final name of the workload; ``may_read``: whether jobs may read a directory.
 
     Raises BadSpec.
     """
@@ -76,14 +76,14 @@ def to_native(
     framework: dict[str, Any] = {
         "type": "CUSTOM",
         "custom_retry_on_error": True,  # as Kubernetes counts failures
-        "custom_command": [placed(word, volumes.found) for word in _words(spec, master)],
+        "custom_command": [map_paths(word, volumes.found) for word in _command(spec, master)],
     }
     framework |= _directory(spec, volumes, may_read, warnings)
     resources = _resources(spec.get("compute") or {}, warnings)
     if distributed:
         resources["node_count"] = _nodes(spec, master)
     if resources["gpu_count"] > 1:
-        # A pod runs its command once, however many devices it has.
+        # A pod runs its command once for any number of devices.
         framework["distributed"] = {"config": {"num_proc_per_node": "1"}}
     document = {
         "name": name,
@@ -92,33 +92,33 @@ def to_native(
             "training_type": "SFT",
             "base_model": {"model_id": NO_MODEL},
             "framework": framework,
-            "environment": {key: placed(value, volumes.found) for key, value in _environment(spec, master).items()},
+            "environment": {key: map_paths(value, volumes.found) for key, value in _environment(spec, master).items()},
             "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
         },
         "data_config": {"sources": [{"path": volume.location} for volume in volumes.found]},
         "resource_config": resources | _affinity(spec, warnings),
         "scheduling_config": _scheduling(spec),
     }
-    kept = {DIALECT: _kept(training, distributed=distributed)}
-    return Native(document, kept, [*without_effect(training), *warnings])
+    foreign = {DIALECT: _stored(training, distributed=distributed)}
+    return Native(document, foreign, [*without_effect(training), *warnings])
 
 
-def _kept(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]:
-    kept = {
+def _stored(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]:
+    stored = {
         "requested_name": training["name"], "cluster_id": training["clusterId"],
         "spec": _without_secrets(training.get("spec") or {}),
     }  # fmt: skip
     if isinstance(training["projectId"], int):
-        kept["numbered"] = True
+        stored["numbered"] = True
     if distributed:
-        kept["kind"] = DISTRIBUTED
+        stored["kind"] = DISTRIBUTED
         if master := training.get("masterSpec"):
-            kept["master_spec"] = _without_secrets(master)
-    return kept
+            stored["master_spec"] = _without_secrets(master)
+    return stored
 
 
-def _words(spec: Mapping[str, Any], master: Mapping[str, Any]) -> list[str]:
-    """Of the command, as often as it is to succeed; the master's own, if it has one, for the first rank alone."""
+def _command(spec: Mapping[str, Any], master: Mapping[str, Any]) -> list[str]:
+    """The command of all ranks: with completions a loop, with a command of the master a choice by RANK."""
     words = command_of(spec)
     if (times := spec.get("completions", 1)) > 1:
         return ["sh", "-c", _rounds(shlex.join(words), times, min(times, spec.get("parallelism", 1)))]
@@ -130,7 +130,7 @@ def _words(spec: Mapping[str, Any], master: Mapping[str, Any]) -> list[str]:
 
 
 def _rounds(command: str, times: int, together: int) -> str:
-    """A script that runs the command so often, so many at a time. The variable is Kubernetes', too."""
+    """A script that runs the command ``times`` times, ``together`` at a time. The variable is that of Kubernetes."""
     if together == 1:
         return (
             f'export JOB_COMPLETION_INDEX=0; while [ "$JOB_COMPLETION_INDEX" -lt {times} ]; do {command} || exit; '
@@ -148,47 +148,47 @@ def _rounds(command: str, times: int, together: int) -> str:
 def _directory(
     spec: Mapping[str, Any], volumes: Volumes, may_read: Callable[[str], bool], warnings: list[str]
 ) -> dict[str, str]:
-    """Where the command starts, if that is somewhere on the nodes."""
+    """The working directory, if it exists on the nodes."""
     directory = spec.get("workingDir")
     if not directory:
         return {}
     found = location_of(volumes.found, directory) or (directory if may_read(directory) else None)
     if found is None:
-        warnings.append(warning("spec.workingDir", "jobs may not read it, and it is in no volume that they may"))
+        warnings.append(warning("spec.workingDir", "is neither readable for jobs nor in a volume"))
         return {}
     return {"custom_code_dir": found}
 
 
 def _nodes(spec: Mapping[str, Any], master: Mapping[str, Any]) -> int:
-    """The workers' and the master's. Raises BadSpec for what no gang of nodes does."""
+    """The number of nodes with the master. Raises BadSpec for unsupported frameworks and different nodes."""
     framework = spec.get("distributedFramework") or PYTORCH
     if framework != PYTORCH:
-        raise BadSpec(f"only {PYTORCH} is supported; ranks meet by MASTER_ADDR", field="spec.distributedFramework")
+        raise BadSpec(f"only {PYTORCH} is supported; ranks connect to MASTER_ADDR", field="spec.distributedFramework")
     if master.get("compute") and master["compute"] != spec.get("compute"):
         raise BadSpec(
-            "every node gives the same; leave it out, or say what spec.compute says", field="masterSpec.compute"
+            "must equal spec.compute: all nodes have the same resources; leave it out", field="masterSpec.compute"
         )
     return int(spec.get("numWorkers") or 1) + 1
 
 
 def _environment(spec: Mapping[str, Any], master: Mapping[str, Any]) -> dict[str, str]:
-    """Of all ranks. Raises BadSpec where the master's differs."""
+    """The environment of all ranks. Raises BadSpec where the master's differs."""
     common = environment_of(spec)
     for name, value in environment_of(master).items():
         if common.setdefault(name, value) != value:
-            raise BadSpec(f"{name} is the same for all ranks here", field="masterSpec.environmentVariables")
+            raise BadSpec(f"{name} must be the same for all ranks", field="masterSpec.environmentVariables")
     return common
 
 
 def naming_of(spec: Mapping[str, Any]) -> Naming:
-    """By the training's spec, as labels of nodes may come from either of two fields."""
+    """The names for a training: node labels come from nodeType or from nodePools."""
     return Naming({**NAMES, _LABELS: "spec.nodeType" if spec.get("nodeType") else NAMES[_LABELS]}, REST, _WORDS)
 
 
 def _affinity(spec: Mapping[str, Any], warnings: list[str]) -> dict[str, list[str]]:
     pools = spec.get("nodePools") or []
     if len(pools) > 1:
-        warnings.append(warning("spec.nodePools", "a node of any of them will do: their order has no effect"))
+        warnings.append(warning("spec.nodePools", "the order of the pools has no effect"))
     labels = [spec["nodeType"]] if spec.get("nodeType") else []
     if pools and ALL_NODES not in pools:
         labels.append(EITHER.join(pools))
@@ -196,17 +196,15 @@ def _affinity(spec: Mapping[str, Any], warnings: list[str]) -> dict[str, list[st
 
 
 def command_of(spec: Mapping[str, Any], part: str = REST) -> list[str]:
-    """Its words. Raises BadSpec without any, or when they can't be told from each other."""
+    """Command and args, split like a shell command. Raises BadSpec for an empty or malformed one."""
     words: list[str] = []
     for field in ("command", "args"):
         try:
             words += shlex.split(spec.get(field) or "")
         except ValueError as error:
-            raise BadSpec(f"can't be split into words as a shell would: {error}", field=f"{part}.{field}") from error
+            raise BadSpec(f"can't be split like a shell command: {error}", field=f"{part}.{field}") from error
     if not words:
-        raise BadSpec(
-            "is needed: jobs run on the node itself, where no image says what to run", field=f"{part}.command"
-        )
+        raise BadSpec("is required: jobs run without an image, so there is no default command", field=f"{part}.command")
     return words
 
 
@@ -235,16 +233,16 @@ def _resources(compute: Mapping[str, Any], warnings: list[str]) -> dict[str, Any
         found["device_type"] = "cpu"
     part = _part(kind, compute) if devices else {}
     if part and devices and devices > 1:
-        raise BadSpec("several devices are given whole; leave parts of them out", field="spec.compute.gpuRequestType")
+        raise BadSpec("a part of a device needs gpuDevicesRequest 1", field="spec.compute.gpuRequestType")
     for of_kind, field in PARTS.items():
         if compute.get(field) and not devices:
-            warnings.append(warning(f"spec.compute.{field}", "without gpuDevicesRequest there is no GPU to take it of"))
+            warnings.append(warning(f"spec.compute.{field}", "has no effect without gpuDevicesRequest"))
         elif compute.get(field) and kind != of_kind:
-            warnings.append(warning(f"spec.compute.{field}", f"it counts only if gpuRequestType is {of_kind}"))
+            warnings.append(warning(f"spec.compute.{field}", f"has no effect unless gpuRequestType is {of_kind}"))
     if cores := compute.get("cpuCoreRequest"):
         found["cpu_cores"] = math.ceil(cores)
         if cores != found["cpu_cores"]:
-            warnings.append(warning("spec.compute.cpuCoreRequest", f"{cores:g} is rounded up: cores are given whole"))
+            warnings.append(warning("spec.compute.cpuCoreRequest", f"{cores:g} is rounded up to whole cores"))
     if compute.get("cpuMemoryRequest"):
         found["ram_min_mb"] = megabytes(compute["cpuMemoryRequest"])
     return found | part
@@ -265,26 +263,26 @@ def _scheduling(spec: Mapping[str, Any]) -> dict[str, Any]:
     if name not in PRIORITIES:
         raise BadSpec(f"must be one of {', '.join(PRIORITIES)}", field="spec.priorityClass")
     priority, preemptible = PRIORITIES[name]
-    said = spec.get("preemptibility")
+    preemptibility = spec.get("preemptibility")
     return {
         "priority": priority,
-        "preemptible": preemptible if said is None else said == "preemptible",
+        "preemptible": preemptible if preemptibility is None else preemptibility == "preemptible",
         "on_preemption": "terminate" if spec.get("terminateAfterPreemption") else "requeue",
-        "wait_for_node": True,  # as Kubernetes leaves pods Pending that no node can take
+        "wait_for_node": True,  # as in Kubernetes, where pods stay Pending without a suitable node
     }
 
 
 def _reserved(spec: Mapping[str, Any], part: str) -> list[str]:
     given: Sequence[Mapping[str, Any]] = spec.get("environmentVariables") or []
     return [
-        warning(f"{part}.environmentVariables.{each['name']}", "the platform sets this variable itself")
+        warning(f"{part}.environmentVariables.{each['name']}", "the platform sets this variable")
         for each in given
         if not each["exclude"] and is_reserved(each["name"])
     ]
 
 
 def secrets_of(training: Mapping[str, Any]) -> dict[str, Reference]:
-    """Which secret each variable is to hold, for those that name one."""
+    """Environment variable → the secret that it refers to."""
     return {
         each["name"]: Reference(**each["secret"], field=f"{part}.environmentVariables.{number}.secret")
         for part in ("masterSpec", "spec")
@@ -294,7 +292,7 @@ def secrets_of(training: Mapping[str, Any]) -> dict[str, Reference]:
 
 
 def _without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """As it is told again: the native document has the values, encrypted."""
+    """The spec with secret values masked; the native document holds them encrypted."""
     shown = dict(spec)
     if "environmentVariables" in spec:
         shown["environmentVariables"] = [

@@ -1,4 +1,4 @@
-"""Tokens for clients that exchange a pair for one: good for a while, and no longer than the key itself."""
+"""Tokens for clients that authenticate with an access key and secret key; valid as long as the key, for an hour."""
 
 from app.http.context import backend
 from app.security import signed_tokens
@@ -8,17 +8,17 @@ _PURPOSE = "runai"
 
 
 def token_for(key_id: str) -> str:
-    """One that authenticates as this key."""
+    """A token that authenticates as this key."""
     return signed_tokens.issue(_secret_key(), _PURPOSE, key_id, seconds=LIFETIME_SECONDS)
 
 
 def is_token(presented: str) -> bool:
-    """Whether it has the form of a token, good or not; keys have no dots."""
+    """Whether it has the form of a token, valid or not; keys have no dots."""
     return presented.count(".") == 2
 
 
 def key_of(token: str) -> str:
-    """The id of its key. Raises CredentialsInvalid for one that is not ours or has expired."""
+    """The id of the token's key. Raises CredentialsInvalid for an invalid or expired token."""
     return signed_tokens.subject_of(_secret_key(), _PURPOSE, token)
 
 

@@ -1,11 +1,10 @@
-"""Run:ai's trainings and distributed workloads over HTTP."""
+"""Routes of trainings and distributed workloads."""
 
 from typing import Any
 
 from flask import Blueprint
-from sqlalchemy.orm import Session
 
-from app.compat.naming import ending
+from app.compat.naming import name_suffix
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
@@ -25,6 +24,7 @@ from app.services.access import projects
 from app.services.jobs import submission
 from app.services.jobs.details import of_new
 from app.services.jobs.submission import Origin, Submitted
+from app.services.rows import Session
 
 blueprint = Blueprint("trainings", __name__)
 _DOCUMENT = SubmitJobSchema()
@@ -45,21 +45,21 @@ def get_training(workload_id: str) -> Reply:
 
 
 @blueprint.delete("/workloads/trainings/<workload_id>")
-@operation("Delete a training; what runs of it is cancelled", permission=Permission.MANAGE, status=204)
+@operation("Delete a training; if it runs, it is cancelled", permission=Permission.MANAGE, status=204)
 def delete_training(workload_id: str) -> Reply:
     lookup.delete(workload_id, distributed=False)
     return Reply(None, 204)
 
 
 @blueprint.post("/workloads/trainings/<workload_id>/suspend")
-@operation("Suspend a training until it is resumed", permission=Permission.MANAGE, status=202)
+@operation("Suspend a training", permission=Permission.MANAGE, status=202)
 def suspend_training(workload_id: str) -> Reply:
     lookup.suspend(workload_id, distributed=False)
     return Reply(_ACCEPTED, 202)
 
 
 @blueprint.post("/workloads/trainings/<workload_id>/resume")
-@operation("Let a suspended training go on", permission=Permission.MANAGE, status=202)
+@operation("Resume a suspended training", permission=Permission.MANAGE, status=202)
 def resume_training(workload_id: str) -> Reply:
     lookup.resume(workload_id, distributed=False)
     return Reply(_ACCEPTED, 202)
@@ -72,7 +72,7 @@ def resume_training(workload_id: str) -> Reply:
 )  # fmt: skip
 def create_distributed(body: dict[str, Any]) -> Reply:
     if body.get("masterSpec") and body.get("masterSpecSameAsWorker"):
-        raise BadSpec("say either masterSpec or masterSpecSameAsWorker", field="masterSpec")
+        raise BadSpec("set either masterSpec or masterSpecSameAsWorker", field="masterSpec")
     return _submit(body, distributed=True)
 
 
@@ -85,7 +85,7 @@ def get_distributed(distributed_id: str) -> Reply:
 
 @blueprint.delete("/workloads/distributed/<distributed_id>")
 @operation(
-    "Delete a training on several nodes; what runs of it is cancelled", permission=Permission.MANAGE, status=204
+    "Delete a training on several nodes; if it runs, it is cancelled", permission=Permission.MANAGE, status=204
 )  # fmt: skip
 def delete_distributed(distributed_id: str) -> Reply:
     lookup.delete(distributed_id, distributed=True)
@@ -100,17 +100,17 @@ def suspend_distributed(distributed_id: str) -> Reply:
 
 
 @blueprint.post("/workloads/distributed/<distributed_id>/resume")
-@operation("Let a suspended training on several nodes go on", permission=Permission.MANAGE, status=202)
+@operation("Resume a suspended training on several nodes", permission=Permission.MANAGE, status=202)
 def resume_distributed(distributed_id: str) -> Reply:
     lookup.resume(distributed_id, distributed=True)
     return Reply(_ACCEPTED, 202)
 
 
 def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
-    name = f"{body['name']}-{ending(8)}" if body["useGivenNameAsPrefix"] else body["name"]
+    name = f"{body['name']}-{name_suffix(8)}" if body["useGivenNameAsPrefix"] else body["name"]
     answering = Answering(_submitted)
     native = to_native(body, name, may_read=_may_read, distributed=distributed)
-    with plane().db.read() as session:  # before anything of the project is looked at
+    with plane().db.read() as session:  # before anything of the project is read
         project = projects.referred(session, caller(), str(body["projectId"])).name
     hidden = secret_values(project, secrets_of(body))
     native.document["training_config"]["environment"] |= hidden
@@ -133,5 +133,5 @@ def _may_read(directory: str) -> bool:
 
 
 def _submitted(session: Session, submitted: Submitted) -> Reply:
-    told = training_of(of_new(submitted.job), Owners(session).of(submitted.job))
-    return Reply(told, 202, warnings=submitted.warnings)
+    training = training_of(of_new(submitted.job), Owners(session).of(submitted.job))
+    return Reply(training, 202, warnings=submitted.warnings)

@@ -1,7 +1,7 @@
-"""Volumes of a training → directories that jobs may read, and their mount paths in its words → references to those.
+"""Volumes of a training → directories that jobs may read, with references that replace the mount paths.
 
-Jobs run without containers: nothing is mounted anywhere. A host path is itself, a claim that there is is `pvc://CLAIM`,
-and what else is mounted lies below one of the storage roots: `nfs/SERVER/PATH`, `git/HOST/OWNER/NAME`, `s3/BUCKET`.
+Jobs run without containers, so nothing is mounted. A host path is read in place, an existing claim is `pvc://CLAIM`,
+and other volumes are directories below a storage root: `nfs/SERVER/PATH`, `git/HOST/OWNER/NAME`, `s3/BUCKET`.
 """
 
 import re
@@ -13,19 +13,19 @@ from app.compat.mounts import Mount, mount_of_data
 from app.schemas.spec.field_verdicts import warning
 
 _KINDS = ("hostPath", "nfs", "pvc", "git", "s3")
-# What says where a volume lies.
+# Kind → warning of a volume without a location.
 _NEEDED = {
-    "hostPath": "without path there is no directory to read",
-    "nfs": "without server there is nothing to read",
-    "pvc": "a new claim would be empty: name one that exists, with existingPvc and claimName",
-    "git": "without a repository's URL there is nothing to read",
-    "s3": "without bucket there is nothing to read",
+    "hostPath": "path is required",
+    "nfs": "server is required",
+    "pvc": "a new claim would be empty: use an existing one, with existingPvc and claimName",
+    "git": "the URL of a repository is required",
+    "s3": "bucket is required",
 }
 _SSH = re.compile(r"[\w.-]+@([\w.-]+):(.+)", re.ASCII)
 
 
 class Volumes(NamedTuple):
-    """In the order of the native document's sources, and a line for each of which nothing comes."""
+    """Mounts in the order of the native data sources, and a warning for each ignored volume."""
 
     found: Sequence[Mount]
     warnings: Sequence[str]
@@ -46,30 +46,30 @@ def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool]) -> V
                 continue
             found.append(mount_of_data(mounted, location, len(found)))
             if kind in ("hostPath", "nfs", "pvc") and each.get("readOnly") is False:
-                warnings.append(warning(f"{field}.readOnly", "jobs only read it: write to TRAINYARD_OUTPUT_DIR"))
+                warnings.append(warning(f"{field}.readOnly", "volumes are read-only: write to TRAINYARD_OUTPUT_DIR"))
     return Volumes(found, warnings)
 
 
 def _problem(kind: str, mounted: str, location: str, may_read: Callable[[str], bool]) -> str:
-    """Why nothing comes of a volume; empty where it is found."""
+    """Why a volume is ignored; empty where it is used."""
     if not location:
         return _NEEDED[kind]
     if not mounted.startswith("/"):
-        return "where it is mounted must begin with a slash"
+        return "the mount path must be absolute"
     if kind != "pvc" and not may_read(location):
         return f"jobs may not read {location}: it must lie below a storage root of the operator"
     return ""
 
 
 def _location(kind: str, volume: Mapping[str, Any]) -> str:
-    """Empty where nothing says what is mounted."""
+    """The location of a volume; empty where it is not specified."""
     if kind == "hostPath":
         return str(volume.get("path") or "").rstrip("/")
     if kind == "nfs":
         server, path = volume.get("server"), str(volume.get("path") or "").strip("/")
         return f"nfs/{server}/{path}".rstrip("/") if server else ""
     if kind == "pvc":
-        # One that is to be made would be empty: there is nothing to find.
+        # A new claim would be empty.
         return f"pvc://{volume['claimName']}/." if volume.get("existingPvc") and volume.get("claimName") else ""
     if kind == "s3":
         return f"s3/{volume['bucket']}" if volume.get("bucket") else ""

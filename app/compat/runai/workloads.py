@@ -1,4 +1,4 @@
-"""What Run:ai's API tells of workloads of all kinds: lists, measurements, histories, pods; and batches."""
+"""Routes of workloads of all kinds: lists, metrics, events, history, pods and batch actions."""
 
 import math
 import uuid
@@ -8,7 +8,6 @@ from typing import Any
 
 from flask import Blueprint
 from marshmallow import Schema
-from sqlalchemy.orm import Session
 
 from app.compat.every_job import MOST_JOBS
 from app.compat.runai import lookup
@@ -22,10 +21,10 @@ from app.http.context import dialect, plane
 from app.http.envelope import Reply
 from app.http.errors import problem_of
 from app.http.operation import operation
-from app.models import Job, JobEvent
 from app.schemas.queries import QueryWhole
 from app.security.permissions import Permission
 from app.services.jobs import history
+from app.services.rows import JobEvent, Session
 from app.services.telemetry import progress
 
 blueprint = Blueprint("workloads", __name__)
@@ -80,7 +79,7 @@ def get_workload(workload_id: str) -> Reply:
 
 
 @blueprint.get("/workloads/<workload_id>/metrics")
-@operation("Read measurements of a workload", permission=Permission.VIEW, query=MeasurementsQuerySchema)
+@operation("Read metrics of a workload", permission=Permission.VIEW, query=MeasurementsQuerySchema)
 def get_measurements(workload_id: str, query: dict[str, Any]) -> Reply:
     if query["start"] >= query["end"]:
         raise BadSpec("must be before end", field="start")
@@ -119,7 +118,7 @@ def list_history(workload_id: str, query: dict[str, Any]) -> Reply:
 
 
 @blueprint.get("/workloads/<workload_id>/pods")
-@operation("List the pods of a workload: its nodes", permission=Permission.VIEW, query=EventsQuerySchema)
+@operation("List the pods of a workload, one per node", permission=Permission.VIEW, query=EventsQuerySchema)
 def list_pods(workload_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         found = lookup.find(session, workload_id)
@@ -130,11 +129,11 @@ def list_pods(workload_id: str, query: dict[str, Any]) -> Reply:
 
 
 def _newest(session: Session, workload: str, query: dict[str, Any]) -> tuple[list[JobEvent], dict[str, int]]:
-    """Some of its events, the newest first, and where those before them begin."""
-    job_id = lookup.find(session, workload).job.id
-    # Their numbers are dense: the newest has the last one.
-    last = session.get_one(Job, job_id).event_seq - query["offset"]
-    events = history.events_after(session, job_id, max(0, last - query["limit"]), limit=query["limit"])
+    """A page of its events, the newest first, and the offset of the next page."""
+    job = lookup.find(session, workload).job
+    # The numbers of a job's events have no gaps, so the last one is their count.
+    last = job.event_seq - query["offset"]
+    events = history.events_after(session, job.id, max(0, last - query["limit"]), limit=query["limit"])
     following = {"next": query["offset"] + query["limit"]} if last > query["limit"] else {}
     return [event for event in events if event.seq <= last][::-1], following
 

@@ -145,6 +145,11 @@ def referred(session: Session, caller: Caller, reference: str) -> Project:
     return visible(session, caller, reference)
 
 
+def number_of(session: Session, name: str) -> int:
+    """The number of a project that exists."""
+    return session.scalars(select(Project.number).where(Project.name == name)).one()
+
+
 def page(session: Session, caller: Caller, request: PageRequest) -> Page[Project]:
     query = select(Project)
     if caller.project is not None:

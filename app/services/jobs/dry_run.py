@@ -10,12 +10,12 @@ from sqlalchemy.orm import Session
 
 from app.domain.scheduling.filters import choose_devices, could_fit, describe, explain
 from app.domain.scheduling.resources import NodeCapacity
-from app.models import Checkpoint, Job, Node, Queue
+from app.models import Job, Node, Queue
 from app.models.base import utc_now
 from app.models.job_line import ahead_of_new
 from app.security.permissions import Caller
 from app.services.jobs import submission
-from app.services.jobs.submission import Checked
+from app.services.jobs.submission import Checked, Origin
 from app.services.nodes import registry
 from app.services.preflight import admission
 from app.services.queues import queues
@@ -42,6 +42,20 @@ class Plan:
     warnings: Sequence[str] = field(default_factory=tuple)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """A submission that passed every check.
+
+    ``job`` is the row that would be stored, in no session; ``warnings`` are those of the answer to the submission;
+    ``refusals`` say why admission would fail the job.
+    """
+
+    checked: Checked
+    job: Job
+    warnings: Sequence[str]
+    refusals: Sequence[str]
+
+
 def plan(
     plane: ControlPlane,
     caller: Caller,
@@ -50,21 +64,41 @@ def plan(
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """Raises what ``submission.submit`` would raise for the same document."""
-    checked = submission.check(plane, caller, document, project=project, forwarded=forwarded)
-    # In a write transaction, as at submission: the checkpoint to resume from is locked.
-    with plane.db.write() as session:
-        start = submission.enter(session, plane, caller, checked).start
-    missing = admission.missing_input(checked.spec.document, plane.reading)
+    """Raises what ``jobs.submit`` would raise for the same document."""
+    found = preview(plane, caller, document, project=project, forwarded=forwarded)
+    checked = found.checked
     with plane.db.read() as session:
         candidates = _candidates(session, checked)
         warnings = [*checked.warnings, *checked.waits, *_of_queue(session, checked), *_of_nodes(checked, candidates)]
-        if missing is not None:
-            warnings.append(f"admission would fail it with {missing.cause}: {missing.message}")
         return Plan(
             checked=checked, queue_position=_position(session, checked), candidate_nodes=candidates,
-            resumes_from=_id(start), warnings=warnings,
+            resumes_from=found.job.resume_checkpoint_id, warnings=[*warnings, *found.refusals],
         )  # fmt: skip
+
+
+def preview(
+    plane: ControlPlane,
+    caller: Caller,
+    document: Mapping[str, Any],
+    *,
+    project: str | None = None,
+    forwarded: Mapping[str, str] = MappingProxyType({}),
+    origin: Origin | None = None,
+) -> Preview:
+    """Check a submission and write nothing. Raises what ``submission.submit`` would raise for the same arguments."""
+    hidden = origin.secret_variables if origin is not None else ()
+    checked = submission.check(plane, caller, document, project=project, forwarded=forwarded, secret_variables=hidden)
+    # As at submission, in a transaction that may write: the checkpoint to resume from is looked at under its lock.
+    with plane.db.write() as session:
+        entered = submission.enter(session, plane, caller, checked)
+        submission.refuse_taken_alias(session, origin)
+    missing = admission.missing_input(checked.spec.document, plane.reading)
+    return Preview(
+        checked=checked,
+        job=submission.new_job(plane, caller, checked, entered, origin=origin),
+        warnings=submission.shown_warnings(checked, origin),
+        refusals=[f"admission would fail it with {missing.cause}: {missing.message}"] if missing is not None else [],
+    )
 
 
 def _candidates(session: Session, checked: Checked) -> list[Candidate]:
@@ -102,7 +136,3 @@ def _of_nodes(checked: Checked, candidates: Sequence[Candidate]) -> list[str]:
     if not any(candidate.fits_now for candidate in candidates):
         return [f"no node is free for {wanted} now; the job would wait"]
     return []
-
-
-def _id(start: Checkpoint | None) -> str | None:
-    return start.id if start is not None else None

@@ -1,6 +1,6 @@
 """History of jobs: events and records of attempts."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from app.domain.ids import first_id
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Attempt, Job, JobEvent
+from app.services.requests.existing_rows import existing_in
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 # Events of one job are numbered; their times may be equal.
@@ -46,6 +47,11 @@ def events_behind(session: Session, project: str | None, event_id: str, *, limit
 def newest_event(session: Session) -> str | None:
     """Id of the newest event of all jobs: ids sort by time."""
     return session.scalar(select(func.max(JobEvent.id)))
+
+
+def existing_events(session: Session, ids: Collection[str]) -> set[str]:
+    """Those of the ids that are of events."""
+    return existing_in(session, JobEvent.id, ids)
 
 
 def _of_project(project: str | None) -> Select[Any]:

@@ -12,6 +12,7 @@ from app.models import Job, JobLabel
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.jobs.details import JobDetails, details_of
+from app.services.requests.existing_rows import existing_in
 from app.services.requests.pagination import Orders, Page, PageRequest, page_by_id
 
 ORDERS: Orders = {
@@ -105,6 +106,20 @@ def changed_since(session: Session, caller: Caller, moment: datetime) -> list[Jo
     """The caller's jobs that were changed at this time or later, the oldest first."""
     query = select(Job).where(Job.updated_at >= moment).order_by(Job.created_at, Job.id)
     return details_of(session, session.scalars(_of_caller(query, caller)).all())
+
+
+def newest_change(session: Session, caller: Caller) -> tuple[int, Any, Any]:
+    """How many jobs the caller sees, and a value that differs whenever one of them has changed."""
+    query = select(func.count(), func.max(Job.updated_at), func.sum(Job.version))
+    if caller.project is not None:
+        query = query.where(Job.project == caller.project)
+    count, newest, versions = session.execute(query).one()
+    return count, newest, versions
+
+
+def existing(session: Session, ids: Collection[str]) -> set[str]:
+    """Those of the ids that are of jobs."""
+    return existing_in(session, Job.id, ids)
 
 
 def by_id(session: Session, caller: Caller, ids: Collection[str]) -> dict[str, JobDetails]:

@@ -19,6 +19,11 @@ def find(session: Session, caller: Caller, job_id: str) -> Job:
     return job
 
 
+def current(session: Session, job_id: str) -> Job | None:
+    """The job as it is now, for a caller that has found it before; None once it is deleted."""
+    return session.get(Job, job_id)
+
+
 def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str) -> Job:
     """The job with this name in a dialect; raises NotFound with the message `missing` if the caller sees none."""
     job = session.scalar(select(Job).where(Job.alias == alias))

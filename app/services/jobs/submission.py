@@ -102,13 +102,17 @@ def submit(
     checked = check(plane, caller, document, project=project, forwarded=forwarded, secret_variables=hidden)
     with plane.db.write() as session:
         entered = enter(session, plane, caller, checked)
-        if origin is not None and origin.alias is not None:
-            _refuse_second(session, origin.alias)
+        refuse_taken_alias(session, origin)
         job = store(session, plane, caller, checked, entered, origin=origin)
-        warnings = _warnings(checked, origin)
-        waits = checked.waits if origin is None else [*map(origin.retold, checked.waits)]
-        on_written(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=[*waits, *warnings]))
+        warnings = shown_warnings(checked, origin)
+        on_written(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=warnings))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
+
+
+def shown_warnings(checked: Checked, origin: Origin | None) -> list[str]:
+    """What the answer to a submission says: why the job would wait for a node, and which fields have no effect."""
+    waits = checked.waits if origin is None else map(origin.retold, checked.waits)
+    return [*waits, *_warnings(checked, origin)]
 
 
 def _warnings(checked: Checked, origin: Origin | None) -> list[str]:
@@ -165,11 +169,14 @@ def _inherited(foreign: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refuse_second(session: Session, alias: str) -> None:
-    earlier = session.scalar(select(Job.id).where(Job.alias == alias))
+def refuse_taken_alias(session: Session, origin: Origin | None) -> None:
+    """Raises Conflict when there is a job with the alias of the new one."""
+    if origin is None or origin.alias is None:
+        return
+    earlier = session.scalar(select(Job.id).where(Job.alias == origin.alias))
     if earlier is not None:
-        name = alias.split(":", 2)[2]
-        raise Conflict(f"there is a job named {name} already, {earlier}; choose another name, or delete that one")
+        name = origin.alias.split(":", 2)[2]
+        raise Conflict(f"there is a job named {name} already, {earlier}; take another name, or delete that one")
 
 
 def refuse_foreign_results(session: Session, reading: ReadingRules, project: str, spec: JobSpec) -> None:
@@ -199,7 +206,21 @@ def store(
     session: Session, plane: ControlPlane, caller: Caller, checked: Checked, entered: Entered,
     *, parent: Job | None = None, origin: Origin | None = None,
 ) -> Job:  # fmt: skip
-    """Write a new PENDING job with its first event; ``parent`` is the job that it retries."""
+    """Write a new PENDING job, with the first line of its history; ``parent`` is the one whose work it does again."""
+    job = new_job(plane, caller, checked, entered, parent=parent, origin=origin)
+    data = {"parent_job_id": parent.id, "checkpoint_id": job.resume_checkpoint_id} if parent is not None else {}
+    transitions.record_submission(
+        session, job, actor=caller.actor, message=f"queue {checked.spec.queue}", data=data,
+        has_webhooks=entered.has_webhooks, warnings=_warnings(checked, origin),
+    )  # fmt: skip
+    return job
+
+
+def new_job(
+    plane: ControlPlane, caller: Caller, checked: Checked, entered: Entered,
+    *, parent: Job | None = None, origin: Origin | None = None,
+) -> Job:  # fmt: skip
+    """The row of a new job, in no session."""
     spec = checked.spec
     origin = origin or Origin(foreign=_inherited(parent.foreign) if parent is not None else {})
     job = Job(
@@ -212,9 +233,4 @@ def store(
         foreign=dict(origin.foreign), alias=origin.alias,
     )  # fmt: skip
     fill(job)
-    data = {"parent_job_id": parent.id, "checkpoint_id": job.resume_checkpoint_id} if parent is not None else {}
-    transitions.record_submission(
-        session, job, actor=caller.actor, message=f"queue {spec.queue}", data=data,
-        has_webhooks=entered.has_webhooks, warnings=_warnings(checked, origin),
-    )  # fmt: skip
     return job

@@ -39,7 +39,7 @@ def test_selectors(labels, fields, is_meant):
     ("labels", "fields"), [("team in a", ""), ("a b", ""), ("", "colour=blue"), ("", "metadata.name")]
 )
 def test_what_is_no_selector_is_refused(labels, fields):
-    with pytest.raises(InvalidRequest, match="is no condition"):
+    with pytest.raises(InvalidRequest, match="is not a requirement"):
         selected(labels, fields)
 
 
@@ -89,19 +89,19 @@ def test_test_of_a_patch_that_fails_is_a_conflict():
 def test_tables_have_a_row_for_each_object():
     now = datetime(2026, 1, 1, 0, 3, tzinfo=UTC)
 
-    tabulate = tables.asked_for("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "Metadata")
+    tabulate = tables.table_format("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "Metadata")
     assert tabulate is not None
     table = tabulate("Namespace", [OBJECT], {"resourceVersion": "7"}, now=now)
 
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Age"]
     assert table["rows"][0]["cells"] == ["x", "3m"]
     assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
-    assert tables.asked_for("application/json, */*", "Metadata") is None
+    assert tables.table_format("application/json, */*", "Metadata") is None
 
 
 @pytest.mark.parametrize(("include", "row"), [("None", {"cells"}), ("Object", {"cells", "object"})])
 def test_rows_of_tables_come_with_the_part_of_their_objects_that_is_asked_for(include, row):
-    tabulate = tables.asked_for("application/json;as=Table", include)
+    tabulate = tables.table_format("application/json;as=Table", include)
     assert tabulate is not None
 
     (got,) = tabulate("Namespace", [OBJECT], {}, now=datetime(2026, 1, 1, tzinfo=UTC))["rows"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.compat.modelarts.flavors import flavor, flavors_of, of_job, of_resources, told
+from app.compat.modelarts.flavors import flavor, flavor_item, flavors_of, of_job, of_resources
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import Device, NodeCapacity
 from tests.unit.compat.test_modelarts import NODES
@@ -20,7 +20,7 @@ def test_flavors_are_counts_of_the_inventorys_devices():
 
 
 def test_flavor_is_its_devices_share_of_a_node():
-    found = {each.id: told(each)["flavor_info"] for each in flavors_of(NODES)}
+    found = {each.id: flavor_item(each)["flavor_info"] for each in flavors_of(NODES)}
 
     assert found["trainyard.nvidia-a100.8"] == {
         "max_num": 1, "cpu": {"arch": "aarch64", "core_num": 96}, "memory": {"size": 1024, "unit": "GB"},
@@ -45,7 +45,7 @@ def test_flavor_of_a_job_is_of_exactly_its_devices():
 def test_node_that_has_not_said_its_architecture_has_none():
     silent = NodeCapacity(name="n", devices=(Device(index=0, type="cpu"),), free=frozenset(), cpu_cores=2, ram_mb=2048)
 
-    assert told(flavors_of([silent])[0])["flavor_info"]["cpu"] == {"core_num": 2}
+    assert flavor_item(flavors_of([silent])[0])["flavor_info"]["cpu"] == {"core_num": 2}
 
 
 def test_flavors_of_modelarts_are_numbers_of_devices():

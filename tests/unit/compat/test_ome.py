@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.compat.ome.fields import FIELDS, MODEL_FIELDS, RUNTIME_FIELDS
 from app.compat.ome.from_native import STATES, events_of, object_of, pods_of, rank_of
-from app.compat.ome.launch_words import unlaunched
+from app.compat.ome.launchers import parse_launcher
 from app.compat.ome.manifests import (
     BaseModelSchema,
     JobSpecSchema,
@@ -21,7 +21,7 @@ from app.compat.ome.manifests import (
 )
 from app.compat.ome.places import place
 from app.compat.ome.runtimes import BUILT_IN
-from app.compat.ome.to_native import DIALECT, Native, shown, to_native, trainer_of
+from app.compat.ome.to_native import DIALECT, Native, to_native, trainer_of, without_secrets
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
@@ -90,7 +90,12 @@ def details_of(native: Native, spec: dict[str, Any], state: JobState = JobState.
     document = validated(SubmitJobSchema(), native.document)
     at = datetime(2026, 1, 1, tzinfo=UTC)
     foreign = {
-        DIALECT: {"name": "llama", "labels": {}, "annotations": {}, "spec": shown(validated(JobSpecSchema(), spec))}
+        DIALECT: {
+            "name": "llama",
+            "labels": {},
+            "annotations": {},
+            "spec": without_secrets(validated(JobSpecSchema(), spec)),
+        }
     }
     values: dict[str, Any] = {
         "node_names": [], "attempt": 0, "retries_used": 0, "version": 3, "status_reason": "", **columns,
@@ -169,9 +174,9 @@ def test_ranks_are_started_by_the_platform(runtime, trainer, command, config, no
     ],
 )
 def test_launchers_are_taken_off(words, rest, per_node):
-    found = unlaunched(words)
+    found = parse_launcher(words)
 
-    assert (found.words, found.per_node) == (rest, per_node)
+    assert (found.command, found.per_node) == (rest, per_node)
 
 
 def test_runtime_says_what_the_job_leaves_open():
@@ -263,7 +268,7 @@ def test_shape_that_is_wrong_is_told_by_its_field(trainer, field):
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.5gb"])
 def test_a_part_of_a_device_is_refused_by_the_name_of_the_resource(resource):
-    with pytest.raises(BadSpec, match=f"{resource}: devices are given whole") as refused:
+    with pytest.raises(BadSpec, match=f"{resource}: devices are allocated whole") as refused:
         translated({**LLAMA, "trainer": {"command": ["true"], "resourcesPerNode": {"requests": {resource: "500m"}}}})
 
     assert refused.value.field == "spec.trainer.resourcesPerNode"

@@ -91,7 +91,7 @@ def test_training_is_a_custom_job():
         "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate",
                               "wait_for_node": True},
     }  # fmt: skip
-    assert native.warnings == ["spec.compute.cpuCoreRequest: 2.5 is rounded up: cores are given whole"]
+    assert native.warnings == ["spec.compute.cpuCoreRequest: 2.5 is rounded up to whole cores"]
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,9 @@ def test_conditions(condition, names):
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("phase", "no condition such as"), ("colour==x", "no condition such as"),
-        ("phase=Running", "no condition such as"), ("totalRunningTimeSeconds>=many", "a number of seconds, not 'many'"),
+        ("phase", "not a condition such as"), ("colour==x", "not a condition such as"),
+        ("phase=Running", "not a condition such as"),
+        ("totalRunningTimeSeconds>=many", "a number of seconds, not 'many'"),
         ("createdAt<=yesterday", "a time such as .*, not 'yesterday'"),
         ("createdAt<=9999-12-31T23:00:00-02:00", "a time such as"),
     ],

@@ -1,4 +1,4 @@
-"""Objects and changes to them as Kubernetes' clients send them: JSON, or YAML, which kubectl may pass on."""
+"""Request bodies of Kubernetes' clients: objects and patches, in JSON or YAML."""
 
 import json
 from typing import Any
@@ -7,18 +7,18 @@ import yaml
 from flask import request
 from marshmallow import Schema
 
-from app.compat.naming import ending
+from app.compat.naming import name_suffix
 from app.compat.ome.api.patches import APPLY, JSON_PATCH, MERGE
 from app.domain.errors import InvalidRequest
 from app.http.errors import BadShape, MalformedJson, UnsupportedMediaType
 from app.http.request_body import check_content, parse, validated, whole_body
 
 _JSON, _YAML = "application/json", "application/yaml"
-OPERATIONS = "operations"  # a JSON patch is a list: the document has it under this name
+OPERATIONS = "operations"  # the key of a document that holds the list of a JSON patch
 
 
 class ObjectBody:
-    """An object of the shape that a schema says."""
+    """An object that a schema checks."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -31,7 +31,7 @@ class ObjectBody:
 
 
 class PatchBody:
-    """A change to an object, by its Content-Type; what it makes of the object is looked at then."""
+    """A patch, in the form of its Content-Type; the patched object is checked after it was applied."""
 
     def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
         return _read((MERGE, JSON_PATCH, APPLY), optional=optional, max_nesting=max_nesting)
@@ -41,18 +41,18 @@ class PatchBody:
 
 
 def loaded(schema: Schema, document: dict[str, Any]) -> dict[str, Any]:
-    """An object with a name, which is made where generateName says how it begins. Raises BadShape."""
+    """The checked object, with a name made from generateName where it has none. Raises BadShape."""
     found = validated(schema, document)
     metadata = found["metadata"]
     if metadata.get("name"):
         return found
     if not metadata.get("generateName"):
         raise BadShape([("metadata.name", "is needed, or generateName, with which a name begins")])
-    return {**found, "metadata": {**metadata, "name": metadata["generateName"] + ending(5)}}
+    return {**found, "metadata": {**metadata, "name": metadata["generateName"] + name_suffix(5)}}
 
 
 def delete_options() -> dict[str, Any]:
-    """The body that clients send with DELETE, if they do: whether it is a dry run, and what must hold."""
+    """DeleteOptions, the optional body of DELETE: dryRun and preconditions."""
     options = _read((_JSON, _YAML), optional=True, max_nesting=8)
     if options.get("dryRun") not in (None, [], ["All"]):
         raise InvalidRequest('must be ["All"], or left out', field="dryRun")
@@ -76,26 +76,26 @@ def _read(accepted: tuple[str, ...], *, optional: bool, max_nesting: int) -> dic
     elif not isinstance(document, dict):
         raise InvalidRequest("the body must be an object")
     elif OPERATIONS in document:
-        raise InvalidRequest("is no field of an object", field=OPERATIONS)
+        raise InvalidRequest("is not a field of an object", field=OPERATIONS)
     check_content(document, max_nesting=max_nesting)
     return document
 
 
-class _Plain(yaml.SafeLoader):
-    """Without aliases, by which few lines may stand for more values than any memory holds."""
+class _NoAliasLoader(yaml.SafeLoader):
+    """A loader without aliases, by which a few lines could expand to more values than memory holds."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise MalformedJson("aliases of YAML are not taken; write out what they stand for")
+            raise MalformedJson("aliases of YAML are not accepted; write out their values")
         return super().compose_node(parent, index)
 
 
 def _yaml(raw: bytes) -> Any:
-    """As JSON would have it: no NaN, and no dates, which YAML makes of what is not quoted."""
+    """Values that JSON has: no NaN, and no dates, into which YAML turns unquoted text."""
     try:
-        found = yaml.load(raw.decode(), Loader=_Plain)  # noqa: S506 – a SafeLoader
+        found = yaml.load(raw.decode(), Loader=_NoAliasLoader)  # noqa: S506 – a SafeLoader
         return parse(json.dumps(found).encode())
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise MalformedJson("the body is no YAML") from error
+        raise MalformedJson("the body is not valid YAML") from error
     except (TypeError, ValueError) as error:
-        raise MalformedJson(f"the body has what JSON has not: {error}") from error
+        raise MalformedJson(f"the body has a value that JSON can't represent: {error}") from error

@@ -1,4 +1,4 @@
-"""What clients of Kubernetes ask before anything else: which groups, versions and kinds there are. Pure."""
+"""Kubernetes' discovery API: groups, versions and kinds. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -45,8 +45,8 @@ CORE = {
 }  # fmt: skip
 _DRY_RUN = {"name": "dryRun", "in": "query", "type": "string"}
 _KIND = "x-kubernetes-group-version-kind"
-# OpenAPI 2 without a definition: clients check nothing of a manifest themselves, and what is wrong is told here.
-# It has what kubectl before 1.27 asks it: which kinds can be patched in a dry run.
+# OpenAPI 2 without definitions, so that clients leave the validation of manifests to the server. The paths are for
+# kubectl before 1.27, which reads from them which kinds accept dryRun in a patch.
 OPENAPI: dict[str, Any] = {
     "swagger": "2.0",
     "info": {"title": "Trainyard", "version": VERSION},
@@ -67,7 +67,7 @@ OPENAPI_BINARY_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobu
 
 
 def openapi_binary() -> bytes:
-    """The same as the message Document of gnostic's openapi_v2: swagger is its field 1, info 2, paths 8."""
+    """``OPENAPI`` as gnostic's openapi_v2.Document: field 1 is swagger, 2 info, 8 paths."""
     info = _field(1, OPENAPI["info"]["title"]) + _field(2, OPENAPI["info"]["version"])
     paths = b"".join(
         _field(2, _field(1, path) + _field(2, _field(8, _patch(item["patch"]))))
@@ -77,7 +77,7 @@ def openapi_binary() -> bytes:
 
 
 def _patch(operation: Mapping[str, Any]) -> bytes:
-    """An Operation: parameters are its field 8, responses 9, extensions 13, whose values are texts of YAML."""
+    """Gnostic's Operation: field 8 is parameters, 9 responses, 13 extensions, whose values are YAML."""
     parameter = _field(2, "query") + _field(4, _DRY_RUN["name"]) + _field(6, _DRY_RUN["type"])
     ok = _field(1, "200") + _field(2, _field(1, _field(1, operation["responses"]["200"]["description"])))
     kind = _field(1, _KIND) + _field(2, _field(2, json.dumps(operation[_KIND])))
@@ -85,10 +85,10 @@ def _patch(operation: Mapping[str, Any]) -> bytes:
 
 
 def _field(number: int, content: str | bytes) -> bytes:
-    """One of protobuf's with a length: its key, the length in groups of seven bits, and the content."""
+    """A length-delimited field of protobuf: its key, the length as a varint, and the content."""
     data = content.encode() if isinstance(content, str) else content
     length, left = bytearray(), len(data)
-    while left > 127:  # more than seven bits
+    while left > 127:  # a byte of a varint has seven bits
         length.append(left & 127 | 128)
         left >>= 7
     return bytes([number << 3 | 2]) + bytes([*length, left]) + data

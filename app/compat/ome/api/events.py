@@ -1,4 +1,4 @@
-"""What happened to training jobs, as events of Kubernetes: lists and watches of them."""
+"""Events of training jobs as Kubernetes events: lists and watches."""
 
 import re
 from collections.abc import Iterator
@@ -6,40 +6,40 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from app.compat.ome.api import lookup
-from app.compat.ome.api.sources import Asked, Group, Object, Source, existing_by, fixed, newest_job, no_position
+from app.compat.ome.api.sources import Group, ListOptions, Object, Source, bad_position, groups_of_objects, newest_job
 from app.compat.ome.from_native import events_of, is_deleted
 from app.http.context import caller
-from app.models import JobEvent
 from app.services.jobs import history, listing
+from app.services.rows import JobEvent, Session
 
 _EVENT_ID = re.compile(r"evt-[0-9a-f-]{36}")
 _MOST_EVENTS = 10_000
-_CHUNK = 200  # whose jobs are looked up at once
+_CHUNK = 200  # events whose jobs are looked up in one query
 
 
 def source_of(namespace: str, job: str | None) -> Source:
-    """Of one job, by its name, or of all."""
-    look = _look if job is None else fixed(partial(_of_one, namespace=namespace, name=job))
-    left = None if job is not None else existing_by(JobEvent.id)
-    return Source(kind="Event", look=look, newest=_newest, existing=left, api_version="v1")
+    """The events of the job with this name, or of all jobs."""
+    list_groups = _list_groups if job is None else groups_of_objects(partial(_of_one, namespace=namespace, name=job))
+    existing = None if job is not None else history.existing_events
+    return Source(kind="Event", list_groups=list_groups, newest=_newest, existing=existing, api_version="v1")
 
 
 def _newest(session: Session) -> tuple[Any, ...]:
-    """Of jobs, too: whose clock is behind may give an event an id before the newest. Nobody counts the events."""
+    """Includes the newest job: a writer whose clock is behind may add an event before the newest one. Events are not
+    counted.
+    """
     return None, *newest_job(session), history.newest_event(session)
 
 
-def _look(session: Session, asked: Asked) -> Iterator[Group]:
+def _list_groups(session: Session, options: ListOptions) -> Iterator[Group]:
     project = caller().project
-    if asked.after is None:
-        found = history.newest_events(session, project, limit=_MOST_EVENTS, since=asked.since)
+    if options.after is None:
+        found = history.newest_events(session, project, limit=_MOST_EVENTS, since=options.since)
         return _grouped(session, iter(found))
-    if asked.after and not _EVENT_ID.fullmatch(asked.after):
-        raise no_position()
-    return _grouped(session, _behind(session, project, asked.after))
+    if options.after and not _EVENT_ID.fullmatch(options.after):
+        raise bad_position()
+    return _grouped(session, _behind(session, project, options.after))
 
 
 def _behind(session: Session, project: str | None, event_id: str) -> Iterator[JobEvent]:
@@ -49,7 +49,7 @@ def _behind(session: Session, project: str | None, event_id: str) -> Iterator[Jo
 
 
 def _grouped(session: Session, events: Iterator[JobEvent]) -> Iterator[Group]:
-    """Each by itself, in their order; without those of jobs that are deleted."""
+    """A group per event, in their order, without events of deleted jobs."""
     while chunk := list(islice(events, _CHUNK)):
         jobs = listing.by_id(session, caller(), {event.job_id for event in chunk})
         for event in chunk:
@@ -59,7 +59,7 @@ def _grouped(session: Session, events: Iterator[JobEvent]) -> Iterator[Group]:
 
 def _of_one(session: Session, namespace: str, name: str) -> list[Object]:
     return [
-        told
+        event
         for found in lookup.named(session, namespace, name)
-        for told in events_of(found, history.events_after(session, found.job.id, 0, limit=_MOST_EVENTS))
+        for event in events_of(found, history.events_after(session, found.job.id, 0, limit=_MOST_EVENTS))
     ]

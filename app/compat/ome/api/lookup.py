@@ -1,8 +1,6 @@
-"""Jobs as OME's clients name them."""
+"""Jobs by the names of TrainingJobs."""
 
 from collections.abc import Sequence
-
-from sqlalchemy.orm import Session
 
 from app.compat.ome.from_native import is_deleted, name_of
 from app.compat.ome.to_native import DIALECT
@@ -11,6 +9,7 @@ from app.domain.ids import JOB_ID
 from app.http.context import caller
 from app.services.jobs import lookup
 from app.services.jobs.details import JobDetails, details
+from app.services.rows import Session
 
 
 def alias_of(namespace: str, name: str) -> str:
@@ -18,7 +17,10 @@ def alias_of(namespace: str, name: str) -> str:
 
 
 def find(session: Session, namespace: str, name: str) -> JobDetails:
-    """By the name that a client gave, or ours. Raises NotFound for what is not there, not the caller's, or deleted."""
+    """By the name of the TrainingJob, or by the job's id where it has none.
+
+    Raises NotFound for a job that does not exist, is deleted, or that the caller does not see.
+    """
     missing = f'trainingjobs.ome.io "{name[:64]}" not found'
     try:
         job = lookup.find_by_alias(session, caller(), alias_of(namespace, name), missing=missing)

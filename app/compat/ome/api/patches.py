@@ -1,4 +1,4 @@
-"""Changes to an object as Kubernetes' clients send them: merge patches, JSON patches, and server-side apply. Pure."""
+"""Merge patches, JSON patches and server-side apply. Pure."""
 
 import copy
 import json
@@ -9,11 +9,11 @@ from app.domain.errors import Conflict, InvalidRequest
 
 MERGE, JSON_PATCH, APPLY = "application/merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml"
 STRATEGIC = "application/strategic-merge-patch+json"
-_MOST_COPIED = 1_048_576  # copies of copies double with each step
+_MOST_COPIED = 1_048_576  # characters; repeated copies grow exponentially
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386; also what is applied on the server, by its only manager, beside what it does not name."""
+    """RFC 7386. Also used for server-side apply: fields that it does not name are unchanged."""
     if not isinstance(patch, Mapping):
         return patch
     found = dict(target) if isinstance(target, Mapping) else {}
@@ -26,7 +26,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def patched(target: Mapping[str, Any], operations: Sequence[Any]) -> dict[str, Any]:
-    """RFC 6902. Raises InvalidRequest for what is none, Conflict when a test fails."""
+    """RFC 6902. Raises InvalidRequest for an invalid patch, Conflict when a test fails."""
     found: Any = copy.deepcopy(dict(target))
     for number, each in enumerate(operations):
         if not isinstance(each, Mapping) or not isinstance(each.get("path"), str):

@@ -1,4 +1,4 @@
-"""Pods, which are the ranks of training jobs, with their logs; and what happened to the jobs, as events."""
+"""Pods, one per rank of a training job, with their logs; and events of the jobs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -6,26 +6,26 @@ from functools import partial
 from typing import Any
 
 from flask import Blueprint, Response
-from sqlalchemy.orm import Session
 
 from app.compat.ome.api import lookup
-from app.compat.ome.api.answers import answered, told
+from app.compat.ome.api.answers import list_or_watch, object_reply
 from app.compat.ome.api.events import source_of
 from app.compat.ome.api.queries import LogQuerySchema, ObjectQuerySchema, WatchQuerySchema
 from app.compat.ome.api.selectors import selected
-from app.compat.ome.api.sources import Source, of_jobs, of_one
+from app.compat.ome.api.sources import Source, groups_of_jobs, groups_of_one_job
 from app.compat.ome.from_native import pods_of, rank_of
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
+from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.envelope import Reply
 from app.http.operation import operation
 from app.http.sse import Feed, Form, Frame, stream
-from app.models import Job
-from app.models.base import utc_now
 from app.security.permissions import Permission
 from app.services.jobs import history
+from app.services.jobs import lookup as job_lookup
 from app.services.jobs.details import JobDetails
+from app.services.rows import Job, Session
 from app.storage.logs import START, LogLine, LogReader
 
 blueprint = Blueprint("pods", __name__)
@@ -60,7 +60,7 @@ def list_pods(namespace: str, query: Query) -> Any:
 def get_pod(namespace: str, pod_name: str, query: Query) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         found, rank = _of_pod(session, namespace, pod_name)
-        return told(pods_of(found, history.newest_attempts(session, [found.job.id]).get(found.job.id))[rank])
+        return object_reply(pods_of(found, history.newest_attempts(session, [found.job.id]).get(found.job.id))[rank])
 
 
 @blueprint.get(f"{_NAMESPACE}/pods/<pod_name>/log")
@@ -89,16 +89,16 @@ def get_log(namespace: str, pod_name: str, query: Query) -> Response:
     "List or watch the events of training jobs", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
 )
 def list_events(namespace: str, query: Query) -> Any:
-    meant = selected(query["labelSelector"], query["fieldSelector"])
-    return answered(source_of(namespace, meant.fields.get("involvedObject.name")), query)
+    selection = selected(query["labelSelector"], query["fieldSelector"])
+    return list_or_watch(source_of(namespace, selection.fields.get("involvedObject.name")), query)
 
 
 def _listed(namespace: str | None, query: Query) -> Any:
     job = selected(query["labelSelector"], query["fieldSelector"]).labels.get("job-name")
-    look = of_jobs(_pods)
+    list_groups = groups_of_jobs(_pods)
     if namespace is not None and job is not None and not query["watch"]:
-        look = of_one(_pods, partial(lookup.named, namespace=namespace, name=job))
-    return answered(Source(kind="Pod", look=look, api_version="v1"), query)
+        list_groups = groups_of_one_job(_pods, partial(lookup.named, namespace=namespace, name=job))
+    return list_or_watch(Source(kind="Pod", list_groups=list_groups, api_version="v1"), query)
 
 
 def _pods(session: Session, found: Sequence[JobDetails]) -> list[list[dict[str, Any]]]:
@@ -119,12 +119,15 @@ def _of_pod(session: Session, namespace: str, pod: str) -> tuple[JobDetails, int
 
 
 def _lines(reader: LogReader, job: Job, rank: int, query: Query) -> list[LogLine]:
-    """The last ones; of all attempts, or of the one before the newest. Raises InvalidRequest where there is none."""
+    """The last lines of all attempts, or with ``previous`` of the last but one attempt.
+
+    Raises InvalidRequest where there is no previous attempt.
+    """
     wanted, live = max(1, query.get("tailLines", _MOST_LINES)), job.state not in TERMINAL
     if not query["previous"]:
         return reader.tail(wanted, rank=rank, live=live)
     if job.attempt < 2:
-        raise InvalidRequest("the job was never started again", field="previous")
+        raise InvalidRequest("the job has no previous attempt", field="previous")
     earlier = reader.read((job.attempt - 1, 0), rank=rank, limit=_MOST_LINES, live=live)
     return [each for each in earlier if each.attempt == job.attempt - 1][-wanted:]
 
@@ -139,7 +142,7 @@ def _line(line: LogLine, query: Query) -> str:
 
 
 def _cut(feed: Feed, query: Query) -> Iterator[Frame | None]:
-    """Up to so many bytes, in whole lines."""
+    """The feed up to ``limitBytes``, in whole lines."""
     left = query.get("limitBytes")
     for frame in feed:
         if left is not None and frame is not None:
@@ -155,7 +158,7 @@ def _followed(
     yield from (Frame("", line) for line in shown)
     while True:
         with plane().db.read() as session:
-            job = session.get(Job, job_id)
+            job = job_lookup.current(session, job_id)
             ended = job is None or job.state in TERMINAL
         lines = reader.read(after, rank=rank, limit=_BATCH, live=not ended)
         yield from (Frame("", _line(line, query)) for line in lines)

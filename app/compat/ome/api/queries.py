@@ -1,4 +1,4 @@
-"""Query parameters of Kubernetes' API; those that only say how to answer are taken and nothing comes of them."""
+"""Query parameters of Kubernetes' API."""
 
 from typing import Any
 
@@ -7,56 +7,58 @@ from marshmallow import Schema, validate
 from app.schemas.queries import QueryFlag, QueryWhole
 from app.schemas.strict_fields import Choice, Text, says
 
-_TAKEN = says("Taken; nothing comes of it")
+_IGNORED = says("Accepted but ignored")
 
 
 class Truth(QueryFlag):
-    """Also as Go's and Python's clients write it."""
+    """A boolean in any case: Python's client writes True."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> bool:
         return super()._deserialize(value.lower() if isinstance(value, str) else value, *args, **kwargs)
 
 
 class ReadQuerySchema(Schema):
-    pretty = Text(longest=8, **_TAKEN)
-    timeout = Text(longest=16, **_TAKEN)
-    resourceVersion = Text(longest=32, **_TAKEN)  # noqa: N815 – the names on the wire, here and below
+    pretty = Text(longest=8, **_IGNORED)
+    timeout = Text(longest=16, **_IGNORED)
+    resourceVersion = Text(longest=32, **_IGNORED)  # noqa: N815 – the names on the wire, here and below
 
 
 class ObjectQuerySchema(ReadQuerySchema):
     includeObject = Choice(  # noqa: N815
-        ("None", "Metadata", "Object"), **says("What goes with each row where a Table is asked for; else Metadata")
+        ("None", "Metadata", "Object"), **says("The object in each row of a Table; default Metadata")
     )
 
 
 class WriteQuerySchema(Schema):
-    dryRun = Choice(("All",), **says("Check everything, write nothing, and answer as if it were written"))  # noqa: N815
-    pretty = Text(longest=8, **_TAKEN)
-    timeout = Text(longest=16, **_TAKEN)
-    fieldManager = Text(longest=128, **_TAKEN)  # noqa: N815
-    fieldValidation = Text(longest=16, **says("Taken; fields that are not known are refused in any case"))  # noqa: N815
-    force = Truth(**_TAKEN)
-    propagationPolicy = Text(longest=32, **_TAKEN)  # noqa: N815
-    gracePeriodSeconds = QueryWhole(0, 10**9, **_TAKEN)  # noqa: N815
+    dryRun = Choice(("All",), **says("Check the request and return the result without writing it"))  # noqa: N815
+    pretty = Text(longest=8, **_IGNORED)
+    timeout = Text(longest=16, **_IGNORED)
+    fieldManager = Text(longest=128, **_IGNORED)  # noqa: N815
+    fieldValidation = Text(longest=16, **says("Accepted but ignored: unknown fields are always refused"))  # noqa: N815
+    force = Truth(**_IGNORED)
+    propagationPolicy = Text(longest=32, **_IGNORED)  # noqa: N815
+    gracePeriodSeconds = QueryWhole(0, 10**9, **_IGNORED)  # noqa: N815
 
 
 class ListQuerySchema(ObjectQuerySchema):
     labelSelector = Text(longest=1024, load_default="")  # noqa: N815
     fieldSelector = Text(longest=1024, load_default="")  # noqa: N815
     limit = QueryWhole(0, 10_000, load_default=0, **says("0: all"))
-    resourceVersionMatch = Text(longest=32, **_TAKEN)  # noqa: N815
+    resourceVersionMatch = Text(longest=32, **_IGNORED)  # noqa: N815
 
 
-ListQuerySchema._declared_fields["continue"] = Text(longest=128, load_default="", **says("Of the list before"))  # noqa: SLF001
+ListQuerySchema._declared_fields["continue"] = Text(  # noqa: SLF001
+    longest=128, load_default="", **says("The token of the previous page")
+)
 
 
 class WatchQuerySchema(ListQuerySchema):
-    watch = Truth(load_default=False, **says("true: a stream of changes, one JSON object in a line"))
+    watch = Truth(load_default=False, **says("true: a stream of changes, one JSON object per line"))
     timeoutSeconds = QueryWhole(1, 86_400, load_default=3600)  # noqa: N815
-    allowWatchBookmarks = Truth(**_TAKEN)  # noqa: N815
+    allowWatchBookmarks = Truth(**_IGNORED)  # noqa: N815
     sendInitialEvents = Truth(  # noqa: N815
         validate=validate.Equal(False, error="is not supported; list, and watch from the list's resourceVersion"),
-        **says("true is refused: clients list then, and watch"),
+        **says("true is refused: list, and watch from there"),
     )
 
 
@@ -68,4 +70,4 @@ class LogQuerySchema(ReadQuerySchema):
     timestamps = Truth(load_default=False)
     limitBytes = QueryWhole(1, 2**31 - 1)  # noqa: N815
     sinceSeconds = QueryWhole(1, 10**9)  # noqa: N815
-    insecureSkipTLSVerifyBackend = Truth(**_TAKEN)  # noqa: N815
+    insecureSkipTLSVerifyBackend = Truth(**_IGNORED)  # noqa: N815

@@ -1,13 +1,13 @@
-"""What makes Kubernetes' clients feel at home: discovery, namespaces, and what jobs have made."""
+"""Routes of discovery, namespaces and FineTunedWeights."""
 
 from typing import Any
 
 from flask import Blueprint, Response, current_app, request
 
 from app.compat.ome.api import discovery, lookup, pods, stored_models, training_jobs, training_runtimes
-from app.compat.ome.api.answers import listed, told
+from app.compat.ome.api.answers import list_reply, object_reply
 from app.compat.ome.api.queries import ListQuerySchema, ObjectQuerySchema, ReadQuerySchema
-from app.compat.ome.api.sources import Object, Source, fixed, of_jobs
+from app.compat.ome.api.sources import Object, Source, groups_of_jobs, groups_of_objects
 from app.compat.ome.dialect import API_VERSION, BASE
 from app.compat.ome.from_native import milliseconds, model_named_by, moment, name_of
 from app.domain.errors import NotFound
@@ -16,11 +16,11 @@ from app.http.context import caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
 from app.http.operation import operation
-from app.models import Project
 from app.security.permissions import Permission
 from app.services.access import projects
 from app.services.jobs.details import JobDetails
 from app.services.requests.pagination import PageRequest
+from app.services.rows import Project
 
 blueprint = Blueprint("ome", __name__)
 blueprint.register_blueprint(training_jobs.blueprint)
@@ -70,7 +70,9 @@ def get_version(query: Query) -> Reply:  # noqa: ARG001
 
 
 @blueprint.get("/openapi/v2")
-@operation("Read what clients check manifests by: nothing", permission=None, query=ReadQuerySchema, media="document")
+@operation(
+    "Read the OpenAPI document for clients: no definitions", permission=None, query=ReadQuerySchema, media="document"
+)
 def get_openapi(query: Query) -> Response:  # noqa: ARG001
     if "protobuf" in request.headers.get("Accept", ""):
         return Response(discovery.openapi_binary(), mimetype=discovery.OPENAPI_BINARY_TYPE)
@@ -89,34 +91,38 @@ def list_namespaces(query: Query) -> Reply:
     with plane().db.read() as session:
         page = projects.page(session, caller(), PageRequest(size=_MOST_NAMESPACES, order="name"))
         found = [_namespace(each) for each in page.items]
-    return listed(Source(kind="Namespace", look=fixed(lambda _: found), api_version="v1"), query)
+    return list_reply(Source(kind="Namespace", list_groups=groups_of_objects(lambda _: found), api_version="v1"), query)
 
 
 @blueprint.get(_NAMESPACE)
 @operation("Read a namespace", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_namespace(namespace: str, query: Query) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        return told(_namespace(projects.require(session, namespace)))
+        return object_reply(_namespace(projects.require(session, namespace)))
 
 
 @blueprint.get(f"{_IN}/finetunedweights")
 @operation(
-    "List the weights that training jobs have made", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,)
+    "List the weights that training jobs have produced",
+    permission=Permission.VIEW,
+    query=ListQuerySchema,
+    refuses=(400,),
 )
 def list_weights(namespace: str, query: Query) -> Reply:  # noqa: ARG001
-    return listed(
-        Source(kind="FineTunedWeight", look=of_jobs(lambda _, jobs: [_weights(each) for each in jobs])), query
+    return list_reply(
+        Source(kind="FineTunedWeight", list_groups=groups_of_jobs(lambda _, jobs: [_weights(each) for each in jobs])),
+        query,
     )
 
 
 @blueprint.get(f"{_IN}/finetunedweights/<weights_name>")
-@operation("Read the weights that a training job has made", permission=Permission.VIEW, query=ObjectQuerySchema)
+@operation("Read the weights that a training job has produced", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_weights(namespace: str, weights_name: str, query: Query) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         found = [each for job in lookup.named(session, namespace, weights_name) for each in _weights(job)]
     if not found:
         raise NotFound(f'finetunedweights.ome.io "{weights_name[:64]}" not found')
-    return told(found[0])
+    return object_reply(found[0])
 
 
 def _namespace(project: Project) -> dict[str, Any]:
@@ -130,7 +136,7 @@ def _namespace(project: Project) -> dict[str, Any]:
 
 
 def _weights(found: JobDetails) -> list[Object]:
-    """What a job has made; a job that did not succeed, or wrote no model, has none."""
+    """The FineTunedWeight of a job; none unless it has completed and written a model."""
     job, name, place = found.job, name_of(found), (found.job.report or {}).get("model_uri")
     if job.state is not JobState.COMPLETED or not place:
         return []

@@ -1,4 +1,4 @@
-"""Which objects are meant: labelSelector and fieldSelector as Kubernetes writes them. Pure."""
+"""labelSelector and fieldSelector of Kubernetes. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from app.domain.errors import InvalidRequest
 Object = Mapping[str, Any]
 _SET = re.compile(r"([^\s,!=()]+)\s+(in|notin)\s+\(([^()]*)\)")
 _EQUAL = re.compile(r"([^\s,!=()]+)\s*(==|=|!=)\s*([^\s,()]*)")
-_THERE = re.compile(r"(!?)([^\s,!=()]+)")
+_EXISTS = re.compile(r"(!?)([^\s,!=()]+)")
 _FIELDS = (
     "metadata.name", "metadata.namespace", "status.phase", "involvedObject.name", "involvedObject.namespace",
     "involvedObject.uid", "involvedObject.kind", "spec.nodeName", "reason", "type",
@@ -19,7 +19,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Whether an object is meant. ``labels`` and ``fields`` have the values that are asked for by `=`, by key."""
+    """Whether an object is selected. ``labels`` and ``fields`` are the values that `=` requires, by key."""
 
     conditions: Sequence[Callable[[Object], bool]]
     labels: Mapping[str, str]
@@ -30,20 +30,22 @@ class Selection:
 
 
 def selected(label_selector: str, field_selector: str) -> Selection:
-    """Raises InvalidRequest for what is no selector."""
+    """Raises InvalidRequest for an invalid selector."""
     labels, fields = _parts(label_selector), _parts(field_selector)
     return Selection(
-        conditions=[*map(_of_labels, labels), *map(_of_fields, fields)], labels=_asked(labels), fields=_asked(fields)
+        conditions=[*map(_of_labels, labels), *map(_of_fields, fields)],
+        labels=_equalities(labels),
+        fields=_equalities(fields),
     )
 
 
-def _asked(parts: Sequence[str]) -> dict[str, str]:
+def _equalities(parts: Sequence[str]) -> dict[str, str]:
     found = (_EQUAL.fullmatch(part) for part in parts)
     return {each[1]: each[3] for each in found if each is not None and each[2] != "!="}
 
 
 def _parts(selector: str) -> list[str]:
-    """At the commas that are not within brackets."""
+    """Split at commas outside of parentheses."""
     parts = re.split(r",(?![^()]*\))", selector)
     return [part.strip() for part in parts if part.strip()]
 
@@ -55,18 +57,18 @@ def _of_labels(part: str) -> Callable[[Object], bool]:
     if found := _EQUAL.fullmatch(part):
         key, word, value = found.groups()
         return lambda each: (_label(each, key) == value) == (word != "!=")
-    if found := _THERE.fullmatch(part):
+    if found := _EXISTS.fullmatch(part):
         no, key = found.groups()
         return lambda each: (_label(each, key) is not None) == (not no)
-    said = f"{part[:64]!r} is no condition such as team=a, team!=a or team in (a,b)"
-    raise InvalidRequest(said, field="labelSelector")
+    message = f"{part[:64]!r} is not a requirement such as team=a, team!=a or team in (a,b)"
+    raise InvalidRequest(message, field="labelSelector")
 
 
 def _of_fields(part: str) -> Callable[[Object], bool]:
     found = _EQUAL.fullmatch(part)
     if found is None or found[1] not in _FIELDS:
-        said = f"{part[:64]!r} is no condition such as metadata.name=x; fields: {', '.join(_FIELDS)}"
-        raise InvalidRequest(said, field="fieldSelector")
+        message = f"{part[:64]!r} is not a requirement such as metadata.name=x; fields: {', '.join(_FIELDS)}"
+        raise InvalidRequest(message, field="fieldSelector")
     path, word, value = found[1].split("."), found[2], found[3]
     return lambda each: (_at(each, path) == value) == (word != "!=")
 

@@ -1,4 +1,4 @@
-"""What lists and watches of resources are made of: objects, grouped by the job that they tell of."""
+"""Sources of lists and watches: objects of one kind, grouped by the job that owns them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,139 +6,114 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
-
 from app.compat.every_job import every_job, jobs_after
 from app.compat.ome.dialect import API_VERSION
 from app.compat.ome.from_native import is_deleted
 from app.domain.errors import InvalidRequest
 from app.domain.ids import JOB_ID
 from app.http.context import caller
-from app.models import Job
 from app.services.jobs import listing
 from app.services.jobs.details import JobDetails
+from app.services.rows import Job, Session
 
 Object = Mapping[str, Any]
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_ASKED_AT_ONCE = 10_000  # of ids in a question, which databases bound
-_CHUNK = 50  # jobs that are translated at once
+_CHUNK = 50  # jobs translated together
 
 
 class Group(NamedTuple):
-    """The objects of one owner: of a job, or an object that is its own."""
+    """The objects of one owner: a job, or a stored object, which owns itself."""
 
     owner: str
-    position: str  # where in the order of a list it is
+    position: str  # in the order of a list; part of the continue token
     objects: Sequence[Object]
-    is_gone: bool = False  # deleted: they were there, and clients that come back to a watch must be told
+    is_deleted: bool = False  # a client that resumes a watch gets DELETED events for them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """For a page of a list: what comes `after` a position, lazily, or empty from the beginning. For a watch: what
-    has changed `since`. With neither, all, or of very many jobs the newest.
+class ListOptions:
+    """``after``: for a page of a list, the position before its first group, empty for the first page; groups are
+    read lazily. ``since``: for a watch, only groups that changed at this time or later. Without both, all groups; of
+    more than ``MOST_JOBS`` jobs the newest.
     """
 
     after: str | None = None
     since: datetime | None = None
 
 
-class Losses(NamedTuple):
-    """What is done to objects, as the audit trail has it, and can't be told to a client that comes back to a watch."""
+class AuditActions(NamedTuple):
+    """Actions in the audit trail after which a watch can't be resumed, as their events can't be reconstructed."""
 
-    erased: tuple[str, ...]
-    relabelled: tuple[str, ...]  # they may be among those that a client selects no longer
+    deleting: tuple[str, ...]
+    relabelling: tuple[str, ...]  # the object may no longer match the label selector of the client
 
 
-OF_JOBS = Losses(("job.delete",), ("job.patch",))
+ListGroups = Callable[[Session, ListOptions], Iterable[Group]]
+JOB_ACTIONS = AuditActions(("job.delete",), ("job.patch",))
 
 
 def newest_job(session: Session) -> tuple[int, Any, Any]:
-    """How many jobs the caller sees, and what changes whenever one of them does."""
-    query = select(func.count(), func.max(Job.updated_at), func.sum(Job.version))
-    if (project := caller().project) is not None:
-        query = query.where(Job.project == project)
-    count, newest, versions = session.execute(query).one()
-    return count, newest, versions
-
-
-Existing = Callable[[Session, Collection[str]], set[str]]
-
-
-def existing_by(column: Any) -> Existing:
-    """Of these owners, those that are still there; `column` has their ids."""
-
-    def existing(session: Session, owners: Collection[str]) -> set[str]:
-        left, found = iter(owners), set[str]()
-        while portion := list(islice(left, _ASKED_AT_ONCE)):
-            found.update(session.scalars(select(column).where(column.in_(portion))))
-        return found
-
-    return existing
-
-
-_EXISTING_JOBS = existing_by(Job.id)
+    """How many jobs the caller sees, and values that differ whenever one of them has changed."""
+    return listing.newest_change(session, caller())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A kind of objects. They may have changed whenever `newest` has."""
+    """Objects of one kind. A watch lists them again whenever ``newest`` returns another value."""
 
     kind: str
-    look: Callable[[Session, Asked], Iterable[Group]]
+    list_groups: ListGroups
     api_version: str = API_VERSION
-    # How many owners there are, None if nobody counts them, and anything that differs when one has changed.
+    # The number of owners, None where it is not counted, and values that differ whenever one has changed.
     newest: Callable[[Session], tuple[Any, ...]] = newest_job
-    losses: Losses = OF_JOBS
-    existing: Existing | None = _EXISTING_JOBS  # None where a look always finds all
+    audit_actions: AuditActions = JOB_ACTIONS
+    # Those of the owners that still exist; None where ``list_groups`` always returns all of them.
+    existing: Callable[[Session, Collection[str]], set[str]] | None = listing.existing
 
 
-def fixed(find: Callable[[Session], Sequence[Object]]) -> Callable[[Session, Asked], Iterable[Group]]:
-    """A look that finds all of them each time."""
+def groups_of_objects(find: Callable[[Session], Sequence[Object]]) -> ListGroups:
+    """Each object as a group of its own, all of them at every call."""
 
-    def look(session: Session, asked: Asked) -> Iterator[Group]:
-        begin = _number(asked.after) + 1 if asked.after else 0
+    def list_groups(session: Session, options: ListOptions) -> Iterator[Group]:
+        begin = _number(options.after) + 1 if options.after else 0
         for number, each in enumerate(find(session)):
             if number >= begin:
                 yield Group(str(each["metadata"]["uid"]), str(number), [each])
 
-    return look
+    return list_groups
 
 
 Translate = Callable[[Session, Sequence[JobDetails]], Sequence[Sequence[Object]]]
 
 
-def of_jobs(translate: Translate) -> Callable[[Session, Asked], Iterable[Group]]:
-    """A look at the objects of each job; `translate` finds those of several."""
+def groups_of_jobs(translate: Translate) -> ListGroups:
+    """A group per job; ``translate`` returns the objects of each of several jobs."""
 
-    def look(session: Session, asked: Asked) -> Iterator[Group]:
-        if asked.since is not None:
-            found = iter(listing.changed_since(session, caller(), asked.since))
-        elif asked.after is not None:
-            found = jobs_after(session, _key(asked.after) if asked.after else None)
+    def list_groups(session: Session, options: ListOptions) -> Iterator[Group]:
+        if options.since is not None:
+            found = iter(listing.changed_since(session, caller(), options.since))
+        elif options.after is not None:
+            found = jobs_after(session, _key(options.after) if options.after else None)
         else:
             found = reversed(list(every_job(session)))
         return grouped(session, found, translate)
 
-    return look
+    return list_groups
 
 
-def of_one(
-    translate: Translate, find: Callable[[Session], Sequence[JobDetails]]
-) -> Callable[[Session, Asked], Iterable[Group]]:
-    """A look at the objects of a single job, if there is one."""
+def groups_of_one_job(translate: Translate, find: Callable[[Session], Sequence[JobDetails]]) -> ListGroups:
+    """The group of a single job, or none where ``find`` returns no job."""
 
-    def look(session: Session, asked: Asked) -> Iterator[Group]:
-        return grouped(session, iter(() if asked.after else find(session)), translate)
+    def list_groups(session: Session, options: ListOptions) -> Iterator[Group]:
+        return grouped(session, iter(() if options.after else find(session)), translate)
 
-    return look
+    return list_groups
 
 
 def grouped(session: Session, found: Iterator[JobDetails], translate: Translate) -> Iterator[Group]:
     while chunk := list(islice(found, _CHUNK)):
         for each, objects in zip(chunk, translate(session, chunk), strict=True):
-            yield Group(each.job.id, _position(each.job), objects, is_gone=is_deleted(each))
+            yield Group(each.job.id, _position(each.job), objects, is_deleted=is_deleted(each))
 
 
 def _position(job: Job) -> str:
@@ -148,15 +123,15 @@ def _position(job: Job) -> str:
 def _key(position: str) -> tuple[datetime, str]:
     made, _, job_id = position.partition(".")
     if not JOB_ID.fullmatch(job_id):
-        raise no_position()
+        raise bad_position()
     return _EPOCH + timedelta(microseconds=_number(made)), job_id
 
 
 def _number(text: str) -> int:
     if not text.isdecimal() or len(text) > 16:
-        raise no_position()
+        raise bad_position()
     return int(text)
 
 
-def no_position() -> InvalidRequest:
-    return InvalidRequest("must be what the list before had", field="continue")
+def bad_position() -> InvalidRequest:
+    return InvalidRequest("must be the continue token of the previous page", field="continue")

@@ -1,4 +1,4 @@
-"""Base models as resources of Kubernetes over HTTP: what training jobs of a namespace begin with, by name."""
+"""Routes of base models: the models that training jobs of a namespace start from, by name."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from flask import Blueprint
 
 from app.compat.ome import models
 from app.compat.ome.api import patches
-from app.compat.ome.api.answers import told
+from app.compat.ome.api.answers import object_reply
 from app.compat.ome.api.bodies import ObjectBody, PatchBody
 from app.compat.ome.api.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
-from app.compat.ome.api.sources import Losses
-from app.compat.ome.api.stored_objects import Kept
+from app.compat.ome.api.sources import AuditActions
+from app.compat.ome.api.stored_objects import StoredKind
 from app.compat.ome.dialect import BASE
 from app.compat.ome.manifests import BaseModelSchema, ChangeSchema
 from app.http.envelope import Reply
@@ -24,9 +24,9 @@ _READER = ObjectBody(_OBJECT)
 _MODELS = f"{BASE}/namespaces/<namespace>/basemodels"
 _MODEL = f"{_MODELS}/<model_name>"
 Query = dict[str, Any]
-MODELS = Kept(
+MODELS = StoredKind(
     kind="BaseModel", store=stored_manifests.BASE_MODELS, schema=_OBJECT, check=models.check,
-    losses=Losses(("base_model.delete",), ("base_model.change",)),
+    audit_actions=AuditActions(("base_model.delete",), ("base_model.change",)),
 )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ MODELS = Kept(
     "List or watch the base models of a namespace", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
 )
 def list_models(namespace: str, query: Query) -> Any:
-    return MODELS.listed(namespace, query)
+    return MODELS.list_or_watch(namespace, query)
 
 
 @blueprint.post(_MODELS)
@@ -50,7 +50,7 @@ def create_model(namespace: str, query: Query, body: dict[str, Any]) -> Reply:
 @blueprint.get(_MODEL)
 @operation("Read a base model", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_model(namespace: str, model_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return told(MODELS.read(namespace, model_name))
+    return object_reply(MODELS.read(namespace, model_name))
 
 
 @blueprint.put(_MODEL)

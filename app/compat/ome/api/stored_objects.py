@@ -1,5 +1,6 @@
-"""Objects that are kept as their clients describe them: read, written, rehearsed, watched. Of one kind, or of two
-where those of a namespace and those of the cluster are told apart.
+"""Objects that are stored as their clients describe them: list, watch, read, create, replace, patch and delete.
+
+A kind may have a cluster-scoped form of another name.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,30 +9,27 @@ from functools import partial
 from typing import Any, Generic
 
 from flask import request
-from sqlalchemy.orm import Session
 
 from app.compat.ome.api import patches
-from app.compat.ome.api.answers import answered, told
+from app.compat.ome.api.answers import list_or_watch, object_reply
 from app.compat.ome.api.bodies import delete_options, loaded
 from app.compat.ome.api.objects import (
     MODIFIED,
-    AlreadyThere,
-    Rehearsed,
-    changed_by,
-    is_rehearsal,
-    kept_of,
-    refuse_other,
-    refuse_other_name,
+    AlreadyExists,
+    apply_patch,
+    check_identity,
+    check_name,
+    is_dry_run,
+    stored_metadata,
 )
-from app.compat.ome.api.sources import Losses, Source, fixed
+from app.compat.ome.api.sources import AuditActions, Source, groups_of_objects
 from app.compat.ome.dialect import API_VERSION
 from app.compat.ome.from_native import moment, resource_version
 from app.domain.errors import Conflict, NotFound
 from app.http.context import caller, plane
 from app.http.envelope import Reply
-from app.models.manifest import Manifest
 from app.schemas.documents import DocumentSchema
-from app.services.requests.idempotency import not_stored
+from app.services.rows import Manifest, Session
 from app.services.stored_manifests import Manifests, Row
 
 Query = dict[str, Any]
@@ -39,25 +37,28 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept(Generic[Row]):
-    """``check`` raises InvalidRequest for an object that no job could use, and tells its warnings. ``built_in``: specs
-    of those of the cluster that are there without having been made.
+class StoredKind(Generic[Row]):
+    """``check`` returns the warnings of an object and raises InvalidRequest for one that no job can use. ``built_in``:
+    specs of cluster-scoped objects that exist from the start, by name.
     """
 
     kind: str
     store: Manifests[Row]
     schema: DocumentSchema
-    losses: Losses
+    audit_actions: AuditActions
     check: Callable[[Object], list[str]]
     cluster_kind: str = ""
     built_in: Mapping[str, Object] = field(default_factory=dict)
 
-    def listed(self, project: str, query: Query) -> Any:
+    def list_or_watch(self, project: str, query: Query) -> Any:
         source = Source(
-            kind=self._kind(project), look=fixed(partial(self._objects, project=project)), losses=self.losses,
-            existing=None, newest=partial(self.store.newest, project=project),
-        )  # fmt: skip
-        return answered(source, query)
+            kind=self._kind(project),
+            list_groups=groups_of_objects(partial(self._objects, project=project)),
+            audit_actions=self.audit_actions,
+            existing=None,
+            newest=partial(self.store.newest, project=project),
+        )
+        return list_or_watch(source, query)
 
     def read(self, project: str, name: str) -> dict[str, Any]:
         """Raises NotFound."""
@@ -70,27 +71,27 @@ class Kept(Generic[Row]):
         raise NotFound(f'{self._plural(project)} "{name[:64]}" not found')
 
     def create(self, project: str, wanted: Object, query: Query) -> Reply:
-        """Raises Conflict when there is one of that name."""
+        """Raises Conflict when an object of that name exists."""
         name = wanted["metadata"]["name"]
-        refuse_other(wanted, self._kind(project), project, name)
+        check_identity(wanted, self._kind(project), project, name)
         try:
             return self._written(self.store.create, project, wanted, query, status=201)
         except Conflict as error:
-            said = f'{self._plural(project)} "{name}" already exists'
-            raise AlreadyThere(said, field="metadata.name") from error
+            message = f'{self._plural(project)} "{name}" already exists'
+            raise AlreadyExists(message, field="metadata.name") from error
 
     def replace(self, project: str, name: str, wanted: Object, query: Query) -> Reply:
-        """What is built in is made when it is changed."""
-        refuse_other(wanted, self._kind(project), project, name)
+        """A built-in object is stored when it is first changed."""
+        check_identity(wanted, self._kind(project), project, name)
         current = self.read(project, name)
-        said = wanted["metadata"].get("resourceVersion")
-        if said is not None and said != current["metadata"]["resourceVersion"]:
+        version = wanted["metadata"].get("resourceVersion")
+        if version is not None and version != current["metadata"]["resourceVersion"]:
             raise Conflict(MODIFIED)
         with plane().db.read() as session:
-            is_made = self.store.find(session, project, name) is not None
-        if not is_made:
+            is_stored = self.store.find(session, project, name) is not None
+        if not is_stored:
             return self._written(self.store.create, project, wanted, query)
-        expected = current["metadata"]["generation"] if said is not None else None
+        expected = current["metadata"]["generation"] if version is not None else None
         return self._written(partial(self.store.change, expected=expected), project, wanted, query)
 
     def patch(self, project: str, name: str, body: Object, query: Query) -> Reply:
@@ -99,15 +100,15 @@ class Kept(Generic[Row]):
         except NotFound:
             if request.mimetype != patches.APPLY:
                 raise
-            refuse_other_name(body, name)
+            check_name(body, name)
             return self.create(project, loaded(self.schema, dict(body)), query)
-        return self.replace(project, name, loaded(self.schema, changed_by(current, body)), query)
+        return self.replace(project, name, loaded(self.schema, apply_patch(current, body)), query)
 
     def delete(self, project: str, name: str, query: Query) -> Reply:
         current = self.read(project, name)
-        if current["metadata"]["uid"] == name:  # which is built in; of others it is a UUID
-            raise Conflict(f"{name} is built in and stays")
-        if not is_rehearsal(delete_options(), current) and "dryRun" not in query:
+        if current["metadata"]["uid"] == name:  # of a built-in object; the uid of a stored one is a UUID
+            raise Conflict(f"{name} is built in and can't be deleted")
+        if not is_dry_run(delete_options(), current) and "dryRun" not in query:
             self.store.delete(plane().db, caller(), project, name)
         details = {"name": name}
         return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
@@ -115,25 +116,18 @@ class Kept(Generic[Row]):
     def _written(
         self, write: Callable[..., Row], project: str, wanted: Object, query: Query, *, status: int = 200
     ) -> Reply:
-        """By `write`; in a dry run what it would be."""
+        """Check the object and store it by ``write``, unless it is a dry run."""
         warnings = self.check(wanted)
-        on_written = self._rehearse if "dryRun" in query else not_stored
-        parts = {"spec": wanted["spec"], **kept_of(wanted["metadata"])}
-        try:
-            row = write(plane().db, caller(), project, wanted["metadata"]["name"], on_written=on_written, **parts)
-        except Rehearsed as ended:
-            return told(ended.found, status, warnings)
-        return told(self._object_of(row), status, warnings)
-
-    def _rehearse(self, _session: Session, row: Manifest) -> None:
-        raise Rehearsed(self._object_of(row))
+        parts = {"spec": wanted["spec"], **stored_metadata(wanted["metadata"])}
+        row = write(plane().db, caller(), project, wanted["metadata"]["name"], dry_run="dryRun" in query, **parts)
+        return object_reply(self._object_of(row), status, warnings)
 
     def _objects(self, session: Session, project: str) -> list[dict[str, Any]]:
         """By name."""
         found = [self._object_of(each) for each in self.store.of(session, project)]
         if not project:
-            made = {each["metadata"]["name"] for each in found}
-            found += [self._built_in(name) for name in self.built_in if name not in made]
+            stored = {each["metadata"]["name"] for each in found}
+            found += [self._built_in(name) for name in self.built_in if name not in stored]
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     def _kind(self, project: str) -> str:

@@ -1,4 +1,4 @@
-"""Lists and objects as tables, which kubectl asks for and prints. Pure."""
+"""Tables of objects, which kubectl requests and prints. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,8 +12,11 @@ class Tabulate(Protocol):
     def __call__(self, kind: str, objects: Sequence[Object], metadata: Object, *, now: datetime) -> dict[str, Any]: ...
 
 
-def asked_for(accept: str, include: str) -> Tabulate | None:
-    """`include`: which part of the objects goes with their rows: `None`, `Metadata` or `Object`."""
+def table_format(accept: str, include: str) -> Tabulate | None:
+    """The function that makes the Table of an Accept header, None where it asks for plain objects.
+
+    ``include``: the part of each object in its row: `None`, `Metadata` or `Object`.
+    """
     return partial(_table_of, include=include) if "as=Table" in accept.partition(",")[0] else None
 
 
@@ -38,7 +41,7 @@ def _table_of(kind: str, objects: Sequence[Object], metadata: Object, *, now: da
 
 
 def condition_of(found: Object) -> str:
-    """The newest that holds."""
+    """The type of the newest condition that is true."""
     holding = [each["type"] for each in found["status"]["conditions"] if each["status"] == "True"]
     return holding[-1] if holding else "Pending"
 

@@ -1,34 +1,32 @@
-"""TrainingJobs as resources of Kubernetes over HTTP."""
+"""Routes of TrainingJobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import Blueprint, request
 from marshmallow import Schema
-from sqlalchemy.orm import Session
 
 from app.compat.ome import models, runtimes, storages
 from app.compat.ome.api import lookup, patches
-from app.compat.ome.api.answers import answered, told
+from app.compat.ome.api.answers import list_or_watch, object_reply
 from app.compat.ome.api.bodies import ObjectBody, PatchBody, delete_options, loaded
 from app.compat.ome.api.objects import (
     MODIFIED,
-    AlreadyThere,
-    Rehearsed,
-    changed_by,
-    is_rehearsal,
-    kept_of,
-    refuse_other,
-    refuse_other_name,
-    rehearsed,
+    AlreadyExists,
+    apply_patch,
+    check_identity,
+    check_name,
+    is_dry_run,
+    stored_metadata,
+    with_changes,
 )
 from app.compat.ome.api.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
-from app.compat.ome.api.sources import Source, of_jobs
+from app.compat.ome.api.sources import Source, groups_of_jobs
 from app.compat.ome.dialect import BASE
 from app.compat.ome.fields import FIELDS
 from app.compat.ome.from_native import KIND, object_of, version_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
-from app.compat.ome.to_native import DIALECT, NAMING, shown, to_native
+from app.compat.ome.to_native import DIALECT, NAMING, to_native, without_secrets
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.lifecycle.states import TERMINAL
@@ -42,8 +40,11 @@ from app.schemas.spec.field_verdicts import warnings_of
 from app.security.permissions import Permission
 from app.services import stored_manifests
 from app.services.jobs import commands, control_requests, dialect_notes, submission
+from app.services.jobs import dry_run as native_dry_run
 from app.services.jobs.details import JobDetails, changed, of_new
+from app.services.jobs.dry_run import Preview
 from app.services.jobs.submission import Origin, Submitted
+from app.services.rows import Session
 from app.services.stored_manifests import OF_THE_CLUSTER
 
 blueprint = Blueprint("jobs", __name__)
@@ -77,19 +78,19 @@ def list_jobs(namespace: str, query: dict[str, Any]) -> Any:  # noqa: ARG001 –
     reader=ObjectBody(_OBJECT), status=201, rechecks_key=True,
 )  # fmt: skip
 def create_job(namespace: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
-    return _create(namespace, body, rehearses="dryRun" in query)
+    return _create(namespace, body, dry_run="dryRun" in query)
 
 
 @blueprint.get(_JOB)
 @operation("Read a TrainingJob", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return told(_read(namespace, object_name))
+    return object_reply(_read(namespace, object_name))
 
 
 @blueprint.get(f"{_JOB}/status")
 @operation("Read the status of a TrainingJob", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_status(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
-    return told(_read(namespace, object_name))
+    return object_reply(_read(namespace, object_name))
 
 
 @blueprint.put(_JOB)
@@ -98,7 +99,7 @@ def get_status(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
     query=WriteQuerySchema, body=TrainingJobSchema, reader=ObjectBody(_OBJECT),
 )  # fmt: skip
 def replace_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
-    return _change(namespace, object_name, body, rehearses="dryRun" in query)
+    return _change(namespace, object_name, body, dry_run="dryRun" in query)
 
 
 @blueprint.patch(_JOB)
@@ -107,33 +108,33 @@ def replace_job(namespace: str, object_name: str, query: dict[str, Any], body: d
     body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
 )  # fmt: skip
 def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
-    rehearses = "dryRun" in query
+    dry_run = "dryRun" in query
     try:
         current = _read(namespace, object_name)
     except NotFound:
         if request.mimetype != patches.APPLY:
             raise
-        refuse_other_name(body, object_name)
-        return _create(namespace, loaded(_OBJECT, body), rehearses=rehearses)
-    return _change(namespace, object_name, loaded(_OBJECT, changed_by(current, body)), rehearses=rehearses)
+        check_name(body, object_name)
+        return _create(namespace, loaded(_OBJECT, body), dry_run=dry_run)
+    return _change(namespace, object_name, loaded(_OBJECT, apply_patch(current, body)), dry_run=dry_run)
 
 
 @blueprint.delete(_JOB)
 @operation(
-    "Delete a TrainingJob; what runs of it is cancelled", permission=Permission.MANAGE, query=WriteQuerySchema
+    "Delete a TrainingJob; if it runs, it is cancelled", permission=Permission.MANAGE, query=WriteQuerySchema
 )  # fmt: skip
 def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         found = lookup.find(session, namespace, object_name)
     job_id = found.job.id
-    if not is_rehearsal(delete_options(), object_of(found)) and "dryRun" not in query:
+    if not is_dry_run(delete_options(), object_of(found)) and "dryRun" not in query:
         dialect_notes.withdraw(plane(), caller(), job_id, dialect=DIALECT)
     details = {"name": object_name, "group": "ome.io", "kind": "trainingjobs", "uid": job_id.removeprefix("job-")}
     return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
 
 def _listed(query: Mapping[str, Any]) -> Any:
-    return answered(Source(kind=KIND, look=of_jobs(_objects)), query)
+    return list_or_watch(Source(kind=KIND, list_groups=groups_of_jobs(_objects)), query)
 
 
 def _objects(_session: Session, found: Sequence[JobDetails]) -> list[list[dict[str, Any]]]:
@@ -145,10 +146,10 @@ def _read(namespace: str, name: str) -> dict[str, Any]:
         return object_of(lookup.find(session, namespace, name))
 
 
-def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Reply:
-    """Raises InvalidRequest, and Conflict when there is one of that name."""
+def _create(namespace: str, wanted: Mapping[str, Any], *, dry_run: bool) -> Reply:
+    """Raises InvalidRequest, and Conflict when a TrainingJob of that name exists."""
     metadata, spec = wanted["metadata"], wanted["spec"]
-    refuse_other(wanted, KIND, namespace, metadata["name"])
+    check_identity(wanted, KIND, namespace, metadata["name"])
     name, labels = metadata["name"], {**(spec.get("labels") or {}), **(metadata.get("labels") or {})}
     with plane().db.read() as session:
         model = models.located(session, namespace, (spec.get("modelConfig") or {}).get("inputModel"))
@@ -156,35 +157,32 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
         name, spec, _runtime(namespace, spec["runtimeRef"]), labels, model=model.location, metadata=metadata
     )  # fmt: skip
     foreign = {
-        "name": name, **kept_of(metadata),
-        "spec": shown({key: value for key, value in spec.items() if key != "suspend"}),
+        "name": name, **stored_metadata(metadata),
+        "spec": without_secrets({key: value for key, value in spec.items() if key != "suspend"}),
     }  # fmt: skip
-    render = _rehearsed if rehearses else _submitted_suspended if spec["suspend"] else _submitted
-    answering = Answering(render)
+    answering = Answering(_submitted_suspended if spec["suspend"] else _submitted)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
-    native.warnings.extend(_open_places(native.document, namespace, spec, model))
+    native.warnings.extend(_set_access(native.document, namespace, spec, model))
     with NAMING.errors():
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
             foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), warnings=native.warnings,
             secret_variables=native.secrets.keys(), retold=NAMING.line,
         )  # fmt: skip
+        submitted: dict[str, Any] = {"project": namespace, "origin": origin}
         try:
-            submission.submit(
-                plane(), caller(), document, project=namespace, origin=origin, on_written=answering
-            )  # fmt: skip
+            if dry_run:
+                return _previewed(native_dry_run.preview(plane(), caller(), document, **submitted), spec)
+            submission.submit(plane(), caller(), document, **submitted, on_written=answering)
         except Conflict as error:
             if type(error) is not Conflict:
                 raise
-            raise AlreadyThere(f'trainingjobs.ome.io "{name}" already exists', field="metadata.name") from error
-        except Rehearsed as ended:
-            found = rehearsed(ended.found, {**ended.found["spec"], "suspend": spec["suspend"]}, {})
-            return told(found, 201, native.warnings)
-    return told(answering.reply.data, 201, native.warnings)
+            raise AlreadyExists(f'trainingjobs.ome.io "{name}" already exists', field="metadata.name") from error
+    return object_reply(answering.reply.data, 201, answering.reply.warnings)
 
 
-def _open_places(document: dict[str, Any], namespace: str, spec: Mapping[str, Any], model: models.Located) -> list[str]:
-    """Give each place of the document its own credentials and options; the warnings of those without effect."""
+def _set_access(document: dict[str, Any], namespace: str, spec: Mapping[str, Any], model: models.Located) -> list[str]:
+    """Set the credentials and options of each place in the document; returns warnings of those without effect."""
     config = spec.get("modelConfig") or {}
     wanted = [
         (model.storage, "spec.modelConfig.inputModel", document["training_config"]["base_model"]),
@@ -204,18 +202,21 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
 
 
 def _submitted_suspended(session: Session, submitted: Submitted) -> Reply:
-    """Paused in the transaction that makes it, so that no coordinator can start it before."""
+    """Paused in the transaction that creates it, so that no coordinator starts it before."""
     job = control_requests.request_pause(session, submitted.job.id, actor=caller().actor, force=True)
     return Reply(object_of(changed(session, job)), 201, warnings=submitted.warnings)
 
 
-def _rehearsed(_session: Session, submitted: Submitted) -> Reply:
-    raise Rehearsed(object_of(of_new(submitted.job)))
+def _previewed(preview: Preview, spec: Mapping[str, Any]) -> Reply:
+    """The object that would be created, with the warnings of its creation and of its admission."""
+    found = object_of(of_new(preview.job))
+    found["spec"]["suspend"] = spec["suspend"]
+    return object_reply(found, 201, [*preview.warnings, *map(NAMING.text, preview.refusals)])
 
 
-def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Reply:
-    """Raises Conflict when it was changed meanwhile, BadSpec for what can't be changed."""
-    refuse_other(wanted, KIND, namespace, name)
+def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, dry_run: bool) -> Reply:
+    """Raises Conflict when the object was changed meanwhile, BadSpec for a change of an immutable field."""
+    check_identity(wanted, KIND, namespace, name)
     with plane().db.read() as session:
         found = lookup.find(session, namespace, name)
     expected = wanted["metadata"].get("resourceVersion")
@@ -223,33 +224,35 @@ def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, rehearses: 
         raise Conflict(MODIFIED)
     current = object_of(found)
     _refuse_other_spec(wanted["spec"], current["spec"])
-    kept, suspends = kept_of(wanted["metadata"]), wanted["spec"]["suspend"]
+    metadata, suspends = stored_metadata(wanted["metadata"]), wanted["spec"]["suspend"]
     if suspends != current["spec"]["suspend"] and found.job.state in TERMINAL:
         raise BadSpec(f"the job has ended as {found.job.status}", field="spec.suspend")
     warnings = warnings_of({"metadata": wanted["metadata"]}, FIELDS)
-    if rehearses:
-        return told(rehearsed(current, {**current["spec"], "suspend": suspends}, kept), warnings=warnings)
-    if any(kept[part] != current["metadata"][part] for part in kept):
+    if dry_run:
+        return object_reply(
+            with_changes(current, {**current["spec"], "suspend": suspends}, metadata), warnings=warnings
+        )
+    if any(metadata[part] != current["metadata"][part] for part in metadata):
         version = found.job.version if expected is not None else None
-        dialect_notes.note(plane(), caller(), found.job.id, dialect=DIALECT, expected_version=version, **kept)
+        dialect_notes.note(plane(), caller(), found.job.id, dialect=DIALECT, expected_version=version, **metadata)
     if suspends and not current["spec"]["suspend"]:
         commands.pause(plane(), caller(), found.job.id, force=True)
     elif current["spec"]["suspend"] and not suspends:
         commands.resume(plane(), caller(), found.job.id)
-    return told(_read(namespace, name), warnings=warnings)
+    return object_reply(_read(namespace, name), warnings=warnings)
 
 
 def _refuse_other_spec(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """All but suspend stays as it was created; what is left out and has a default is the default."""
+    """Every field but suspend is immutable; an omitted field has its default."""
     known = validated(_SPEC, {key: value for key, value in current.items() if value is not None})
-    asked = shown(wanted)
-    for field in sorted(asked.keys() | known.keys()):
-        if field != "suspend" and asked.get(field) != known.get(field):
-            raise BadSpec("is immutable; delete the job and create it anew", field=f"spec.{field}")
+    new = without_secrets(wanted)
+    for field in sorted(new.keys() | known.keys()):
+        if field != "suspend" and new.get(field) != known.get(field):
+            raise BadSpec("is immutable; delete the job and create another", field=f"spec.{field}")
 
 
 def _runtime(namespace: str, reference: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Its spec. Raises BadSpec."""
+    """The spec of a runtime. Raises BadSpec."""
     name, kind = reference["name"], reference["kind"]
     project = namespace if kind == runtimes.KIND else OF_THE_CLUSTER
     with plane().db.read() as session:

@@ -1,4 +1,4 @@
-"""Runtimes as resources of Kubernetes over HTTP: of one namespace, or of all."""
+"""Routes of TrainingRuntimes and ClusterTrainingRuntimes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,12 +7,12 @@ from flask import Blueprint
 
 from app.compat.naming import Naming
 from app.compat.ome.api import patches
-from app.compat.ome.api.answers import told
+from app.compat.ome.api.answers import object_reply
 from app.compat.ome.api.bodies import ObjectBody, PatchBody
 from app.compat.ome.api.objects import secret_variables
 from app.compat.ome.api.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
-from app.compat.ome.api.sources import Losses
-from app.compat.ome.api.stored_objects import Kept
+from app.compat.ome.api.sources import AuditActions
+from app.compat.ome.api.stored_objects import StoredKind
 from app.compat.ome.dialect import BASE
 from app.compat.ome.fields import RUNTIME_FIELDS, runtime_warnings
 from app.compat.ome.manifests import ChangeSchema, RuntimeSchema
@@ -39,7 +39,7 @@ Query = dict[str, Any]
     "List or watch the ClusterTrainingRuntimes", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
 )
 def list_of_cluster(query: Query) -> Any:
-    return RUNTIMES.listed(OF_THE_CLUSTER, query)
+    return RUNTIMES.list_or_watch(OF_THE_CLUSTER, query)
 
 
 @blueprint.get(_OF_A_NAMESPACE)
@@ -48,7 +48,7 @@ def list_of_cluster(query: Query) -> Any:
     refuses=(400,),
 )  # fmt: skip
 def list_of_namespace(namespace: str, query: Query) -> Any:
-    return RUNTIMES.listed(namespace, query)
+    return RUNTIMES.list_or_watch(namespace, query)
 
 
 @blueprint.post(_ALL)
@@ -72,13 +72,13 @@ def create_of_namespace(namespace: str, query: Query, body: dict[str, Any]) -> R
 @blueprint.get(f"{_ALL}/<cluster_runtime_name>")
 @operation("Read a ClusterTrainingRuntime", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return told(RUNTIMES.read(OF_THE_CLUSTER, cluster_runtime_name))
+    return object_reply(RUNTIMES.read(OF_THE_CLUSTER, cluster_runtime_name))
 
 
 @blueprint.get(f"{_OF_A_NAMESPACE}/<runtime_name>")
 @operation("Read a TrainingRuntime", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return told(RUNTIMES.read(namespace, runtime_name))
+    return object_reply(RUNTIMES.read(namespace, runtime_name))
 
 
 @blueprint.put(f"{_ALL}/<cluster_runtime_name>")
@@ -130,21 +130,21 @@ def delete_of_namespace(namespace: str, runtime_name: str, query: Query) -> Repl
 
 
 def _check(wanted: Mapping[str, Any]) -> list[str]:
-    """Raises InvalidRequest when no job could be made of it."""
+    """The warnings of a runtime. Raises InvalidRequest for one that no job can use."""
     spec = wanted["spec"]
     with _TEMPLATE.errors():
         trainer_of(spec)
     if secret := next(secret_variables(spec), None):
-        said = "looks like a secret, which all who may read the runtime would see; say it in each job"
-        raise BadSpec(said, field=f"spec.{secret}")
+        message = "looks like a secret, which every reader of the runtime would see; set it in each job"
+        raise BadSpec(message, field=f"spec.{secret}")
     if ((spec.get("mlPolicy") or {}).get("mpi") or {}).get("mpiImplementation") not in (None, "OpenMPI"):
-        raise BadSpec("must be OpenMPI, whose variables ranks are told by", field="spec.mlPolicy.mpi.mpiImplementation")
+        raise BadSpec("must be OpenMPI: ranks read its variables", field="spec.mlPolicy.mpi.mpiImplementation")
     refuse(wanted, RUNTIME_FIELDS)
     return runtime_warnings(wanted)
 
 
-RUNTIMES = Kept(
+RUNTIMES = StoredKind(
     kind=KIND, cluster_kind=CLUSTER_KIND, store=stored_manifests.RUNTIMES, schema=_OBJECT,
     built_in=BUILT_IN, check=_check,
-    losses=Losses(("runtime.delete",), ("runtime.change",)),
+    audit_actions=AuditActions(("runtime.delete",), ("runtime.change",)),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Watches: a stream of what has changed among objects, as Kubernetes tells it."""
+"""Watches: streams of ADDED, MODIFIED and DELETED events, as in Kubernetes."""
 
 import json
 import time
@@ -6,24 +6,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy.orm import Session
-
 from app.compat.ome.api.selectors import Selection, selected
-from app.compat.ome.api.sources import Asked, Group, Losses, Object, Source
+from app.compat.ome.api.sources import AuditActions, Group, ListOptions, Object, Source
 from app.compat.ome.from_native import milliseconds
+from app.host.clock import utc_now
 from app.http.context import caller, plane
 from app.http.envelope import to_json
 from app.http.sse import Form, Frame, stream
-from app.models.base import utc_now
 from app.services.access import audit_log
+from app.services.rows import Session
 
-# Milliseconds in which a write may end behind one that began later: what changed within them before the version that
-# a client names is told again, lest it is never told.
+# Milliseconds by which a transaction may commit after one that began later. Changes so long before the client's
+# resourceVersion are sent again, as the client may not have received them.
 _OVERLAP = 500
-_LATE = timedelta(milliseconds=100)  # the same for what is rare, where in doubt clients list again
-_LONGEST_AWAY = timedelta(days=1)  # as long as the audit trail is kept in any case
-_LONGEST_WRITE = timedelta(seconds=60)  # a stream that goes on compares versions, and can look so far back
-_PER_MILLISECOND = 10**5  # versions of one, in a resource version
+_LATE = timedelta(milliseconds=100)  # the same for deletions and relabelling, after which clients list again
+_LONGEST_AGE = timedelta(days=1)  # the shortest retention of the audit trail
+_LONGEST_WRITE = timedelta(seconds=60)  # an open stream compares versions, so it can list so far back
+_PER_MILLISECOND = 10**5  # a resource version is milliseconds times this, plus a version
 Change = tuple[str, Object]
 
 
@@ -45,39 +44,39 @@ _FORM = Form(
 )  # fmt: skip
 
 
-def watched(source: Source, query: Mapping[str, Any], shown: Callable[[Object], Object]) -> Any:
-    """`shown`: what is told of an object."""
+def watched(source: Source, query: Mapping[str, Any], render: Callable[[Object], Object]) -> Any:
+    """``render`` returns the form of an object that the client asked for."""
     named = query.get("resourceVersion", "")
     since = int(named) // _PER_MILLISECOND if named.isdecimal() else 0
     begin = since - _OVERLAP
-    if begin > 0 and _is_expired(since, source.losses, labels_count=bool(query["labelSelector"])):
+    if begin > 0 and _is_expired(since, source.audit_actions, labels_count=bool(query["labelSelector"])):
         expired = _error(f"too old resource version: {named}; list, and watch from the list's", "Expired", 410)
         return stream(iter([Frame("", expired)]), _FORM)
-    is_meant = selected(query["labelSelector"], query["fieldSelector"])
-    changes = _changes(source, is_meant, since=begin, ends_at=time.monotonic() + query["timeoutSeconds"])
-    frames = (None if each is None else Frame("", {"type": each[0], "object": shown(each[1])}) for each in changes)
+    is_selected = selected(query["labelSelector"], query["fieldSelector"])
+    changes = _changes(source, is_selected, since=begin, ends_at=time.monotonic() + query["timeoutSeconds"])
+    frames = (None if each is None else Frame("", {"type": each[0], "object": render(each[1])}) for each in changes)
     return stream(frames, _FORM)
 
 
-def _is_expired(since: int, losses: Losses, *, labels_count: bool) -> bool:
-    """`since`: in milliseconds."""
-    away = timedelta(milliseconds=max(0, milliseconds(utc_now()) - since))
-    if away > _LONGEST_AWAY:
+def _is_expired(since: int, audit_actions: AuditActions, *, labels_count: bool) -> bool:
+    """Whether a watch can't be resumed from ``since``, in milliseconds."""
+    age = timedelta(milliseconds=max(0, milliseconds(utc_now()) - since))
+    if age > _LONGEST_AGE:
         return True
-    actions = losses.erased + losses.relabelled * labels_count
+    actions = audit_actions.deleting + audit_actions.relabelling * labels_count
     with plane().db.read() as session:
-        return audit_log.has_any(session, caller(), actions, utc_now() - away - _LATE)
+        return audit_log.has_any(session, caller(), actions, utc_now() - age - _LATE)
 
 
-def _changes(source: Source, is_meant: Selection, *, since: int, ends_at: float) -> Iterator[Change | None]:
-    """`since`: in milliseconds; 0 or less when the client knows nothing."""
-    view = _View(source, is_meant)
+def _changes(source: Source, is_selected: Selection, *, since: int, ends_at: float) -> Iterator[Change | None]:
+    """``since``: in milliseconds; 0 or less for a client that has no objects yet."""
+    view = _View(source, is_selected)
     with plane().db.read() as session:
         groups, changes = view.refreshed(session)
     if since > 0:
         names = {_key(each) for _, each in changes}
-        gone = [each for group in groups if group.is_gone for each in group.objects if is_meant(each)]
-        # Before those that came later, and unless there is another one of that name.
+        gone = [each for group in groups if group.is_deleted for each in group.objects if is_selected(each)]
+        # Sent before later events, and not where another object has taken the name.
         changes = [*(("DELETED", each) for each in gone if _key(each) not in names), *changes]
     yield from (change for change in changes if _milliseconds_of(change[1]) > since)
     while time.monotonic() < ends_at:
@@ -87,55 +86,55 @@ def _changes(source: Source, is_meant: Selection, *, since: int, ends_at: float)
         yield from changes
 
 
-class _Told(NamedTuple):
-    """Of an object, as the client has it; as text, which is small."""
+class _Sent(NamedTuple):
+    """An object as it was last sent to the client; ``text`` is its JSON, which takes little memory."""
 
     version: str
     text: str
 
 
 class _View:
-    """What a client knows, by owner and id."""
+    """The objects that a client has received, by owner and uid."""
 
-    def __init__(self, source: Source, is_meant: Selection) -> None:
-        self._source, self._is_meant = source, is_meant
-        self._known: dict[str, dict[str, _Told]] = {}
+    def __init__(self, source: Source, is_selected: Selection) -> None:
+        self._source, self._is_selected = source, is_selected
+        self._known: dict[str, dict[str, _Sent]] = {}
         self._newest: tuple[Any, ...] = ()
-        self._looked_at: datetime | None = None
+        self._listed_at: datetime | None = None
 
     def refreshed(self, session: Session) -> tuple[Sequence[Group], list[Change]]:
-        """What it looked at, and what has changed since the last look: what is no more first, then the oldest."""
+        """The groups that were listed, and the changes since the last call: deletions first, then by version."""
         newest, now = self._source.newest(session), utc_now()
         if newest == self._newest:
             return (), []
-        groups, lost = self._looked(session, newest)
-        self._newest, self._looked_at = newest, now
-        changes = [("DELETED", json.loads(each.text)) for owner in lost for each in self._known.pop(owner).values()]
+        groups, deleted = self._list_changed(session, newest)
+        self._newest, self._listed_at = newest, now
+        changes = [("DELETED", json.loads(each.text)) for owner in deleted for each in self._known.pop(owner).values()]
         for group in groups:
-            changes += self._taken(group)
+            changes += self._diff(group)
         return groups, sorted(changes, key=lambda change: (change[0] != "DELETED", _version(change[1])))
 
-    def _looked(self, session: Session, newest: tuple[Any, ...]) -> tuple[Sequence[Group], Collection[str]]:
-        """Groups that may have changed, and the owners that are there no longer."""
-        if self._looked_at is None or self._source.existing is None:
-            groups = list(self._source.look(session, Asked()))
+    def _list_changed(self, session: Session, newest: tuple[Any, ...]) -> tuple[Sequence[Group], Collection[str]]:
+        """Groups that may have changed, and the owners that no longer exist."""
+        if self._listed_at is None or self._source.existing is None:
+            groups = list(self._source.list_groups(session, ListOptions()))
             return groups, self._known.keys() - {group.owner for group in groups}
-        groups = list(self._source.look(session, Asked(since=self._looked_at - _LONGEST_WRITE)))
-        come = sum(group.owner not in self._known for group in groups)
-        if newest[0] is not None and newest[0] == self._newest[0] + come:
+        groups = list(self._source.list_groups(session, ListOptions(since=self._listed_at - _LONGEST_WRITE)))
+        added = sum(group.owner not in self._known for group in groups)
+        if newest[0] is not None and newest[0] == self._newest[0] + added:
             return groups, ()
         return groups, self._known.keys() - self._source.existing(session, self._known.keys())
 
-    def _taken(self, group: Group) -> Iterator[Change]:
-        before, now = self._known.get(group.owner, {}), dict[str, _Told]()
-        for each in () if group.is_gone else filter(self._is_meant, group.objects):
+    def _diff(self, group: Group) -> Iterator[Change]:
+        before, now = self._known.get(group.owner, {}), dict[str, _Sent]()
+        for each in () if group.is_deleted else filter(self._is_selected, group.objects):
             uid, version = each["metadata"]["uid"], each["metadata"]["resourceVersion"]
             if uid not in before:
                 yield "ADDED", each
             elif before[uid].version != version:
                 yield "MODIFIED", each
-            now[uid] = _Told(version, to_json(each))
-        yield from (("DELETED", json.loads(told.text)) for uid, told in before.items() if uid not in now)
+            now[uid] = _Sent(version, to_json(each))
+        yield from (("DELETED", json.loads(sent.text)) for uid, sent in before.items() if uid not in now)
         self._known[group.owner] = now
 
 

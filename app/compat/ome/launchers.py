@@ -1,4 +1,4 @@
-"""Commands that start ranks by themselves → what each rank runs: here the platform starts them. Pure.
+"""Launcher commands (torchrun, mpirun) → the command of each rank, as the platform launches the ranks. Pure.
 
 `torchrun --nproc_per_node=2 train.py` becomes `python train.py` with two processes on each node, and
 `mpirun -np 8 python train.py` becomes `python train.py` started by MPI.
@@ -10,39 +10,39 @@ from typing import NamedTuple
 _MODULES = ("torch.distributed.launch", "torch.distributed.run")
 _FLAGS = frozenset({"standalone", "run_path", "use_env", "no_use_env"})
 _PYTHONS = ("python", "python3")
-# Options of mpirun that have one value after them; -mca has two.
+# Options of mpirun with one value; -mca has two.
 _OF_MPIRUN = frozenset(
     {"np", "n", "c", "H", "host", "hostfile", "machinefile", "x", "N", "npernode", "map-by", "bind-to", "rank-by"}
 )
 
 
 class Launch(NamedTuple):
-    """``words`` are those of each rank. ``per_node`` and ``nodes`` are empty or None where the command says nothing."""
+    """``command`` is that of each rank; ``per_node`` is empty and ``nodes`` None unless the launcher sets them."""
 
-    words: list[str]
+    command: list[str]
     per_node: str = ""
     nodes: int | None = None
     processes: int | None = None
     by_mpi: bool = False
 
 
-def unlaunched(words: Sequence[str]) -> Launch:
-    """Of a command that starts no ranks: itself."""
-    if not words:
+def parse_launcher(command: Sequence[str]) -> Launch:
+    """The ranks' command and the launcher's options; another command is returned as it is."""
+    if not command:
         return Launch([])
-    program = words[0].rpartition("/")[2]
+    program = command[0].rpartition("/")[2]
     if program == "torchrun":
-        return _torchrun(words[1:], python=["python"])
-    if program in _PYTHONS and len(words) > 2 and words[1] == "-m" and words[2] in _MODULES:
-        return _torchrun(words[3:], python=[words[0]])
+        return _torchrun(command[1:], python=["python"])
+    if program in _PYTHONS and len(command) > 2 and command[1] == "-m" and command[2] in _MODULES:
+        return _torchrun(command[3:], python=[command[0]])
     if program in ("mpirun", "mpiexec"):
-        return _mpirun(words[1:])
-    return Launch(list(words))
+        return _mpirun(command[1:])
+    return Launch(list(command))
 
 
-def _torchrun(words: Sequence[str], *, python: list[str]) -> Launch:
+def _torchrun(args: Sequence[str], *, python: list[str]) -> Launch:
     options: dict[str, str] = {}
-    rest = list(words)
+    rest = list(args)
     prefix = python
     while rest and rest[0].startswith("-"):
         name, equals, value = rest.pop(0).lstrip("-").partition("=")
@@ -61,8 +61,8 @@ def _torchrun(words: Sequence[str], *, python: list[str]) -> Launch:
     )
 
 
-def _mpirun(words: Sequence[str]) -> Launch:
-    rest, processes, per_node = list(words), None, ""
+def _mpirun(args: Sequence[str]) -> Launch:
+    rest, processes, per_node = list(args), None, ""
     while rest and rest[0].startswith("-"):
         name = rest.pop(0).lstrip("-")
         if name == "mca":
@@ -70,7 +70,7 @@ def _mpirun(words: Sequence[str]) -> Launch:
         elif name in _OF_MPIRUN and rest:
             value = rest.pop(0)
             if name in ("np", "n", "c") and value.isdecimal():
-                processes = int(value[:9])  # more is too many in any case
+                processes = int(value[:9])  # larger numbers are refused later
             elif name in ("N", "npernode"):
                 per_node = value
     return Launch(rest, per_node=per_node, processes=processes, by_mpi=True)

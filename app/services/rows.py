@@ -1,0 +1,13 @@
+"""Types of the rows that services return, for the annotations of their callers.
+
+A caller reads the attributes of a row and passes a session on to services. It neither changes rows nor queries the
+database itself: only services do.
+"""
+
+from sqlalchemy.orm import Session as Session  # noqa: PLC0414 – exported, here and below
+
+from app.models import Attempt as Attempt  # noqa: PLC0414
+from app.models import Job as Job  # noqa: PLC0414
+from app.models import JobEvent as JobEvent  # noqa: PLC0414
+from app.models import Project as Project  # noqa: PLC0414
+from app.models.manifest import Manifest as Manifest  # noqa: PLC0414
