@@ -13,7 +13,7 @@ from app.services.jobs import listing
 from app.services.jobs.details import JobDetails
 from app.services.requests.pagination import PageRequest
 
-MOST_JOBS = 10_000  # that a list looks at
+MAX_JOBS = 10_000  # that a list looks at
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _LAST = 253_370_764_800_000  # the year 9999
 _FIRST_PAGE, _LARGEST_PAGE = 50, 500  # most clients look at few; those who look at all need few questions
@@ -26,7 +26,7 @@ def every_job(
 
     ``filters``: of `job_lists`, so that of very many jobs those are looked at that may be meant.
     """
-    return islice(_pages(session, filters or {}, order, None), MOST_JOBS)
+    return islice(_pages(session, filters or {}, order, None), MAX_JOBS)
 
 
 def moment_of(milliseconds: int) -> datetime:

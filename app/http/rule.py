@@ -1,4 +1,4 @@
-"""The rules by which paths are matched."""
+"""The URL rule class of the application."""
 
 from collections.abc import Callable
 from typing import NoReturn
@@ -7,10 +7,10 @@ from werkzeug.routing import Rule
 
 
 class MatchingRule(Rule):
-    """One by which no address is built, as nothing here does with `url_for`.
+    """A rule without URL building: the application never uses `url_for`.
 
-    Werkzeug compiles two functions for that for each rule, which took most of the time that the application needs to
-    start. Should a new version do so elsewhere, starting takes longer again, and nothing else changes.
+    Werkzeug compiles two builder functions per rule, which dominated the application's start time. If a new version
+    compiles them elsewhere, only the start becomes slower again.
     """
 
     def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:  # noqa: ARG002, FBT001, FBT002  as in Werkzeug
@@ -18,4 +18,4 @@ class MatchingRule(Rule):
 
 
 def _refuse_to_build(rule: Rule, **_values: object) -> NoReturn:
-    raise RuntimeError(f"no address is built of {rule.rule}: write it down instead")
+    raise RuntimeError(f"url_for is not supported for {rule.rule}: write the URL out")

@@ -1,4 +1,4 @@
-"""The declarative base, and the column types that both databases must agree on."""
+"""The declarative base, and column types that behave the same on both databases."""
 
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from sqlalchemy.types import TypeDecorator
 
 ID = String(64)
 JsonColumn = JSON().with_variant(JSONB(), "postgresql")
-# None is no value, not the JSON one that is called null.
+# Python None becomes SQL NULL, not JSON null.
 JsonOrNull = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 _NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -22,7 +22,7 @@ _NAMES = {
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """Aware UTC times, cut to milliseconds so that both databases and the wire agree on equality."""
+    """Timezone-aware UTC times, truncated to milliseconds so that both databases and the wire agree on equality."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -50,17 +50,16 @@ class Base(DeclarativeBase):
 
 
 def database_now(session: Session) -> datetime:
-    """The database server's time, for what one machine writes and another compares; SQLite has only one machine."""
+    """The database server's time, for times that different machines compare. With SQLite, this machine's time."""
     if session.get_bind().dialect.name == "sqlite":
         return utc_now()
     return session.scalars(select(func.clock_timestamp(type_=UtcDateTime()))).one()
 
 
 def utc_now() -> datetime:
-    """The time by the wall clock: for people, and for ages and pauses that a jump of it makes longer or shorter once.
+    """The wall clock time: for display, and for ages and delays that tolerate a clock jump.
 
-    Nothing goes wrong by that. Who holds a lease, and how long something has run, is decided by counters and by
-    monotonic clocks.
+    Leases and run times do not depend on it: they use counters and monotonic clocks.
     """
     now = datetime.now(UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.local.sandbox import bring_sandbox
+from app.cli.local.sandbox import ensure_sandbox
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.resources import Device
@@ -129,7 +129,7 @@ def test_bubblewrap_is_installed_for_root_of_a_debian_alone(
     put_program(no_bubblewrap, "apt-get", f'echo "$@" >> {calls}; case "$*" in *install*) {link};; esac')
     put_program(no_bubblewrap, "true", "exit 0")
 
-    lack = bring_sandbox(lines.append)
+    lack = ensure_sandbox(lines.append)
 
     assert (lack is None, bool(lines), calls.exists()) == (is_root, is_root, is_root)
     assert lack is None or str(lack) == "bubblewrap is not installed"

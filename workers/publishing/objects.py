@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from fsspec.callbacks import Callback
 
-from app.storage.failures import LASTING
+from app.storage.failures import PERMANENT
 from workers.publishing.copying import Arrived, digest_of
 from workers.publishing.failures import NotPublished, Taken
 from workers.publishing.orders import File
@@ -102,7 +102,7 @@ class ObjectPlace:
         except PermissionError as error:
             raise NotPublished(f"the service refuses: {error}; let its keys write there") from error
         except (OSError, ClientError, BotoCoreError, TimeoutError) as error:
-            lasting = isinstance(error, OSError) and error.errno in LASTING
+            lasting = isinstance(error, OSError) and error.errno in PERMANENT
             raise NotPublished(f"the service failed: {error}", transient=not lasting) from error
 
 

@@ -1,4 +1,4 @@
-"""`trainyard doctor`: what is wrong with a deployment, and what to do about it."""
+"""`trainyard doctor`: diagnoses a deployment and suggests fixes."""
 
 from typing import Any
 
@@ -16,15 +16,15 @@ MARKS = {
     Level.FAILED: click.style("FAILED ", fg="red", bold=True),
     Level.SKIPPED: click.style("–      ", dim=True),
 }
-READ_THE_TABLE = "correct it where this process gets its environment from; docs/operations.md lists the settings"
+SETTINGS_FIX = "correct it in the environment of this process; docs/operations.md lists the settings"
 
 
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:  # noqa: FBT001
-    """Look at everything that a deployment needs, from this machine, with this process's settings.
+    """Check everything a deployment needs, from this machine, with this process's settings.
 
-    Exit code 1 when something failed; warnings alone leave it 0. Nothing is changed.
+    Exit code 1 if a check failed; warnings alone exit with 0. Nothing is changed.
     """
     rows = _rows(show=not as_json)
     worst = [row for row in rows if row["level"] == Level.FAILED]
@@ -49,9 +49,9 @@ def _rows(*, show: bool) -> list[dict[str, Any]]:
         settings = load_settings()
     except SettingsError as error:
         for problem in error.problems:
-            add("settings", Level.FAILED, problem, READ_THE_TABLE)
+            add("settings", Level.FAILED, problem, SETTINGS_FIX)
         return rows
-    add("settings", Level.OK, f"all can be read; the data directory is {settings.data.dir}", "")
+    add("settings", Level.OK, f"all are valid; the data directory is {settings.data.dir}", "")
     with opened(settings) as site:
         for check, finding in examined(site):
             add(check, finding.level, finding.message, finding.fix)

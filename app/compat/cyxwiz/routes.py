@@ -23,7 +23,7 @@ from app.domain.scheduling.scoring import score_node
 from app.http.context import base_path, caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import next_page_token, page_request
 from app.http.request_body import validated
@@ -50,7 +50,7 @@ _DOCUMENT = SubmitJobSchema()
 def submit_job(body: pb.JobConfig) -> Reply:
     native = to_native(body)
     alias = alias_of(caller().home_project, body.job_id) if body.job_id else None
-    answering = Answering(_submitted)
+    answering = ReplyRecorder(_submitted)
     with named_as(NAMES, rest=REST):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, alias=alias)
@@ -116,7 +116,7 @@ def get_report(job_id: str) -> Reply:
     **taking(pb.CancelJobRequest),
 )  # fmt: skip
 def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
-    answering = Answering(_shown)
+    answering = ReplyRecorder(_shown)
     commands.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, remember=answering)
     return answering.reply
 
@@ -128,7 +128,7 @@ def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
 )  # fmt: skip
 def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
     del body  # it has no fields
-    answering = Answering(_shown)
+    answering = ReplyRecorder(_shown)
     # As everywhere in foreign words: save if it can, else stop.
     commands.pause(plane(), caller(), _native_id(job_id), force=True, remember=answering)
     return answering.reply
@@ -141,7 +141,7 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
 )  # fmt: skip
 def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
     del body  # it has no fields
-    answering = Answering(_shown)
+    answering = ReplyRecorder(_shown)
     commands.resume(plane(), caller(), _native_id(job_id), remember=answering)
     return answering.reply
 

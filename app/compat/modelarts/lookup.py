@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from app.compat.every_job import MOST_JOBS, every_job, moment_of
+from app.compat.every_job import MAX_JOBS, every_job, moment_of
 from app.compat.ids import job_id_of
 from app.compat.modelarts.from_native import Cluster, algorithm_name, is_deleted, job_of
 from app.compat.modelarts.status import NO_TROUBLE, STATES_OF_PHASES, Trouble, milliseconds, phase_of
@@ -87,7 +87,7 @@ def _trouble(session: Session) -> Trouble:
 
 def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:
     """How many jobs there are, up to so many, how many are `wanted`, and a page of those."""
-    total = listing.count_kept(session, caller(), DIALECT, most=MOST_JOBS)
+    total = listing.count_kept(session, caller(), DIALECT, most=MAX_JOBS)
     asked = conditions(wanted["filters"])
     found = rows(session, narrowed(asked), "-created_at" if wanted["order"] == "desc" else "created_at")
     begin = wanted["offset"] * wanted["limit"]  # it counts pages

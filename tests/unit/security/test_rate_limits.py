@@ -104,7 +104,7 @@ def test_a_portion_that_was_not_used_is_lost() -> None:
     buckets = Counted(clock)
     limit = RateLimit(Rate(100.0, 200), buckets, clock=clock)
     limit.check("key-1", message="")
-    clock.now += rate_limits.PORTION_SECONDS
+    clock.now += rate_limits.BATCH_SECONDS
 
     limit.check("key-1", message="")
 
@@ -135,5 +135,5 @@ def test_without_redis_each_process_counts_its_own() -> None:
     limit = RateLimit(Rate(10.0, 20), buckets, clock=clock)
 
     assert served(limit, "key-1", 30) == 20
-    clock.now += rate_limits.AWAY_SECONDS * 2
+    clock.now += rate_limits.RETRY_SECONDS * 2
     assert served(limit, "key-1", 5) == 5

@@ -32,7 +32,7 @@ from app.http.envelope import Reply
 from app.models.manifest import Manifest
 from app.schemas.documents import DocumentSchema
 from app.services.requests.idempotency import forget
-from app.services.stored_manifests import Manifests, Row
+from app.services.stored_manifests import ManifestStore, Row
 
 Query = dict[str, Any]
 Object = Mapping[str, Any]
@@ -45,7 +45,7 @@ class Kept(Generic[Row]):
     """
 
     kind: str
-    store: Manifests[Row]
+    store: ManifestStore[Row]
     schema: DocumentSchema
     losses: Losses
     check: Callable[[Object], list[str]]

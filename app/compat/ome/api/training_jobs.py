@@ -36,7 +36,7 @@ from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.envelope import Reply
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
@@ -47,7 +47,7 @@ from app.services.access.secret_files import Reference
 from app.services.jobs import commands, control_requests, dialect_notes, submission
 from app.services.jobs.details import JobDetails, changed, of_new
 from app.services.jobs.submission import Origin, Submitted
-from app.services.stored_manifests import OF_THE_CLUSTER
+from app.services.stored_manifests import CLUSTER_SCOPE
 
 blueprint = Blueprint("jobs", __name__)
 _ALL = f"{BASE}/trainingjobs"
@@ -163,7 +163,7 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, rehearses: bool) -> Re
         "spec": shown({key: value for key, value in spec.items() if key != "suspend"}),
     }  # fmt: skip
     render = _rehearsed if rehearses else _submitted_suspended if spec["suspend"] else _submitted
-    answering = Answering(render)
+    answering = ReplyRecorder(render)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
     if key := _hub_key(spec, model):
         native.document.setdefault("output_config", {})["hub_token"] = secret_values(namespace, {"": key})[""]
@@ -248,7 +248,7 @@ def _refuse_other_spec(wanted: Mapping[str, Any], current: Mapping[str, Any]) ->
 def _runtime(namespace: str, reference: Mapping[str, Any]) -> Mapping[str, Any]:
     """Its spec. Raises BadSpec."""
     name, kind = reference["name"], reference["kind"]
-    project = namespace if kind == runtimes.KIND else OF_THE_CLUSTER
+    project = namespace if kind == runtimes.KIND else CLUSTER_SCOPE
     with plane().db.read() as session:
         row = stored_manifests.RUNTIMES.find(session, project, name)
     if row is not None:
