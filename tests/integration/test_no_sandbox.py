@@ -73,7 +73,7 @@ def test_the_doctor_fails_for_a_node_without_a_sandbox(site: Site) -> None:
         (finding,) = said(replace(site, patience_seconds=3.0), "nodes")
 
     assert finding.level is Level.FAILED
-    assert (finding.message, "apt install bubblewrap" in finding.fix) == (f"n1 take no jobs: each {MISSING}", True)
+    assert (finding.message, "apt install bubblewrap" in finding.fix) == (f"n1 accept no jobs: each {MISSING}", True)
 
 
 def test_the_doctor_tells_that_the_risk_was_accepted(site: Site) -> None:
@@ -83,7 +83,7 @@ def test_the_doctor_tells_that_the_risk_was_accepted(site: Site) -> None:
     (again,) = said(site, "sandbox")
 
     assert accepted.level is Level.WARNING
-    assert "as `trainyard up --no-sandbox` said" in accepted.message
+    assert "`trainyard up --no-sandbox`" in accepted.message
     assert again.level is Level.OK
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import click
 
 from app.cli.output import json_option, print_json
-from app.services.operations.diagnosis.checks import examined
+from app.services.operations.diagnosis.checks import run_checks
 from app.services.operations.diagnosis.findings import Level
-from app.services.operations.diagnosis.site import opened
+from app.services.operations.diagnosis.site import open_site
 from config.settings import SettingsError, load_settings
 
 MARKS = {
@@ -52,7 +52,7 @@ def _rows(*, show: bool) -> list[dict[str, Any]]:
             add("settings", Level.FAILED, problem, SETTINGS_FIX)
         return rows
     add("settings", Level.OK, f"all are valid; the data directory is {settings.data.dir}", "")
-    with opened(settings) as site:
-        for check, finding in examined(site):
+    with open_site(settings) as site:
+        for check, finding in run_checks(site):
             add(check, finding.level, finding.message, finding.fix)
     return rows

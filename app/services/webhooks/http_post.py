@@ -1,7 +1,7 @@
-"""One POST to a receiver: to an address that was checked, without redirects, and over within a time.
+"""One POST to a receiver: to a validated address, without redirects, and with a total deadline.
 
-Imported by what delivers, never by supervisors. Receivers may be hostile: of an answer only the status and one header
-count, and it gets no more than its time.
+Imported only by the delivery, never by supervisors. Receivers may be hostile: only the status and one header of the
+response are used, and the deadline covers everything.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _BODY_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Posted:
-    """``problem`` is empty when the receiver took it; ``status_code`` None when it answered nothing."""
+    """The result of a POST. ``problem`` is empty on success; ``status_code`` is None without a response."""
 
     status_code: int | None = None
     problem: str = ""
@@ -35,18 +35,18 @@ class Posted:
 
 @dataclass(frozen=True, kw_only=True)
 class PostRules:
-    """``allow`` are hosts and networks that may be private; the time is for all of it, from the name to the answer."""
+    """``allow``: permitted private hosts and networks. The timeout covers name resolution to response."""
 
     allow: tuple[str, ...]
     timeout_seconds: float
 
 
 class _PrivateAddress(Exception):
-    """Every address of the host is one that must not be reached from here."""
+    """Every address of the host is private and not permitted."""
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], rules: PostRules) -> Posted:
-    """Never raises for what a receiver, its name or the network do."""
+    """Send the body. Never raises for failures of the receiver, its name or the network."""
     deadline = time.monotonic() + rules.timeout_seconds
     try:
         parts = urlsplit(url)
@@ -55,8 +55,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str], rules: PostRules) ->
             return _judge(*_answer(sock, deadline))
     except _PrivateAddress:
         problem = (
-            "its host leads to a loopback, link-local or private address; use a public one, or have the administrator "
-            f"list it in {ALLOW_SETTING}"
+            "its host resolves to a loopback, link-local or private address; use a public one, or have the operator "
+            f"add it to {ALLOW_SETTING}"
         )
     except TimeoutError:
         problem = f"no answer within {rules.timeout_seconds:g} seconds"
@@ -91,7 +91,7 @@ def _connect(parts: SplitResult, allow: tuple[str, ...], deadline: float) -> soc
 
 
 def _first_that_answers(host: str, port: int, allow: tuple[str, ...], deadline: float) -> socket.socket:
-    """The very addresses that were checked are connected to: asking for the name again could give others."""
+    """Connect to the validated addresses: resolving the name again could return others."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     permitted = [info for info in found if _may_connect(host, str(info[4][0]), allow)]
     if not permitted:
@@ -100,7 +100,7 @@ def _first_that_answers(host: str, port: int, allow: tuple[str, ...], deadline: 
     for number, (family, kind, protocol, _, address) in enumerate(permitted):
         sock = socket.socket(family, kind, protocol)
         try:
-            # One address that swallows everything must leave time for the others.
+            # An unresponsive address must leave time for the others.
             sock.settimeout(_left(deadline) / (len(permitted) - number))
             sock.connect(address)
         except OSError as error:
@@ -144,7 +144,7 @@ def _answer(sock: socket.socket, deadline: float) -> tuple[int, str]:
     response = http.client.HTTPResponse(_Timed(reading), method="POST")  # type: ignore[arg-type] # all it uses
     try:
         response.begin()
-        # Thrown away: to close on unread bytes would look like a broken connection to the receiver.
+        # Discarded: closing with unread bytes would reset the connection for the receiver.
         reading.deadline = min(deadline, time.monotonic() + _BODY_SECONDS)
         with contextlib.suppress(OSError, http.client.HTTPException):
             response.read(_BODY_BYTES)
@@ -162,7 +162,7 @@ def _judge(status: int, retry_after: str) -> Posted:
 
 
 class _Timed:
-    """Stands for the socket towards http.client: what trickles in byte by byte must not take for ever."""
+    """A socket substitute for http.client that enforces the deadline on each read, against slow responses."""
 
     def __init__(self, reading: "_TimedReading") -> None:
         self._reading = reading
@@ -186,7 +186,7 @@ class _TimedReading(io.RawIOBase):
 
 
 def _left(deadline: float) -> float:
-    """Raises TimeoutError when it is over."""
+    """The remaining seconds. Raises TimeoutError after the deadline."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
