@@ -15,7 +15,7 @@ from tests.statements import statements
 @pytest.fixture(autouse=True)
 def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is, a key that was used before is one that is remembered."""
-    monkeypatch.setattr(key_cache, "REMEMBERED_SECONDS", 60.0)
+    monkeypatch.setattr(key_cache, "TTL_SECONDS", 60.0)
 
 
 def submit(api: Api, key: str, **request: object) -> int:

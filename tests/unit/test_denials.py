@@ -49,7 +49,7 @@ def test_many_sources_fill_no_more_than_their_share() -> None:
 
 
 def test_sources_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(denied_requests, "SOURCES", 3)
+    monkeypatch.setattr(denied_requests, "MAX_SOURCES", 3)
     gate = DenialThrottle(Clock())
 
     assert [gate.admit(f"10.0.0.{number}") for number in range(20)] == [0] * 20

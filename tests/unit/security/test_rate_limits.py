@@ -120,7 +120,7 @@ def test_without_a_rate_nobody_is_asked() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limits, "REMEMBERED", 3)
+    monkeypatch.setattr(rate_limits, "MAX_BUCKETS", 3)
     clock = Clock()
     limit = RateLimit(Rate(10.0, 1), LocalBuckets(clock), clock=clock)
 
