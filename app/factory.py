@@ -1,4 +1,4 @@
-"""Builds the Flask application: what it stands on, its blueprints, and nothing that connects before it is asked."""
+"""Builds the Flask application: control plane, blueprints and error handlers. Connections are opened lazily."""
 
 from flask import Blueprint, Flask, Response
 from werkzeug.middleware.proxy_fix import ProxyFix
@@ -37,7 +37,7 @@ from app.http.context import EXTENSION, Backend
 from app.http.dialect import NATIVE, Dialect
 from app.http.envelope import request_id
 from app.http.operation import operation_of
-from app.http.request_log import NamedRequests
+from app.http.request_log import RequestIdMiddleware
 from app.http.stream_slots import StreamSlots
 from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits, SharedBuckets
 from app.services.operations.control_plane import control_plane
@@ -49,7 +49,7 @@ from config.measuring import inherited_multiprocess_directory
 from config.redaction import Redaction, secrets_of
 from config.settings import Settings, load_settings
 
-# Each is served under every base path.
+# Each is served under every native base path.
 BLUEPRINTS = (
     jobs.blueprint, job_verbs.blueprint, events.blueprint, metrics.blueprint, logs.blueprint, results.blueprint,
     cluster.blueprint, data.blueprint, access.blueprint, audit.blueprint, tables.blueprint, webhooks.blueprint,
@@ -67,17 +67,17 @@ HEADERS = {
 
 
 def from_environment() -> Flask:
-    """What gunicorn serves."""
+    """The application that gunicorn serves."""
     settings = prepare_directory(load_settings())
     configure_logging(settings.log.level, process="api", redaction=Redaction(secrets_of(settings)))
     return create_app(settings)
 
 
 def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Rings | None = None) -> Flask:
-    """The application for these settings; a test brings its own database and dispatcher."""
+    """The application for these settings; tests pass their own database and dispatcher."""
     app = Flask("app", static_folder=None)
     app.config.update(MAX_CONTENT_LENGTH=settings.api.max_body_bytes, MAX_FORM_PARTS=1)
-    # What is no path of ours is no path at all: nothing is redirected to what was perhaps meant.
+    # Exact paths only: no redirects to a similar path.
     app.url_map.strict_slashes, app.url_map.merge_slashes = True, False
     app.url_map.redirect_defaults = False
     app.extensions[EXTENSION] = backend_of(settings, db=db, dispatcher=dispatcher)
@@ -94,11 +94,11 @@ def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Ri
     for foreign, blueprint in FOREIGN.items():
         prefix = foreign.bases[0] if foreign.prefix is None else foreign.prefix
         app.register_blueprint(blueprint, url_prefix=prefix)
-    app.wsgi_app = NamedRequests(app.wsgi_app)  # type: ignore[method-assign]  # Flask's documented way
+    app.wsgi_app = RequestIdMiddleware(app.wsgi_app)  # type: ignore[method-assign]  # Flask's documented way
     if settings.api.proxies:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.api.proxies, x_proto=0)  # type: ignore[method-assign]  # the same
     for view in app.view_functions.values():
-        operation_of(view)  # a route that does not say who may call it must not be served
+        operation_of(view)  # every route must declare its permission
     return app
 
 
@@ -122,7 +122,7 @@ def _rate_limits(settings: Settings) -> RateLimits:
     buckets = SharedBuckets(url) if url else LocalBuckets()
     return RateLimits(
         requests_of_key=RateLimit(Rate(api.rate_per_second, api.rate_burst), buckets),
-        wrong_keys_of_address=RateLimit(Rate(api.wrong_keys_per_second, api.wrong_keys_burst), buckets),
+        failed_logins_of_address=RateLimit(Rate(api.wrong_keys_per_second, api.wrong_keys_burst), buckets),
     )
 
 

@@ -35,7 +35,7 @@ def _application(settings: Settings, database: Database, dispatcher: FakeDispatc
         return create_app(settings, db=database, dispatcher=dispatcher)
     app = _spare[settings.api].pop()
     app.extensions[EXTENSION] = backend_of(settings, db=database, dispatcher=dispatcher)
-    app.extensions[prometheus.EXTENSION] = prometheus.RequestFigures(inherited_multiprocess_directory())
+    app.extensions[prometheus.EXTENSION] = prometheus.RequestMetrics(inherited_multiprocess_directory())
     return app
 
 

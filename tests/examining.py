@@ -36,7 +36,7 @@ def prepared(folder: Path, database_url: str, redis_url: str) -> Settings:
 
 def said(site: Site, name: str) -> list[Finding]:
     """What one check finds."""
-    return next(check for check in CHECKS if check.name == name).look(site)
+    return next(check for check in CHECKS if check.name == name).run(site)
 
 
 class Alive:

@@ -1,1 +1,1 @@
-"""The native HTTP API: blueprints that parse, authorise, call one service and dump."""
+"""The native HTTP API: blueprints that parse a request, authorize it, call one service and serialize the result."""

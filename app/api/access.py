@@ -6,7 +6,7 @@ from flask import Blueprint
 
 from app.http.context import base_path, caller, plane
 from app.http.envelope import Reply
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
 from app.schemas.keys import CreateKeySchema, KeyQuerySchema, KeySchema, NewKeySchema, RotateKeySchema
@@ -27,7 +27,7 @@ _KEY, _NEW_KEY, _PROJECT, _USAGE = KeySchema(), NewKeySchema(), ProjectSchema(),
 
 
 @blueprint.get("/keys")
-@operation("List the API keys", permission=Permission.MANAGE_KEYS, query=KeyQuerySchema, answer=KeySchema, items="keys")
+@operation("List API keys", permission=Permission.MANAGE_KEYS, query=KeyQuerySchema, answer=KeySchema, items="keys")
 def list_keys(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
         return page_data("keys", _KEY, keys.page(session, caller(), page_request(query)), query)
@@ -35,17 +35,17 @@ def list_keys(query: dict[str, Any]) -> dict[str, Any]:
 
 @blueprint.post("/keys")
 @operation(
-    "Make an API key", permission=Permission.MANAGE_KEYS, body=CreateKeySchema, answer=NewKeySchema, status=201
+    "Create an API key", permission=Permission.MANAGE_KEYS, body=CreateKeySchema, answer=NewKeySchema, status=201
 )  # fmt: skip
 def create_key(body: dict[str, Any]) -> Reply:
     wanted = WantedKey(**{**body, "role": Role(body["role"])})
-    answering = _answering_with_key()
-    keys.create_for(plane().db, plane().box, caller(), wanted, on_written=answering)
-    return answering.reply
+    recorder = _key_reply_recorder()
+    keys.create_for(plane().db, plane().box, caller(), wanted, on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.get("/keys/<key_id>")
-@operation("Read an API key, without what it is worth", permission=Permission.MANAGE_KEYS, answer=KeySchema)
+@operation("Get an API key, without its secret", permission=Permission.MANAGE_KEYS, answer=KeySchema)
 def get_key(key_id: str) -> Any:
     with plane().db.read() as session:
         return _KEY.dump(keys.find(session, caller(), key_id))
@@ -53,15 +53,15 @@ def get_key(key_id: str) -> Any:
 
 @blueprint.post("/keys/<key_id>/rotate")
 @operation(
-    "Put a new API key in place of another one", permission=Permission.MANAGE_KEYS, body=RotateKeySchema,
+    "Rotate an API key", permission=Permission.MANAGE_KEYS, body=RotateKeySchema,
     body_optional=True, answer=NewKeySchema, status=201,
 )  # fmt: skip
 def rotate_key(key_id: str, body: dict[str, Any]) -> Reply:
-    answering = _answering_with_key()
+    recorder = _key_reply_recorder()
     keys.rotate(
-        plane().db, plane().box, caller(), key_id, grace_seconds=body["grace_seconds"], on_written=answering
+        plane().db, plane().box, caller(), key_id, grace_seconds=body["grace_seconds"], on_written=recorder
     )  # fmt: skip
-    return answering.reply
+    return recorder.reply
 
 
 @blueprint.delete("/keys/<key_id>")
@@ -73,7 +73,7 @@ def revoke_key(key_id: str) -> Reply:
 
 @blueprint.get("/projects")
 @operation(
-    "List the projects", permission=Permission.VIEW, query=ProjectQuerySchema, answer=ProjectSchema, items="projects"
+    "List projects", permission=Permission.VIEW, query=ProjectQuerySchema, answer=ProjectSchema, items="projects"
 )  # fmt: skip
 def list_projects(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
@@ -81,7 +81,7 @@ def list_projects(query: dict[str, Any]) -> dict[str, Any]:
 
 
 @blueprint.get("/projects/<name>")
-@operation("Read a project", permission=Permission.VIEW, answer=ProjectSchema)
+@operation("Get a project", permission=Permission.VIEW, answer=ProjectSchema)
 def get_project(name: str) -> Any:
     with plane().db.read() as session:
         project = projects.visible(session, caller(), name)
@@ -90,32 +90,34 @@ def get_project(name: str) -> Any:
 
 @blueprint.post("/projects")
 @operation(
-    "Make a project", permission=Permission.CLUSTER_ADMIN, body=CreateProjectSchema, answer=ProjectSchema, status=201
+    "Create a project", permission=Permission.CLUSTER_ADMIN, body=CreateProjectSchema, answer=ProjectSchema, status=201
 )  # fmt: skip
 def create_project(body: dict[str, Any]) -> Reply:
     base = base_path()
-    answering = Answering(
+    recorder = ReplyRecorder(
         lambda _, project: Reply(_PROJECT.dump(project), 201, location=f"{base}/projects/{project.name}")
     )
-    projects.create(plane().db, caller(), **body, on_written=answering)
-    return answering.reply
+    projects.create(plane().db, caller(), **body, on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.patch("/projects/<name>")
 @operation(
-    "Change a project", permission=Permission.CLUSTER_ADMIN, body=ChangeProjectSchema, answer=ProjectSchema
+    "Update a project", permission=Permission.CLUSTER_ADMIN, body=ChangeProjectSchema, answer=ProjectSchema
 )  # fmt: skip
 def change_project(name: str, body: dict[str, Any]) -> Any:
     return _PROJECT.dump(projects.change(plane().db, caller(), name, body))
 
 
 @blueprint.delete("/projects/<name>")
-@operation("Delete a project without jobs, and its keys", permission=Permission.CLUSTER_ADMIN, status=204)
+@operation("Delete a project that has no jobs, with its keys", permission=Permission.CLUSTER_ADMIN, status=204)
 def delete_project(name: str) -> Reply:
     projects.delete(plane().db, caller(), name)
     return Reply(None, 204)
 
 
-def _answering_with_key() -> Answering:
+def _key_reply_recorder() -> ReplyRecorder:
     base = base_path()
-    return Answering(lambda _, new: Reply(_NEW_KEY.dump(new), 201, location=f"{base}/keys/{new.row.id}"), sealed=True)
+    return ReplyRecorder(
+        lambda _, new: Reply(_NEW_KEY.dump(new), 201, location=f"{base}/keys/{new.row.id}"), sealed=True
+    )

@@ -1,4 +1,4 @@
-"""The audit trail."""
+"""The audit log."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _ENTRY = AuditEntrySchema()
 
 @blueprint.get("/audit")
 @operation(
-    "List who did, or tried to do, what", permission=Permission.VIEW_AUDIT, query=AuditQuerySchema,
+    "List audit log entries", permission=Permission.VIEW_AUDIT, query=AuditQuerySchema,
     answer=AuditEntrySchema, items="entries",
 )  # fmt: skip
 def list_entries(query: dict[str, Any]) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def list_entries(query: dict[str, Any]) -> dict[str, Any]:
 
 
 @blueprint.get("/audit/<entry_id>")
-@operation("Read a line of the audit trail", permission=Permission.VIEW_AUDIT, answer=AuditEntrySchema)
+@operation("Get an audit log entry", permission=Permission.VIEW_AUDIT, answer=AuditEntrySchema)
 def get_entry(entry_id: str) -> Any:
     with plane().db.read() as session:
         return _ENTRY.dump(audit_log.find(session, caller(), entry_id))

@@ -1,4 +1,4 @@
-"""Queues, the waiting line, nodes, and the cluster at a glance."""
+"""Queues, waiting jobs, nodes, and the cluster summary."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from flask import Blueprint
 
 from app.http.context import backend, base_path, caller, plane
 from app.http.envelope import Reply
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
 from app.models.base import utc_now
@@ -23,10 +23,10 @@ from app.schemas.nodes import (
 from app.schemas.queues import (
     ChangeQueueSchema,
     CreateQueueSchema,
-    EntrySchema,
-    LineQuerySchema,
     QueueSchema,
     QueuesSchema,
+    WaitingJobQuerySchema,
+    WaitingJobSchema,
 )
 from app.security.permissions import Permission
 from app.services.jobs import explain_placement
@@ -37,12 +37,12 @@ from app.services.queues import queues
 from app.services.scheduling import planner
 
 blueprint = Blueprint("cluster", __name__)
-_QUEUE, _QUEUES, _ENTRY = QueueSchema(), QueuesSchema(), EntrySchema()
+_QUEUE, _QUEUES, _ENTRY = QueueSchema(), QueuesSchema(), WaitingJobSchema()
 _NODE, _DRAINED, _FIT, _CLUSTER = NodeSchema(), DrainedNodeSchema(), NodeFitSchema(), ClusterSchema()
 
 
 @blueprint.get("/queues")
-@operation("List the queues", permission=Permission.VIEW, answer=QueuesSchema)
+@operation("List queues", permission=Permission.VIEW, answer=QueuesSchema)
 def list_queues() -> Any:
     with plane().db.read() as session:
         return _QUEUES.dump({"queues": queues.summaries(session, caller())})
@@ -50,17 +50,17 @@ def list_queues() -> Any:
 
 @blueprint.post("/queues")
 @operation(
-    "Make a queue", permission=Permission.CLUSTER_ADMIN, body=CreateQueueSchema, answer=QueueSchema, status=201
+    "Create a queue", permission=Permission.CLUSTER_ADMIN, body=CreateQueueSchema, answer=QueueSchema, status=201
 )  # fmt: skip
 def create_queue(body: dict[str, Any]) -> Reply:
     name, base = body.pop("name"), base_path()
-    answering = Answering(lambda _, made: Reply(_QUEUE.dump(made), 201, location=f"{base}/queues/{name}"))
-    queues.create(plane().db, caller(), name, body, on_written=answering)
-    return answering.reply
+    recorder = ReplyRecorder(lambda _, made: Reply(_QUEUE.dump(made), 201, location=f"{base}/queues/{name}"))
+    queues.create(plane().db, caller(), name, body, on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.get("/queues/<name>")
-@operation("Read a queue", permission=Permission.VIEW, answer=QueueSchema)
+@operation("Get a queue", permission=Permission.VIEW, answer=QueueSchema)
 def get_queue(name: str) -> Any:
     with plane().db.read() as session:
         return _QUEUE.dump(queues.summary(session, caller(), name))
@@ -76,37 +76,38 @@ def change_queue(name: str, body: dict[str, Any]) -> Any:
 
 @blueprint.get("/queue")
 @operation(
-    "List the waiting jobs", permission=Permission.VIEW, query=LineQuerySchema, answer=EntrySchema, items="entries"
+    "List waiting jobs in scheduling order", permission=Permission.VIEW, query=WaitingJobQuerySchema,
+    answer=WaitingJobSchema, items="entries",
 )  # fmt: skip
-def list_line(query: dict[str, Any]) -> dict[str, Any]:
+def list_waiting_jobs(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
         line = queues.line(session, caller(), page_request(query), queue=query.get("queue"), now=utc_now())
     return page_data("entries", _ENTRY, line, query)
 
 
 @blueprint.get("/nodes")
-@operation("List the nodes", permission=Permission.VIEW, query=NodeQuerySchema, answer=NodeSchema, items="nodes")
+@operation("List nodes", permission=Permission.VIEW, query=NodeQuerySchema, answer=NodeSchema, items="nodes")
 def list_nodes(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
         return page_data("nodes", _NODE, listing.page(session, page_request(query)), query)
 
 
 @blueprint.get("/nodes/<name>")
-@operation("Read a node", permission=Permission.VIEW, answer=NodeSchema)
+@operation("Get a node", permission=Permission.VIEW, answer=NodeSchema)
 def get_node(name: str) -> Any:
     with plane().db.read() as session:
         return _NODE.dump(listing.find(session, name))
 
 
 @blueprint.patch("/nodes/<name>")
-@operation("Label a node", permission=Permission.CLUSTER_ADMIN, body=ChangeNodeSchema, answer=NodeSchema)
+@operation("Set the labels of a node", permission=Permission.CLUSTER_ADMIN, body=ChangeNodeSchema, answer=NodeSchema)
 def change_node(name: str, body: dict[str, Any]) -> Any:
     return _NODE.dump(labels.replace(plane().db, caller(), name, body["labels"]))
 
 
 @blueprint.get("/nodes/<name>/why/<job_id>")
-@operation("Why a job starts on a node, or does not", permission=Permission.VIEW, answer=NodeFitSchema)
-def why_here(name: str, job_id: str) -> Any:
+@operation("Explain whether a job can start on a node", permission=Permission.VIEW, answer=NodeFitSchema)
+def explain_node(name: str, job_id: str) -> Any:
     weights = planner.weights_of(backend().settings)
     with plane().db.read() as session:
         return _FIT.dump(explain_placement.why(session, caller(), name, job_id, weights))
@@ -114,32 +115,32 @@ def why_here(name: str, job_id: str) -> Any:
 
 @blueprint.post("/nodes/<name>/drain")
 @operation(
-    "Give a node no new jobs", permission=Permission.CLUSTER_ADMIN, body=DrainSchema, body_optional=True,
-    answer=DrainedNodeSchema,
+    "Drain a node: schedule no new jobs on it", permission=Permission.CLUSTER_ADMIN, body=DrainSchema,
+    body_optional=True, answer=DrainedNodeSchema,
 )  # fmt: skip
 def drain_node(name: str, body: dict[str, Any]) -> Reply:
-    answering = Answering(lambda _, drained: Reply(_DRAINED.dump(drained)))
+    recorder = ReplyRecorder(lambda _, drained: Reply(_DRAINED.dump(drained)))
     maintenance.drain(
-        plane().db, caller(), name, requeue=body["requeue"], rings=plane().dispatcher, on_written=answering
+        plane().db, caller(), name, requeue=body["requeue"], rings=plane().dispatcher, on_written=recorder
     )  # fmt: skip
-    return answering.reply
+    return recorder.reply
 
 
 @blueprint.post("/nodes/<name>/enable")
 @operation(
-    "Give a node jobs again", permission=Permission.CLUSTER_ADMIN, body=NoBodySchema, body_optional=True,
+    "Enable a drained or quarantined node", permission=Permission.CLUSTER_ADMIN, body=NoBodySchema, body_optional=True,
     answer=NodeSchema,
 )  # fmt: skip
 def enable_node(name: str, body: dict[str, Any]) -> Reply:
     del body
-    answering = Answering(lambda _, node: Reply(_NODE.dump(node)))
-    maintenance.enable(plane().db, caller(), name, on_written=answering)
-    return answering.reply
+    recorder = ReplyRecorder(lambda _, node: Reply(_NODE.dump(node)))
+    maintenance.enable(plane().db, caller(), name, on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.get("/cluster")
-@operation("The cluster at a glance", permission=Permission.VIEW, answer=ClusterSchema)
+@operation("Get the cluster summary", permission=Permission.VIEW, answer=ClusterSchema)
 def get_cluster() -> Any:
     failing = failing_parts(plane().db, backend().settings.broker.url)
     with plane().db.read() as session:
-        return _CLUSTER.dump(cluster_summary.look(session, caller(), failing=failing))
+        return _CLUSTER.dump(cluster_summary.summarize(session, caller(), failing=failing))

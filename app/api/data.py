@@ -1,4 +1,4 @@
-"""InspectionSettings at data before a job is made of it."""
+"""Validation of data and model before a job is submitted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from app.domain.spec.frameworks.megatron import MEGATRON, InvalidParallelism, le
 from app.domain.spec.locations.paths import NO_MODEL
 from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.schemas.data_validation import DataReportSchema, ValidateDataQuerySchema, ValidateDataSchema
 from app.schemas.spec.output_config import OutputConfigSchema
@@ -26,21 +26,21 @@ _REPORT = DataReportSchema()
 
 @blueprint.post("/data/validate")
 @operation(
-    "Look at data and model before a job is submitted", permission=Permission.MANAGE, query=ValidateDataQuerySchema,
+    "Validate data and model before submitting a job", permission=Permission.MANAGE, query=ValidateDataQuerySchema,
     body=ValidateDataSchema, answer=DataReportSchema, headers=FORWARDED,
 )  # fmt: skip
 def validate_data(query: dict[str, Any], body: dict[str, Any]) -> Reply:
-    answering = Answering(lambda _, report: Reply(_REPORT.dump(report)))
-    # The answer is waited for like a stream's next frame: not all threads of the server may do so.
+    recorder = ReplyRecorder(lambda _, report: Reply(_REPORT.dump(report)))
+    # Like an open stream, this blocks a server thread; the stream slots bound how many threads may block.
     backend().streams.take()
     try:
         data_validation.validate(
             plane(), caller(), _as_job(body), _patience(), project=query.get("project"),
-            forwarded=forwarded_tokens(), on_written=answering,
+            forwarded=forwarded_tokens(), on_written=recorder,
         )  # fmt: skip
     finally:
         backend().streams.give_back()
-    return answering.reply
+    return recorder.reply
 
 
 def _patience() -> ValidationLimits:
@@ -50,7 +50,7 @@ def _patience() -> ValidationLimits:
 
 
 def _as_job(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The job that would ask for this training, so that the rules are the same."""
+    """A job document for this training, so that the same rules apply as at submission."""
     training = {"base_model": {"model_id": NO_MODEL}, **body["training_config"]}
     device = "cuda" if training["base_model"].get("dtype") == "float16" else "auto"
     return {
@@ -65,11 +65,11 @@ def _as_job(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _devices(framework: Mapping[str, Any]) -> int:
-    """As many as are named, or as the model is to be divided among."""
+    """The world size, or the smallest number of devices that the parallelism requires."""
     named: int | None = (framework.get("distributed") or {}).get("world_size")
     if named or framework["type"] != MEGATRON:
         return named or 1
     try:
         return least_devices(framework.get("config") or {})
     except InvalidParallelism:
-        return 1  # the rules say what is wrong with it
+        return 1  # the rules report the error

@@ -1,4 +1,4 @@
-"""A job's events: a list, or a stream that goes on while the job lives."""
+"""A job's events: a list, or a stream that ends with the job."""
 
 import re
 from typing import Any
@@ -39,7 +39,7 @@ def list_events(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response
 def _feed(db: Database, job_id: str, seq: int) -> Feed:
     while True:
         with db.read() as session:
-            # The state before the events: what ended the job was written together with its last event.
+            # Read the state before the events: the final state commits together with the last event.
             job = session.get(Job, job_id)
             ended = job is None or job.state in TERMINAL
             events = history.events_after(session, job_id, seq)

@@ -1,15 +1,15 @@
-"""The headers in which a user's own tokens for storage come with a job."""
+"""Request headers that forward a user's storage tokens to a job."""
 
 from flask import request
 
 from app.domain.spec.user_tokens import HEADERS, LONGEST, USER, check_token
 
 _USES = {
-    USER: "The submitting user's token; the node exchanges it for tokens of the storages that the job names",
-    "scaidrive": "The submitting user's token for scaidrive:// places, used as it is",
-    "scaiatlas": "The submitting user's token for scaiatlas:// places, used as it is",
+    USER: "The submitting user's token; the node exchanges it for tokens of the storage services that the job uses",
+    "scaidrive": "The submitting user's token for scaidrive:// locations, used unchanged",
+    "scaiatlas": "The submitting user's token for scaiatlas:// locations, used unchanged",
 }
-# Header → what the API description says about it.
+# Header → its description in the OpenAPI document.
 FORWARDED = {
     name: f"{_USES[key]}. Stored encrypted, never shown or logged; up to {LONGEST} characters."
     for name, key in HEADERS.items()
@@ -17,7 +17,7 @@ FORWARDED = {
 
 
 def forwarded_tokens() -> dict[str, str]:
-    """The tokens that came with this request, by what they are for. Raises InvalidRequest for a malformed one."""
+    """The tokens in this request's headers, by purpose. Raises InvalidRequest for a malformed one."""
     found = {}
     for header, key in HEADERS.items():
         token = request.headers.get(header, "")

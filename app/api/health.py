@@ -1,4 +1,4 @@
-"""Whether the server lives, and whether the platform can take and run jobs."""
+"""Liveness of the server, and readiness of the platform to accept and run jobs."""
 
 from flask import Blueprint, Response
 
@@ -12,13 +12,13 @@ blueprint = Blueprint("health", __name__)
 
 
 @blueprint.get("/health")
-@operation("Whether this server lives", permission=None)
+@operation("Check that this server is live", permission=None)
 def live() -> dict[str, str]:
     return {"status": "live"}
 
 
 @blueprint.get("/health/ready")
-@operation("Whether database, broker and a coordinator are there", permission=None)
+@operation("Check that the database, the broker and a coordinator are available", permission=None)
 def ready() -> dict[str, str] | Response:
     failing = failing_parts(backend().plane.db, backend().settings.broker.url)
     if not failing:

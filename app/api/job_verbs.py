@@ -1,4 +1,4 @@
-"""What is asked of a job: cancel, pause, resume, retry, save now."""
+"""Control requests for a job: cancel, pause, resume, retry, checkpoint."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.http.context import base_path, caller, plane
 from app.http.envelope import Reply
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.jobs import (
@@ -36,9 +36,9 @@ _JOB, _DOCUMENT = JobSchema(), SubmitJobSchema()
     "Cancel a job", permission=Permission.MANAGE, body=CancelSchema, body_optional=True, answer=JobSchema
 )  # fmt: skip
 def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
-    answering = Answering(_shown(200))
-    commands.cancel(plane(), caller(), job_id, reason=body["reason"], on_written=answering)
-    return answering.reply
+    recorder = ReplyRecorder(_shown(200))
+    commands.cancel(plane(), caller(), job_id, reason=body["reason"], on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.post("/jobs/<job_id>/pause")
@@ -47,25 +47,24 @@ def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
     answer=JobSchema, status=202,
 )  # fmt: skip
 def pause_job(job_id: str, body: dict[str, Any]) -> Reply:
-    answering = Answering(_shown(202))
+    recorder = ReplyRecorder(_shown(202))
     commands.pause(
-        plane(), caller(), job_id, saves=body["save_checkpoint"], force=body["force"], on_written=answering
+        plane(), caller(), job_id, saves=body["save_checkpoint"], force=body["force"], on_written=recorder
     )  # fmt: skip
-    return answering.reply
+    return recorder.reply
 
 
 @blueprint.post("/jobs/<job_id>/resume")
 @operation(
-    "Let a paused job go on", permission=Permission.MANAGE, body=ResumeSchema, body_optional=True, answer=JobSchema,
+    "Resume a paused job", permission=Permission.MANAGE, body=ResumeSchema, body_optional=True, answer=JobSchema,
     status=202,
 )  # fmt: skip
 def resume_job(job_id: str, body: dict[str, Any]) -> Reply:
-    answering = Answering(_shown(202))
+    recorder = ReplyRecorder(_shown(202))
     commands.resume(
-        plane(), caller(), job_id, checkpoint_id=body["checkpoint_id"], from_best=body["from_best"],
-        on_written=answering,
+        plane(), caller(), job_id, checkpoint_id=body["checkpoint_id"], from_best=body["from_best"], on_written=recorder
     )  # fmt: skip
-    return answering.reply
+    return recorder.reply
 
 
 @blueprint.post("/jobs/<job_id>/retry")
@@ -80,26 +79,26 @@ def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
         resources=body.get("new_resource_config") or {} if body["modify_resources"] else {},
         forwarded=forwarded_tokens(),
     )
-    answering = Answering(_made)
-    retries.retry(plane(), caller(), job_id, wanted, complete=partial(validated, _DOCUMENT), on_written=answering)
-    return answering.reply
+    recorder = ReplyRecorder(_created)
+    retries.retry(plane(), caller(), job_id, wanted, complete=partial(validated, _DOCUMENT), on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.post("/jobs/<job_id>/checkpoint")
 @operation(
-    "Save a checkpoint now, without stopping", permission=Permission.MANAGE, body=SaveNowSchema, body_optional=True,
-    answer=JobSchema, status=202,
+    "Save a checkpoint of a running job; it continues", permission=Permission.MANAGE, body=SaveNowSchema,
+    body_optional=True, answer=JobSchema, status=202,
 )  # fmt: skip
 def checkpoint_job(job_id: str, body: dict[str, Any]) -> Reply:
     del body  # it has no fields
-    answering = Answering(_shown(202))
-    commands.save_now(plane(), caller(), job_id, on_written=answering)
-    return answering.reply
+    recorder = ReplyRecorder(_shown(202))
+    commands.save_now(plane(), caller(), job_id, on_written=recorder)
+    return recorder.reply
 
 
 def _shown(status: int) -> Callable[[Session, JobDetails], Reply]:
     return lambda _session, job: Reply(_JOB.dump(job), status)
 
 
-def _made(_session: Session, details: JobDetails) -> Reply:
+def _created(_session: Session, details: JobDetails) -> Reply:
     return Reply(_JOB.dump(details), 201, location=f"{base_path()}/jobs/{details.job.id}")

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.http.context import base_path, caller, plane
 from app.http.envelope import Reply
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
 from app.schemas.jobs import (
@@ -42,13 +42,13 @@ def submit_job(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     refuse(body, FIELDS)
     warnings = warnings_of(body, FIELDS)
     if query["dry_run"]:
-        # Not remembered under an Idempotency-Key: nothing was done that must not be done twice.
+        # Not stored under an Idempotency-Key: a dry run has no effect to repeat.
         plan = dry_run.plan(plane(), caller(), body, **wanted)
         return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": [*warnings, *plan.warnings]}))
-    answering = Answering(_submitted)
+    recorder = ReplyRecorder(_submitted)
     origin = Origin(foreign={}, warnings=warnings)
-    submission.submit(plane(), caller(), body, **wanted, origin=origin, on_written=answering)
-    return answering.reply
+    submission.submit(plane(), caller(), body, **wanted, origin=origin, on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.get("/jobs")
@@ -59,22 +59,22 @@ def list_jobs(query: dict[str, Any]) -> dict[str, Any]:
 
 
 @blueprint.get("/jobs/<job_id>")
-@operation("Read a job", permission=Permission.VIEW, answer=JobSchema)
+@operation("Get a job", permission=Permission.VIEW, answer=JobSchema)
 def get_job(job_id: str) -> Any:
     with plane().db.read() as session:
         return _JOB.dump(details(session, lookup.find(session, caller(), job_id)))
 
 
 @blueprint.patch("/jobs/<job_id>")
-@operation("Change a job that has not ended", permission=Permission.MANAGE, body=ChangeJobSchema, answer=JobSchema)
+@operation("Update an unfinished job", permission=Permission.MANAGE, body=ChangeJobSchema, answer=JobSchema)
 def change_job(job_id: str, body: dict[str, Any]) -> Reply:
-    answering = Answering(_shown)
-    updates.change(plane(), caller(), job_id, body, on_written=answering)
-    return answering.reply
+    recorder = ReplyRecorder(_shown)
+    updates.change(plane(), caller(), job_id, body, on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.delete("/jobs/<job_id>")
-@operation("Delete a job that has ended", permission=Permission.MANAGE, query=DeleteQuerySchema, status=204)
+@operation("Delete a finished job", permission=Permission.MANAGE, query=DeleteQuerySchema, status=204)
 def delete_job(job_id: str, query: dict[str, Any]) -> Reply:
     deletion.remove(plane(), caller(), job_id, artifacts=query["artifacts"])
     return Reply(None, 204)
@@ -89,7 +89,7 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
     data = {
         "job_id": job.id,
         "status": job.status,
-        "message": f"accepted; waits in the queue {job.queue}",
+        "message": f"accepted into the queue {job.queue}",
         "estimated_wait_seconds": submitted.wait_seconds,
         "warnings": list(submitted.warnings),
     }

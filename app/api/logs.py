@@ -1,4 +1,4 @@
-"""A job's log: the last lines as JSON, or a stream that goes on while the job lives."""
+"""A job's log: the last lines as JSON, or a stream that ends with the job."""
 
 import re
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def read_logs(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
     before: list[LogLine] = []
     after = (int(last[1]), int(last[2])) if last else START
     if last is None and "tail" in query:
-        # Everything up to the tail's end counts as seen, also when the tail is empty.
+        # The stream continues after the newest line, even if the requested tail is empty.
         before, after = _tail(reader, query["tail"], rank, live=live)
     return stream(_feed(here, job_id, before, after, rank, follow=query["follow"]))
 
@@ -66,7 +66,7 @@ def _feed(
         with here.db.read() as session:
             job = session.get(Job, job_id)
             ended = job is None or job.state in TERMINAL
-        # The state before the lines: a job's last lines are stored before it ends.
+        # Read the state before the lines: a job's last lines are stored before it ends.
         lines = reader.read(after, rank=rank, limit=_BATCH, live=not ended)
         yield from _frames(lines)
         if lines:

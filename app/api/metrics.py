@@ -1,4 +1,4 @@
-"""A job's metrics: thinned series, or a stream of new points."""
+"""A job's metrics: downsampled series, or a stream of new points."""
 
 import re
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ from app.services.telemetry import live_metrics, progress
 
 blueprint = Blueprint("metrics", __name__)
 _METRICS = MetricsSchema()
-_ID = re.compile(r"([0-9]{1,18})")  # fits into the 64 bits in which arrival numbers are stored
+_ID = re.compile(r"([0-9]{1,18})")  # fits into the 64-bit column of sequence numbers
 
 
 @blueprint.get("/jobs/<job_id>/metrics")
-@operation("Read the metrics of a job", permission=Permission.VIEW, query=MetricsQuerySchema, answer=MetricsSchema)
+@operation("Get the metrics of a job", permission=Permission.VIEW, query=MetricsQuerySchema, answer=MetricsSchema)
 def get_metrics(job_id: str, query: dict[str, Any]) -> Any:
     with plane().db.read() as session:
         job = lookup.find(session, caller(), job_id)

@@ -1,4 +1,4 @@
-"""Documented endpoints that a later version brings: they answer 501, so that nobody takes them for a typing error."""
+"""Endpoints reserved for a later version: they return 501, so that clients can tell them from a mistyped URL."""
 
 from typing import NoReturn
 
@@ -11,7 +11,7 @@ from app.security.permissions import Permission
 
 blueprint = Blueprint("not_built", __name__)
 
-# Method, path, and who may ask.
+# Method, path, and required permission.
 NOT_BUILT: tuple[tuple[str, str, Permission], ...] = (
     ("GET", "/projects/<name>/<path:path>", Permission.VIEW),
     ("POST", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
@@ -36,7 +36,7 @@ NOT_BUILT: tuple[tuple[str, str, Permission], ...] = (
 
 def _refuse(**_path: str) -> NoReturn:
     raise NotBuiltYet(
-        "this version documents the endpoint but does not have it yet; the CHANGELOG of a later one will name it"
+        "this endpoint is documented but not implemented in this version; see the CHANGELOG of later versions"
     )
 
 
@@ -45,6 +45,6 @@ for _method, _path, _permission in NOT_BUILT:
     blueprint.add_url_rule(
         _path,
         endpoint=_name,
-        view_func=operation("Not built yet", permission=_permission, query=AnyQuerySchema, status=501)(_refuse),
+        view_func=operation("Not implemented yet", permission=_permission, query=AnyQuerySchema, status=501)(_refuse),
         methods=[_method],
     )

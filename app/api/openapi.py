@@ -1,4 +1,4 @@
-"""The API's description, made from what every resource method declares, and a page to read it."""
+"""The OpenAPI document, generated from the operations' declarations, and an HTML page that renders it."""
 
 from importlib import resources
 
@@ -13,13 +13,13 @@ blueprint = Blueprint("openapi", __name__)
 
 
 @blueprint.get("/openapi.json")
-@operation("This description", permission=None, media="document")
+@operation("Get this OpenAPI document", permission=None, media="document")
 def openapi_json() -> Response:
     return json_response(description(current_app, dialect()))
 
 
 @blueprint.get("/docs")
-@operation("This description as a page", permission=None, media="html")
+@operation("Show this OpenAPI document as a page", permission=None, media="html")
 def docs() -> Response:
     page = resources.files("app.api").joinpath("static/docs.html").read_text(encoding="utf-8")
     response = Response(page, mimetype="text/html")

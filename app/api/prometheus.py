@@ -1,4 +1,4 @@
-"""``GET /metrics`` for Prometheus: jobs and cluster from the database, requests as the server's processes count."""
+"""``GET /metrics`` for Prometheus: jobs and cluster from the database, requests from the server processes' counters."""
 
 import math
 import time
@@ -16,19 +16,19 @@ from app.http.context import caller, plane
 from app.http.operation import operation
 from app.security.permissions import Permission
 from app.services.operations import prometheus as measurements
-from app.services.operations.prometheus import Distribution, Measurement
+from app.services.operations.prometheus import Measurement
 
 blueprint = Blueprint("prometheus", __name__)
 PREFIX = "trainyard_"
-EXTENSION = "trainyard.request_figures"
-# A method is free text that clients choose; each new one would be a new series for ever.
+EXTENSION = "trainyard.request_metrics"
+# Clients choose the method; every unknown one would create a new time series.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER_METHOD, NO_ROUTE = "OTHER", "none"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class RequestFigures:
-    """Requests of this process; with ``directory``, where each process keeps its counts in files, of all of them."""
+class RequestMetrics:
+    """Request metrics of this process, or of all processes that share the counter files in ``directory``."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
@@ -37,7 +37,7 @@ class RequestFigures:
             f"{PREFIX}http_requests", "Requests answered", ("method", "route", "status"), registry=self._registry
         )
         self._seconds = Histogram(
-            f"{PREFIX}http_request_duration_seconds", "Time until a request was answered, a stream until it began",
+            f"{PREFIX}http_request_duration_seconds", "Time until the response, for streams until the first byte",
             ("method", "route"), buckets=SECONDS, registry=self._registry,
         )  # fmt: skip
 
@@ -62,14 +62,14 @@ class _Collected(Collector):
 
 
 def register(app: Flask, *, directory: Path | None) -> None:
-    """Before whatever else looks at a request, so that what is refused counts as well."""
-    app.extensions[EXTENSION] = RequestFigures(directory)
+    """Register first, so that requests rejected by other handlers are counted as well."""
+    app.extensions[EXTENSION] = RequestMetrics(directory)
     app.before_request(_begin)
     app.after_request(_end)
 
 
 @blueprint.get("/metrics")
-@operation("Figures for Prometheus", permission=Permission.VIEW, media="text")
+@operation("Get metrics in the Prometheus text format", permission=Permission.VIEW, media="text")
 def prometheus() -> Response:
     who = caller()
     with plane().db.read() as session:
@@ -96,7 +96,7 @@ def _end(response: Response) -> Response:
 
 def _family(measurement: Measurement) -> Metric:
     name = f"{PREFIX}{measurement.name}"
-    if isinstance(measurement, Distribution):
+    if isinstance(measurement, measurements.Histogram):
         histogram = HistogramMetricFamily(name, measurement.meaning, labels=measurement.labels)
         for labels, up_to, total in measurement.values:
             buckets = [("+Inf" if math.isinf(bound) else str(bound), float(count)) for bound, count in up_to]

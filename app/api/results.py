@@ -1,4 +1,4 @@
-"""What a job leaves behind: checkpoints, running records, the report and the artifacts."""
+"""Results of a job: checkpoints, attempts, the completion report and artifacts."""
 
 import re
 from typing import Any
@@ -33,7 +33,7 @@ def list_checkpoints(job_id: str) -> Any:
 
 
 @blueprint.get("/jobs/<job_id>/attempts")
-@operation("List the running records of a job", permission=Permission.VIEW, answer=AttemptsSchema)
+@operation("List the attempts of a job", permission=Permission.VIEW, answer=AttemptsSchema)
 def list_attempts(job_id: str) -> Any:
     with plane().db.read() as session:
         lookup.find(session, caller(), job_id)
@@ -41,7 +41,7 @@ def list_attempts(job_id: str) -> Any:
 
 
 @blueprint.get("/jobs/<job_id>/report")
-@operation("Read the completion report of a job", permission=Permission.VIEW, answer=ReportSchema)
+@operation("Get the completion report of a job", permission=Permission.VIEW, answer=ReportSchema)
 def get_report(job_id: str) -> Any:
     with plane().db.read() as session:
         return _REPORT.dump(reports.completion_report(session, lookup.find(session, caller(), job_id)))
@@ -56,19 +56,19 @@ def list_artifacts(job_id: str, query: dict[str, Any]) -> Any:
 
 
 @blueprint.get("/jobs/<job_id>/tensorboard")
-@operation("Where a TensorBoard shows a job", permission=Permission.VIEW, answer=TensorboardSchema)
+@operation("Get the TensorBoard URL of a job", permission=Permission.VIEW, answer=TensorboardSchema)
 def get_tensorboard(job_id: str) -> Any:
     with plane().db.read() as session:
         lookup.find(session, caller(), job_id)
     found = tensorboards.address_of(backend().settings, job_id)
     if found is None:
-        raise NotFound("no TensorBoard is served here: its operator starts `trainyard tensorboard`, and tells the API "
-                       "where by TRAINYARD_TENSORBOARD_URL")  # fmt: skip
+        raise NotFound("TensorBoard is not configured: the operator runs `trainyard tensorboard` and sets "
+                       "TRAINYARD_TENSORBOARD_URL")  # fmt: skip
     return dict(zip(("url", "token"), found, strict=True))
 
 
 @blueprint.get("/jobs/<job_id>/artifacts/<path:path>")
-@operation("Download one artifact of a job, or a range of it", permission=Permission.VIEW, media="bytes")
+@operation("Download an artifact of a job, or a range of it", permission=Permission.VIEW, media="bytes")
 def download_artifact(job_id: str, path: str) -> Response:
     here = plane()
     with here.db.read() as session:
@@ -81,7 +81,7 @@ def download_artifact(job_id: str, path: str) -> Response:
         refused.headers["Content-Range"] = f"bytes */{artifact.size_bytes}"
         return refused
     start, end = wanted or (0, artifact.size_bytes)
-    # Opened before anything is sent, so that a missing file is said; closed also when nobody reads it (HEAD).
+    # Opened before the response starts, so that a missing file is an error; closed even if the body is not read (HEAD).
     file = artifacts.opened(here.storage, artifact, start=start)
     body = artifacts.pieces(file, end - start)
     response = Response(body, status=206 if wanted else 200, mimetype="application/octet-stream")
@@ -96,7 +96,7 @@ def download_artifact(job_id: str, path: str) -> Response:
 
 
 def _wanted_range(artifact: Artifact) -> tuple[int, int] | None:
-    """(first byte, after the last) of a single range; None means everything, as for every form we don't serve."""
+    """(start, end) of a single byte range, end exclusive; None means the whole file, as for unsupported forms."""
     if request.method != "GET":
         return None  # RFC 9110: ranges are defined for GET alone
     match = _RANGE.fullmatch(request.headers.get("Range", "").replace(" ", ""))
@@ -109,7 +109,7 @@ def _wanted_range(artifact: Artifact) -> tuple[int, int] | None:
     else:
         start, end = int(match[1]), min(size, int(match[2]) + 1 if match[2] else size)
     if match[1] and match[2] and int(match[2]) < int(match[1]):
-        return None  # RFC 9110: such a header counts as not given
+        return None  # RFC 9110: an invalid range is ignored
     if start >= size or (not match[1] and int(match[2]) == 0):
         raise RangeNotSatisfiable(f"the artifact has {size} bytes; ask for a range within them")
     return start, end

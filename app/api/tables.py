@@ -1,4 +1,4 @@
-"""What may be submitted, and why jobs fail: tables that programs can read."""
+"""Machine-readable tables: training types with their hyperparameters, and error types."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ _TRAINING_TYPES, _ERROR_TYPES = TrainingTypesSchema(), ErrorTypesSchema()
 
 
 @blueprint.get("/training-types")
-@operation("List what can be trained, with all hyperparameters", permission=Permission.VIEW, answer=TrainingTypesSchema)
+@operation("List training types with their hyperparameters", permission=Permission.VIEW, answer=TrainingTypesSchema)
 def list_training_types() -> Any:
     return _TRAINING_TYPES.dump({"training_types": list(training_types(TRAINING_TYPES))})
 
 
 @blueprint.get("/error-types")
-@operation("List why jobs fail", permission=Permission.VIEW, answer=ErrorTypesSchema)
+@operation("List the error types of failed jobs", permission=Permission.VIEW, answer=ErrorTypesSchema)
 def list_error_types() -> Any:
     types = [
         {

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from app.http.context import backend, base_path, caller, plane
 from app.http.envelope import Reply
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
 from app.models import WebhookDelivery
@@ -32,7 +32,7 @@ _WEBHOOK, _NEW, _DELIVERY, _WHOLE = WebhookSchema(), NewWebhookSchema(), Deliver
 
 @blueprint.get("/webhooks")
 @operation(
-    "List the webhooks", permission=Permission.VIEW, query=WebhookQuerySchema, answer=WebhookSchema, items="webhooks"
+    "List webhooks", permission=Permission.VIEW, query=WebhookQuerySchema, answer=WebhookSchema, items="webhooks"
 )  # fmt: skip
 def list_webhooks(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
@@ -42,27 +42,27 @@ def list_webhooks(query: dict[str, Any]) -> dict[str, Any]:
 
 @blueprint.post("/webhooks")
 @operation(
-    "Make a webhook", permission=Permission.MANAGE, body=CreateWebhookSchema, answer=NewWebhookSchema, status=201
+    "Create a webhook", permission=Permission.MANAGE, body=CreateWebhookSchema, answer=NewWebhookSchema, status=201
 )  # fmt: skip
 def create_webhook(body: dict[str, Any]) -> Reply:
     wanted = WantedWebhook(**{**body, "event_types": tuple(body["event_types"])})
     base = base_path()
-    answering = Answering(
+    recorder = ReplyRecorder(
         lambda _, new: Reply(_NEW.dump(new), 201, location=f"{base}/webhooks/{new.row.id}"), sealed=True
     )
-    _webhooks().create(caller(), wanted, on_written=answering)
-    return answering.reply
+    _webhooks().create(caller(), wanted, on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.get("/webhooks/<webhook_id>")
-@operation("Read a webhook", permission=Permission.VIEW, answer=WebhookSchema)
+@operation("Get a webhook", permission=Permission.VIEW, answer=WebhookSchema)
 def get_webhook(webhook_id: str) -> Any:
     with plane().db.read() as session:
         return _WEBHOOK.dump(subscriptions.find(session, caller(), webhook_id))
 
 
 @blueprint.patch("/webhooks/<webhook_id>")
-@operation("Change a webhook", permission=Permission.MANAGE, body=ChangeWebhookSchema, answer=WebhookSchema)
+@operation("Update a webhook", permission=Permission.MANAGE, body=ChangeWebhookSchema, answer=WebhookSchema)
 def change_webhook(webhook_id: str, body: dict[str, Any]) -> Any:
     return _WEBHOOK.dump(_webhooks().change(caller(), webhook_id, body))
 
@@ -76,19 +76,19 @@ def delete_webhook(webhook_id: str) -> Reply:
 
 @blueprint.post("/webhooks/<webhook_id>/test")
 @operation(
-    "Send a webhook an event that is none", permission=Permission.MANAGE, body=NothingSchema, body_optional=True,
+    "Send a test event to a webhook", permission=Permission.MANAGE, body=NothingSchema, body_optional=True,
     answer=DeliverySchema, status=201,
 )  # fmt: skip
-def try_webhook(webhook_id: str, body: dict[str, Any]) -> Reply:
+def test_webhook(webhook_id: str, body: dict[str, Any]) -> Reply:
     del body
-    answering = Answering(_sent)
-    deliveries.send_test(plane().db, caller(), webhook_id, on_written=answering)
-    return answering.reply
+    recorder = ReplyRecorder(_sent)
+    deliveries.send_test(plane().db, caller(), webhook_id, on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.get("/webhooks/<webhook_id>/deliveries")
 @operation(
-    "List what was or is to be delivered", permission=Permission.VIEW, query=DeliveryQuerySchema, answer=DeliverySchema,
+    "List the deliveries of a webhook", permission=Permission.VIEW, query=DeliveryQuerySchema, answer=DeliverySchema,
     items="deliveries",
 )  # fmt: skip
 def list_deliveries(webhook_id: str, query: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def list_deliveries(webhook_id: str, query: dict[str, Any]) -> dict[str, Any]:
 
 
 @blueprint.get("/webhooks/<webhook_id>/deliveries/<delivery_id>")
-@operation("Read a delivery, with what it sends", permission=Permission.VIEW, answer=DeliveryWithPayloadSchema)
+@operation("Get a delivery with its payload", permission=Permission.VIEW, answer=DeliveryWithPayloadSchema)
 def get_delivery(webhook_id: str, delivery_id: str) -> Any:
     with plane().db.read() as session:
         return _WHOLE.dump(deliveries.find(session, caller(), webhook_id, delivery_id))
@@ -107,14 +107,14 @@ def get_delivery(webhook_id: str, delivery_id: str) -> Any:
 
 @blueprint.post("/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver")
 @operation(
-    "Send an event once more", permission=Permission.MANAGE, body=NothingSchema, body_optional=True,
+    "Redeliver an event", permission=Permission.MANAGE, body=NothingSchema, body_optional=True,
     answer=DeliverySchema, status=201,
 )  # fmt: skip
 def redeliver(webhook_id: str, delivery_id: str, body: dict[str, Any]) -> Reply:
     del body
-    answering = Answering(_sent)
-    deliveries.redeliver(plane().db, caller(), webhook_id, delivery_id, on_written=answering)
-    return answering.reply
+    recorder = ReplyRecorder(_sent)
+    deliveries.redeliver(plane().db, caller(), webhook_id, delivery_id, on_written=recorder)
+    return recorder.reply
 
 
 def _webhooks() -> Webhooks:

@@ -1,1 +1,1 @@
-"""The command line: one command, `trainyard`, whose parts are imported when they are asked for."""
+"""The command line: one command, `trainyard`, whose subcommands are imported on first use."""

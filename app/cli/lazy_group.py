@@ -1,4 +1,4 @@
-"""A click group that imports a command when it is used: `trainyard submit` must not wait for a database library."""
+"""A click group that imports a command on first use: `trainyard submit` must not wait for a database library."""
 
 import importlib
 from collections.abc import Mapping

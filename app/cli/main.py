@@ -1,4 +1,4 @@
-"""The command `trainyard`: a table of what it can do. `flask GROUP …` does the same for the administrator's groups."""
+"""The command `trainyard` and the table of its subcommands; `flask GROUP …` runs the administrator's groups."""
 
 import click
 
@@ -6,9 +6,9 @@ from app.cli.lazy_group import LazyGroup
 
 COMMANDS = {
     "up": ("app.cli.local.up:up", "Start everything on this machine, in the foreground."),
-    "demo": ("app.cli.local.demo:demo", "Train a small model here and show what it learnt."),
+    "demo": ("app.cli.local.demo:demo", "Train a small model here and show the result."),
     "submit": ("app.cli.client.submit:submit", "Submit a job from a JSON or YAML file."),
-    "apply": ("app.cli.client.apply:apply", "Create or change OME training jobs from Kubernetes manifests."),
+    "apply": ("app.cli.client.apply:apply", "Create or update OME training jobs from Kubernetes manifests."),
     "watch": ("app.cli.client.watch:watch", "Follow a job to its end."),
     "logs": ("app.cli.client.logs:logs", "Print a job's log lines."),
     "cancel": ("app.cli.client.job_commands:cancel", "Cancel a job."),
@@ -16,23 +16,23 @@ COMMANDS = {
     "pause": ("app.cli.client.job_commands:pause", "Save a job and stop it until it is resumed."),
     "resume": ("app.cli.client.job_commands:resume", "Put a paused job back into its queue."),
     "retry": ("app.cli.client.job_commands:retry", "Retry a finished job as a new job."),
-    "jobs": ("app.cli.admin.jobs:jobs", "Jobs, from the database."),
-    "nodes": ("app.cli.admin.nodes:nodes", "Nodes, from the database."),
-    "queues": ("app.cli.admin.queues:queues", "Queues, from the database."),
+    "jobs": ("app.cli.admin.jobs:jobs", "Manage jobs, in the database."),
+    "nodes": ("app.cli.admin.nodes:nodes", "Manage nodes, in the database."),
+    "queues": ("app.cli.admin.queues:queues", "Manage queues, in the database."),
     "schedule": (
         "app.cli.admin.schedule:schedule",
-        "The order of service, why jobs wait, and what another policy would do.",
+        "Explain scheduling decisions and simulate other policies.",
     ),
-    "keys": ("app.cli.admin.keys:keys", "API keys, in the database."),
-    "projects": ("app.cli.admin.projects:projects", "Projects, in the database."),
-    "audit": ("app.cli.admin.audit:audit", "The audit log, from the database."),
-    "webhooks": ("app.cli.admin.webhooks:webhooks", "Webhooks, in the database."),
-    "db": ("app.cli.admin.db.db:db", "The database itself."),
+    "keys": ("app.cli.admin.keys:keys", "Manage API keys, in the database."),
+    "projects": ("app.cli.admin.projects:projects", "Manage projects, in the database."),
+    "audit": ("app.cli.admin.audit:audit", "Show the audit log, from the database."),
+    "webhooks": ("app.cli.admin.webhooks:webhooks", "Manage webhooks, in the database."),
+    "db": ("app.cli.admin.db.db:db", "Manage the database: schema, backups, pruning."),
     "api": ("app.cli.local.processes:api", "Run the API alone."),
     "coordinator": ("app.cli.local.processes:coordinator", "Run a coordinator alone."),
     "node": ("app.cli.local.processes:node", "Run a node worker alone."),
     "tensorboard": ("app.cli.local.processes:tensorboard", "Run TensorBoard for all jobs alone."),
-    "doctor": ("app.cli.admin.doctor:doctor", "Check everything that a deployment needs, and say what to fix."),
+    "doctor": ("app.cli.admin.doctor:doctor", "Diagnose the deployment and suggest fixes."),
     "health": ("app.cli.admin.health:health", "Report whether a coordinator or node worker is alive."),
     "routes": ("app.cli.local.flask_commands:routes", "Show every URL of the API."),
     "shell": ("app.cli.local.flask_commands:shell", "Open Python with the application loaded."),

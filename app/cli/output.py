@@ -1,4 +1,4 @@
-"""How commands print: a table for people, JSON for programs."""
+"""Output of commands: tables for people, JSON for programs."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ def print_json_line(value: Any, *, to: IO[str] | None = None) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """Rows under their column names; ``empty`` is said when there are none."""
+    """Print rows under their column names, or ``empty`` when there are none."""
     listed = [[_cell(value) for value in row] for row in rows]
     if not listed:
         click.echo(empty)
@@ -55,7 +55,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:
-    """One thing, a field in each line; empty ones are left out."""
+    """Print one field per line, without empty ones."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -66,7 +66,7 @@ def print_fields(fields: Mapping[str, Any]) -> None:
 
 
 def console() -> Console:
-    """Made anew each time: tests and pipes replace standard output."""
+    """A console on the current standard output, which tests and pipes replace."""
     return Console(highlight=False)
 
 
@@ -80,7 +80,7 @@ def duration(seconds: float | None) -> str:
 
 
 def age(moment: str) -> str:
-    """How long ago that was: ``42s``, ``5m``, ``3h``, ``2d``."""
+    """The time since ``moment``: ``42s``, ``5m``, ``3h``, ``2d``."""
     seconds = max(0, round((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()))
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size:
@@ -89,7 +89,7 @@ def age(moment: str) -> str:
 
 
 def _print(table: Table) -> None:
-    # As wide as it is, like `docker ps`: an id that was cut can't be copied, and a terminal wraps by itself.
+    # Full width, like `docker ps`: a truncated id can't be copied, and terminals wrap by themselves.
     out = Console(highlight=False, width=WIDEST)
     with out.capture() as captured:
         out.print(table)

@@ -11,18 +11,18 @@ _DECIMAL = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
 
 
 def _parsed(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-    """Numbers, but for the types, which may look like one (4090); what a field may be is for who takes it."""
+    """Values become numbers, except device types, which may look like one (4090). Validation is left to the command."""
     found: dict[str, Any] = {}
     for text in values:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise click.BadParameter(f"{text!r} is no resource; write KEY=VALUE, as in gpu_count=2")
+            raise click.BadParameter(f"{text!r} is not a resource; write KEY=VALUE, as in gpu_count=2")
         found[name] = _value(name, value)
     return found
 
 
 def _value(name: str, text: str) -> Any:
-    """Several types have commas between them."""
+    """The typed value; several types are separated by commas."""
     if name in _TEXTS:
         return text.split(",") if "," in text else text
     if _DECIMAL.fullmatch(text):
@@ -32,5 +32,5 @@ def _value(name: str, text: str) -> Any:
 
 resource_option = click.option(
     "--resource", "resources", multiple=True, callback=_parsed, metavar="KEY=VALUE",
-    help="A field of resource_config that is to be different, as in gpu_count=2; may be repeated.",
+    help="Override a field of resource_config, as in gpu_count=2; repeatable.",
 )  # fmt: skip

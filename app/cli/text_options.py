@@ -1,4 +1,4 @@
-"""Options that take names and texts: refused here as the API would refuse them."""
+"""Options that take names and texts, validated as the API validates them."""
 
 from collections.abc import Callable
 
@@ -8,20 +8,20 @@ from app.domain.names import NAME, NAME_RULE
 
 
 def checked_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    """A click callback."""
+    """A click callback that validates a name."""
     if value is not None and not NAME.fullmatch(value):
         raise click.BadParameter(NAME_RULE)
     return value
 
 
 def checked_text(longest: int) -> Callable[[click.Context, click.Parameter, str], str]:
-    """A click callback for texts that the API would take; one from a shell may hold bytes that are no UTF-8."""
+    """A click callback that validates a text; text from a shell may contain bytes that are not UTF-8."""
 
     def check(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
         if len(value) > longest:
             raise click.BadParameter(f"use at most {longest} characters")
         if not value.isascii() and value.encode(errors="ignore").decode() != value:
-            raise click.BadParameter("holds something that is no UTF-8")
+            raise click.BadParameter("contains bytes that are not UTF-8")
         return value
 
     return check

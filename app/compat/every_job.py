@@ -12,7 +12,7 @@ from app.services.jobs.details import JobDetails
 from app.services.requests.pagination import PageRequest
 from app.services.rows import Session
 
-MOST_JOBS = 10_000  # jobs that a list reads at most
+MAX_JOBS = 10_000  # that a list looks at
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _LAST = 253_370_764_800_000  # the year 9999
 _FIRST_PAGE, _LARGEST_PAGE = 50, 500  # page sizes grow: most clients read few jobs, others all of them
@@ -25,7 +25,7 @@ def every_job(
 
     ``filters``: of `services.jobs.listing`, to read only candidates from the database.
     """
-    return islice(_pages(session, filters or {}, order, None), MOST_JOBS)
+    return islice(_pages(session, filters or {}, order, None), MAX_JOBS)
 
 
 def moment_of(milliseconds: int) -> datetime:

@@ -1,1 +1,1 @@
-"""What every vocabulary of the HTTP API stands on: who calls, what a route declares, bodies, answers and errors."""
+"""The HTTP layer shared by all dialects: authentication, route declarations, bodies, responses and errors."""

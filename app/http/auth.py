@@ -1,4 +1,4 @@
-"""Who is calling, before anything else happens: a route that does not say who may call it answers nobody."""
+"""Authentication and authorization before each request; every route must declare its permission."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from app.http import denied
 from app.http.context import backend, dialect, plane
 from app.http.idempotency import HEADER
 from app.http.operation import operation_of
-from app.security.known_keys import KnownKeys
+from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
 from app.services.access import projects
 
@@ -23,16 +23,16 @@ def register(app: Flask) -> None:
 
 
 def authenticate() -> None:
-    """Puts the caller into the request's context. Raises Unauthenticated, LimitExceeded, NotFound or Forbidden."""
+    """Set the caller in the request context. Raises Unauthenticated, LimitExceeded, NotFound or Forbidden."""
     if request.url_rule is None:
-        return  # no such route: 404 and 405 tell nothing that the API description does not
+        return  # no such route: 404 and 405 reveal nothing beyond the OpenAPI document
     operation = operation_of(current_app.view_functions[request.url_rule.endpoint])
     if operation.permission is None:
         return
-    # An earlier answer to the same request is given before its transaction begins.
-    asks_again = operation.rechecks_key and HEADER not in request.headers
-    g.caller = _known(backend().known_keys if asks_again else None)
-    limit = "this key makes more requests than it may; wait as long as retry_after says"
+    # A stored reply to the same request is returned before the transaction that rechecks the key.
+    rechecks = operation.rechecks_key and HEADER not in request.headers
+    g.caller = _authenticated(backend().key_cache if rechecks else None)
+    limit = "rate limit exceeded for this key; retry after retry_after seconds"
     backend().limits.requests_of_key.check(g.caller.key_id, message=limit)
     if PROJECT_HEADER in request.headers:
         g.caller = projects.enter(plane().db, g.caller, request.headers[PROJECT_HEADER].strip())
@@ -40,25 +40,25 @@ def authenticate() -> None:
     g.caller = dialect().entered(plane().db, g.caller)
 
 
-def _known(known_keys: KnownKeys | None) -> Caller:
-    with wrong_keys_counted():
-        return dialect().caller(plane().db, known_keys)
+def _authenticated(key_cache: KeyCache | None) -> Caller:
+    with wrong_keys_limited():
+        return dialect().caller(plane().db, key_cache)
 
 
 @contextmanager
-def wrong_keys_counted() -> Iterator[None]:
-    """What is found out here about keys may not be tried without end. Raises LimitExceeded.
+def wrong_keys_limited() -> Iterator[None]:
+    """Limits failed authentications per address. Raises LimitExceeded.
 
-    A good key from the same address goes on: many callers may share one.
+    Valid keys from the same address are not affected: many callers may share an address.
     """
     try:
         yield
     except CredentialsInvalid as error:
-        limit = "too many requests with wrong keys come from this address; wait as long as retry_after says"
+        limit = "too many failed authentications from this address; retry after retry_after seconds"
         try:
             holder = holder_of(request.remote_addr or "")
-            backend().limits.wrong_keys_of_address.check(f"address:{holder}", message=limit)
+            backend().limits.failed_logins_of_address.check(f"address:{holder}", message=limit)
         except LimitExceeded:
-            denied.note(error)  # counted like the others, though it is answered differently
+            denied.note(error)  # audited like the others, although the response differs
             raise
         raise

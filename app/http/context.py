@@ -1,4 +1,4 @@
-"""What a request finds: the control plane behind the app, the settings, and who is calling."""
+"""The request context: the control plane behind the app, the settings, and the caller."""
 
 from dataclasses import dataclass, field
 from typing import cast
@@ -7,10 +7,10 @@ from flask import Flask, current_app, g, request
 
 from app.http.dialect import NATIVE, Dialect
 from app.http.stream_slots import StreamPace, StreamSlots
-from app.security.known_keys import KnownKeys
+from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
 from app.security.rate_limits import RateLimits
-from app.services.access.denied_requests import Floodgate
+from app.services.access.denied_requests import DenialThrottle
 from app.services.requests.control_plane import ControlPlane
 from config.settings import Settings
 
@@ -24,8 +24,8 @@ class Backend:
     streams: StreamSlots
     limits: RateLimits
     dialects: tuple[Dialect, ...] = (NATIVE,)
-    known_keys: KnownKeys = field(default_factory=KnownKeys)
-    denials: Floodgate = field(default_factory=Floodgate)
+    key_cache: KeyCache = field(default_factory=KeyCache)
+    denials: DenialThrottle = field(default_factory=DenialThrottle)
     pace: StreamPace = field(default_factory=StreamPace)
 
 
@@ -38,21 +38,21 @@ def plane() -> ControlPlane:
 
 
 def caller() -> Caller:
-    """Set by authentication before any resource method that is not open to everybody."""
+    """The authenticated caller, set before every resource method that requires a permission."""
     return cast("Caller", g.caller)
 
 
 def dialect() -> Dialect:
-    """That of the request's path, also where nothing is served there."""
+    """The dialect of the request's path, even if the path has no route."""
     return dialect_of(current_app, request.path)
 
 
 def dialect_of(app: Flask, path: str) -> Dialect:
-    """The one that has the longest base of the path; what belongs to none is the native one's."""
+    """The dialect with the longest matching base path; the native one if none matches."""
     dialects: tuple[Dialect, ...] = app.extensions[EXTENSION].dialects
     return max(dialects, key=lambda each: len(each.base_of(path)))
 
 
 def base_path() -> str:
-    """The base under which this request came, so that what it is told to follow has the same."""
+    """The base path of this request, for links in its response."""
     return dialect().base_of(request.path)

@@ -1,4 +1,4 @@
-"""What is refused to a caller goes into the audit trail, with what only the operator may know of it."""
+"""Writes denied requests to the audit log, with details that only the operator may see."""
 
 from flask import g, request
 
@@ -14,7 +14,7 @@ ANONYMOUS = "anonymous"
 
 
 def note(error: TrainyardError) -> None:
-    """Remember a refusal. Of what is another project's only super admins may read: it exists, and that is told."""
+    """Record a denied request. Entries that reveal another project's objects are visible to super admins only."""
     caller: Caller | None = g.get("caller")
     actor, project = (caller.actor, caller.project) if caller is not None else (ANONYMOUS, None)
     if isinstance(error, CredentialsInvalid) and error.key_id:

@@ -1,4 +1,4 @@
-"""A vocabulary of the HTTP API: where it is served, who calls in it, and how it writes answers and errors."""
+"""A dialect of the HTTP API: its base paths, authentication, and response and error formats."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -18,66 +18,66 @@ from app.http.envelope import (
     problem_schema,
     success_body,
 )
-from app.security.known_keys import KnownKeys
+from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
 from app.services.access import keys
 
 _ABOUT = """
-Training jobs in, trained models out. `docs/reference/job-document.md` says what a job document means.
+Training jobs in, trained models out. `docs/reference/job-document.md` documents the job document.
 
 - Success is `{"status":"success","data":…,"meta":{"request_id":…}}`,
   failure `{"status":"error","error":{…},"meta":{…}}`.
-- A field or a query parameter that is not described here is refused with 422: a typing error is never ignored. `null`
-  for an optional field of a body means that it is left out.
-- No text may hold a NUL character or half of a surrogate pair; bodies are UTF-8, at most 1 MiB and 32 levels deep.
-- Whole numbers are written without a fraction: 5, not 5.0.
-- The same resources answer below `/v1/modules/scaimind`.
+- Unknown fields and query parameters are rejected with 422: a typo is never ignored. `null` for an optional body field
+  means that it is omitted.
+- Strings must not contain NUL or lone surrogates; bodies are UTF-8, at most 1 MiB and 32 levels deep.
+- Integers are written without a fraction: 5, not 5.0.
+- The same resources are served below `/v1/modules/scaimind`.
 """
 
 
 class Dialect:
-    """The native one. A foreign one says what differs; what its resources do is the same."""
+    """The native dialect, and the base class of the others, which override what differs on the wire."""
 
     name = "native"
     title = "Trainyard"
     about = _ABOUT.strip()
-    bases: tuple[str, ...] = ("/v1", "/v1/modules/scaimind")  # its paths begin with one of them
-    prefix: str | None = None  # what its routes do not say themselves; None: the first of its bases
-    also_refuses: Mapping[int, str] = MappingProxyType({})  # statuses of its own, with what they mean
+    bases: tuple[str, ...] = ("/v1", "/v1/modules/scaimind")  # base paths
+    prefix: str | None = None  # URL prefix of its blueprint; None: the first base
+    also_refuses: Mapping[int, str] = MappingProxyType({})  # additional error statuses and their meanings
 
-    def caller(self, db: Database, known: KnownKeys | None) -> Caller:
-        """Who makes this request; `known` as in `keys.authenticate`. Raises Unauthenticated."""
+    def caller(self, db: Database, known: KeyCache | None) -> Caller:
+        """The caller of this request; `known` as in `keys.authenticate`. Raises Unauthenticated."""
         return keys.authenticate(db, bearer_key(), known)
 
     def entered(self, db: Database, caller: Caller) -> Caller:  # noqa: ARG002 – the native paths name no project
-        """The caller within the project that the path names, if it does. Raises NotFound."""
+        """The caller restricted to the project in the path, if there is one. Raises NotFound."""
         return caller
 
     def body_of(self, reply: Reply) -> Any:
-        """What is told, as JSON: also what is kept for the same request under the same Idempotency-Key."""
+        """The JSON body of a reply; also stored for replays under an Idempotency-Key."""
         return success_body(reply.data)
 
     def written(self, body: Any, status: int) -> Response:
-        """The answer with what `body_of` gave."""
+        """The response with a body from `body_of`."""
         return json_response(body, status)
 
     def failure(self, problem: Problem) -> Response:
         return error_response(problem)
 
     def status_of(self, status: int) -> int:
-        """Which status tells a problem of this one of ours."""
+        """The dialect's status for a native error status."""
         return status
 
     def answer_schema(self, answer: Any, items: str | None) -> Any:
-        """JSON Schema of what `body_of` gives for this answer; `items` names the list in a page of it."""
+        """JSON Schema of `body_of` for this answer schema; `items` names the list in a page."""
         return envelope_schema(page_schema(answer, items))
 
     def error_schema(self) -> Any:
-        """What `failure` tells, as JSON Schema or as a schema of marshmallow."""
+        """The schema of error bodies, as JSON Schema or a marshmallow schema."""
         return problem_schema()
 
     def base_of(self, path: str) -> str:
-        """The longest of its bases that the path begins with; empty if it does with none."""
+        """The longest base path that prefixes the path; empty if none does."""
         return max((base for base in self.bases if f"{path}/".startswith(f"{base}/")), key=len, default="")
 
 
@@ -85,7 +85,7 @@ NATIVE = Dialect()
 
 
 def bearer_key() -> str:
-    """What the header Authorization has of it."""
+    """The API key of the Authorization header. Raises CredentialsMissing or CredentialsInvalid."""
     header = request.headers.get("Authorization", "")
     if not header.strip():
         raise CredentialsMissing("send your API key in the header Authorization: Bearer <key>")

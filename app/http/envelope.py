@@ -1,4 +1,4 @@
-"""The envelope of every JSON answer, and how JSON is written."""
+"""The envelope of JSON responses, and JSON serialization."""
 
 import json
 import uuid
@@ -11,17 +11,17 @@ from flask import Response, request
 
 @dataclass(frozen=True)
 class Reply:
-    """What a resource method answers: the data to wrap, and what differs from a plain 200."""
+    """The reply of a resource method: data to wrap in the envelope, and deviations from a plain 200."""
 
     data: Any
     status: int = 200
     location: str | None = None
-    warnings: Sequence[str] = ()  # `field: reason`: what of the request has no effect
+    warnings: Sequence[str] = ()  # `field: reason` for each field without effect
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What an error tells the caller; ``details`` are (dotted field, message)."""
+    """An error response; ``details`` are (dotted field, message)."""
 
     status: int
     code: str
@@ -37,13 +37,13 @@ class Problem:
 
 
 REQUEST_ID = "trainyard.request_id"
-# Of headers in one answer: clients read some 100 of them at most.
-_MOST_WARNINGS = 30
-_LONGEST_WARNING = 256
+# Clients accept about 100 headers per response.
+_MAX_WARNINGS = 30
+_MAX_WARNING_LENGTH = 256
 _META = {
     "type": "object",
     "required": ["request_id"],
-    "properties": {"request_id": {"type": "string", "description": "Names this request in the operator's logs"}},
+    "properties": {"request_id": {"type": "string", "description": "Identifies this request in the operator's logs"}},
 }
 
 
@@ -52,7 +52,7 @@ def new_request_id() -> str:
 
 
 def request_id() -> str:
-    """The id of this request, which its log lines have too."""
+    """The id of this request, also attached to its log lines."""
     return str(request.environ.setdefault(REQUEST_ID, new_request_id()))
 
 
@@ -78,26 +78,26 @@ def json_response(body: Any, status: int = 200) -> Response:
 
 
 def to_json(value: Any) -> str:
-    """Compact; ASCII, because what a job printed may hold lone surrogates; NaN is a bug here, not an answer."""
+    """Compact ASCII JSON: job output may contain lone surrogates. Raises ValueError for NaN, which JSON lacks."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def warning_headers(warnings: Sequence[str]) -> list[tuple[str, str]]:
-    """A header ``Warning: 299 - "text"`` for each, as Kubernetes' API server writes them and kubectl prints them."""
-    lines = [*warnings[:_MOST_WARNINGS]]
-    if len(warnings) > _MOST_WARNINGS:
-        lines.append(f"and {len(warnings) - _MOST_WARNINGS} more, which the job's events name")
+    """One header ``Warning: 299 - "text"`` per warning, as sent by the Kubernetes API server and printed by kubectl."""
+    lines = [*warnings[:_MAX_WARNINGS]]
+    if len(warnings) > _MAX_WARNINGS:
+        lines.append(f"and {len(warnings) - _MAX_WARNINGS} more, listed in the job's events")
     return [("Warning", f'299 - "{_quotable(line)}"') for line in lines]
 
 
 def _quotable(text: str) -> str:
-    """What may stand in a quoted string of a header: printable ASCII; quotes and backslashes are escaped."""
-    printable = "".join(each if " " <= each <= "~" else "?" for each in text[:_LONGEST_WARNING])
+    """The text as content of a quoted header string: printable ASCII with quotes and backslashes escaped."""
+    printable = "".join(each if " " <= each <= "~" else "?" for each in text[:_MAX_WARNING_LENGTH])
     return printable.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def page_schema(answer: Any, items: str | None) -> Any:
-    """JSON Schema of the answer, or of a page of such."""
+    """JSON Schema of the answer, or of a page of answers."""
     if answer is None:
         return {"type": "object"}
     if items is None:
@@ -107,9 +107,9 @@ def page_schema(answer: Any, items: str | None) -> Any:
         "required": [items, "next_page_token", "total_count"],
         "properties": {
             items: {"type": "array", "items": answer},
-            "next_page_token": {"type": "string", "description": "Empty after the last page"},
+            "next_page_token": {"type": "string", "description": "Empty on the last page"},
             "total_count": {"type": "integer", "minimum": 0, "maximum": 10_000},
-            "total_count_capped": {"type": "boolean", "description": "There are more than total_count"},
+            "total_count_capped": {"type": "boolean", "description": "Whether there are more than total_count"},
         },
     }
 
@@ -134,8 +134,12 @@ def problem_schema() -> dict[str, Any]:
         "type": "object",
         "required": ["code", "message"],
         "properties": {
-            "code": {"type": "string", "description": "For programs", "examples": ["VALIDATION_ERROR", "NOT_FOUND"]},
-            "message": {"type": "string", "description": "The thing, the rule and the way out"},
+            "code": {
+                "type": "string",
+                "description": "A stable code for programs",
+                "examples": ["VALIDATION_ERROR", "NOT_FOUND"],
+            },
+            "message": {"type": "string", "description": "What is wrong, which rule applies, and how to fix it"},
             "details": {"type": "array", "items": detail},
             "retry_after": {"type": "integer", "minimum": 1, "description": "Seconds to wait"},
         },

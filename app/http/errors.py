@@ -1,4 +1,4 @@
-"""Which error is which status, once, and the errors that only HTTP knows."""
+"""The mapping of errors to HTTP statuses, and errors specific to HTTP."""
 
 import logging
 from typing import Any
@@ -26,7 +26,7 @@ class UnsupportedMediaType(domain.TrainyardError):
 
 
 class BadShape(domain.TrainyardError):
-    """The request is not what the schema says; ``details`` are (field, message)."""
+    """The request does not match its schema; ``details`` are (field, message)."""
 
     code = "VALIDATION_ERROR"
 
@@ -67,7 +67,7 @@ HTTP_CODES = {
     414: "URI_TOO_LONG",
     431: "HEADERS_TOO_LARGE",
 }
-DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
+DATABASE_UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeoutError)
 RETRY_AFTER_SECONDS = 2
 
 
@@ -76,7 +76,7 @@ def register(app: Flask) -> None:
 
 
 def respond(error: Exception) -> Response:
-    """Any exception as an answer in the envelope; what only operators may know goes to the log."""
+    """The error response for any exception; internal details go to the log only."""
     if isinstance(error, HTTPException):
         return _from_werkzeug(error)
     if isinstance(error, denied.DENIED):
@@ -88,7 +88,7 @@ def respond(error: Exception) -> Response:
 
 
 def failure(problem: Problem) -> Response:
-    """As the caller's vocabulary tells it."""
+    """The error response in the caller's dialect."""
     response = dialect().failure(problem)
     if problem.retry_after is not None:
         response.headers["Retry-After"] = str(problem.retry_after)
@@ -96,27 +96,27 @@ def failure(problem: Problem) -> Response:
 
 
 def problem_of(error: Exception) -> Problem:
-    """What to tell about an error that is not Werkzeug's."""
-    passes = isinstance(error, DBAPIError) and (error.connection_invalidated or is_read_only(error))
-    if isinstance(error, DATABASE_AWAY) or passes:
+    """The problem for an exception that is not a Werkzeug HTTPException."""
+    is_transient = isinstance(error, DBAPIError) and (error.connection_invalidated or is_read_only(error))
+    if isinstance(error, DATABASE_UNAVAILABLE) or is_transient:
         logger.warning("the database does not answer: %s", error)
-        return _away("the database does not answer; try again")
+        return _unavailable("the database does not answer; retry later")
     if isinstance(error, IntegrityError):
-        # Only the rule, not the row: that may hold what nobody should read in a log.
+        # Log only the constraint, not the row, which may hold confidential values.
         rule = getattr(getattr(error.orig, "diag", None), "constraint_name", None) or type(error.orig).__name__
-        logger.warning("a change met another one that was made at the same moment: %s", rule)
-        return Problem(409, "CONFLICT", "what this belongs to was changed or removed at the same moment; look again")
+        logger.warning("a write conflicted with a concurrent one: %s", rule)
+        return Problem(409, "CONFLICT", "a related object was changed or removed concurrently; read it again and retry")
     if isinstance(error, DataError):
-        # Whatever lets such a value through should have refused it: the log says where.
-        logger.error("the database refused a value", exc_info=error)
-        return Problem(400, "INVALID_ARGUMENT", "a value is outside what can be stored; use a smaller or shorter one")
+        # Validation should have rejected the value earlier: log where it passed.
+        logger.error("the database rejected a value", exc_info=error)
+        return Problem(400, "INVALID_ARGUMENT", "a value exceeds what can be stored; use a smaller or shorter one")
     status = next((STATUSES[cls] for cls in type(error).__mro__ if cls in STATUSES), 500)
     if not isinstance(error, domain.TrainyardError) or status == 500:
         logger.error("a request failed", exc_info=error)
-        return Problem(500, "INTERNAL", "an internal error; the operator finds more in the log by the request id")
+        return Problem(500, "INTERNAL", "internal error; the operator can find details in the log by the request id")
     if status == 503:
         logger.warning("%s", error)
-        return _away("a part that this needs does not answer; try again")
+        return _unavailable("a dependency does not answer; retry later")
     details = error.details if isinstance(error, BadShape) else []
     if error.field is not None:
         details = [(error.field, error.message)]
@@ -125,21 +125,21 @@ def problem_of(error: Exception) -> Problem:
 
 
 def stream_problem(error: Exception) -> dict[str, Any]:
-    """The same for an error in the middle of a stream, whose status was sent long ago."""
+    """The error object for a failure within a stream, after its status was sent."""
     body: dict[str, Any] = problem_body(problem_of(error))["error"]
     return body
 
 
-def _away(message: str) -> Problem:
+def _unavailable(message: str) -> Problem:
     return Problem(503, "UNAVAILABLE", message, retry_after=RETRY_AFTER_SECONDS)
 
 
 def _from_werkzeug(error: HTTPException) -> Response:
     status = error.code or 500
     messages = {
-        404: "no such resource; GET /v1/openapi.json lists all",
-        405: "this resource does not take that method; the header Allow lists those it takes",
-        413: "the body is too large; the limit is 1 MiB unless the operator changed it",
+        404: "no such resource; GET /v1/openapi.json lists all resources",
+        405: "this resource does not support the method; the header Allow lists the supported ones",
+        413: "the body is too large; the default limit is 1 MiB",
     }
     code = HTTP_CODES.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
     response = failure(Problem(status, code, messages.get(status, "the request cannot be served")))

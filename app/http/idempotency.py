@@ -1,4 +1,4 @@
-"""Idempotency-Key: the first answer again for the same request, 409 for another one under the same key."""
+"""Idempotency-Key: replays the first response to a repeated request; 409 if the key is reused for another request."""
 
 import json
 import re
@@ -18,10 +18,10 @@ HEADER = "Idempotency-Key"
 _FORM = re.compile(r"[\x21-\x7e]{1,255}")
 
 
-class Answering:
-    """Makes the answer inside the use case's transaction and, when the request has a key, stores it there.
+class ReplyRecorder:
+    """Renders the reply within the use case's transaction and stores it there if the request has an Idempotency-Key.
 
-    ``sealed`` encrypts what is stored, for answers that hold a secret.
+    ``sealed`` encrypts the stored reply, for replies that contain a secret.
     """
 
     def __init__(self, render: Callable[[Session, Any], Reply], *, sealed: bool = False) -> None:
@@ -48,7 +48,7 @@ class Answering:
 
 
 def begin(document: dict[str, Any]) -> Response | None:
-    """The earlier answer to this request, if there is one."""
+    """The stored response to this request, if there is one."""
     if HEADER not in request.headers:
         return None
     g.idempotent_request = _request_key(document)
@@ -57,7 +57,7 @@ def begin(document: dict[str, Any]) -> Response | None:
 
 
 def replay() -> Response | None:
-    """The answer to the request that was faster with the same key, if there was one."""
+    """The response of a concurrent request with the same key that committed first, if there is one."""
     if "idempotent_request" not in g:
         return None
     answer = idempotency.stored_response(plane().db, g.idempotent_request)

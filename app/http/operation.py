@@ -1,6 +1,4 @@
-"""What every resource method declares about itself; parsing, idempotency, the envelope and the API description
-follow from it.
-"""
+"""The declaration of resource methods; parsing, idempotency, the envelope and the OpenAPI document derive from it."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -26,11 +24,11 @@ View = Callable[..., Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """``permission`` None is open to everybody. ``items`` names the list in a page of ``answer``. ``headers`` are those
-    of its own that the request may have, with what they mean. ``also`` are further good statuses with their answers.
-    ``reader`` reads bodies, and ``body`` describes them. ``rechecks_key``: its transaction asks whether the key still
-    is good, so authentication may remember that it was. ``refuses`` are bad statuses that nobody would expect of it.
-    ``takes`` is the Content-Type of bodies that is described, whatever others the ``reader`` reads.
+    """``permission`` None: no authentication. ``items`` names the list in a page of ``answer``. ``headers``: additional
+    request headers and their descriptions. ``also``: further success statuses and their answers. ``reader`` parses
+    bodies, and ``body`` describes them. ``rechecks_key``: its transaction verifies the key, so authentication may use
+    a cached one. ``refuses``: error statuses beyond the usual ones. ``takes``: the documented Content-Type of bodies,
+    whatever others the ``reader`` accepts.
     """
 
     summary: str
@@ -60,7 +58,7 @@ def operation(
     answer: type[Schema] | None = None,
     **more: Any,
 ) -> Callable[[View], View]:
-    """Declares a resource method; it gets the path's values, ``query`` when it declares one, and ``body``."""
+    """Decorates a resource method, which receives the path's values and, if declared, ``query`` and ``body``."""
     schema = body() if body is not None else None
     described = Operation(
         summary=summary, permission=permission, query=query(), body=schema,
@@ -72,7 +70,7 @@ def operation(
         @functools.wraps(view)
         def resource(**values: Any) -> Response:
             if any("\0" in value for value in values.values()):
-                raise NotFound("no such resource")  # PostgreSQL has no such text, and nothing is named so
+                raise NotFound("no such resource")  # PostgreSQL cannot store NUL, so no name contains it
             parameters = read_query(described.query)
             if query is not NoQuerySchema:
                 values["query"] = parameters
@@ -87,7 +85,7 @@ def operation(
 
 
 def operation_of(view: View) -> Operation:
-    """Raises TypeError for a view that declares nothing: such a route must not exist."""
+    """The view's declaration. Raises TypeError for a view without one: such a route must not exist."""
     described = getattr(view, "operation", None)
     if not isinstance(described, Operation):
         raise TypeError(f"{view.__module__}.{view.__qualname__} does not declare an operation")
@@ -97,14 +95,14 @@ def operation_of(view: View) -> Operation:
 def _respond_once(described: Operation, reader: Reader, view: View, values: dict[str, Any]) -> Response:
     limit = backend().settings.api.max_nesting
     document = reader.read(optional=described.body_optional, max_nesting=limit)
-    # Of those whom nobody knows, one could be told what another one was answered.
+    # Not for anonymous callers: one could receive another's response.
     earlier = idempotency.begin(document) if described.permission is not None else None
     if earlier is not None:
         return earlier
     try:
         return _respond(view(**values, body=reader.load(document)))
     except (AlreadyAnswered, Conflict, LimitExceeded, IntegrityError):
-        # Perhaps the same request was faster, and what it did is all that this one was refused for.
+        # A concurrent request with the same key may have committed first and caused this error.
         if (earlier := idempotency.replay()) is None:
             raise
         return earlier

@@ -1,4 +1,4 @@
-"""Pages on the wire: opaque signed tokens that belong to one list, one order and one set of filters."""
+"""Pagination on the wire: opaque signed page tokens, each valid for one list, order and set of filters."""
 
 import hashlib
 import json
@@ -14,11 +14,11 @@ from app.domain.errors import InvalidRequest
 from app.http.context import backend, caller
 from app.services.requests.pagination import Page, PageRequest
 
-_NOT_OF_THE_LIST = {"page_token", "page_size"}
+_PAGE_PARAMETERS = {"page_token", "page_size"}
 
 
 def page_request(query: Mapping[str, Any]) -> PageRequest:
-    """The page that a list query asks for. Raises InvalidRequest for a token that was not made for this list."""
+    """The requested page of a list query. Raises InvalidRequest for a token that was not issued for this list."""
     token = query["page_token"]
     return PageRequest(
         size=query["page_size"], order=query["order_by"], after=_opened(token, query["order_by"]) if token else None
@@ -26,7 +26,7 @@ def page_request(query: Mapping[str, Any]) -> PageRequest:
 
 
 def page_data(items: str, schema: Schema, page: Page[Any], query: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of a list."""
+    """The data of a list response."""
     data = {
         items: schema.dump(page.items, many=True),
         "next_page_token": next_page_token(page, query),
@@ -36,7 +36,7 @@ def page_data(items: str, schema: Schema, page: Page[Any], query: Mapping[str, A
 
 
 def next_page_token(page: Page[Any], query: Mapping[str, Any]) -> str:
-    """What gets the page after this one; empty when it is the last."""
+    """The token of the next page; empty on the last page."""
     return _sealed(page.next_after, query["order_by"]) if page.next_after is not None else ""
 
 
@@ -49,16 +49,16 @@ def _opened(token: str, order: str) -> tuple[Any, ...]:
         return tuple(_from_wire(value) for value in _serializer(order).loads(token))
     except BadData as error:
         raise InvalidRequest(
-            "the page_token is not one of this list with these filters and this order; "
-            "take next_page_token from the page before, or leave it out for the first page",
+            "the page_token was not issued for this list with these filters and this order; "
+            "use next_page_token of the previous page, or omit it for the first page",
             field="page_token",
         ) from error
 
 
 def _serializer(order: str) -> URLSafeSerializer:
-    """Signs for this list alone: the salt says which one, so a token of another list has a wrong signature."""
-    filters = sorted((k, v) for k, v in request.args.items(multi=True) if k not in _NOT_OF_THE_LIST | {"order_by"})
-    # The last part of the endpoint is the resource, whichever base path it was asked under.
+    """Signs for this list only: the salt identifies it, so a token of another list has a wrong signature."""
+    filters = sorted((k, v) for k, v in request.args.items(multi=True) if k not in _PAGE_PARAMETERS | {"order_by"})
+    # The endpoint's last part names the resource regardless of the base path.
     resource = [(request.endpoint or "").rpartition(".")[2], request.view_args, caller().project, order, filters]
     return URLSafeSerializer(
         backend().settings.security.secret_key,

@@ -1,4 +1,4 @@
-"""Query strings by schema: unknown parameters and repeated single ones are errors, not noise."""
+"""Parses query strings by schema; unknown and wrongly repeated parameters are errors."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ def read_query(schema: Schema) -> dict[str, Any]:
         elif given[0] or name == "page_token":
             values[name] = given[0]
         elif name in schema.fields:
-            raise BadShape([(name, "must not be empty; leave it out instead")])
+            raise BadShape([(name, "must not be empty; omit it instead")])
         else:
             values[name] = ""
     if labels:
@@ -39,10 +39,10 @@ def read_query(schema: Schema) -> dict[str, Any]:
 def _label_key(name: str) -> str:
     key = name.removeprefix(_LABELS)
     if re.fullmatch(LABEL_KEY, key) is None:
-        raise BadShape([(name[:80], "is not the name of a label")])
+        raise BadShape([(name[:80], "is not a label key")])
     return key
 
 
 def _check_text(name: str, given: list[str]) -> None:
     if any("\0" in text for text in (name, *given)):
-        raise BadShape([(name.replace("\0", "")[:80], "holds a NUL character")])
+        raise BadShape([(name.replace("\0", "")[:80], "contains a NUL character")])

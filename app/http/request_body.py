@@ -1,4 +1,4 @@
-"""Strict JSON: what is ambiguous to some reader of JSON is refused by this one."""
+"""Strict JSON: rejects documents that JSON parsers interpret differently."""
 
 import json
 import math
@@ -12,23 +12,23 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from app.domain.errors import InvalidRequest
 from app.http.errors import BadShape, MalformedJson, UnsupportedMediaType
 
-_MOST_DIGITS = 100
-_OF_MARSHMALLOW = ("_schema", "key", "value")
+_MAX_DIGITS = 100
+_MARSHMALLOW_KEYS = ("_schema", "key", "value")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Reader(Protocol):
-    """How the body of a request becomes what a resource method is given."""
+    """Parses a request body into the argument of a resource method."""
 
     def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
-        """The document as it was sent. Raises InvalidRequest, UnsupportedMediaType or BadShape."""
+        """The document as sent. Raises InvalidRequest, UnsupportedMediaType or BadShape."""
 
     def load(self, document: dict[str, Any]) -> Any:
-        """What it means. Raises BadShape with every problem."""
+        """The validated document. Raises BadShape with every problem."""
 
 
 class JsonBody:
-    """A JSON object of the shape that a schema says."""
+    """Reads a JSON object and validates it by a schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -41,11 +41,11 @@ class JsonBody:
 
 
 class _Refused(ValueError):
-    """A JSON text that the grammar may allow and this reader does not."""
+    """JSON that the grammar allows and this parser rejects."""
 
 
 def read_body(*, optional: bool, max_nesting: int) -> dict[str, Any]:
-    """The JSON object in the request's body; an ``optional`` one may be missing altogether."""
+    """The JSON object in the request's body; an ``optional`` body may be empty."""
     raw = whole_body()
     if optional and not raw.strip():
         return {}
@@ -58,22 +58,22 @@ def read_body(*, optional: bool, max_nesting: int) -> dict[str, Any]:
 
 
 def whole_body() -> bytes:
-    """All that was sent. Raises MalformedJson when some of it was lost on the way."""
+    """The complete request body. Raises MalformedJson if it is truncated."""
     raw = request.get_data()
     if request.content_length is None and len(raw) >= (request.max_content_length or math.inf):
-        raise RequestEntityTooLarge  # Werkzeug cuts a chunked body off at the limit without saying so
+        raise RequestEntityTooLarge  # Werkzeug silently truncates a chunked body at the limit
     if len(raw) < (request.content_length or 0):
-        # gunicorn ends a body where the client hangs up; what was lost on the way may have changed its meaning.
-        raise MalformedJson("the body is shorter than its Content-Length says; send all of it")
+        # gunicorn truncates the body when the client disconnects; the rest may have changed its meaning.
+        raise MalformedJson("the body is shorter than its Content-Length; send the complete body")
     return raw
 
 
 def parse(raw: bytes) -> Any:
-    """The value of a JSON text. Raises MalformedJson, also for NaN, repeated names and numbers beyond all sense."""
+    """The value of a JSON text. Raises MalformedJson, also for NaN, duplicate keys and oversized numbers."""
     try:
         return json.loads(
             raw.decode("utf-8"),
-            object_pairs_hook=_without_repeats,
+            object_pairs_hook=_without_duplicates,
             parse_constant=_refuse_constant,
             parse_float=_finite,
             parse_int=_integer,
@@ -91,7 +91,7 @@ def parse(raw: bytes) -> Any:
 
 
 def check_content(document: Any, *, max_nesting: int) -> None:
-    """Refuse nesting beyond the limit, and characters that one of the databases cannot store."""
+    """Reject nesting beyond the limit and characters that a database cannot store. Raises MalformedJson or BadShape."""
     todo: list[tuple[str, Any, int]] = [("", document, 1)]
     while todo:
         path, node, depth = todo.pop()
@@ -108,7 +108,7 @@ def check_content(document: Any, *, max_nesting: int) -> None:
 
 
 def validated(schema: Schema, document: dict[str, Any]) -> dict[str, Any]:
-    """What the schema makes of it. Raises BadShape with every problem."""
+    """The document loaded by the schema. Raises BadShape with every problem."""
     try:
         loaded: dict[str, Any] = schema.load(document)
     except ValidationError as error:
@@ -124,7 +124,7 @@ def _check_media_type() -> None:
         raise UnsupportedMediaType("send the body without a Content-Encoding")
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -134,7 +134,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise _Refused(f"{name} is no JSON number")
+    raise _Refused(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -145,24 +145,24 @@ def _finite(text: str) -> float:
 
 
 def _integer(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
+    if len(text) > _MAX_DIGITS:
         raise _Refused("a number is too large")
     return int(text)
 
 
 def _check_text(path: str, text: str) -> None:
     if _UNSTORABLE.search(text):
-        raise BadShape([(path, "holds a NUL character or half of a surrogate pair")])
+        raise BadShape([(path, "contains a NUL character or a lone surrogate")])
 
 
 def _flat(messages: Any, found: Any, path: str = "") -> list[tuple[str, str]]:
-    """Nested messages as (dotted field, message). Marshmallow's own names for "the whole" and "this key" go, unless
-    what was ``found`` at that place has a field of that name.
+    """Nested messages as (dotted field, message). Removes marshmallow's own path elements (`_schema`, `key`, `value`),
+    unless the value ``found`` at that path has a field of that name.
     """
     if isinstance(messages, dict):
         pairs = []
         for name, inner in messages.items():
-            is_ours = name not in _OF_MARSHMALLOW or (isinstance(found, dict) and name in found)
+            is_ours = name not in _MARSHMALLOW_KEYS or (isinstance(found, dict) and name in found)
             below = f"{path}.{name}".lstrip(".") if is_ours else path
             pairs += _flat(inner, _at(found, name) if is_ours else found, below)
         return pairs

@@ -1,4 +1,4 @@
-"""Server-sent events: frames with ids, a comment when nothing happens, and a clear end."""
+"""Server-sent events: frames with ids, heartbeat comments, and an explicit end."""
 
 import re
 import socket
@@ -18,15 +18,15 @@ from config.logging import log_context
 
 @dataclass(frozen=True)
 class Frame:
-    """One event; a client that says ``id`` again gets what comes after it."""
+    """One event; a client that sends ``id`` as Last-Event-ID resumes after it."""
 
     id: str
     data: Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
-    """How frames travel; ``idle`` says that there is nothing new, empty for a form that has no word for it."""
+class StreamFormat:
+    """The encoding of a stream; ``idle`` is the heartbeat, empty for a format without one."""
 
     mimetype: str
     opening: str
@@ -36,38 +36,38 @@ class Form:
     failure: Callable[[dict[str, Any]], str]
 
 
-EVENTS = Form(
+EVENTS = StreamFormat(
     mimetype="text/event-stream",
     opening=": open\n\n",
-    idle=": nothing new\n\n",
+    idle=": heartbeat\n\n",
     closing="data: [DONE]\n\n",
     frame=lambda frame: f"id: {frame.id}\ndata: {to_json(frame.data)}\n\n",
     failure=lambda problem: f"event: error\ndata: {to_json(problem)}\n\n",
 )
-# None says that there is nothing new now; the end of the feed is the end of the stream.
+# None: no new frame yet; the end of the feed ends the stream.
 Feed = Iterator[Frame | None]
 
 
 def wants_events(*, by_default: bool) -> bool:
-    """Whether the client asked for a stream rather than for JSON."""
+    """Whether the client accepts an event stream in preference to JSON."""
     offers = ["text/event-stream", "application/json"]
     best = request.accept_mimetypes.best_match(offers if by_default else offers[::-1])
     return (best == offers[0]) if best is not None else by_default
 
 
 def last_event_id(pattern: re.Pattern[str]) -> re.Match[str] | None:
-    """The id after which to go on; None from the beginning. Raises InvalidRequest for one that we never gave."""
+    """The match of the Last-Event-ID to resume after, None to start at the beginning. Raises InvalidRequest."""
     given = request.headers.get("Last-Event-ID", "").strip()
     if not given:
         return None
     match = pattern.fullmatch(given)
     if match is None:
-        raise InvalidRequest("the Last-Event-ID is not an id of this stream; leave it out to begin anew")
+        raise InvalidRequest("the Last-Event-ID is not an id of this stream; omit it to start from the beginning")
     return match
 
 
-def stream(feed: Feed, form: Form = EVENTS) -> Response:
-    """Send a feed until it ends. Raises LimitExceeded when too many streams are open."""
+def stream(feed: Feed, form: StreamFormat = EVENTS) -> Response:
+    """Stream a feed until it ends. Raises LimitExceeded when too many streams are open."""
     slots = backend().streams
     slots.take()
     response = Response(stream_with_context(_frames(feed, form)), mimetype=form.mimetype)
@@ -76,7 +76,7 @@ def stream(feed: Feed, form: Form = EVENTS) -> Response:
     return response
 
 
-def _frames(feed: Feed, form: Form) -> Iterator[str]:
+def _frames(feed: Feed, form: StreamFormat) -> Iterator[str]:
     pace = backend().pace
     sent_at = checked_at = time.monotonic()
     try:
@@ -97,7 +97,7 @@ def _frames(feed: Feed, form: Form) -> Iterator[str]:
             if now - checked_at >= pace.recheck_seconds:
                 dialect().caller(plane().db, None)
                 checked_at = now
-    except Exception as error:  # noqa: BLE001 - the status was sent long ago: an event must tell
+    except Exception as error:  # noqa: BLE001 - the status was already sent: report the error as an event
         with log_context(request=request_id()):
             problem = stream_problem(error)
         yield form.failure(problem)
@@ -107,7 +107,7 @@ def _frames(feed: Feed, form: Form) -> Iterator[str]:
 
 
 def _client_is_gone() -> bool:
-    """Whether the other end has hung up; only writing would show it otherwise, and there may be nothing to write."""
+    """Whether the client has disconnected, without waiting for a failing write."""
     connection = request.environ.get("gunicorn.socket")
     if connection is None:
         return False

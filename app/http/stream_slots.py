@@ -1,6 +1,4 @@
-"""How many streams may be open in this process, fewer than it has threads so that they can't starve requests; and how
-they are paced.
-"""
+"""Limits open streams per process to fewer than its threads, so that they cannot starve requests, and their pace."""
 
 import threading
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ RETRY_AFTER_SECONDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPace:
-    """How often a stream looks for news, says that it lives, and asks whether its key is still good."""
+    """Intervals of a stream's polling, heartbeats, and revalidation of its key."""
 
     poll_seconds: float = 0.3
     heartbeat_seconds: float = 15.0
@@ -25,10 +23,10 @@ class StreamSlots:
         self._limit = limit
 
     def take(self) -> None:
-        """Raises LimitExceeded when all are taken; whoever took one gives it back."""
+        """Acquire a slot; the caller must release it. Raises LimitExceeded when all are in use."""
         if not self._free.acquire(blocking=False):
             raise LimitExceeded(
-                f"all {self._limit} streams of this server are in use; try again, or read without following",
+                f"all {self._limit} streams of this server are in use; retry later, or read without following",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
 

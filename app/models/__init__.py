@@ -1,4 +1,4 @@
-"""Tables and relations, no rules. Importing this package makes every table known to the metadata."""
+"""Tables and relations, without business rules. Importing this package registers every table in the metadata."""
 
 from app.models.api_key import ApiKey
 from app.models.artifact import Artifact

@@ -1,4 +1,4 @@
-"""A key: who calls, for which project, in which role. Only a hash of the bearer secret is stored."""
+"""An API key with its project and role. Only a hash of the bearer secret is stored."""
 
 from datetime import datetime
 
@@ -12,14 +12,14 @@ class ApiKey(Base):
     __tablename__ = "api_key"
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
-    project: Mapped[str | None] = mapped_column(ForeignKey("project.name"), index=True)  # None: a super admin's
+    project: Mapped[str | None] = mapped_column(ForeignKey("project.name"), index=True)  # None: a super admin key
     role: Mapped[str] = mapped_column(String(16))
     name: Mapped[str] = mapped_column(String(128), default="")
     prefix: Mapped[str] = mapped_column(String(32), unique=True)
     secret_hash: Mapped[str] = mapped_column(String(64))
     access_key: Mapped[str] = mapped_column(String(64), unique=True)
     sealed_secret_key: Mapped[str] = mapped_column(Text)  # encrypted, not hashed: verifying a signature needs it
-    replaced_by: Mapped[str | None] = mapped_column(ID)  # the key that it was rotated to
+    replaced_by: Mapped[str | None] = mapped_column(ID)  # the key that replaced it on rotation
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]

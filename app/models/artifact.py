@@ -1,4 +1,4 @@
-"""A file of a job's result, in the storage."""
+"""A file of a job's result in the storage."""
 
 from sqlalchemy import BigInteger, ForeignKey, String, false
 from sqlalchemy.orm import Mapped, mapped_column

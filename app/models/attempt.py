@@ -1,4 +1,4 @@
-"""One run of a job on devices, from placement to its end: the full record that users and dialects read."""
+"""One run of a job on devices, from placement to its end: the full record shown to users and dialects."""
 
 from datetime import datetime
 from typing import Any
@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from app.domain.units import WHOLE
 from app.models.base import Base, JsonOrNull, utc_now
 
-# In words that the index is found by, which a bound parameter is not.
+# Literal SQL: with a bound parameter the partial index would not match.
 IS_OUTCOME_ERROR = text("cause = 'OUTCOME_ERROR'")
 
 
@@ -25,14 +25,14 @@ class Attempt(Base):
     node_names: Mapped[list[Any]]
     device_indices: Mapped[list[Any]]  # one list of indices per node
     device_type: Mapped[str] = mapped_column(String(64))
-    device_share: Mapped[int] = mapped_column(default=WHOLE, server_default=text("100"))  # hundredths of each
-    # Of an attempt on several nodes: where its ranks meet, and why it ends while some of its parts still run.
+    device_share: Mapped[int] = mapped_column(default=WHOLE, server_default=text("100"))  # percent of each device
+    # For attempts on several nodes: the rendezvous, and the reason for ending while some parts still run.
     rendezvous: Mapped[dict[str, Any] | None] = mapped_column(JsonOrNull)
     ending: Mapped[dict[str, Any] | None] = mapped_column(JsonOrNull)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     announced_at: Mapped[datetime | None]  # when the wake-up was last sent
     started_at: Mapped[datetime | None]
-    trained_at: Mapped[datetime | None]  # when its ranks were ready for the first step
+    trained_at: Mapped[datetime | None]  # when the ranks were ready for the first step
     ended_at: Mapped[datetime | None]
     start_type: Mapped[str] = mapped_column(String(32))
     end_reason: Mapped[str | None] = mapped_column(Text)
@@ -40,11 +40,11 @@ class Attempt(Base):
     end_recover: Mapped[str | None] = mapped_column(String(48))
     cause: Mapped[str | None] = mapped_column(String(32))
     policy: Mapped[str | None] = mapped_column(String(48))
-    recover_before_downgrade: Mapped[str | None] = mapped_column(String(48))  # the cheaper policy that no longer did
+    recover_before_downgrade: Mapped[str | None] = mapped_column(String(48))  # the cheaper policy that was exhausted
     start_step: Mapped[int] = mapped_column(default=0)
     end_step: Mapped[int | None]
     exit_code: Mapped[int | None]
     lost_steps: Mapped[int | None]
     detect_seconds: Mapped[float | None]
     recover_seconds: Mapped[float | None]
-    can_checkpoint: Mapped[bool | None]  # whether its script saves on request; None until it has said so
+    can_checkpoint: Mapped[bool | None]  # whether its script saves on request; None until reported

@@ -1,4 +1,4 @@
-"""One line of the audit trail: who did, or tried to do, what. It outlives what it tells of."""
+"""One audit log entry: an action done or denied, with its actor. It outlives its target."""
 
 from datetime import datetime
 from typing import Any
@@ -8,10 +8,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import ID, Base, utc_now
 
-# What nearly every line tells of.
-EVERYDAY = ("job.status", "job.submit")
-# An index of some lines is used by a query that names its condition in the same words.
-NOT_EVERYDAY = text("action NOT IN ('job.status', 'job.submit')")
+# The actions of most entries.
+FREQUENT_ACTIONS = ("job.status", "job.submit")
+# A partial index is used only by queries with literally the same condition.
+NOT_FREQUENT_ACTIONS = text("action NOT IN ('job.status', 'job.submit')")
 DENIED = text("outcome = 'denied'")
 
 
@@ -19,20 +19,20 @@ class AuditEntry(Base):
     __tablename__ = "audit_entry"
     __table_args__ = (
         CheckConstraint("outcome IN ('done', 'denied')", name="known_outcome"),
-        # Columns after the id spare looking up the lines that other filters leave out.
+        # Covering columns after the id: other filters are evaluated within the index.
         Index("ix_audit_entry_at", "at", "id", "action"),
         Index("ix_audit_entry_project", "project", "at", "id", "action"),
         Index("ix_audit_entry_target", "target", "at", "id"),
         Index("ix_audit_entry_actor", "actor", "at", "id", "project", "action", "outcome"),
         Index("ix_audit_entry_action", "action", "at", "id", "project",
-              postgresql_where=NOT_EVERYDAY, sqlite_where=NOT_EVERYDAY),
+              postgresql_where=NOT_FREQUENT_ACTIONS, sqlite_where=NOT_FREQUENT_ACTIONS),
         Index("ix_audit_entry_denied", "at", "id", "project", "action", "actor",
               postgresql_where=DENIED, sqlite_where=DENIED),
     )  # fmt: skip
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     at: Mapped[datetime] = mapped_column(default=utc_now)
-    project: Mapped[str | None] = mapped_column(String(63))  # None: of the cluster, or nobody knows whose
+    project: Mapped[str | None] = mapped_column(String(63))  # None: cluster-wide or unknown
     actor: Mapped[str] = mapped_column(String(96))
     action: Mapped[str] = mapped_column(String(64))
     target: Mapped[str] = mapped_column(String(128), default="")

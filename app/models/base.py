@@ -1,4 +1,4 @@
-"""The declarative base, and the column types that both databases must agree on."""
+"""The declarative base, and column types that behave the same on both databases."""
 
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from app.host.clock import utc_now as utc_now  # noqa: PLC0414 – part of what 
 
 ID = String(64)
 JsonColumn = JSON().with_variant(JSONB(), "postgresql")
-# None is no value, not the JSON one that is called null.
+# Python None becomes SQL NULL, not JSON null.
 JsonOrNull = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 _NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -24,7 +24,7 @@ _NAMES = {
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """Aware UTC times, cut to milliseconds so that both databases and the wire agree on equality."""
+    """Timezone-aware UTC times, truncated to milliseconds so that both databases and the wire agree on equality."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -52,7 +52,7 @@ class Base(DeclarativeBase):
 
 
 def database_now(session: Session) -> datetime:
-    """The database server's time, for what one machine writes and another compares; SQLite has only one machine."""
+    """The database server's time, for times that different machines compare. With SQLite, this machine's time."""
     if session.get_bind().dialect.name == "sqlite":
         return utc_now()
     return session.scalars(select(func.clock_timestamp(type_=UtcDateTime()))).one()

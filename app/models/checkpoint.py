@@ -1,4 +1,4 @@
-"""A recorded checkpoint: its files are complete in the storage, by size and digest."""
+"""A recorded checkpoint, whose files are complete in the storage by size and digest."""
 
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ class Checkpoint(Base):
     __tablename__ = "checkpoint"
     __table_args__ = (
         Index("ix_checkpoint_job_step", "job_id", "step"),
-        Index("ix_checkpoint_project", "project"),  # what a project keeps is counted in every pass of the planner
+        Index("ix_checkpoint_project", "project"),  # each planner pass sums a project's stored bytes
     )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
@@ -29,6 +29,6 @@ class Checkpoint(Base):
     metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
     uri: Mapped[str] = mapped_column(Text)
     is_best: Mapped[bool] = mapped_column(default=False)
-    diverged: Mapped[bool] = mapped_column(default=False, server_default=false())  # its job went back behind it
+    diverged: Mapped[bool] = mapped_column(default=False, server_default=false())  # its job rolled back
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
-    deleted_at: Mapped[datetime | None]  # set before the files go; such a row no longer exists for anybody
+    deleted_at: Mapped[datetime | None]  # set before the files are deleted; readers ignore such rows

@@ -1,4 +1,4 @@
-"""The first answer to a POST with an Idempotency-Key, kept for 24 hours."""
+"""The first response to a POST with an Idempotency-Key, stored for 24 hours."""
 
 from datetime import datetime
 from typing import Any

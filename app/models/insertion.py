@@ -1,4 +1,4 @@
-"""New rows of several tables written at once, for half of what it costs to have a session find out what to do."""
+"""Bulk insertion of new rows into several tables, at half the cost of a session flush."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -17,18 +17,18 @@ Values = dict[str, Any]
 
 
 def insert_now(session: Session, rows: Iterable[Base]) -> None:
-    """Write new rows in this order, at once; the session does not know them afterwards.
+    """Insert new rows in this order at once; the session does not track them.
 
-    Not given, or None, is NULL where the column has no default. Raises ValueError unless rows of one table that follow
-    each other give values to the same columns.
+    Missing values and None become NULL where the column has no default. Raises ValueError unless consecutive rows of
+    one table fill the same columns.
     """
     connection = session.connection()
     tables = [(kind, [_with_defaults(kind, row) for row in alike]) for kind, alike in groupby(rows, type)]
     for kind, each in tables:
         if any(values.keys() != each[0].keys() for values in each):
-            raise ValueError(f"rows of {kind.__name__} that are written at once must fill the same columns")
+            raise ValueError(f"rows of {kind.__name__} inserted at once must fill the same columns")
     if connection.dialect.name == "postgresql":
-        # To prepare and check a hundred values one by one costs several times as much as to write the rows.
+        # One JSON parameter: binding a hundred values one by one costs several times as much as the insert.
         statement = _statement(tuple((kind, tuple(each[0])) for kind, each in tables))
         connection.exec_driver_sql(
             statement, (json.dumps([[_texts(values) for values in each] for _, each in tables]),)
@@ -40,25 +40,25 @@ def insert_now(session: Session, rows: Iterable[Base]) -> None:
 
 
 def fill(row: Base) -> None:
-    """Give a new row its columns' defaults now: who has it can tell of it before it is written, or without a look."""
+    """Set the column defaults of a new row now, so that it can be serialized before or without being read back."""
     for name, value in _with_defaults(type(row), row).items():
         setattr(row, name, value)
 
 
 @lru_cache(maxsize=64)
 def _statement(tables: tuple[tuple[type[Base], tuple[str, ...]], ...]) -> str:
-    """One statement: a foreign key is looked at when all of it is done. Its parameter is a list of rows per table."""
+    """One statement, so that foreign keys are checked at its end. Its parameter is a list of rows per table."""
     inserts = []
     for number, (kind, names) in enumerate(tables):
         table, columns = kind.__tablename__, _listed(names)
         found = f"jsonb_populate_recordset(NULL::{table}, given.rows->{number})"
-        inserts.append(f"w{number} AS (INSERT INTO {table} ({columns}) SELECT {columns} FROM given, {found})")  # noqa: S608  our own names
+        inserts.append(f"w{number} AS (INSERT INTO {table} ({columns}) SELECT {columns} FROM given, {found})")  # noqa: S608  names from the metadata
     return f"WITH given AS (SELECT %s::jsonb AS rows), {', '.join(inserts)} SELECT"
 
 
 @dataclass(frozen=True)
 class _Insertion:
-    """Of one row, and what makes the driver's values of ours."""
+    """The insert statement of one row, and the conversions to driver values."""
 
     statement: str
     conversions: tuple[tuple[str, Callable[[Any], Any] | None], ...]
@@ -75,7 +75,7 @@ def _insertion(kind: type[Base], names: tuple[str, ...], dialect: Dialect) -> _I
     types = {column.name: column.type for column in kind.__table__.columns}
     places = ", ".join("?" for _ in names)
     return _Insertion(
-        f"INSERT INTO {kind.__tablename__} ({_listed(names)}) VALUES ({places})",  # noqa: S608  our own names
+        f"INSERT INTO {kind.__tablename__} ({_listed(names)}) VALUES ({places})",  # noqa: S608  names from the metadata
         tuple((name, types[name].dialect_impl(dialect).bind_processor(dialect)) for name in names),
     )
 
@@ -92,7 +92,7 @@ def _with_defaults(kind: type[Base], row: Base) -> Values:
 
 @cache
 def _defaults(kind: type[Base]) -> tuple[Values, dict[str, Any]]:
-    """Of columns that have one here, not in the database: values, and functions of a context that none of them uses."""
+    """The Python-side column defaults: scalar values, and callables, none of which uses its context argument."""
     defaults: dict[str, Any] = {column.name: column.default for column in kind.__table__.columns}
     given = {name: default for name, default in defaults.items() if default is not None}
     fixed = {name: default.arg for name, default in given.items() if default.is_scalar}
@@ -100,7 +100,7 @@ def _defaults(kind: type[Base]) -> tuple[Values, dict[str, Any]]:
 
 
 def _texts(values: Values) -> Values:
-    """Times as PostgreSQL reads them; those in documents are refused by JSON, as ever."""
+    """Datetimes in PostgreSQL's text form; a datetime within a JSON document still fails to serialize."""
     return {
         name: value.astimezone(UTC).isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
         for name, value in values.items()

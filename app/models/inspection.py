@@ -1,4 +1,4 @@
-"""A look at model and data before a job may wait for devices, or because somebody asked for it."""
+"""A preflight inspection of model and data, for a submitted job or a validation request."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from app.models.base import ID, Base, utc_now
 
 
 class Inspection(Base):
-    """Waits until a coordinator claims it; ``counter`` standing still means that whoever claimed it is gone."""
+    """Waits until a coordinator claims it; a stalled ``counter`` means that the claiming process is gone."""
 
     __tablename__ = "inspection"
     __table_args__ = (
@@ -22,12 +22,12 @@ class Inspection(Base):
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     project: Mapped[str] = mapped_column(ForeignKey("project.name"))
-    # For a job, whose row then holds the document; else for a request, which brings its own.
+    # Set for a job, whose row holds the document; otherwise the request's document is stored here.
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), unique=True)
     request_hash: Mapped[str] = mapped_column(String(64), default="", index=True)
     document: Mapped[dict[str, Any] | None]
     sealed_secrets: Mapped[str] = mapped_column(Text, default="")
-    fingerprint: Mapped[str] = mapped_column(String(64), default="")  # of all that decides the result; empty: unknown
+    fingerprint: Mapped[str] = mapped_column(String(64), default="")  # of the result's inputs; empty: unknown
 
     state: Mapped[str] = mapped_column(String(8), default="waiting")
     holder: Mapped[str] = mapped_column(String(160), default="")
@@ -35,6 +35,6 @@ class Inspection(Base):
     tries: Mapped[int] = mapped_column(default=0)
     verdict: Mapped[str | None] = mapped_column(String(8))
     report: Mapped[dict[str, Any] | None]
-    told: Mapped[bool] = mapped_column(default=False)  # the one who asked has had the answer
+    told: Mapped[bool] = mapped_column(default=False)  # whether the requester has received the result
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     finished_at: Mapped[datetime | None]

@@ -1,4 +1,4 @@
-"""A job: what was asked for, its state, the wishes about it, and its newest progress."""
+"""A job: its specification, state, control requests and newest progress."""
 
 from datetime import datetime
 from typing import Any
@@ -11,19 +11,19 @@ from app.models.base import ID, Base, utc_now
 
 _STATES = ", ".join(f"'{state}'" for state in JobState)
 _ENDS = ", ".join(f"'{state}'" for state in JobState if state in TERMINAL)
-# PostgreSQL's other collations neither keep names with one prefix together nor sort them as SQLite does.
+# The C collation: prefix queries can use the index, and names sort as in SQLite.
 _NAME = String(128).with_variant(String(128, collation="C"), "postgresql")
-# What lists filter and sort by: at the end of an index, it spares looking up the rows themselves.
+# Filter and sort columns of lists, appended to indexes to make them covering.
 _LISTED = ("project", "status", "training_type", "framework", "queue", "priority", "created_at")
 
 
 def _list_index(name: str, *columns: str) -> Index:
-    """For lists of one filter or order: whatever else is asked for is answered inside the index."""
+    """A covering index for lists with one filter or order; further filters are evaluated within the index."""
     return Index(name, *columns, *(column for column in _LISTED if column not in columns))
 
 
-def _given_only(name: str, column: str) -> Index:
-    """For references that hardly any job has."""
+def _not_null_index(name: str, column: str) -> Index:
+    """A partial index for references that few jobs have."""
     return Index(
         name, column, postgresql_where=text(f"{column} IS NOT NULL"), sqlite_where=text(f"{column} IS NOT NULL")
     )
@@ -47,12 +47,12 @@ class Job(Base):
         _list_index("ix_job_priority", "priority", "id"),
         Index("uq_job_alias", "alias", unique=True, postgresql_where=text("alias IS NOT NULL"),
               sqlite_where=text("alias IS NOT NULL")),
-        _given_only("ix_job_parent_job_id", "parent_job_id"),
-        _given_only("ix_job_resume_checkpoint_id", "resume_checkpoint_id"),
+        _not_null_index("ix_job_parent_job_id", "parent_job_id"),
+        _not_null_index("ix_job_resume_checkpoint_id", "resume_checkpoint_id"),
         Index("ix_job_status_order", "status", "priority", "queued_at"),
-        # Who waits or runs in which queue, and how many jobs of a project are in which state, without reading a row.
+        # Counts of jobs by queue, state and project, by index-only scans.
         Index("ix_job_queue_status", "queue", "status", "project"),
-        # The mirror's question "what changed since I told the result backend" must not scan finished jobs.
+        # The result mirror's query for changed jobs must not scan finished jobs.
         Index("ix_job_unmirrored", "id", postgresql_where=text("mirrored_version < version"),
               sqlite_where=text("mirrored_version < version")),
     )  # fmt: skip
@@ -64,8 +64,8 @@ class Job(Base):
     labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
     spec: Mapped[dict[str, Any]]  # as submitted, defaults filled in, secrets replaced by "***"
     sealed_secrets: Mapped[str] = mapped_column(Text, default="")  # encrypted JSON {dotted path: value}
-    foreign: Mapped[dict[str, Any]] = mapped_column(default=dict)  # what a dialect must be able to give back
-    # What a dialect calls the job where it has names of its own: `dialect:project:name`.
+    foreign: Mapped[dict[str, Any]] = mapped_column(default=dict)  # request fields that a dialect must return
+    # The job's name in a dialect with its own names: `dialect:project:name`.
     alias: Mapped[str | None] = mapped_column(String(320))
     training_type: Mapped[str] = mapped_column(String(32))
     framework: Mapped[str] = mapped_column(String(32))
@@ -80,11 +80,11 @@ class Job(Base):
     pending_reason: Mapped[str] = mapped_column(Text, default="")
     version: Mapped[int] = mapped_column(default=1)
     mirrored_version: Mapped[int] = mapped_column(default=0)
-    fence: Mapped[int] = mapped_column(default=0)  # the newest fencing token; a writer with another one is stale
+    fence: Mapped[int] = mapped_column(default=0)  # the newest fencing token; writers with an older one are stale
     event_seq: Mapped[int] = mapped_column(default=0)
-    metric_seq: Mapped[int] = mapped_column(BigInteger, default=0)  # the newest arrival number of its metric points
+    metric_seq: Mapped[int] = mapped_column(BigInteger, default=0)  # the newest sequence number of its metric points
 
-    # Wishes: columns, never states. `requested` is what the supervisor must bring about.
+    # Control requests are columns, not states. `requested` is what the supervisor must carry out.
     requested: Mapped[str | None] = mapped_column(String(16))
     requested_reason: Mapped[str] = mapped_column(Text, default="")
     requested_by: Mapped[str] = mapped_column(ID, default="")
@@ -92,26 +92,26 @@ class Job(Base):
     pause_requested_at: Mapped[datetime | None]
     pause_saves: Mapped[bool] = mapped_column(default=True)
     pause_force: Mapped[bool] = mapped_column(default=False, server_default=false())  # stop also if the save fails
-    checkpoint_requests: Mapped[int] = mapped_column(default=0)  # raised by one for each "save one now"
+    checkpoint_requests: Mapped[int] = mapped_column(default=0)  # incremented by each request to save a checkpoint
 
     attempt: Mapped[int] = mapped_column(default=0)
-    # What recovery goes by, all of it since the last checkpoint that was further than every one before.
+    # Recovery counters, reset by each checkpoint that is further than all before.
     retries_used: Mapped[int] = mapped_column(default=0)  # failures
     in_place_restarts: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     hangs: Mapped[int] = mapped_column(default=0, server_default=text("0"))
-    host_losses: Mapped[int] = mapped_column(default=0, server_default=text("0"))  # took node or supervisor down
-    excluded_nodes: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))  # suspects, by name
-    disk_waits: Mapped[int] = mapped_column(default=0, server_default=text("0"))  # for room on a full disk
-    no_room_on: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))  # nodes, newest last
-    awaits_node: Mapped[str] = mapped_column(String(63), default="", server_default=text("''"))  # it is kept for it
+    host_losses: Mapped[int] = mapped_column(default=0, server_default=text("0"))  # crashes of node or supervisor
+    excluded_nodes: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))  # suspected nodes
+    disk_waits: Mapped[int] = mapped_column(default=0, server_default=text("0"))  # waits for space on a full disk
+    no_room_on: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))  # full nodes, newest last
+    awaits_node: Mapped[str] = mapped_column(String(63), default="", server_default=text("''"))  # its reserved node
     awaits_others: Mapped[list[Any]] = mapped_column(
         default=list, server_default=text("'[]'")
     )  # of a gang; if awaits_node
-    # What was changed so that the job can go on: batch_halvings, learning_rate_factor, rollbacks.
+    # Automatic adjustments by recovery: batch_halvings, learning_rate_factor, rollbacks.
     adjustments: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))
     not_before_at: Mapped[datetime | None]  # backoff after a transient failure
-    threads_per_rank: Mapped[int | None]  # fixed by the first attempt: another number changes the last bit
-    # What the node of the first attempt presets for a document that is silent, fixed for the same reason.
+    threads_per_rank: Mapped[int | None]  # fixed by the first attempt: another number changes results in the last bit
+    # Defaults of the first attempt's node for unset fields, fixed for the same reason.
     node_defaults: Mapped[dict[str, Any] | None]
     node_names: Mapped[list[Any]] = mapped_column(default=list)
 
@@ -126,14 +126,14 @@ class Job(Base):
     gpu_seconds: Mapped[float] = mapped_column(default=0.0)
     gpu_util_sum: Mapped[float | None]  # percent, over the samples of all attempts; None where no GPU was observed
     gpu_util_samples: Mapped[int | None]
-    # The newest step that a summary of one of its metrics reaches: points after it need not look for summaries.
+    # The newest step covered by a metric summary: later points need no summary lookup.
     metric_summary_step: Mapped[int | None]
     latest_metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
     latest_checkpoint_id: Mapped[str | None] = mapped_column(ID)
     best_checkpoint_id: Mapped[str | None] = mapped_column(ID)
-    # Where the first attempt starts from; until the job has ended, retention keeps that checkpoint.
+    # The checkpoint that the first attempt starts from; retained until the job has ended.
     resume_checkpoint_id: Mapped[str | None] = mapped_column(ID)
-    # What the next attempt starts from instead of the newest, until it has saved one of its own.
+    # The checkpoint that the next attempt starts from instead of the newest, until it saves its own.
     chosen_checkpoint_id: Mapped[str | None] = mapped_column(ID)
 
     error_type: Mapped[str | None] = mapped_column(String(32))
@@ -152,15 +152,15 @@ class Job(Base):
         return JobState(self.status)
 
     def mark_changed(self) -> None:
-        """Whoever compares versions, or asks for what has changed since a time, learns of it."""
+        """Increment the version and update the change time, by which readers detect changes."""
         self.version += 1
         self.updated_at = utc_now()
 
 
 class JobLabel(Base):
-    """One label of a job, as a row, so that filters by label use an index.
+    """One label of a job as a row, so that label filters use an index.
 
-    With what else lists filter by and never changes: looking that up in the jobs of a label that many have takes long.
+    Holds copies of the job's immutable filter columns, because joining the jobs of a frequent label is slow.
     """
 
     __tablename__ = "job_label"
@@ -178,4 +178,4 @@ class JobLabel(Base):
     framework: Mapped[str] = mapped_column(String(32))
     queue: Mapped[str] = mapped_column(String(63))
     created_at: Mapped[datetime]
-    ended_as: Mapped[str | None] = mapped_column(String(16))  # the job's status once that is for good
+    ended_as: Mapped[str | None] = mapped_column(String(16))  # the job's terminal status

@@ -1,4 +1,4 @@
-"""One line of a job's history, written in the transaction of the change it tells of."""
+"""One event of a job's history, written in the transaction of the change."""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""The line in which jobs wait, as SQL: what ``QueuedJob.place`` is in the planner."""
+"""The queue order of waiting jobs in SQL, equal to ``QueuedJob.place`` in the planner."""
 
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from app.models.job import Job
 
 
 class seconds_of(FunctionElement[float]):  # noqa: N801  (named as it reads in SQL)
-    """A time as seconds by the database's own count, of which only differences mean anything."""
+    """A time in seconds with a database-specific epoch: only differences are meaningful."""
 
     type = Double()
     name = "seconds_of"
@@ -30,17 +30,17 @@ def _in_postgresql(element: Any, compiler: Any, **kwargs: Any) -> str:
     return f"CAST(EXTRACT(EPOCH FROM {compiler.process(element.clauses, **kwargs)}) AS DOUBLE PRECISION)"
 
 
-# A job that was not admitted yet will be queued after everything that is; until then its submission counts.
+# A job that is not admitted yet will be queued after all queued ones; until then its submission time counts.
 WAITING_SINCE = func.coalesce(Job.queued_at, Job.created_at, type_=Job.created_at.type)
 
 
 def served_as_if_since(since: Any, priority: Any) -> Any:
-    """When a job would have been queued that had to wait as long, but with priority 0."""
+    """The queue time of a priority-0 job with the same position: priority counts as waiting time."""
     return seconds_of(since) - priority * AGEING_SECONDS
 
 
 def ahead_of_new(now: datetime, priority: int) -> ColumnElement[bool]:
-    """Which jobs one that is queued now would stand behind."""
+    """The jobs ahead of one that is queued now."""
     new = served_as_if_since(literal(now, UtcDateTime()), priority)
     stands: ColumnElement[bool] = served_as_if_since(WAITING_SINCE, Job.priority) <= new
     return stands

@@ -1,4 +1,4 @@
-"""Who may work on a job now. At most one live lease per part of a job: the database itself refuses a second."""
+"""The exclusive right to run a part of a job. A unique index allows at most one live lease per part."""
 
 from datetime import datetime
 
@@ -22,14 +22,14 @@ class Lease(Base):
     attempt: Mapped[int]
     fence: Mapped[int]
     node: Mapped[str] = mapped_column(String(63))
-    part: Mapped[int] = mapped_column(default=0, server_default=text("0"))  # place of the node among the attempt's
-    counter: Mapped[int] = mapped_column(default=0)  # 0: not claimed yet; every renewal raises it by one
+    part: Mapped[int] = mapped_column(default=0, server_default=text("0"))  # index of the node within the attempt
+    counter: Mapped[int] = mapped_column(default=0)  # 0: not claimed yet; incremented by every renewal
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     claimed_at: Mapped[datetime | None]
-    renewed_at: Mapped[datetime | None]  # shown to people; nothing is decided by it
-    ran_seconds: Mapped[float] = mapped_column(default=0.0, server_default=text("0"))  # until its last renewal
+    renewed_at: Mapped[datetime | None]  # informational only
+    ran_seconds: Mapped[float] = mapped_column(default=0.0, server_default=text("0"))  # as of its last renewal
     released_at: Mapped[datetime | None]
-    # How a restarted node worker recognises the supervisor: a pid alone may have been used again.
+    # Identifies the supervisor for a restarted node worker: a pid alone may be reused.
     supervisor_pid: Mapped[int | None]
     # Field 22 of /proc/<pid>/stat, clock ticks since boot: over 2³¹ after 248 days.
     supervisor_started: Mapped[int | None] = mapped_column(BigInteger)

@@ -1,4 +1,4 @@
-"""The columns of objects that clients of Kubernetes keep here as they describe them."""
+"""Objects that Kubernetes clients store as manifests."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from app.models.base import ID, Base, utc_now
 
 
 class Manifest:
-    """Of one project, or with an empty one of the whole cluster."""
+    """Columns of a manifest in a project, or cluster-scoped with an empty project."""
 
     project: Mapped[str] = mapped_column(String(63), primary_key=True)
     name: Mapped[str] = mapped_column(String(253), primary_key=True)
@@ -24,12 +24,12 @@ class Manifest:
 
 
 class TrainingRuntime(Manifest, Base):
-    """What training jobs of Kubernetes' kind have in common: kept for those of OME that name it."""
+    """A template that OME training jobs refer to by name."""
 
     __tablename__ = "training_runtime"
 
 
 class BaseModel(Manifest, Base):
-    """A model that training jobs of OME begin with and name, with the place where it is stored."""
+    """A base model with its storage location, which OME training jobs refer to by name."""
 
     __tablename__ = "base_model"

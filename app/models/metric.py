@@ -1,4 +1,4 @@
-"""Points of metrics, and summaries of many of them, from which a long series is drawn without reading it all."""
+"""Metric points, and summaries by which a long series is drawn without reading every point."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from app.models.base import Base
 
 
 class Metric(Base):
-    """One point. Steps done again after a resume replace their points."""
+    """One metric point. Steps repeated after a resume replace their points."""
 
     __tablename__ = "metric"
     __table_args__ = (Index("ix_metric_job_seq", "job_id", "seq"),)
@@ -18,18 +18,17 @@ class Metric(Base):
     name: Mapped[str] = mapped_column(String(128), primary_key=True)
     step: Mapped[int] = mapped_column(primary_key=True)
     at: Mapped[datetime]
-    value: Mapped[float | None]  # NULL: not a finite number; `special` then says which
+    value: Mapped[float | None]  # NULL: not finite; see `special`
     special: Mapped[str | None] = mapped_column(String(9))  # NaN, Infinity, -Infinity: SQLite has no NaN
     attempt: Mapped[int]
-    # 1, 2, 3 … within the job in the order of arrival; a point that is replaced gets a new number, so that whoever
-    # follows sees it again.
+    # 1, 2, 3 … within the job in order of arrival; a replaced point gets a new number, so that followers receive it.
     seq: Mapped[int] = mapped_column(BigInteger)
 
 
 class MetricSummary(Base):
-    """Points next to each other, 16 to the power of ``level`` of them: the smallest and the largest, and their steps.
+    """Minimum and maximum of 16 ** ``level`` adjacent points, with their steps.
 
-    The numbers are those by which points are ordered, see ``domain.series``: also what is not finite has its place.
+    Values are sort keys that also order non-finite numbers.
     """
 
     __tablename__ = "metric_summary"

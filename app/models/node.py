@@ -1,4 +1,4 @@
-"""Machines, their devices, and which attempt holds which device."""
+"""Nodes, their devices, and the devices reserved by attempts."""
 
 from datetime import datetime
 from typing import Any
@@ -21,7 +21,7 @@ class Node(Base):
     name: Mapped[str] = mapped_column(String(63), primary_key=True)
     state: Mapped[str] = mapped_column(String(16), default="ready")
     quarantine_reason: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))  # until it is enabled
-    labels: Mapped[list[Any]] = mapped_column(default=list)  # of node.toml; see all_labels
+    labels: Mapped[list[Any]] = mapped_column(default=list)  # from node.toml; see all_labels
     admin_labels: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
     capabilities: Mapped[list[Any]] = mapped_column(default=list)
     cpu_cores: Mapped[int] = mapped_column(default=0)
@@ -30,9 +30,9 @@ class Node(Base):
     limits: Mapped[dict[str, Any]] = mapped_column(default=dict)  # the [jobs] table of node.toml
     sandbox: Mapped[str] = mapped_column(String(16), default="")
     version: Mapped[str] = mapped_column(String(32), default="")
-    arch: Mapped[str] = mapped_column(String(32), default="", server_default=text("''"))  # as `uname -m` says it
+    arch: Mapped[str] = mapped_column(String(32), default="", server_default=text("''"))  # as reported by `uname -m`
     boot_id: Mapped[str] = mapped_column(String(64), default="")
-    heartbeat: Mapped[int] = mapped_column(default=0)  # raised by every heartbeat; standing still means lost
+    heartbeat: Mapped[int] = mapped_column(default=0)  # incremented by every heartbeat; a stalled one means lost
     registered_at: Mapped[datetime] = mapped_column(default=utc_now)
     last_seen_at: Mapped[datetime] = mapped_column(default=utc_now)  # shown to people; nothing is decided by it
 
@@ -40,14 +40,14 @@ class Node(Base):
 
     @property
     def all_labels(self) -> list[str]:
-        """Whoever gave them; what jobs go by."""
+        """The labels of node.toml and of administrators, by which jobs select nodes."""
         return list(dict.fromkeys([*self.labels, *self.admin_labels]))
 
 
 class NodeRecord(Base):
-    """What became of the attempts of a node, also after it was removed: whoever comes back has its history.
+    """Outcomes of the attempts of a node; it outlives the node's row, so that a returning node keeps its history.
 
-    By itself, not in the node's row: an attempt ends with its job locked, and a drain locks node before job.
+    A separate table for lock order: an attempt ends with its job locked, and a drain locks the node before the job.
     """
 
     __tablename__ = "node_record"
@@ -60,10 +60,10 @@ class NodeRecord(Base):
 
 
 class NodeFault(Base):
-    """An attempt that ended by the doing of its node, or may have; too many of them, and the node is quarantined.
+    """A failure of an attempt attributed to its node, certainly or possibly; too many of them quarantine the node.
 
-    No foreign keys: it outlives the rows of its job and its node, and writing it must not lock them. ``is_proven``:
-    whether it counts; what may as well be the job's doing does when the job gets further on another node.
+    No foreign keys: it outlives the rows of its job and node, and writing it must not lock them. Only ``is_proven``
+    faults count; a fault that the job may have caused is proven when the job gets further on another node.
     """
 
     __tablename__ = "node_fault"
@@ -89,7 +89,7 @@ class Device(Base):
 
 
 class CachedSource(Base):
-    """A model or data set of which a node has files in its cache; found by its key, ``cached_sources.source_key``."""
+    """A model or data set with files in a node's cache, identified by ``data_locality.source_key``."""
 
     __tablename__ = "cached_source"
 
@@ -100,10 +100,10 @@ class CachedSource(Base):
 
 
 class Reservation(Base):
-    """A device, or a share of one, given to an attempt.
+    """A device, or a share of one, allocated to an attempt.
 
-    That a device is never given twice as a whole the index makes impossible; that shares are never more than the whole,
-    a lock on the device's row (docs/decisions/0022).
+    A unique index prevents allocating a whole device twice; a lock on the device's row keeps the sum of shares within
+    the whole (docs/decisions/0022).
     """
 
     __tablename__ = "reservation"
@@ -118,13 +118,13 @@ class Reservation(Base):
     device_index: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True, index=True)
     attempt: Mapped[int]
-    share: Mapped[int] = mapped_column(default=WHOLE, server_default=text("100"))  # hundredths of the device
+    share: Mapped[int] = mapped_column(default=WHOLE, server_default=text("100"))  # percent of the device
 
 
 class StuckDevice(Base):
-    """A device that a process of an ended attempt may still use, for nobody could end it: given to nobody.
+    """A device that an unkillable process of an ended attempt may still use, so that it is not allocated.
 
-    One row for each attempt that left one; no foreign keys, for it outlives the rows of its job and its node.
+    One row per attempt and device; no foreign keys, because it outlives the rows of its job and node.
     """
 
     __tablename__ = "stuck_device"
@@ -133,7 +133,7 @@ class StuckDevice(Base):
     device_index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     job_id: Mapped[str] = mapped_column(ID, primary_key=True)
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    place: Mapped[str] = mapped_column(String(64), default="")  # boot and PID namespace that the process is of
+    place: Mapped[str] = mapped_column(String(64), default="")  # boot id and PID namespace of the process
     since: Mapped[datetime]
-    seen_at: Mapped[datetime]  # when its node has last found the process
-    is_told: Mapped[bool] = mapped_column(default=False)  # in the job's history
+    seen_at: Mapped[datetime]  # when its node last saw the process
+    is_told: Mapped[bool] = mapped_column(default=False)  # whether an event was written to the job's history

@@ -1,4 +1,4 @@
-"""Signs of life of coordinators, and who of them plans."""
+"""Heartbeats of coordinators, and the leader election of the planner."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from app.models.base import Base, utc_now
 
 
 class ProcessBeat(Base):
-    """One row per coordinator, and one named `planner` whose holder is the only one that plans."""
+    """One row per coordinator, and one named `planner`, held by the elected leader."""
 
     __tablename__ = "process_beat"
 

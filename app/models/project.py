@@ -1,4 +1,4 @@
-"""A project: whom a row belongs to."""
+"""A project, which owns jobs, keys, webhooks and their data."""
 
 from datetime import datetime
 from typing import Any
@@ -18,20 +18,20 @@ class Project(Base):
     __table_args__ = (Index("uq_project_number", "number", unique=True),)
 
     name: Mapped[str] = mapped_column(String(63), primary_key=True)
-    # For clients that know projects by numbers: the first one, default, is 1, and none ever changes.
+    # For clients that identify projects by number: `default` is 1, and numbers never change.
     number: Mapped[int] = mapped_column(default=_NEXT_NUMBER, server_default=text("0"))
     description: Mapped[str] = mapped_column(String(255), default="", server_default=text("''"))
-    quota: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))  # only what is limited
+    quota: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))  # only limits that are set
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
     @property
     def limits(self) -> dict[str, Any]:
-        """All that a quota can say, as it is shown."""
+        """The complete quota document, with unset limits as null."""
         return document_of(quota_of(self.quota))
 
 
 class ProjectUsage(Base):
-    """What the ended attempts of a project used in a calendar month (UTC); jobs that are deleted still count."""
+    """GPU usage by ended attempts of a project in a calendar month (UTC), including deleted jobs."""
 
     __tablename__ = "project_usage"
 

@@ -1,4 +1,4 @@
-"""A named waiting line that jobs are submitted to, and how long they waited in it."""
+"""A queue that jobs are submitted to, and a histogram of waiting times."""
 
 from datetime import datetime
 
@@ -14,17 +14,17 @@ class Queue(Base):
     __tablename__ = "queue"
 
     name: Mapped[str] = mapped_column(String(63), primary_key=True)
-    is_paused: Mapped[bool] = mapped_column(default=False, server_default=false())  # takes jobs and starts none
+    is_paused: Mapped[bool] = mapped_column(default=False, server_default=false())  # accepts jobs and starts none
     max_running_jobs: Mapped[int | None]
     max_waiting_jobs: Mapped[int | None]
-    weight: Mapped[float | None]  # its share of a project's devices; those without one share as one queue of weight 1
+    weight: Mapped[float | None]  # share of a project's devices; queues without a weight count as one queue of weight 1
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
 class QueueWait(Base):
-    """How many attempts began after a wait of at most ``up_to_seconds`` (0: more than the largest), and its sum.
+    """A histogram bucket: attempts that waited at most ``up_to_seconds`` (0: longer than the largest), and the sum.
 
-    Counted when an attempt is placed, so that it only grows; no foreign keys, so that it keeps nothing from going.
+    Incremented when an attempt is placed; no foreign keys, so that it does not prevent deletions.
     """
 
     __tablename__ = "queue_wait"

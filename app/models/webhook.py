@@ -1,4 +1,4 @@
-"""A project's address that is told of events, and each event on its way there."""
+"""A project's webhook subscription, and its deliveries."""
 
 from datetime import datetime
 from typing import Any
@@ -22,21 +22,21 @@ class Webhook(Base):
     created_by: Mapped[str] = mapped_column(String(96), default="")
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
-    # One at a time delivers to it: a turn of some coordinator's, which is over when it says so or stands still.
+    # The delivery lease: one coordinator delivers at a time, until it releases the lease or the lease expires.
     turn: Mapped[str] = mapped_column(ID, default="")
     turn_until: Mapped[datetime | None]
-    failures: Mapped[int] = mapped_column(default=0)  # tries that failed since the last one that did not
+    failures: Mapped[int] = mapped_column(default=0)  # consecutive failed attempts
     rests_until: Mapped[datetime | None]
 
 
 class WebhookDelivery(Base):
-    """Written in the transaction of its event, so that neither is there without the other."""
+    """Written in the transaction of its event, so that neither exists without the other."""
 
     __tablename__ = "webhook_delivery"
     __table_args__ = (
         CheckConstraint("state IN ('waiting', 'delivered', 'given_up')", name="known_state"),
         Index("ix_webhook_delivery_webhook_id", "webhook_id", "id"),
-        # The oldest that waits, whatever was delivered before it.
+        # Finds the oldest waiting delivery.
         Index("ix_webhook_delivery_waiting", "webhook_id", "id", postgresql_where=text("state = 'waiting'"),
               sqlite_where=text("state = 'waiting'")),
         Index("ix_webhook_delivery_finished_at", "finished_at"),
@@ -49,12 +49,12 @@ class WebhookDelivery(Base):
     payload: Mapped[dict[str, Any]]
     state: Mapped[str] = mapped_column(String(9), default="waiting")
     tries: Mapped[int] = mapped_column(default=0)
-    next_try_at: Mapped[datetime | None]  # empty: at once, whatever the clock of its writer says
+    next_try_at: Mapped[datetime | None]  # NULL: at once, independent of the writer's clock
     status_code: Mapped[int | None]
     problem: Mapped[str] = mapped_column(Text, default="")
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     finished_at: Mapped[datetime | None]
 
 
-# Written out: with a parameter in its place neither database would use the index of those that wait.
+# Literal SQL: with a bound parameter neither database would use the partial index.
 IS_WAITING = WebhookDelivery.state == literal_column("'waiting'")

@@ -1,1 +1,1 @@
-"""The wire format of the native API in marshmallow, one noun per file; unknown fields are errors."""
+"""The wire format of the native API as marshmallow schemas, one resource per file; unknown fields are errors."""

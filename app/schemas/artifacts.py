@@ -1,4 +1,4 @@
-"""The files of a job's result on the wire."""
+"""Artifacts of a job on the wire."""
 
 from marshmallow import Schema, fields
 
@@ -18,7 +18,7 @@ class ArtifactSchema(Schema):
 
 class TensorboardSchema(Schema):
     url = fields.String()
-    token = fields.String(metadata={"description": "Opens it as `URL?token=TOKEN`, for a day"})
+    token = fields.String(metadata={"description": "Access token for `URL?token=TOKEN`, valid for one day"})
 
 
 class ArtifactsSchema(Schema):

@@ -1,4 +1,4 @@
-"""Running records of a job on the wire."""
+"""Attempts of a job on the wire."""
 
 from marshmallow import Schema, fields
 
@@ -12,10 +12,10 @@ class AttemptSchema(Schema):
     device_indices = AsStored({"type": "array", "items": {"type": "array", "items": {"type": "integer"}}})
     device_share = fields.Function(
         lambda attempt: attempt.device_share / WHOLE,
-        metadata={"type": "number", "description": "How much of each device, 0 to 1"},
+        metadata={"type": "number", "description": "Fraction of each device, 0 to 1"},
     )
     started_at = Moment(allow_none=True)
-    trained_at = Moment(allow_none=True, **says("When its ranks were ready for the first step"))
+    trained_at = Moment(allow_none=True, **says("When the ranks were ready for the first step"))
     ended_at = Moment(allow_none=True)
     start_type = fields.String()
     end_reason = fields.String(allow_none=True)
@@ -27,7 +27,7 @@ class AttemptSchema(Schema):
     cause = fields.String(allow_none=True)
     policy = fields.String(allow_none=True)
     recover_before_downgrade = fields.String(
-        allow_none=True, **says("The cheaper policy that was used up, or could not be had")
+        allow_none=True, **says("The cheaper recovery policy that was exhausted or unavailable")
     )
     lost_steps = fields.Integer(allow_none=True)
     detect_seconds = fields.Float(allow_none=True)

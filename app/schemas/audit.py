@@ -1,11 +1,11 @@
-"""Lines of the audit trail on the wire."""
+"""Audit log entries on the wire."""
 
 import re
 from typing import get_args
 
 from marshmallow import Schema, fields
 
-from app.schemas.queries import Cursor, ListQuerySchema, QueryMoment
+from app.schemas.queries import ListQuerySchema, OrderBy, QueryMoment
 from app.schemas.strict_fields import AsStored, Choice, Matching, Moment, Text
 from app.services.lifecycle.audit import AuditOutcome
 
@@ -13,7 +13,7 @@ ACTION = re.compile(r"[a-z_]{1,32}(?:\.[a-z_]{1,31})?")
 
 
 class AuditQuerySchema(ListQuerySchema):
-    order_by = Cursor("created_at")
+    order_by = OrderBy("created_at")
     project = Text(longest=63, shortest=1)
     actor = Text(longest=96, shortest=1)
     action = Matching(ACTION, "must be an action such as key.create, or a noun such as key for all of its actions")

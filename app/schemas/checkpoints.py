@@ -15,7 +15,7 @@ class CheckpointSchema(Schema):
     world_size = fields.Integer()
     metrics = AsStored({"type": "object", "additionalProperties": {"type": ["number", "string"]}})
     is_best = fields.Boolean()
-    # A checkpoint is recorded only when it is complete, so that a reader never sees another one.
+    # Only complete checkpoints are recorded.
     is_complete = fields.Constant(True)
     uri = fields.String()
 

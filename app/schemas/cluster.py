@@ -1,4 +1,4 @@
-"""The cluster at a glance, on the wire."""
+"""The cluster summary on the wire."""
 
 from marshmallow import Schema, fields
 
@@ -12,10 +12,10 @@ _WORDS = {"type": "object", "additionalProperties": {"type": "string"}}
 class DeviceCountSchema(Schema):
     type = fields.String()
     total = fields.Integer()
-    in_use = fields.Integer(**says("held by attempts, all of it or a part"))
-    share_in_use = fields.Float(**says("the sum of what is held of each"))
-    free = fields.Integer(**says("held by nobody, on a node that is ready"))
-    out_of_service = fields.Integer(**says("held by a process that can't be ended"))
+    in_use = fields.Integer(**says("devices used by attempts, wholly or in part"))
+    share_in_use = fields.Float(**says("the sum of the used fractions"))
+    free = fields.Integer(**says("unused devices on ready nodes"))
+    out_of_service = fields.Integer(**says("devices held by an unkillable process"))
 
 
 class BeatSchema(Schema):
@@ -26,10 +26,10 @@ class BeatSchema(Schema):
 
 
 class ClusterSchema(Schema):
-    nodes = AsStored({**_COUNTS, "description": "how many by state"})
+    nodes = AsStored({**_COUNTS, "description": "number of nodes by state"})
     devices = fields.List(fields.Nested(DeviceCountSchema))
-    jobs = AsStored({**_COUNTS, "description": "how many that the key sees, by state"})
+    jobs = AsStored({**_COUNTS, "description": "number of jobs visible to the key, by state"})
     queues = fields.List(fields.Nested(QueueSchema))
-    planner = fields.Nested(BeatSchema, allow_none=True, **says("the coordinator that plans"))
+    planner = fields.Nested(BeatSchema, allow_none=True, **says("the coordinator that is the elected planner"))
     coordinators = fields.List(fields.Nested(BeatSchema))
-    parts = AsStored({**_WORDS, "description": "database, broker and coordinator: ok, or what is wrong"})
+    parts = AsStored({**_WORDS, "description": "database, broker and coordinator: ok, or the problem"})

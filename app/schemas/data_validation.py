@@ -1,4 +1,4 @@
-"""A question about data, with or without the model that would learn from it, and its answer."""
+"""Data validation on the wire: data with or without the model to train, and the report."""
 
 from marshmallow import Schema, fields
 
@@ -12,7 +12,7 @@ _OBJECT = {"type": "object", SOMETIMES: True}
 
 
 class IntendedTrainingSchema(TrainingConfigSchema):
-    """As in a job; what is left out: SFT on HF_TRAINER, and no model, so that nothing is tokenized."""
+    """As in a job; defaults to SFT on HF_TRAINER without a model, in which case nothing is tokenized."""
 
     training_type = Choice(TRAINING_TYPES, load_default="SFT")
     base_model = Section(BaseModelSchema)
@@ -35,7 +35,7 @@ class DataErrorSchema(Schema):
 
 
 class SourceReportSchema(Schema):
-    """The first records of one source; lengths are in tokens, before truncation, by quantile."""
+    """Statistics of the first records of one source; lengths in tokens before truncation, by quantile."""
 
     index = fields.Integer()
     location = fields.String()
@@ -51,7 +51,7 @@ class SourceReportSchema(Schema):
 
 
 class DataReportSchema(Schema):
-    """``left_out`` says what was not looked at, so that nothing is known of it."""
+    """``left_out`` lists what was not validated."""
 
     valid = fields.Boolean()
     errors = fields.List(fields.Nested(DataErrorSchema))

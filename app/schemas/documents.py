@@ -1,4 +1,4 @@
-"""The base of every document that comes in: null for an optional field means that it was left out."""
+"""The base schema of request documents: null for an optional field means that it is omitted."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from marshmallow import Schema, ValidationError, missing
 
 
 class DocumentSchema(Schema):
-    """Clients made from models send null for what was not set; a field with a default takes the default then.
+    """Generated clients send null for unset fields; a field with a default then takes its default.
 
-    What is without fault, as nearly all is, is read in a third of marshmallow's time; any other is read by marshmallow,
-    which names every fault. Subclasses have fields, and none of marshmallow's hooks or renamed fields.
+    A fast path loads valid documents in a third of marshmallow's time; invalid ones are loaded again by marshmallow,
+    which reports every error. Subclasses must not use marshmallow's hooks or renamed fields.
     """
 
     def load(self, data: Any, *, partial: Any = None, **options: Any) -> Any:
@@ -17,13 +17,13 @@ class DocumentSchema(Schema):
             data = {k: v for k, v in data.items() if v is not None or k not in self.fields or self.fields[k].required}
         if partial is None:
             try:
-                return self._faultless(data)
+                return self._load_fast(data)
             except ValidationError:
-                partial = ()  # also tells the sections that they are read for their faults
+                partial = ()  # makes nested sections take the slow path as well
         return super().load(data, partial=partial, **options)
 
-    def _faultless(self, data: Any) -> dict[str, Any]:
-        """What ``Schema.load`` makes of the data. Raises ValidationError, without saying what, for any fault."""
+    def _load_fast(self, data: Any) -> dict[str, Any]:
+        """The result of ``Schema.load`` for valid data. Raises ValidationError without details for any error."""
         if not isinstance(data, dict) or not data.keys() <= self.fields.keys():
             raise ValidationError("")
         found = {}

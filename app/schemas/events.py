@@ -2,12 +2,12 @@
 
 from marshmallow import Schema, fields
 
-from app.schemas.queries import Cursor, ListQuerySchema
+from app.schemas.queries import ListQuerySchema, OrderBy
 from app.schemas.strict_fields import AsStored, Moment
 
 
 class EventQuerySchema(ListQuerySchema):
-    order_by = Cursor("created_at", default="created_at")
+    order_by = OrderBy("created_at", default="created_at")
 
 
 class EventSchema(Schema):

@@ -1,18 +1,18 @@
-"""API keys on the wire; what a key is worth is shown once, in the answer that made it."""
+"""API keys on the wire; the secret is shown only once, in the response that creates it."""
 
 from marshmallow import Schema, fields
 
 from app.schemas.documents import DocumentSchema
-from app.schemas.queries import Cursor, ListQuerySchema
+from app.schemas.queries import ListQuerySchema, OrderBy
 from app.schemas.strict_fields import Choice, Moment, Text, Whole, says
 from app.security.permissions import Role
 
 DEFAULT_GRACE_SECONDS = 3600
-LONGEST_GRACE_SECONDS = 30 * 86400
+MAX_GRACE_SECONDS = 30 * 86400
 
 
 class KeyQuerySchema(ListQuerySchema):
-    order_by = Cursor("created_at", "name")
+    order_by = OrderBy("created_at", "name")
 
 
 class CreateKeySchema(DocumentSchema):
@@ -24,7 +24,7 @@ class CreateKeySchema(DocumentSchema):
 
 class RotateKeySchema(DocumentSchema):
     grace_seconds = Whole(
-        0, LONGEST_GRACE_SECONDS, load_default=DEFAULT_GRACE_SECONDS, **says("the old key is good for so long yet")
+        0, MAX_GRACE_SECONDS, load_default=DEFAULT_GRACE_SECONDS, **says("how long the old key stays valid")
     )
 
 

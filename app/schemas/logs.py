@@ -7,11 +7,11 @@ from marshmallow import Schema, fields
 from app.schemas.queries import QueryFlag, QueryWhole
 from app.storage.logs import LogLine
 
-MOST_LINES = 10_000
+MAX_LINES = 10_000
 
 
 class LogQuerySchema(Schema):
-    tail = QueryWhole(0, MOST_LINES)
+    tail = QueryWhole(0, MAX_LINES)
     follow = QueryFlag(load_default=True)
     rank = QueryWhole(0, 65536)
 
@@ -30,7 +30,7 @@ class LogLinesSchema(Schema):
 
 
 def line_on_the_wire(line: LogLine) -> dict[str, Any]:
-    """By hand: a schema would take longer than reading the line."""
+    """The line as a dict, without a schema, which would take longer than reading the line."""
     return {
         "id": f"{line.attempt}:{line.n}", "attempt": line.attempt, "n": line.n, "at": line.at, "rank": line.rank,
         "line": line.line,

@@ -1,4 +1,4 @@
-"""Metrics on the wire; what is not a finite number is the text NaN, Infinity or -Infinity."""
+"""Metrics on the wire; non-finite values are the strings NaN, Infinity or -Infinity."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -4,41 +4,46 @@ from marshmallow import Schema, fields
 
 from app.domain.names import NAME, NAME_RULE
 from app.schemas.documents import DocumentSchema
-from app.schemas.queries import Cursor, ListQuerySchema
+from app.schemas.queries import ListQuerySchema, OrderBy
 from app.schemas.strict_fields import SOMETIMES, Matching, Moment, Number, Text, Whole, says
 
 MOST = 1_000_000
 
 
 class ProjectQuerySchema(ListQuerySchema):
-    order_by = Cursor("created_at", "name")
+    order_by = OrderBy("created_at", "name")
 
 
 class DeviceQuotaSchema(Schema):
-    """What is left out stays; null takes a limit away."""
+    """Omitted fields are unchanged; null removes a limit."""
 
-    deserved = Whole(0, MOST, allow_none=True, **says("its own whenever it asks for them, and lent while it does not"))
-    limit = Whole(0, MOST, allow_none=True, **says("never more at a time; null: any number"))
+    deserved = Whole(
+        0, MOST, allow_none=True, **says("guaranteed devices; other projects may borrow them while they are unused")
+    )
+    limit = Whole(0, MOST, allow_none=True, **says("maximum in use at a time; null: unlimited"))
     over_quota_weight = Number(
-        0, 1000, allow_none=True, **says("its part of what others leave, by weight; 0: nothing, null: 1")
+        0, 1000, allow_none=True, **says("weight of its share of unused devices beyond deserved; 0: none, null: 1")
     )
 
 
 class QuotaSchema(Schema):
-    """What is left out stays; null takes a limit away."""
+    """Omitted fields are unchanged; null removes a limit."""
 
     gpus = fields.Nested(DeviceQuotaSchema)
     cpu_slots = fields.Nested(DeviceQuotaSchema)
-    max_running_jobs = Whole(0, MOST, allow_none=True, **says("null: any number"))
+    max_running_jobs = Whole(0, MOST, allow_none=True, **says("null: unlimited"))
     max_waiting_jobs = Whole(
-        0, MOST, allow_none=True, **says("with so many waiting, submitting is refused with 429; null: any number")
+        0, MOST, allow_none=True, **says("further submissions are rejected with 429; null: unlimited")
     )
     gpu_hours_per_month = Number(
-        0, 1e9, allow_none=True, **says("used up, nothing is submitted or starts until the next month (UTC)")
+        0,
+        1e9,
+        allow_none=True,
+        **says("once used up, jobs are neither accepted nor started until the next month (UTC)"),
     )
     storage_gb = Number(
         0, 1e9, allow_none=True,
-        **says("of checkpoints and results, GB of 10⁹ bytes; with so much kept, nothing is submitted or starts"),
+        **says("checkpoints and results in GB (10⁹ bytes); once reached, jobs are neither accepted nor started"),
     )  # fmt: skip
 
 
@@ -58,7 +63,7 @@ class UsageSchema(Schema):
     cpu_slots = fields.Float(attribute="devices.cpu")
     running_jobs = fields.Integer()
     waiting_jobs = fields.Integer()
-    gpu_hours = fields.Float(**says("of this month"))
+    gpu_hours = fields.Float(**says("in the current month"))
     storage_bytes = fields.Integer()
 
 
@@ -66,7 +71,9 @@ class ProjectSchema(Schema):
     name = fields.String()
     description = fields.String()
     quota = fields.Nested(QuotaSchema, attribute="limits")
-    usage = fields.Nested(UsageSchema, metadata={"description": "only where one project is read", SOMETIMES: True})
+    usage = fields.Nested(
+        UsageSchema, metadata={"description": "only in the response for a single project", SOMETIMES: True}
+    )
     created_at = Moment()
 
 

@@ -1,4 +1,4 @@
-"""Query strings: everything arrives as text, nothing unknown or repeated is ignored."""
+"""Query string schemas: values arrive as text; unknown and repeated parameters are errors."""
 
 import re
 from datetime import datetime
@@ -10,7 +10,7 @@ from app.schemas.strict_fields import Choice, Moment
 
 _DIGITS = re.compile(r"-?[0-9]{1,15}")
 DEFAULT_PAGE_SIZE = 20
-LARGEST_PAGE = 100
+MAX_PAGE_SIZE = 100
 
 
 class QueryWhole(fields.Integer):
@@ -21,12 +21,12 @@ class QueryWhole(fields.Integer):
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
         if not isinstance(value, str) or _DIGITS.fullmatch(value) is None:
-            raise ValidationError("must be a whole number")
+            raise ValidationError("must be an integer")
         return int(value)
 
 
 class QueryFlag(fields.Boolean):
-    """``true`` or ``false``; 1 and 0 mean the same."""
+    """``true`` or ``false``, also written 1 or 0."""
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
         flags = {"true": True, "1": True, "false": False, "0": False}
@@ -36,23 +36,23 @@ class QueryFlag(fields.Boolean):
 
 
 class QueryMoment(Moment):
-    """A time; a ``+`` of its offset that was not escaped arrives as a space."""
+    """A time; an unescaped ``+`` of its offset arrives as a space."""
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> datetime:
         return super()._deserialize(value.replace(" ", "+"))
 
 
 class QueryTexts(fields.List[str]):
-    """A parameter that may be given several times; ``a,b`` is the same as two of them."""
+    """A repeatable parameter; ``a,b`` is equivalent to repeating it."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> list[Any]:
         words = [word for each in value for word in each.split(",") if word]
         if not words:
-            raise ValidationError("must not be empty; leave it out instead")
+            raise ValidationError("must not be empty; omit it instead")
         return super()._deserialize(words, attr, data, **kwargs)
 
 
-class Cursor(Choice):
+class OrderBy(Choice):
     """``order_by``: one of the columns, with ``-`` in front for descending order."""
 
     def __init__(self, *columns: str, default: str = "-created_at") -> None:
@@ -60,19 +60,19 @@ class Cursor(Choice):
 
 
 class ListQuerySchema(Schema):
-    page_size = QueryWhole(1, LARGEST_PAGE, load_default=DEFAULT_PAGE_SIZE)
+    page_size = QueryWhole(1, MAX_PAGE_SIZE, load_default=DEFAULT_PAGE_SIZE)
     page_token = fields.String(load_default="", validate=validate.Length(max=1024))
 
 
 class AnyQuerySchema(Schema):
-    """Takes every parameter and looks at none."""
+    """Accepts and ignores every parameter."""
 
     class Meta:
         unknown = EXCLUDE
 
 
 class NoQuerySchema(Schema):
-    """Takes no parameters."""
+    """Accepts no parameters."""
 
 
 def one_of(words: tuple[str, ...]) -> Choice:

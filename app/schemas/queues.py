@@ -1,38 +1,45 @@
-"""Queues, and the line of jobs that wait in them, on the wire."""
+"""Queues and their waiting jobs on the wire."""
 
 from marshmallow import Schema, fields
 
 from app.domain.names import NAME, NAME_RULE
-from app.schemas.queries import Cursor, ListQuerySchema
+from app.schemas.queries import ListQuerySchema, OrderBy
 from app.schemas.strict_fields import Flag, Matching, Moment, Number, Text, Whole, says
 
-MOST_JOBS = 1_000_000
+MAX_JOBS = 1_000_000
 
 
 class QueueSchema(Schema):
     name = fields.String(attribute="queue.name")
-    paused = fields.Boolean(attribute="queue.is_paused", **says("takes jobs and starts none"))
-    max_running_jobs = fields.Integer(attribute="queue.max_running_jobs", allow_none=True, **says("null: any number"))
-    max_waiting_jobs = fields.Integer(attribute="queue.max_waiting_jobs", allow_none=True, **says("null: any number"))
-    weight = fields.Float(attribute="queue.weight", allow_none=True, **says("null: shares the line of all such queues"))
+    paused = fields.Boolean(attribute="queue.is_paused", **says("whether the queue accepts jobs without starting any"))
+    max_running_jobs = fields.Integer(attribute="queue.max_running_jobs", allow_none=True, **says("null: unlimited"))
+    max_waiting_jobs = fields.Integer(attribute="queue.max_waiting_jobs", allow_none=True, **says("null: unlimited"))
+    weight = fields.Float(
+        attribute="queue.weight",
+        allow_none=True,
+        **says("null: shares one serving order with all queues without a weight"),
+    )
     waiting = fields.Integer()
     running = fields.Integer()
     created_at = Moment(attribute="queue.created_at")
 
 
 class ChangeQueueSchema(Schema):
-    """What is left out stays; null takes a limit away."""
+    """Omitted fields are unchanged; null removes a limit."""
 
-    paused = Flag(**says("true: the queue takes jobs and starts none; what runs goes on"))
+    paused = Flag(**says("true: the queue accepts jobs and starts none; running jobs continue"))
     max_running_jobs = Whole(
-        1, MOST_JOBS, allow_none=True, **says("at most so many of its jobs run at a time, over all projects")
+        1, MAX_JOBS, allow_none=True, **says("maximum running jobs of the queue, over all projects")
     )
     max_waiting_jobs = Whole(
-        0, MOST_JOBS, allow_none=True, **says("with so many waiting, submitting is refused with 429; 0 takes no jobs")
+        0,
+        MAX_JOBS,
+        allow_none=True,
+        **says("maximum waiting jobs; further submissions are rejected with 429; 0 accepts no jobs"),
     )
     weight = Number(
         0.01, 1000, allow_none=True,
-        **says("its share of what each project may use; queues without one share one line, of weight 1 in all"),
+        **says("its share of each project's capacity; queues without a weight count as one queue of weight 1"),
     )  # fmt: skip
 
 
@@ -44,14 +51,14 @@ class QueuesSchema(Schema):
     queues = fields.List(fields.Nested(QueueSchema))
 
 
-class LineQuerySchema(ListQuerySchema):
-    """By default in the order in which the jobs will be served."""
+class WaitingJobQuerySchema(ListQuerySchema):
+    """By default in scheduling order."""
 
-    order_by = Cursor("priority", "created_at", "name", "status", default="priority")
+    order_by = OrderBy("priority", "created_at", "name", "status", default="priority")
     queue = Text(longest=63)
 
 
-class EntrySchema(Schema):
+class WaitingJobSchema(Schema):
     job_id = fields.String(attribute="job.id")
     name = fields.String(attribute="job.name")
     project = fields.String(attribute="job.project")

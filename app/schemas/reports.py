@@ -6,21 +6,21 @@ from app.schemas.strict_fields import AsStored, says
 
 
 class BadputSchema(Schema):
-    queue_seconds = fields.Float(**says("Waiting for devices again, after the first start"))
-    start_seconds = fields.Float(**says("From a start to the first step: model, data, processes"))
+    queue_seconds = fields.Float(**says("Waiting for devices after the first start"))
+    start_seconds = fields.Float(**says("From an attempt's start to its first step: model, data, processes"))
     restart_seconds = fields.Float(**says("From the end of a failed attempt to the first step of the next"))
-    checkpoint_seconds = fields.Float(**says("Standing still to save"))
+    checkpoint_seconds = fields.Float(**says("Training blocked by saving"))
     evaluate_seconds = fields.Float()
     export_seconds = fields.Float()
-    detect_seconds = fields.Float(**says("From a fault to its being noticed"))
-    recompute_seconds = fields.Float(**says("Steps that were done in vain"))
+    detect_seconds = fields.Float(**says("From a fault to its detection"))
+    recompute_seconds = fields.Float(**says("Steps that had to be repeated"))
 
 
 class GoodputSchema(Schema):
-    wall_seconds = fields.Float(**says("From the first start to the end, without the time it was paused"))
-    productive_seconds = fields.Float(**says("Steps that count"))
+    wall_seconds = fields.Float(**says("From the first start to the end, without paused time"))
+    productive_seconds = fields.Float(**says("Steps that contributed to the result"))
     ratio = fields.Float(**says("productive_seconds / wall_seconds"))
-    badput = fields.Nested(BadputSchema, **says("All the rest of wall_seconds"))
+    badput = fields.Nested(BadputSchema, **says("The remainder of wall_seconds by cause"))
 
 
 class ReportSchema(Schema):
@@ -38,5 +38,7 @@ class ReportSchema(Schema):
     steps = fields.Integer()
     tokens = fields.Integer()
     attempts = fields.Integer()
-    goodput = fields.Nested(GoodputSchema, allow_none=True, **says("Where its time went; null if it never started"))
+    goodput = fields.Nested(
+        GoodputSchema, allow_none=True, **says("How the time was spent; null if the job never started")
+    )
     weight_files = fields.List(fields.String())

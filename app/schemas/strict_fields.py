@@ -1,4 +1,4 @@
-"""Fields that take exactly what JSON says: no ``"5"`` for 5, no ``true`` for 1, no 5.0 for 5; and times on the wire."""
+"""Fields without type coercion: no ``"5"`` for 5, no ``true`` for 1, no 5.0 for 5; and times on the wire."""
 
 import math
 import re
@@ -11,13 +11,13 @@ from app.domain.names import WORD, WORD_RULE, did_you_mean
 from app.patterns.script_metrics import InvalidPattern, metric_patterns
 
 NAME = re.compile(r"[A-Za-z0-9._\- ]{1,128}")
-LARGEST = 2**53 - 1  # beyond it JSON readers that use doubles disagree
-LARGEST_OF_64_BITS = 2**63 - 1  # what a column of 64 bits holds
-SOMETIMES = "sometimes"  # metadata of a field that an answer may lack
+LARGEST = 2**53 - 1  # larger integers lose precision in JSON parsers that use doubles
+LARGEST_OF_64_BITS = 2**63 - 1  # the maximum of a 64-bit column
+SOMETIMES = "sometimes"  # metadata of a field that a response may omit
 
 
 def says(meaning: str, **more: Any) -> dict[str, Any]:
-    """What the API description tells about a field; ``default`` is for one that is filled in later than here."""
+    """Field metadata for the OpenAPI document; ``default`` documents a default that is applied later than here."""
     return {"metadata": {"description": meaning, **more}}
 
 
@@ -29,7 +29,7 @@ class Text(fields.String):
 
 
 class OneOrSeveral(fields.Field[Any]):
-    """A string of bounded length, or a list of such."""
+    """A string of bounded length, or a list of them."""
 
     def __init__(self, *, longest: int, most: int, metadata: dict[str, Any], **kwargs: Any) -> None:
         word = {"type": "string", "maxLength": longest}
@@ -42,20 +42,20 @@ class OneOrSeveral(fields.Field[Any]):
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
         if not isinstance(value, str | list):
-            raise ValidationError("must be a text or a list of texts")
+            raise ValidationError("must be a string or a list of strings")
         return self._one.deserialize(value) if isinstance(value, str) else self._several.deserialize(value)
 
 
 class Matching(fields.String):
-    """A string of one form; ``rule`` says it in words."""
+    """A string that matches a pattern; ``rule`` is its error message."""
 
     def __init__(self, pattern: re.Pattern[str], rule: str, **kwargs: Any) -> None:
-        # \Z, not $: the latter lets a newline follow.
+        # \Z, not $, which also matches before a trailing newline.
         super().__init__(validate=validate.Regexp(rf"(?:{pattern.pattern})\Z", error=rule), **kwargs)
 
 
 class Choice(fields.String):
-    """One of a few words; the message lists them."""
+    """One of several values; the error message lists them."""
 
     def __init__(self, choices: tuple[str, ...], **kwargs: Any) -> None:
         super().__init__(validate=_OneOf(choices), **kwargs)
@@ -75,7 +75,7 @@ class Whole(fields.Integer):
 
     def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
         if type(value) is not int:
-            raise ValidationError("must be a whole number")
+            raise ValidationError("must be an integer")
         return value
 
 
@@ -101,7 +101,7 @@ class Flag(fields.Boolean):
 
 
 class TextMap(fields.Dict):
-    """An object of strings: bounded in number, names and lengths."""
+    """An object of strings with bounded size, keys and values."""
 
     def __init__(
         self, *, keys: re.Pattern[str], rule: str, most: int = 100, longest: int = 4096, **kwargs: Any
@@ -112,7 +112,7 @@ class TextMap(fields.Dict):
 
 
 class ScriptOptions(TextMap):
-    """Options of a script, and by ``metric.NAME`` patterns of the lines that tell its metrics."""
+    """Options of a script; ``metric.NAME`` holds a pattern of the log lines that report a metric."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         found = super()._deserialize(value, *args, **kwargs)  # type: ignore[no-untyped-call]
@@ -124,14 +124,14 @@ class ScriptOptions(TextMap):
 
 
 class FreeObject(fields.Dict):
-    """An object whose content is free."""
+    """An object with arbitrary content."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(validate=validate.Length(max=100), **kwargs)
 
 
 class ModelDefinition(fields.Field[Any]):
-    """A configuration of transformers as an object that says its ``model_type``; or true: that of the model."""
+    """A transformers configuration as an object with ``model_type``, or true for the configuration of the model."""
 
     def __init__(self, *, metadata: dict[str, Any], **kwargs: Any) -> None:
         shape = {
@@ -145,21 +145,21 @@ class ModelDefinition(fields.Field[Any]):
         if isinstance(value, bool):
             return value
         if not isinstance(value, dict):
-            raise ValidationError("must be true, or a configuration of transformers as an object")
+            raise ValidationError("must be true or a transformers configuration object")
         if not isinstance(value.get("model_type"), str) or not value["model_type"]:
-            raise ValidationError("must say its model_type, such as llama, qwen2 or gpt2")
+            raise ValidationError("must have a model_type, such as llama, qwen2 or gpt2")
         return value
 
 
 class Texts(fields.List[str]):
-    """A list of short words."""
+    """A list of short strings."""
 
     def __init__(self, *, most: int = 64, form: re.Pattern[str] = WORD, rule: str = WORD_RULE, **kwargs: Any) -> None:
         super().__init__(Matching(form, rule), validate=validate.Length(max=most), **kwargs)
 
 
 class Moment(fields.DateTime):
-    """RFC 3339, UTC, milliseconds; what comes in must say its offset."""
+    """RFC 3339 in UTC with milliseconds; input must have an offset."""
 
     def _serialize(self, value: datetime | None, *_: Any, **__: Any) -> str | None:
         return None if value is None else on_the_wire(value)
@@ -179,14 +179,14 @@ def on_the_wire(moment: datetime) -> str:
 
 
 class Section(fields.Nested):
-    """A part of a job document: validated on the way in, shown as it is stored on the way out."""
+    """A section of a job document: validated on input, serialized as stored."""
 
     def _serialize(self, nested_obj: Any, *_: Any, **__: Any) -> Any:  # type: ignore[override] # Field and Nested differ
         return nested_obj
 
 
 class AsStored(fields.Raw):
-    """Shown as it is; ``of`` tells the API description what it is, as JSON Schema."""
+    """Serialized as stored; ``of`` is its JSON Schema for the OpenAPI document."""
 
     def __init__(self, of: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(metadata=of, **kwargs)

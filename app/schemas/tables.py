@@ -1,4 +1,4 @@
-"""What the platform knows by tables: kinds of training with their hyperparameters, and why jobs fail."""
+"""Tables on the wire: training types with their hyperparameters, and error types."""
 
 from marshmallow import Schema, fields
 
@@ -12,11 +12,11 @@ _TEXTS = {"type": "array", "items": {"type": "string"}}
 class HyperparameterSchema(Schema):
     name = fields.String()
     type = fields.String(**says("int, float, bool, choice, or names (separated by commas)"))
-    default = AsStored({**_VALUE, "description": "Its value where it is left out"})
-    minimum = AsStored({**_BOUND, "description": "Lowest value; null: none"})
-    maximum = AsStored({**_BOUND, "description": "Highest value; null: none"})
-    choices = AsStored({**_TEXTS, "description": "All values of a choice, else empty"})
-    only_with = AsStored({"type": "object", "description": "Values of others without which it must be left out"})
+    default = AsStored({**_VALUE, "description": "The default value"})
+    minimum = AsStored({**_BOUND, "description": "Minimum value; null: none"})
+    maximum = AsStored({**_BOUND, "description": "Maximum value; null: none"})
+    choices = AsStored({**_TEXTS, "description": "The values of a choice, else empty"})
+    only_with = AsStored({"type": "object", "description": "Required values of other hyperparameters"})
     meaning = fields.String()
 
 
@@ -24,9 +24,9 @@ class TrainingTypeSchema(Schema):
     training_type = fields.String()
     framework = fields.String()
     description = fields.String()
-    record_shapes = AsStored({**_TEXTS, "description": "What a record of the data may be; empty: the script's matter"})
+    record_shapes = AsStored({**_TEXTS, "description": "Accepted shapes of data records; empty: up to the script"})
     export_formats = AsStored({**_TEXTS, "description": "Values of export_format, the default first"})
-    any_hyperparameter = fields.Boolean(**says("Whether every hyperparameter is passed through unchecked"))
+    any_hyperparameter = fields.Boolean(**says("Whether hyperparameters are passed through unvalidated"))
     hyperparameters = fields.List(fields.Nested(HyperparameterSchema))
 
 
@@ -37,9 +37,9 @@ class TrainingTypesSchema(Schema):
 class ErrorTypeSchema(Schema):
     name = fields.String(**says("The error_type of a failed job"))
     meaning = fields.String()
-    what_to_do = fields.String(**says("What a person can do about it"))
-    retried = fields.Boolean(**says("Whether the job may survive it by itself"))
-    recovery = fields.String(**says("What is done about it without a person"))
+    what_to_do = fields.String(**says("How a user can resolve it"))
+    retried = fields.Boolean(**says("Whether it may be retried automatically"))
+    recovery = fields.String(**says("The automatic recovery"))
 
 
 class ErrorTypesSchema(Schema):

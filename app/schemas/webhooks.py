@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries on the wire; a webhook's secret is shown once, in the answer that made it."""
+"""Webhooks and deliveries on the wire; the secret is shown only once, in the response that creates the webhook."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ from marshmallow import Schema, fields, validate
 
 from app.domain.webhooks import EVENT_NAMES, LONGEST_URL
 from app.schemas.documents import DocumentSchema
-from app.schemas.queries import Cursor, ListQuerySchema
+from app.schemas.queries import ListQuerySchema, OrderBy
 from app.schemas.strict_fields import AsStored, Choice, Flag, Matching, Moment, Text, says
 
 STATES = ("waiting", "delivered", "given_up")
@@ -16,17 +16,17 @@ _SECRET_RULE = "must be 16 to 256 printable ASCII characters without spaces"  # 
 
 
 def _url(**more: Any) -> Text:
-    meaning = "http or https, without user, password and fragment; private addresses only where the operator lists them"
+    meaning = "http or https, without credentials and fragment; private addresses only if the operator allows them"
     return Text(longest=LONGEST_URL, shortest=1, **more, **says(meaning, format="uri"))
 
 
 def _event_types(**more: Any) -> fields.List[str]:
-    meaning = "kinds of events, and states that a job comes into; empty: all events"
+    meaning = "event types and job states; empty: all events"
     return fields.List(Choice(EVENT_NAMES), validate=validate.Length(max=len(EVENT_NAMES)), **more, **says(meaning))
 
 
 def _secret() -> Matching:
-    return Matching(_SECRET, _SECRET_RULE, **says("what deliveries are signed with; left out: one is made"))
+    return Matching(_SECRET, _SECRET_RULE, **says("the signing secret; generated if omitted"))
 
 
 class CreateWebhookSchema(DocumentSchema):
@@ -42,12 +42,12 @@ class ChangeWebhookSchema(DocumentSchema):
     url = _url()
     description = Text(longest=255)
     event_types = _event_types()
-    secret = Matching(_SECRET, _SECRET_RULE, **says("replaces the one before; what still waits is signed with it"))
-    is_active = Flag(**says("false: no event of this time is told, and what waits stays where it is"))
+    secret = Matching(_SECRET, _SECRET_RULE, **says("replaces the signing secret, also for pending deliveries"))
+    is_active = Flag(**says("false: new events are not delivered, and pending deliveries stay pending"))
 
 
 class WebhookQuerySchema(ListQuerySchema):
-    order_by = Cursor("created_at")
+    order_by = OrderBy("created_at")
     project = fields.String(validate=validate.Length(max=63))
 
 
@@ -58,8 +58,8 @@ class WebhookSchema(Schema):
     description = fields.String()
     event_types = fields.List(fields.String())
     is_active = fields.Boolean()
-    failures = fields.Integer(**says("tries that failed since the last one that did not"))
-    rests_until = Moment(allow_none=True, **says("after a failure nothing is sent until then"))
+    failures = fields.Integer(**says("consecutive failed attempts"))
+    rests_until = Moment(allow_none=True, **says("end of the backoff after a failure"))
     created_by = fields.String()
     created_at = Moment()
 
@@ -77,7 +77,7 @@ class NewWebhookSchema(Schema):
 
 
 class DeliveryQuerySchema(ListQuerySchema):
-    order_by = Cursor("created_at")
+    order_by = OrderBy("created_at")
     state = Choice(STATES)
 
 
@@ -92,9 +92,11 @@ class DeliverySchema(Schema):
     event_type = fields.String()
     state = fields.String(**says("waiting, delivered or given_up"))
     tries = fields.Integer()
-    status_code = fields.Integer(allow_none=True, **says("what the receiver answered to the last try"))
-    problem = fields.String(**says("why the last try failed"))
-    next_try_at = Moment(allow_none=True, **says("of a waiting one: not before; null: as soon as it is its turn"))
+    status_code = fields.Integer(allow_none=True, **says("the receiver's status in the last attempt"))
+    problem = fields.String(**says("why the last attempt failed"))
+    next_try_at = Moment(
+        allow_none=True, **says("for waiting deliveries: earliest time of the next attempt; null: as soon as possible")
+    )
     created_at = Moment()
     finished_at = Moment(allow_none=True)
 

@@ -1,1 +1,1 @@
-"""What needs a signature, a hash or a role."""
+"""API keys, permissions, rate limits, encryption and signed tokens."""

@@ -1,7 +1,7 @@
-"""API keys: made once, stored as a hash, compared in constant time.
+"""API keys: shown once, stored as a hash, compared in constant time.
 
-``ty_<id>_<secret><checksum>``: the id finds the row, the secret has 190 bits, and the checksum lets a mistyped or
-invented key be refused without asking the database, and secret scanners recognise a leaked one.
+``ty_<id>_<secret><checksum>``: the id finds the row, the secret has 190 bits, and the checksum rejects mistyped keys
+without a database query and lets secret scanners recognize a leaked key.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from app.security.secrets import SecretBox
 
 _ALPHABET = string.digits + string.ascii_letters
 _FORM = re.compile(r"(ty_[0-9a-z]{12})_([0-9A-Za-z]{32})([0-9A-Za-z]{6})", re.ASCII)
-# Compared with when there is no such key, so that a known id costs no more time than an unknown one.
-_NOBODYS_HASH = hashlib.sha256(b"nobody").hexdigest()
+# Compared with for unknown ids, so that timing does not reveal which ids exist.
+_DUMMY_HASH = hashlib.sha256(b"unknown key").hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewKey:
-    """The row to store, and what is shown once: the bearer key, and the same identity as a pair for signing."""
+    """The row to store, and the secrets shown once: the bearer key, and the secret key of the signing pair."""
 
     row: ApiKey
     key: str
@@ -40,7 +40,7 @@ class PresentedKey:
 
 @dataclass(frozen=True)
 class StoredKey:
-    """What decides whether a key is good, and for whom: the columns of its row that every request reads."""
+    """The columns of a key's row that authentication reads."""
 
     id: str
     project: str | None
@@ -54,7 +54,7 @@ class StoredKey:
 def make_key(
     *, key_id: str, project: str | None, role: Role, name: str, expires_at: datetime | None, box: SecretBox
 ) -> NewKey:
-    """A fresh key; ``project`` None makes it a super admin's, good for every project."""
+    """Generate a key; ``project`` None is for super admins and grants access to every project."""
     prefix, secret = f"ty_{_random(12, string.digits + string.ascii_lowercase)}", _random(32)
     access_key, secret_key = f"TYAK{_random(16, string.digits + string.ascii_uppercase)}", _random(40)
     row = ApiKey(
@@ -65,7 +65,7 @@ def make_key(
 
 
 def read_key(presented: str) -> PresentedKey | None:
-    """The parts of a bearer key; None when it has not the form or its checksum is wrong."""
+    """The parts of a bearer key; None if it is malformed or its checksum is wrong."""
     match = _FORM.fullmatch(presented) if len(presented) < 100 else None
     if match is None or not hmac.compare_digest(_checksum(match[1], match[2]), match[3]):
         return None
@@ -73,18 +73,18 @@ def read_key(presented: str) -> PresentedKey | None:
 
 
 def is_of(presented: PresentedKey, row: ApiKey | StoredKey | None) -> bool:
-    """Whether the row is this key's, good or not."""
-    stored = row.secret_hash if row is not None else _NOBODYS_HASH
+    """Whether the row belongs to the presented key, valid or not."""
+    stored = row.secret_hash if row is not None else _DUMMY_HASH
     return hmac.compare_digest(_hash(presented.secret), stored) and row is not None
 
 
 def is_live(row: ApiKey | StoredKey, *, now: datetime) -> bool:
-    """Whether the key was neither revoked nor has expired."""
+    """Whether the key is neither revoked nor expired."""
     return row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
 
 
 def _hash(secret: str) -> str:
-    # A plain hash is enough: 190 random bits cannot be guessed, so nothing has to be slow.
+    # A fast hash suffices: 190 random bits cannot be brute-forced.
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Who may do what: one table of roles and permissions, and the caller that it is asked about."""
+"""Role-based access control: the table of roles and permissions, and the authenticated caller."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,8 +11,8 @@ class Permission(StrEnum):
     VIEW = "view"
     MANAGE = "manage"  # submit and control jobs
     EVALUATE = "evaluate"
-    MANAGE_KEYS = "manage_keys"  # of one's own project
-    VIEW_AUDIT = "view_audit"  # who did what in one's own project
+    MANAGE_KEYS = "manage_keys"  # of the caller's project
+    VIEW_AUDIT = "view_audit"  # of the caller's project
     CLUSTER_ADMIN = "cluster_admin"  # nodes, queues, projects, and the keys of every project
 
 
@@ -36,7 +36,7 @@ PROJECT_ROLES = (Role.VIEWER, Role.USER, Role.ADMIN)
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """An authenticated key. ``project`` None means every project; a super admin may act within one."""
+    """An authenticated key. ``project`` None grants access to every project; a super admin may act within one."""
 
     key_id: str
     role: Role
@@ -44,12 +44,12 @@ class Caller:
 
     @property
     def home_project(self) -> str:
-        """Where the caller's new jobs go unless another project is named."""
+        """The default project of the caller's new jobs."""
         return self.project or DEFAULT_PROJECT
 
     @property
     def actor(self) -> str:
-        """How the caller appears in a job's history."""
+        """The caller's name in job events and audit entries."""
         return self.key_id
 
     def may(self, permission: Permission) -> bool:
@@ -58,16 +58,18 @@ class Caller:
     def require(self, permission: Permission) -> None:
         if not self.may(permission):
             roles = ", ".join(role for role in Role if permission in PERMISSIONS[role])
-            raise Forbidden(f"this needs the permission {permission}, which the role {self.role} has not; has: {roles}")
+            raise Forbidden(
+                f"the permission {permission} is required; the role {self.role} lacks it, these have it: {roles}"
+            )
 
     def sees(self, project: str) -> bool:
         return self.project in (None, project)
 
     def require_project(self, project: str) -> None:
-        """Raises NotFound: to a caller another project does not exist."""
+        """Raises NotFound for another project, whose existence must not be revealed."""
         self.require_sight(project, f"no project {project}")
 
     def require_sight(self, project: str | None, missing: str) -> None:
-        """Raises NotFound with what is said of a thing that is not there, unless the caller sees its project."""
+        """Raises NotFound with the message ``missing`` unless the caller has access to the project."""
         if self.project is not None and self.project != project:
             raise NotYours(missing)

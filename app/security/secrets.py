@@ -1,4 +1,4 @@
-"""Encryption of what must be stored but never shown: job secrets and signing keys."""
+"""Encryption of stored secrets: job secrets and signing keys."""
 
 import hashlib
 import hmac
@@ -11,13 +11,13 @@ from app.domain.errors import TrainyardError
 
 
 class SecretKeyMissing(TrainyardError):
-    """No usable key is configured; nothing secret can be stored or read."""
+    """No usable secret key is configured, or a secret was encrypted with another one."""
 
 
 class SecretBox:
-    """Seals small JSON documents with the platform's secret key. Sealing the same twice gives different texts.
+    """Encrypts small JSON documents with the platform's secret key; encryption is randomized.
 
-    ``fingerprint`` tells whether two texts with secrets in them are the same, without keeping them.
+    ``fingerprint`` compares texts that contain secrets without storing them.
     """
 
     def __init__(self, key: str) -> None:
@@ -27,22 +27,22 @@ class SecretBox:
         except ValueError as error:
             raise SecretKeyMissing(
                 "TRAINYARD_SECURITY_SECRET_KEY is not a key (32 random bytes, url-safe base64); "
-                "`trainyard db init` makes one in the data directory"
+                "`trainyard db init` creates one in the data directory"
             ) from error
 
     def seal(self, document: dict[str, Any]) -> str:
         return self._fernet.encrypt(json.dumps(document).encode()).decode()
 
     def fingerprint(self, text: str) -> str:
-        """64 hex digits that are the same for the same text; without the key nobody can try what the text may be."""
+        """A keyed hash of 64 hex digits, equal for equal texts; without the key it resists guessing."""
         return hmac.digest(self._fingerprint_key, text.encode(), "sha256").hex()
 
     def open(self, sealed: str) -> dict[str, Any]:
-        """What ``seal`` was given; an empty text opens to nothing. Raises SecretKeyMissing for another key's work."""
+        """Decrypt a document; an empty text gives an empty one. Raises SecretKeyMissing if another key encrypted it."""
         if not sealed:
             return {}
         try:
             opened: dict[str, Any] = json.loads(self._fernet.decrypt(sealed.encode()))
         except InvalidToken as error:
-            raise SecretKeyMissing("a stored secret was sealed with another key than the configured one") from error
+            raise SecretKeyMissing("a stored secret was encrypted with another key than the configured one") from error
         return opened

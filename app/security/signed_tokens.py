@@ -1,4 +1,4 @@
-"""Tokens that stand for something for a while: signed, and read by nobody but us.
+"""Signed tokens with an expiry, issued and verified by Trainyard only.
 
 JSON Web Tokens (RFC 7519), signed with HMAC-SHA256 by a key derived from the installation's secret and the purpose.
 """
@@ -14,20 +14,20 @@ _ALGORITHM = "HS256"
 
 
 def issue(secret_key: str, purpose: str, subject: str, *, seconds: int) -> str:
-    """One that stands for the subject, for this purpose alone."""
+    """Issue a token for the subject, valid for this purpose only."""
     now = int(time.time())
     claims = {"sub": subject, "iat": now, "exp": now + seconds}
     return jwt.encode(claims, _secret(secret_key, purpose), algorithm=_ALGORITHM)
 
 
 def subject_of(secret_key: str, purpose: str, token: str) -> str:
-    """Raises CredentialsInvalid for one that is not ours, is for something else, or has expired."""
+    """The subject of a token. Raises CredentialsInvalid for a forged or expired one, or one for another purpose."""
     try:
         claims = jwt.decode(
             token, _secret(secret_key, purpose), algorithms=[_ALGORITHM], options={"require": ["sub", "exp"]}
         )
     except jwt.InvalidTokenError as error:
-        raise CredentialsInvalid("the token is not one of ours, or has expired; ask for a new one") from error
+        raise CredentialsInvalid("the token is invalid or expired; request a new one") from error
     return str(claims["sub"])
 
 

@@ -1,4 +1,4 @@
-"""What gunicorn reads as its configuration file: hooks that can't be given as arguments."""
+"""gunicorn's configuration file: hooks that can't be passed as arguments."""
 
 import ctypes
 import os
@@ -13,20 +13,20 @@ PR_SET_PDEATHSIG = 1
 
 
 def on_starting(arbiter: Any) -> None:
-    """Request processes are forks, and inherit it."""
+    """Protect this process; the request processes are forks and inherit the protection."""
     hide_from_same_user()
-    _count_from_zero(arbiter.cfg.env)
+    _reset_counters(arbiter.cfg.env)
 
 
 def post_fork(arbiter: Any, _worker: Any) -> None:
-    """A request process must not outlive its master: it would hold the port against the next start."""
+    """Tie the request process to its master: a survivor would block the port for the next start."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != arbiter.pid:
         os._exit(1)
 
 
-def _count_from_zero(environment: Mapping[str, str]) -> None:
-    """What processes of an earlier start have counted must not be added to what ours count."""
+def _reset_counters(environment: Mapping[str, str]) -> None:
+    """Delete the counter files of a previous start, which must not be added to the current counts."""
     directory = inherited_multiprocess_directory(environment)
     if directory is None:
         return

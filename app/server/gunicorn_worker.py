@@ -1,7 +1,7 @@
-"""gunicorn's threads, given a request only when its head has arrived: whoever sends slowly holds up nobody.
+"""A gunicorn thread worker that assigns a thread only when the request head is complete, against slow clients.
 
-Whoever stops in the middle of a body, or does not read what he asked for, holds up a thread for a while only, and
-nobody who leaves a connection open after its last answer.
+A client that stalls within a body or does not read the response blocks a thread for a bounded time; idle keep-alive
+connections block none.
 """
 
 import contextlib
@@ -17,16 +17,16 @@ from typing import Any
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 HEAD_SECONDS = 10.0
-BODY_SECONDS = 30.0  # for all of it, once a thread reads it
-UNREAD_SECONDS = 0.5  # what comes of a body that nobody wants is thrown away so long; then the connection is closed
-SEND_SECONDS = 30.0  # without the other side taking anything of an answer
-LINGER_SECONDS = 2.0  # before a connection is closed the other side may take what is left of the answer
-LARGEST_HEAD = 65536  # gunicorn refuses less than that; it must see enough to say why
-_NOT_NOW = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
+BODY_SECONDS = 30.0  # for the whole body, once a thread reads it
+UNREAD_SECONDS = 0.5  # how long an unread body is discarded before the connection is closed
+SEND_SECONDS = 30.0  # without progress in sending a response
+LINGER_SECONDS = 2.0  # for the client to read the rest of the response before closing
+MAX_HEAD_BYTES = 65536  # above gunicorn's own limits, so that gunicorn reports the error
+_RETRYABLE_ERRNOS = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 
 
-class AnsweredConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
-    """Its worker sees to it when it is to be closed: gunicorn's own way keeps all others waiting meanwhile."""
+class LingeringConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
+    """Closes through its worker's poller: gunicorn's own graceful close blocks all other connections."""
 
     def __init__(self, worker: "HeadFirstWorker", sock: socket.socket, client: Any, server: Any) -> None:
         super().__init__(worker.cfg, sock, client, server)
@@ -41,15 +41,15 @@ class AnsweredConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
             super().close()
 
 
-class Connection(socket.socket):
-    """One whose other side must take what it asked for; gunicorn knows it then as broken."""
+class TimedSocket(socket.socket):
+    """A socket with a send timeout, which is reported to gunicorn as a broken pipe."""
 
     @classmethod
-    def over(cls, accepted: socket.socket, *, send_seconds: float = SEND_SECONDS) -> "Connection":
-        """Takes the accepted one's place."""
+    def over(cls, accepted: socket.socket, *, send_seconds: float = SEND_SECONDS) -> "TimedSocket":
+        """Wrap an accepted socket, which is detached."""
         sock = cls(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
         seconds, rest = divmod(send_seconds, 1)
-        # The kernel's own limit: it begins anew whenever something was taken, which that of `settimeout` does not.
+        # The kernel's timeout restarts with each progress, unlike that of `settimeout`.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(rest * 1e6)))
         return sock
 
@@ -57,11 +57,11 @@ class Connection(socket.socket):
         try:
             super().sendall(data, flags)
         except BlockingIOError as error:
-            raise BrokenPipeError(errno.EPIPE, "the other side takes nothing") from error
+            raise BrokenPipeError(errno.EPIPE, "the client does not read the response") from error
 
 
-class BodyReading:
-    """Reads for gunicorn's parser until a moment after which the body counts as ended, and the connection with it."""
+class BodyDeadline:
+    """Reads for gunicorn's parser until a deadline, after which the body and the connection count as ended."""
 
     def __init__(self, parser: Any) -> None:
         self._parser = parser
@@ -90,14 +90,14 @@ class BodyReading:
 
 
 class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
-    """Heads are read by the thread that waits for all connections, as they come; a head of 10 s is none.
+    """Reads request heads in the polling thread; a head that takes longer than 10 s is dropped.
 
-    Only for connections that are what they look like: with TLS, or HTTP/2, gunicorn reads by itself.
+    For plain HTTP/1.1 connections only: gunicorn itself reads TLS and HTTP/2.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._lingering: deque[AnsweredConnection] = deque()
+        self._lingering: deque[LingeringConnection] = deque()
 
     def accept(self, listener: Any) -> None:
         if self.cfg.is_ssl or self.cfg.http2_cleartext in ("prior-knowledge", "both"):
@@ -106,14 +106,14 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
         try:
             accepted, address = listener.accept()
         except OSError as error:
-            if error.errno not in _NOT_NOW:
+            if error.errno not in _RETRYABLE_ERRNOS:
                 raise
             return
         self.nr_conns += 1
-        self._await_more(AnsweredConnection(self, Connection.over(accepted), address, listener.getsockname()))
+        self._await_more(LingeringConnection(self, TimedSocket.over(accepted), address, listener.getsockname()))
 
     def on_client_socket_readable(self, conn: Any, client: Any) -> None:
-        """The next request of a connection that stayed open."""
+        """Handle the next request of a keep-alive connection."""
         if not hasattr(conn, "head"):
             super().on_client_socket_readable(conn, client)
             return
@@ -125,21 +125,21 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
             self._await_more(conn)
 
     def handle(self, conn: Any) -> Any:
-        """In a thread of the pool: the parser gets what was read, and reads the rest itself."""
+        """Handle the request in a pool thread: the parser gets the buffered head and reads the rest itself."""
         if head := getattr(conn, "head", b""):
             conn.head = b""
             conn.init()
             unreader = conn.parser.unreader
             unreader.unread(unreader.take_buffered() + head)
-            BodyReading(conn.parser).begin(BODY_SECONDS)
+            BodyDeadline(conn.parser).begin(BODY_SECONDS)
         return super().handle(conn)
 
     def _keepalive_after(self, conn: Any, keepalive: Any) -> bool:
-        """Whether the connection goes on; what is left of a body that was not read is not waited for."""
+        """Whether to keep the connection; the rest of an unread body is discarded only briefly."""
         return bool(keepalive) and bool(conn.parser.finish_body(deadline=time.monotonic() + UNREAD_SECONDS))
 
-    def linger(self, conn: AnsweredConnection) -> None:
-        """Close a connection as RFC 9112, section 9.6 says: an answer gets lost when what was sent is left unread."""
+    def linger(self, conn: LingeringConnection) -> None:
+        """Close in stages (RFC 9112, section 9.6): closing with unread input could discard the response."""
         try:
             conn.sock.setblocking(False)
             conn.sock.shutdown(socket.SHUT_WR)
@@ -157,18 +157,18 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
         while self._lingering and self._lingering[0].timeout <= now:
             self._end(self._lingering[0])
 
-    def _on_rest(self, conn: AnsweredConnection, client: Any) -> None:
+    def _on_rest(self, conn: LingeringConnection, client: Any) -> None:
         try:
-            rest = client.recv(LARGEST_HEAD)
+            rest = client.recv(MAX_HEAD_BYTES)
         except BlockingIOError:
             return
         except OSError:
             rest = b""
         conn.drained += len(rest)
-        if not rest or conn.drained > LARGEST_HEAD:
+        if not rest or conn.drained > MAX_HEAD_BYTES:
             self._end(conn)
 
-    def _end(self, conn: AnsweredConnection) -> None:
+    def _end(self, conn: LingeringConnection) -> None:
         self._lingering.remove(conn)
         self.poller.unregister(conn.sock)
         self.nr_conns -= 1
@@ -187,12 +187,12 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
             self.enqueue_req(conn)
 
     def _has_head(self, conn: Any) -> bool:
-        """Read what is there; also true when nothing more will come, or too much has, which the parser will refuse."""
+        """Read available input; also true at end of input or above the limit, which the parser rejects."""
         try:
-            piece = conn.sock.recv(LARGEST_HEAD)
+            piece = conn.sock.recv(MAX_HEAD_BYTES)
         except BlockingIOError:
             return False
         except OSError:
             piece = b""
         conn.head += piece
-        return not piece or b"\r\n\r\n" in conn.head or len(conn.head) >= LARGEST_HEAD
+        return not piece or b"\r\n\r\n" in conn.head or len(conn.head) >= MAX_HEAD_BYTES

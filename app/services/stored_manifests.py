@@ -1,4 +1,4 @@
-"""Objects that clients of Kubernetes keep here, such as runtimes: stored by project, or for all of them."""
+"""ManifestStore stored for Kubernetes clients, such as training runtimes: per project or cluster-scoped."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -16,12 +16,12 @@ from app.models.insertion import fill
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
 
-OF_THE_CLUSTER = ""  # the project of those that everybody may name
+CLUSTER_SCOPE = ""  # the project of cluster-scoped manifests
 Row = TypeVar("Row", TrainingRuntime, BaseModel)
 
 
-class Manifests(Generic[Row]):
-    """The objects of one table. ``noun`` begins their actions in the audit trail, ``prefix`` their ids."""
+class ManifestStore(Generic[Row]):
+    """The manifests of one table. ``noun`` prefixes their audit actions, ``prefix`` their ids."""
 
     def __init__(self, table: type[Row], *, noun: str, prefix: str) -> None:
         self._table: type[Row] = table
@@ -31,11 +31,11 @@ class Manifests(Generic[Row]):
         return session.get(self._table, (project, name))
 
     def of(self, session: Session, project: str) -> Sequence[Row]:
-        """By name."""
+        """The manifests of a project, sorted by name."""
         return session.scalars(select(self._table).filter_by(project=project).order_by(self._table.name)).all()
 
     def newest(self, session: Session, project: str) -> tuple[Any, ...]:
-        """Changes whenever one of this project does."""
+        """A value that changes whenever a manifest of the project changes."""
         table = self._table
         query = select(func.max(table.updated_at), func.count(), func.sum(table.version))
         return tuple(session.execute(query.filter_by(project=project)).one())
@@ -44,11 +44,11 @@ class Manifests(Generic[Row]):
         self, db: Database, caller: Caller, project: str, name: str, *, dry_run: bool = False,
         **parts: Mapping[str, Any],
     ) -> Row:  # fmt: skip
-        """`parts`: spec, labels, annotations. With ``dry_run`` the row is checked, returned and not written.
+        """Store a manifest; `parts` are spec, labels, annotations. Raises Conflict if the name exists.
 
-        Raises Conflict when there is one of that name.
+        With ``dry_run`` the row is checked and returned, not written.
         """
-        taken = Conflict(f"there is a {self._noun} named {name} already")
+        taken = Conflict(f"a {self._noun} named {name} already exists")
         try:
             with db.write() as session:
                 if self.find(session, project, name) is not None:
@@ -68,11 +68,11 @@ class Manifests(Generic[Row]):
         self, db: Database, caller: Caller, project: str, name: str, *, expected: int | None,
         dry_run: bool = False, **parts: Mapping[str, Any],
     ) -> Row:  # fmt: skip
-        """Replace its parts, as `create`. Raises NotFound, and Conflict when it is not of the expected version."""
+        """Replace its parts, as in `create`. Raises NotFound, and Conflict if the version differs from the expected."""
         with db.write() as session:
             row = self._require(session, project, name)
             if expected not in (None, row.version):
-                raise Conflict("it was changed meanwhile; read it again")
+                raise Conflict("it was changed concurrently; read it again")
             if dry_run:
                 session.expunge(row)  # changed below, and not written
             for part, value in parts.items():
@@ -84,7 +84,7 @@ class Manifests(Generic[Row]):
             return row
 
     def delete(self, db: Database, caller: Caller, project: str, name: str) -> None:
-        """Jobs that named it keep what they took from it. Raises NotFound."""
+        """Delete a manifest; jobs created from it are unaffected. Raises NotFound."""
         with db.write() as session:
             row = self._require(session, project, name)
             self._record(session, caller, "delete", row)
@@ -103,5 +103,5 @@ class Manifests(Generic[Row]):
         )  # fmt: skip
 
 
-RUNTIMES = Manifests(TrainingRuntime, noun="runtime", prefix="rt")
-BASE_MODELS = Manifests(BaseModel, noun="base_model", prefix="bm")
+RUNTIMES = ManifestStore(TrainingRuntime, noun="runtime", prefix="rt")
+BASE_MODELS = ManifestStore(BaseModel, noun="base_model", prefix="bm")

@@ -1,1 +1,1 @@
-"""Artefacts by URI: checkpoints, results and logs of jobs."""
+"""Storage of checkpoints, artifacts and logs of jobs, by URL."""

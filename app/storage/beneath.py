@@ -1,4 +1,4 @@
-"""Reads the files of a directory by descriptors alone: whatever its writer swaps meanwhile, no link is followed."""
+"""Opens files beneath a directory by descriptors, following no links even if the writer swaps entries meanwhile."""
 
 import errno
 import hashlib
@@ -14,19 +14,19 @@ from app.domain.errors import InvalidRequest
 
 BLOCK_BYTES = 1 << 20
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK a pipe put in a file's place would make the opener wait for ever.
+# Without O_NONBLOCK, opening a pipe in place of a file would block forever.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What opening says of a link, of a socket, and of a file where a directory was.
+# The errors of opening a link, a socket, or a file in place of a directory.
 _SWAPPED = frozenset({errno.ELOOP, errno.ENXIO, errno.ENOTDIR})
 
 
 class RefusedFile(InvalidRequest):
-    """A link that leads out of the directory, a device, a pipe or a socket, or a file that changes."""
+    """A link that leads out of the directory, a device, a pipe, a socket, or a file that changes while it is read."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds."""
+    """Size and digest of a file."""
 
     size_bytes: int
     sha256: str
@@ -69,9 +69,9 @@ def file_opened(root: int, path: str) -> Iterator[BinaryIO]:
 
 
 def copied(file: BinaryIO, path: str, write: Callable[[bytes], object] = len) -> Content:
-    """What an open file holds, each block of it given to ``write`` as well. Raises RefusedFile if its size changes.
+    """Size and digest of an open file, passing each block to ``write``. Raises RefusedFile if its size changes.
 
-    No more is read than the file had when this began: its writer might let it grow for ever.
+    Reads at most the initial size: the writer might let the file grow forever.
     """
     digest, size = hashlib.sha256(), os.fstat(file.fileno()).st_size
     left = size

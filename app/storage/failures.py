@@ -1,4 +1,4 @@
-"""Turns what file systems and object stores raise into the errors of the domain, so that callers know what to retry."""
+"""Translates errors of file systems and object stores into domain errors, so that callers know what to retry."""
 
 import errno
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 from app.domain.errors import NotFound, TrainyardError, TransientStorageError
 
-# Asking again cannot help: the path, the rights or the kind of the file are wrong.
-LASTING = frozenset(
+# Permanent errors: the path, the permissions or the file type are wrong.
+PERMANENT = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EEXIST}
 )
 
 
 class StorageRefused(TrainyardError):
-    """The storage is configured wrong or refuses us; retrying does not help."""
+    """The storage is misconfigured or denies access; retrying does not help."""
 
     code = "STORAGE_ERROR"
 
@@ -28,6 +28,6 @@ def translated(what: str) -> Iterator[None]:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise NotFound(f"the storage has no {what}") from error
     except OSError as error:
-        if isinstance(error, PermissionError) or error.errno in LASTING:
+        if isinstance(error, PermissionError) or error.errno in PERMANENT:
             raise StorageRefused(f"{what}: the storage refuses: {error}") from error
         raise TransientStorageError(f"{what}: the storage failed, trying again may help: {error}") from error

@@ -1,10 +1,10 @@
-"""Where things lie in the storage: one function per kind of thing, and the check that no key leaves the root."""
+"""Keys of the storage: one function per kind of object, and the check that no key leaves the root."""
 
 import re
 
 from app.domain.errors import InvalidRequest
 
-# What is being written or deleted carries this mark; nobody lists it and no key may name it.
+# Prefix of names that are being written or deleted; they are not listed, and no key may contain them.
 TEMPORARY = ".trainyard-tmp-"
 MAX_KEY_BYTES = 1024
 MAX_PART_BYTES = 255
@@ -13,7 +13,7 @@ _EVENT_FILE = re.compile(r"tensorboard/events\.out\.tfevents\.\d{6,}\.\d{6,}")
 
 
 class BadKey(InvalidRequest):
-    """A key that is empty, absolute, climbs out of its folder, or could mean two things."""
+    """A key that is empty, absolute, leaves its folder, or is ambiguous."""
 
 
 def job_key(job_id: str) -> str:
@@ -25,42 +25,42 @@ def checkpoint_key(job_id: str, checkpoint_id: str) -> str:
 
 
 def artifacts_key(job_id: str, path: str = "") -> str:
-    """The folder of a job's result, or one file in it."""
+    """The key of a job's result folder, or of a file in it."""
     return checked_key(f"jobs/{job_id}/artifacts/{path}" if path else f"jobs/{job_id}/artifacts")
 
 
 def artifact_key(job_id: str, path: str) -> str:
-    """Where an artifact lies: a file of the result, or one that was recorded while the job ran."""
+    """The key of an artifact: a file of the result, or one recorded while the job ran."""
     return run_file_key(job_id, path) if is_run_file(path) else artifacts_key(job_id, path)
 
 
 def run_file_key(job_id: str, path: str) -> str:
-    """Beside the result, which is put in its place as a whole."""
+    """The key of a file recorded while the job runs, outside the result folder, which is replaced as a whole."""
     return checked_key(f"jobs/{job_id}/{path}")
 
 
 def event_file(attempt: int, number: int) -> str:
-    """The artifact's path of an attempt's so many-th file for TensorBoard, which reads them by the order of names."""
+    """The artifact path of an attempt's TensorBoard file; TensorBoard reads files in name order."""
     return f"tensorboard/events.out.tfevents.{attempt:06d}.{number:06d}"
 
 
 def stacks_file(attempt: int) -> str:
-    """The artifact's path of what the ranks of an attempt did when they hung."""
+    """The artifact path of the stack traces of an attempt's hung ranks."""
     return f"diagnostics/stacks.{attempt:06d}.txt"
 
 
 def is_event_file(path: str) -> bool:
-    """Whether the path is one that ``event_file`` gives."""
+    """Whether the path is an ``event_file``."""
     return _EVENT_FILE.fullmatch(path) is not None
 
 
 def is_diagnosis(path: str) -> bool:
-    """Whether the path is one that ``stacks_file`` gives."""
+    """Whether the path is a ``stacks_file``."""
     return _DIAGNOSIS.fullmatch(path) is not None
 
 
 def is_run_file(path: str) -> bool:
-    """Whether the platform writes it while the job runs; a result may hold no file of such a name."""
+    """Whether the platform writes the path while the job runs; results must not contain such names."""
     return is_event_file(path) or is_diagnosis(path)
 
 
@@ -76,7 +76,7 @@ def checked_key(key: str) -> str:
     """The key itself; raises BadKey unless every part is a plain name below the root."""
     problem = _problem(key)
     if problem:
-        raise BadKey(f"{key[:200]!r} is no path in the storage: {problem}")
+        raise BadKey(f"{key[:200]!r} is not a valid storage key: {problem}")
     return key
 
 
@@ -84,10 +84,10 @@ def _problem(key: str) -> str:
     if not key or len(key.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
         return f"it must have 1 to {MAX_KEY_BYTES} bytes"
     if any(character < " " or character == "\x7f" or "\ud800" <= character <= "\udfff" for character in key):
-        return "it holds a control character"
+        return "it contains a control character"
     for part in key.split("/"):
         if part in ("", ".", ".."):
-            return "it may not begin or end with '/', nor hold '//', '.' or '..'"
+            return "it must not begin or end with '/', nor contain '//', '.' or '..'"
         if part.startswith(TEMPORARY):
             return f"names that begin with {TEMPORARY} are reserved"
         if len(part.encode()) > MAX_PART_BYTES:

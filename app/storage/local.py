@@ -1,4 +1,4 @@
-"""Files of this machine: everything is written under a temporary name, fsynced, and renamed last."""
+"""Local file storage: everything is written under a temporary name, fsynced, then renamed."""
 
 import contextlib
 import errno
@@ -17,20 +17,20 @@ from app.storage.trees import Known, copy_tree, files_of, replace_links
 
 
 class LocalFiles:
-    """A directory. Whatever it answers to have stored survives a power cut."""
+    """Storage in a directory. Completed writes survive a power failure."""
 
     def __init__(self, root: str) -> None:
         self._root = Path(root).absolute()
         self._resolved = self._root.resolve()
 
     def path(self, key: str) -> Path | None:
-        """Where the key lies; also for keys that do not exist yet."""
+        """The path of a key, existing or not."""
         return self._at(key)
 
     def put_tree(self, directory: Path, key: str, *, move: bool, known: Known | None) -> None:
-        """A source that is to be moved is whole in its own place again whenever this raises."""
+        """Store a directory. If this raises, a source to be moved is restored to its original place."""
         target = self._at(key)
-        files_of(directory, known)  # before any leftover goes: a source that is gone may lie in one
+        files_of(directory, known)  # before removing leftovers, which may contain a missing source
         _make_parents(target, self._root)
         _remove_leftovers(target)
         temporary = _temporary(target)
@@ -43,7 +43,7 @@ class LocalFiles:
             _replace(temporary, target)
             if move:
                 shutil.rmtree(directory, ignore_errors=True)
-        with contextlib.suppress(OSError):  # what was there before; it is stored all the same
+        with contextlib.suppress(OSError):  # the new tree is stored even if the old one can't be removed
             _remove_leftovers(target)
 
     def fetch_tree(self, key: str, directory: Path) -> None:
@@ -56,7 +56,7 @@ class LocalFiles:
                 copied(file, relative, copy.write)
 
     def open(self, key: str, offset: int) -> BinaryIO:
-        # A pipe that somebody put into the storage by hand would keep its reader waiting for ever.
+        # Without O_NONBLOCK, opening a pipe placed into the storage by hand would block forever.
         descriptor = os.open(self._at(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         stream = os.fdopen(descriptor, "rb") if _is_file(descriptor) else None
         if stream is None:
@@ -95,9 +95,9 @@ class LocalFiles:
         _sync(target.parent)
 
     def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None:
-        """Put ``tail`` at ``offset``, the end of what is good; repeating it after a failure does no harm.
+        """Write ``tail`` at ``offset``, the end of valid data; idempotent after a failure.
 
-        Not fsynced: log lines of the last seconds may be lost with the power, and each of them is not worth a flush.
+        Not fsynced: a power failure may lose the last seconds of log lines, which are not worth a flush each.
         """
         del whole
         target = self._at(key)
@@ -105,7 +105,7 @@ class LocalFiles:
             _make_parents(target, self._root)
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         with os.fdopen(descriptor, "wb", buffering=0) as stream:
-            if os.fstat(descriptor).st_size != offset:  # an earlier try was torn
+            if os.fstat(descriptor).st_size != offset:  # a previous write was torn
                 stream.truncate(offset)
             stream.seek(offset)
             view = memoryview(tail)
@@ -113,7 +113,7 @@ class LocalFiles:
                 view = view[stream.write(view) :]
 
     def delete_tree(self, key: str) -> None:
-        """Gone at once for every reader; a second call ends what a killed first one began."""
+        """Delete atomically for readers; a second call completes an interrupted one."""
         target = self._at(key)
         with contextlib.suppress(FileNotFoundError):
             target.rename(_temporary(target))
@@ -124,15 +124,15 @@ class LocalFiles:
         return self._at(key).exists()
 
     def sweep(self, key: str, older_than_seconds: float) -> int:
-        """Delete what writers and deleters that died left directly below; returns how many there were."""
+        """Delete leftovers of dead writers and deleters directly below the key; returns their number."""
         try:
             entries = [entry for entry in os.scandir(self._at(key)) if entry.name.startswith(TEMPORARY)]
         except (FileNotFoundError, NotADirectoryError):
             return 0
         swept = 0
         for entry in entries:
-            with contextlib.suppress(FileNotFoundError):  # its owner was faster
-                # The change time: a rename sets it, and keeps the time of the last write.
+            with contextlib.suppress(FileNotFoundError):  # removed by its owner
+                # The change time, which a rename updates, unlike the modification time.
                 if time.time() - entry.stat(follow_symlinks=False).st_ctime > older_than_seconds:
                     _remove(Path(entry.path))
                     swept += 1
@@ -140,9 +140,9 @@ class LocalFiles:
 
     def _at(self, key: str) -> Path:
         path = self._root / key
-        # Keys are checked by name; this catches a link that somebody put into the storage by hand.
+        # Key names are validated elsewhere; this catches links placed into the storage by hand.
         if not path.resolve().is_relative_to(self._resolved):
-            raise BadKey(f"{key!r} is no path in the storage: a link leads out of it")
+            raise BadKey(f"{key!r} is not a valid storage key: a link leads out of the storage")
         return path
 
     def _walk(self, start: Path) -> Iterator[tuple[str, int]]:
@@ -154,7 +154,7 @@ class LocalFiles:
             for name in names:
                 path = Path(folder, name)
                 if not name.startswith(TEMPORARY) and not path.is_symlink():
-                    with contextlib.suppress(FileNotFoundError):  # deleted while we look
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         yield str(path.relative_to(self._root)), path.stat().st_size
 
 
@@ -167,7 +167,7 @@ def _temporary(target: Path) -> Path:
 
 
 def _remove_leftovers(target: Path) -> None:
-    # One writer per key at a time (it holds the job's lease), so whatever is left of this name is a dead one's.
+    # One writer per key at a time (it holds the job's lease), so leftovers of this name belong to dead writers.
     with contextlib.suppress(FileNotFoundError):
         for entry in list(target.parent.iterdir()):
             if entry.name.startswith(TEMPORARY) and entry.name[len(TEMPORARY) + 9 :] == target.name:
@@ -182,7 +182,7 @@ def _remove(path: Path) -> None:
 
 
 def _moved(directory: Path, target: Path) -> bool:
-    """Rename, with everything flushed before; False when the source lies on another file system."""
+    """Flush and rename the directory; False if the source is on another file system."""
     replace_links(directory)
     if directory.stat().st_dev != target.parent.stat().st_dev:
         return False
@@ -198,11 +198,11 @@ def _moved(directory: Path, target: Path) -> bool:
 
 @contextlib.contextmanager
 def _moved_back(temporary: Path, target: Path, source: Path) -> Iterator[None]:
-    """Give the source back when what follows its move fails: there is no other copy of it."""
+    """Move the source back if a step after its move fails: there is no other copy."""
     try:
         yield
     except OSError:
-        # Under its last name only if the flush after the rename failed; an older tree of that name went first.
+        # It has its final name only if the flush after the rename failed; an older tree was removed before.
         moved = temporary if temporary.exists() else target
         moved.rename(source)
         raise
@@ -210,7 +210,7 @@ def _moved_back(temporary: Path, target: Path, source: Path) -> Iterator[None]:
 
 def _replace(temporary: Path, target: Path) -> None:
     if target.exists():
-        # A directory cannot be renamed onto a full one. Nobody reads this key: it was never recorded.
+        # A directory cannot be renamed onto a non-empty one. This key has no readers: it was never recorded.
         target.rename(_temporary(target))
     temporary.rename(target)
     _sync(target.parent)

@@ -1,7 +1,7 @@
-"""A job's log lines in the storage: per attempt and rank a row of chunks that grow, then are left alone.
+"""A job's log lines in the storage: append-only chunks per attempt and rank.
 
-A chunk is named by the number of its first line, so that finding a line needs only the names. Line numbers count from
-1 per attempt over all ranks; readers show no line before every earlier one is there, so resuming after one loses none.
+A chunk is named by the number of its first line, so that a line is found by names alone. Lines are numbered from 1 per
+attempt over all ranks; readers return no line before all earlier ones exist, so resuming after a line loses none.
 """
 
 import heapq
@@ -31,7 +31,7 @@ class LogLine:
 
     @property
     def cursor(self) -> tuple[int, int]:
-        """Where to go on reading after this line."""
+        """The cursor to resume reading after this line."""
         return self.attempt, self.n
 
 
@@ -42,7 +42,7 @@ class _Chunk:
 
 
 class LogWriter:
-    """The one writer of an attempt's lines, in its supervisor; not for several threads at once."""
+    """The only writer of an attempt's log lines, in its supervisor; not thread-safe."""
 
     def __init__(self, storage: Storage, job_id: str, attempt: int, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._storage = storage
@@ -53,9 +53,9 @@ class LogWriter:
         self._batch_end = 0
 
     def append(self, lines: Sequence[tuple[int, str, int, str]]) -> None:
-        """Store lines (n, at, rank, text), n rising. Raises TransientStorageError: then give the same lines again.
+        """Store lines (n, at, rank, text) in order of n. On TransientStorageError, call again with the same lines.
 
-        A number that is left out was lost for good; the next line says so, and readers don't wait for it.
+        A skipped number is a lost line; the next line records the loss, so that readers do not wait for it.
         """
         fresh: dict[int, list[tuple[int, bytes]]] = {}
         before = self._batch_end
@@ -69,7 +69,7 @@ class LogWriter:
         self._batch_end = max(before, self._batch_end)
 
     def _grow(self, rank: int, records: list[tuple[int, bytes]]) -> None:
-        """Write as many of the records as the chunk takes and remove them from the list."""
+        """Write as many records as fit into the chunk and remove them from the list."""
         chunk = self._chunks.get(rank)
         if chunk is None or len(chunk.written) >= self._chunk_bytes:
             chunk = _Chunk(f"{self._folder}/rank-{rank}-{records[0][0]:06d}.jsonl")
@@ -86,7 +86,7 @@ class LogWriter:
 
 
 class LogReader:
-    """Lines of a job over all its attempts, also while they are being written."""
+    """Reads the lines of a job over all attempts, also while they are being written."""
 
     def __init__(self, storage: Storage, job_id: str) -> None:
         self._storage = storage
@@ -97,7 +97,7 @@ class LogReader:
     ) -> list[LogLine]:
         """The next lines after the cursor (attempt, n), at most ``limit``; empty when there are none yet.
 
-        ``live`` says that the newest attempt's writer may still be at work; without it, gaps are passed over.
+        ``live``: the newest attempt may still be written, so stop at gaps; otherwise gaps are skipped.
         """
         attempts = [attempt for attempt in self._attempts() if attempt >= after[0]]
         found: list[LogLine] = []
@@ -133,7 +133,7 @@ class LogReader:
             for which, chunks in self._chunks(attempt).items()
             if rank in (None, which)
         ]
-        # One rank's lines come in order; only between ranks may a later line be seen before an earlier one.
+        # Lines of one rank are in order; only across ranks may a later line appear before an earlier one.
         return _lines(heapq.merge(*ranks), attempt, seen, gapless=live and rank is None)
 
     def _records_after(self, attempt: int, rank: int, chunks: list[int], seen: int) -> Iterator["_Record"]:
@@ -165,7 +165,7 @@ class LogReader:
 
     def _rows(self, attempt: int, rank: int, first: int) -> list[bytes]:
         data = self._storage.read(f"{logs_key(self._job_id, attempt)}/rank-{rank}-{first:06d}.jsonl")
-        return data.split(b"\n")[:-1]  # what follows the last newline is being written now
+        return data.split(b"\n")[:-1]  # the rest after the last newline is still being written
 
 
 @dataclass(frozen=True, order=True)
@@ -181,7 +181,7 @@ def _record(n: int, at: str, rank: int, text: str, lost: int) -> bytes:
     record = {"n": n, "at": at, "rank": rank, "line": text}
     if lost > 0:
         record["lost"] = lost
-    # ASCII: a lone surrogate from a job's output must not stop the log.
+    # ASCII: lone surrogates in a job's output must not break the log.
     return json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
 
 
@@ -197,6 +197,6 @@ def _number(row: bytes) -> int:
 def _lines(records: Iterable[_Record], attempt: int, seen: int, *, gapless: bool) -> Iterator[LogLine]:
     for record in records:
         if gapless and record.n - record.lost > seen + 1:
-            return  # an earlier line of another rank is still on its way
+            return  # an earlier line of another rank is still missing
         seen = record.n
         yield LogLine(attempt, record.n, record.at, record.rank, record.line)

@@ -1,6 +1,6 @@
-"""Any other URL, through fsspec. Object stores rename nothing: a tree is complete when its manifest is there.
+"""Remote storage through fsspec. Object stores have no atomic rename: a tree is complete once its manifest exists.
 
-They store single objects whole or not at all, therefore the manifest goes last and nothing is recorded before.
+Single objects are written atomically, therefore the manifest is uploaded last and nothing is recorded before.
 """
 
 import os
@@ -16,14 +16,14 @@ from app.storage.beneath import changed, copied, directory_opened, file_opened
 from app.storage.trees import Known, TreeFile, check, files_of
 
 MANIFEST = "manifest.json"
-FILES_AT_ONCE = 64  # each has a descriptor, of which a process has 1024 by default
+FILES_AT_ONCE = 64  # each uses a descriptor, and the default limit is 1024
 
 
 class RemoteFiles:
-    """A bucket or any other file system that fsspec has an adapter for; credentials come from its own environment."""
+    """A bucket or any other fsspec file system; credentials come from the adapter's own environment."""
 
     def __init__(self, url: str) -> None:
-        # skip_instance_cache: an instance belongs to the process (and event loop) that made it.
+        # skip_instance_cache: an instance is bound to its process and event loop.
         self._fs, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False)
         self._root = str(root).rstrip("/")
 
@@ -42,17 +42,17 @@ class RemoteFiles:
             if last:
                 self._put(root, last, key, known)
         if move:
-            # All is stored: a source that can't be deleted must not make anybody upload what is left of it.
+            # All is stored: failing to delete the source must not cause another upload.
             shutil.rmtree(directory, ignore_errors=True)
 
     def _put(self, root: int, files: Sequence[TreeFile], key: str, known: Known | None) -> None:
-        """Upload what was opened and verified, whatever has its name by then."""
+        """Upload the opened and verified files, even if their names are replaced meanwhile."""
         with ExitStack() as stack:
             opened = [stack.enter_context(file_opened(root, file.source)) for file in files]
             before = [_state(source) for source in opened]
             for file, source in zip(files, opened, strict=True):
                 check(file, copied(source, file.path), known)
-            # Two lists: fsspec then expands no patterns in names, and uploads in parallel where it can.
+            # With two lists, fsspec expands no glob patterns and uploads in parallel where possible.
             self._fs.put(
                 [f"/proc/self/fd/{source.fileno()}" for source in opened],
                 [self._at(f"{key}/{file.path}") for file in files],
@@ -95,7 +95,7 @@ class RemoteFiles:
         self._fs.pipe_file(path, data)
 
     def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None:
-        """Objects cannot grow: the whole of it is written again."""
+        """Rewrite the whole object: objects cannot be appended to."""
         del offset, tail
         self.write(key, whole)
 
@@ -104,7 +104,7 @@ class RemoteFiles:
             self._fs.rm(self._at(key), recursive=True)
 
     def sweep(self, key: str, older_than_seconds: float) -> int:
-        """Nothing: objects appear whole, so nobody writes them under another name first."""
+        """No-op: objects are written atomically, without temporary names."""
         del key, older_than_seconds
         return 0
 
@@ -116,6 +116,6 @@ class RemoteFiles:
 
 
 def _state(file: BinaryIO) -> tuple[int, int, int]:
-    """Changes with whatever is written; the last of it is the kernel's own, and can't be set back."""
-    told = os.fstat(file.fileno())
-    return told.st_size, told.st_mtime_ns, told.st_ctime_ns
+    """Changes with every write; the change time is set by the kernel and can't be forged."""
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns

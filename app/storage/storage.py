@@ -1,7 +1,7 @@
-"""The storage of checkpoints, results and logs: one class over whatever the configured URL names.
+"""The storage of checkpoints, artifacts and logs: one class over local files and fsspec file systems.
 
-Errors: NotFound, BadKey and RefusedFile (both InvalidRequest), TransientStorageError for what may be tried again, and
-StorageRefused for what may not.
+Errors: NotFound, BadKey and RefusedFile (both InvalidRequest), TransientStorageError for retryable failures, and
+StorageRefused for permanent ones.
 """
 
 import re
@@ -18,7 +18,7 @@ from app.storage.trees import Known
 LOCAL_SCHEME = "file"
 LOCAL = "app.storage.local:LocalFiles"
 REMOTE = "app.storage.remote:RemoteFiles"
-_CREDENTIALS = re.compile(r"://[^/]*@")  # for us alone: records are shown to everybody in a project
+_CREDENTIALS = re.compile(r"://[^/]*@")  # removed from shown URIs, which every member of a project can read
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class StoredFile:
 
 
 class Files(Protocol):
-    """What an adapter can do; keys were checked before. Adapters raise OSError."""
+    """The interface of a storage adapter; keys are validated by the caller. Adapters raise OSError."""
 
     def path(self, key: str) -> Path | None: ...
     def put_tree(self, directory: Path, key: str, *, move: bool, known: Known | None) -> None: ...
@@ -45,7 +45,7 @@ class Files(Protocol):
 
 
 class Storage:
-    """``Storage("file:///srv/files")`` or any URL that fsspec knows. Safe to share between threads."""
+    """``Storage("file:///srv/files")`` or any URL supported by fsspec. Thread-safe."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
@@ -53,44 +53,44 @@ class Storage:
         self._files = _adapter(self._url)
 
     def uri(self, key: str) -> str:
-        """What is written into records and shown, so that a later move of the storage can be told."""
+        """The URI of a key for records and responses; it identifies the storage, should that move later."""
         return f"{self._shown}/{checked_key(key)}"
 
     def key_of(self, uri: str) -> str:
-        """The key of a URI that ``uri`` made; raises BadKey for one of another storage."""
-        for url in (self._shown, self._url):  # as earlier releases wrote it
+        """The key of a URI from ``uri``. Raises BadKey for a URI of another storage."""
+        for url in (self._shown, self._url):  # earlier releases recorded URIs with credentials
             if uri.startswith(f"{url}/"):
                 return checked_key(uri.removeprefix(f"{url}/"))
-        raise BadKey(f"{uri!r} does not lie in the configured storage {self._shown}")
+        raise BadKey(f"{uri!r} is not in the configured storage {self._shown}")
 
     def local_path(self, key: str) -> Path | None:
-        """Where the key lies on this machine, whether it exists or not; None when the storage is elsewhere."""
+        """The local path of a key, existing or not; None for remote storage."""
         return self._files.path(checked_key(key))
 
     def put_tree(self, local_dir: Path, key: str, *, move: bool = True, known: Known | None = None) -> None:
-        """Store a directory whole or not at all, replacing what was there. ``move`` gives up the source.
+        """Store a directory atomically, replacing an existing one. ``move`` consumes the source.
 
-        The source is unharmed when this raises. Raises RefusedFile when it is a link or holds anything but files,
-        directories and links that stay inside, or files other than those ``known`` of it. What is copied is hashed
-        meanwhile, and compared with what is known; a tree that is renamed had better be one that only we can reach.
+        On errors the source is unchanged. Raises RefusedFile if the source is a link, contains anything but files,
+        directories and links that stay inside, or differs from the ``known`` files. Copied files are hashed and
+        compared with the known digests; renamed trees are not, so only this process should have access to them.
         """
         with translated(f"{key} (from {local_dir})"):
             self._files.put_tree(local_dir, checked_key(key), move=move, known=known)
 
     def fetch_tree(self, key: str, local_dir: Path) -> None:
-        """Copy a stored directory into ``local_dir``; raises NotFound when there is none."""
+        """Copy a stored directory into ``local_dir``. Raises NotFound if it does not exist."""
         with translated(key):
             if not self._files.exists(checked_key(key)):
                 raise FileNotFoundError(key)
             self._files.fetch_tree(key, local_dir)
 
     def write(self, key: str, data: bytes) -> None:
-        """Store one small file, whole or not at all."""
+        """Store one small file atomically."""
         with translated(key):
             self._files.write(checked_key(key), data)
 
     def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None:
-        """Make a file that ends at ``offset`` longer by ``tail``; ``whole`` is what it then holds."""
+        """Append ``tail`` to a file of size ``offset``; ``whole`` is the resulting content."""
         with translated(key):
             self._files.grow(checked_key(key), offset=offset, tail=tail, whole=whole)
 
@@ -118,12 +118,12 @@ class Storage:
             return tuple(self._files.names(checked_key(prefix)))
 
     def delete_tree(self, key: str) -> None:
-        """Delete a file or a directory; nothing there is fine, so a deletion that was cut off can be repeated."""
+        """Delete a file or a directory; idempotent, so that an interrupted deletion can be repeated."""
         with translated(key):
             self._files.delete_tree(checked_key(key))
 
     def sweep(self, prefix: str, *, older_than_seconds: float) -> int:
-        """Delete half-written and half-deleted things directly below that nobody ended; returns how many."""
+        """Delete partially written or deleted entries directly below that were abandoned; returns their number."""
         with translated(prefix):
             return self._files.sweep(checked_key(prefix), older_than_seconds)
 
@@ -135,8 +135,8 @@ class Storage:
 def _adapter(url: str) -> Files:
     scheme, separator, rest = url.partition("://")
     if not separator:
-        raise BadKey(f"{url!r} is no storage URL; expected something like file:///srv/trainyard or s3://bucket/folder")
+        raise BadKey(f"{url!r} is not a storage URL; use one such as file:///srv/trainyard or s3://bucket/folder")
     target, argument = (LOCAL, rest) if scheme == LOCAL_SCHEME else (REMOTE, url)
-    # By name: fsspec takes a tenth of a second to import, and most installations keep files on a disk.
+    # Imported lazily: fsspec takes 0.1 s to import, and most installations use local files.
     module, _, name = target.partition(":")
     return cast("Files", getattr(import_module(module), name)(argument))

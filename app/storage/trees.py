@@ -1,4 +1,4 @@
-"""Which files of a local directory get stored, and their copies: what a job wrote must not smuggle anything else in."""
+"""Selects and copies the files of a local directory to store; links must not expose files outside of it."""
 
 import os
 import stat
@@ -9,13 +9,13 @@ from pathlib import Path
 from app.storage.beneath import Content, RefusedFile, changed, copied, directory_opened, file_opened
 from app.storage.keys import TEMPORARY, checked_key
 
-# Path in a directory → what the file is known to hold.
+# Path in a directory → expected size and digest.
 Known = Mapping[str, Content]
 
 
 @dataclass(frozen=True)
 class TreeFile:
-    """``path`` is relative to the directory, and so is ``source``, the file that holds its bytes."""
+    """A file to store; ``path`` and ``source``, the file with its content, are relative to the directory."""
 
     path: str
     source: str
@@ -32,11 +32,11 @@ def tree_files(directory: Path) -> list[TreeFile]:
 
 
 def walked(directory: Path) -> Iterator[TreeFile]:
-    """Every file below the directory, one after the other, for there may be millions.
+    """Every file below the directory, lazily, because there may be millions.
 
-    A link to a file inside stands for that file. A link to a directory inside is left out: its files are there under
-    their own names. Anything that leads out raises RefusedFile, because reading it later would show somebody else's;
-    so does a directory that is itself a link, for it stands for whatever its maker pointed it at.
+    A link to a file inside represents that file. A link to a directory inside is skipped: its files are listed under
+    their own names. A link that leads outside raises RefusedFile, because reading it could expose foreign files; so
+    does a directory that is itself a link, which may point anywhere.
     """
     if not stat.S_ISDIR(directory.lstat().st_mode):
         raise RefusedFile(f"{directory.name} is not a directory but a link or a file; only a directory can be stored")
@@ -51,7 +51,7 @@ def walked(directory: Path) -> Iterator[TreeFile]:
 
 
 def source_of(directory: Path, path: str) -> str:
-    """The file in the directory that holds the bytes of one of its files, relative to it. Raises RefusedFile."""
+    """The relative path of the file with the content of ``path``. Raises RefusedFile."""
     root = directory.resolve(strict=True)
     source = _source(root / path, root)
     if source is None:
@@ -60,7 +60,7 @@ def source_of(directory: Path, path: str) -> str:
 
 
 def files_of(directory: Path, known: Known | None) -> list[TreeFile]:
-    """The files, which must be those that are known of it, each with its size. Raises RefusedFile."""
+    """The files of the directory, which must match the known paths and sizes. Raises RefusedFile."""
     files = tree_files(directory)
     if known is None:
         return files
@@ -73,7 +73,7 @@ def files_of(directory: Path, known: Known | None) -> list[TreeFile]:
 
 
 def copy_tree(directory: Path, target: Path, known: Known | None = None) -> None:
-    """Copy the files into ``target``, which is made; each must hold what is known of it. Raises RefusedFile."""
+    """Copy the files into the new directory ``target``, verifying known digests. Raises RefusedFile."""
     files = files_of(directory, known)
     target.mkdir()
     with directory_opened(directory) as root:
@@ -84,13 +84,13 @@ def copy_tree(directory: Path, target: Path, known: Known | None = None) -> None
 
 
 def check(file: TreeFile, content: Content, known: Known | None) -> None:
-    """Raises RefusedFile when the file holds something else than is known of it."""
+    """Raises RefusedFile if the content differs from the known one."""
     if known is not None and content != known[file.path]:
         raise changed(file.path)
 
 
 def replace_links(directory: Path) -> None:
-    """Turn links to files inside into copies and drop links to directories inside, so that the tree can be moved."""
+    """Replace links to files inside by copies and remove links to directories inside, so that the tree can be moved."""
     files = tree_files(directory)
     with directory_opened(directory) as root:
         for file in files:
@@ -114,7 +114,7 @@ def _write(descriptor: int, block: bytes) -> None:
 
 
 def _replace_by_copy(root: int, file: TreeFile, link: Path) -> None:
-    """By way of a second name: a copy that fails half-way leaves the link, so the next try finds what this one did."""
+    """Replace a link by a copy through a temporary name: a failed copy leaves the link, and can be retried."""
     copy = link.with_name(f"{TEMPORARY}copy")
     copy.unlink(missing_ok=True)
     try:
@@ -132,7 +132,7 @@ def _source(entry: Path, root: Path) -> Path | None:
         return None
     if not stat.S_ISLNK(mode):
         raise RefusedFile(f"{entry.relative_to(root)} is neither a file nor a directory; only those can be stored")
-    target = Path(os.path.realpath(entry))  # unlike Path.resolve, it does not raise on links that go in circles
+    target = Path(os.path.realpath(entry))  # unlike Path.resolve, it does not raise on circular links
     if target.is_symlink() or not target.is_relative_to(root) or not target.exists():
         raise RefusedFile(
             f"{entry.relative_to(root)} is a link that leads out of the directory or nowhere; copy the file"

@@ -1,1 +1,1 @@
-"""TensorBoard for jobs that ask for it, as a process beside the API."""
+"""The TensorBoard server: one TensorBoard per job on demand, in a process separate from the API."""

@@ -1,4 +1,4 @@
-"""TensorBoard of every job, each behind a token of its own: what `trainyard tensorboard` becomes."""
+"""The TensorBoard server of all jobs, run by `trainyard tensorboard`; each job requires its own token."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ from app.tensorboard.boards import REFRESH_SECONDS, Boards
 from app.tensorboard.server import application
 from config.settings import Settings, SettingsError, load_settings
 
-MOST_AT_ONCE = 200  # requests that are passed on; more wait
-LARGEST_QUESTION = 2**20  # bytes: names of runs and tags
+MAX_CONCURRENT_REQUESTS = 200  # proxied at a time; more wait
+MAX_BODY_BYTES = 2**20  # request bodies hold names of runs and tags
 
 
 def main() -> None:
@@ -29,15 +29,17 @@ def main() -> None:
     except SettingsError as error:
         sys.exit(str(error))
     if not settings.security.secret_key:
-        sys.exit("there is no secret key yet, by which tokens are made: start the API first, or name the same one here")
+        sys.exit(
+            "there is no secret key yet to verify tokens: start the API first, or set TRAINYARD_SECURITY_SECRET_KEY"
+        )
     logging.basicConfig(level=settings.log.level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    AsyncHTTPClient.configure(None, max_clients=MOST_AT_ONCE)
+    AsyncHTTPClient.configure(None, max_clients=MAX_CONCURRENT_REQUESTS)
     listener = socket.socket(fileno=int(sys.argv[1])) if len(sys.argv) > 1 else None
     asyncio.run(_serve(settings, listener))
 
 
 async def _serve(settings: Settings, listener: socket.socket | None) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -47,7 +49,7 @@ async def _serve(settings: Settings, listener: socket.socket | None) -> None:
     boards = Boards(
         Storage(settings.storage.url), directory, most=mine.most, idle_seconds=mine.idle_seconds
     )  # fmt: skip
-    server = HTTPServer(application(settings, boards), max_body_size=LARGEST_QUESTION)
+    server = HTTPServer(application(settings, boards), max_body_size=MAX_BODY_BYTES)
     if listener is not None:
         listener.setblocking(False)
         server.add_sockets([listener])

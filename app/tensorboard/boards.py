@@ -1,7 +1,7 @@
-"""TensorBoards of jobs: each a child process over a copy of the job's event files, ended when nobody looks any more.
+"""TensorBoards of jobs: each is a child process on a copy of the job's event files, stopped when it is idle.
 
-One child for each job and not one for all: TensorBoard shows everything that lies below its directory to everybody, and
-never forgets what it has read.
+One child per job instead of one for all: TensorBoard shows everything below its directory to every user and never
+frees what it has read.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ START_SECONDS = 60.0
 REFRESH_SECONDS = 5
 DEATH_SECONDS = 1.0
 _ADDRESS = re.compile(rb" at http://127\.0\.0\.1:(\d+)/")
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONSAFEPATH")
+_PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONSAFEPATH")
 
 
 class NoTensorBoard(Exception):
-    """It did not start; the text says what it said."""
+    """TensorBoard did not start; the message is its last line of output."""
 
 
 @dataclass
 class _Board:
     directory: Path
-    prefix: str  # of its paths; a secret, as everybody on this machine may connect to the port
+    prefix: str  # of its paths; secret, because any user of this machine may connect to the port
     process: asyncio.subprocess.Process
     port: int
-    drain: asyncio.Task[None]  # kept: the loop itself would forget it
+    drain: asyncio.Task[None]  # a reference, because the event loop holds only a weak one
     asked_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -50,7 +50,7 @@ class _Board:
 
 
 class Boards:
-    """``most`` of them run at a time; one that was asked for nothing for ``idle_seconds`` is ended."""
+    """Runs at most ``most`` TensorBoards at a time; stops those without requests for ``idle_seconds``."""
 
     def __init__(self, storage: Storage, directory: Path, *, most: int, idle_seconds: float) -> None:
         self._storage = storage
@@ -61,8 +61,8 @@ class Boards:
         self._starting = asyncio.Lock()
 
     async def address(self, job_id: str) -> str:
-        """Where the job's TensorBoard answers, which is started if need be. Raises NoTensorBoard, StorageRefused, …"""
-        board = self._running(job_id)  # without waiting for those of other jobs that are starting
+        """The address of the job's TensorBoard, started if necessary. Raises NoTensorBoard and storage errors."""
+        board = self._running(job_id)  # without waiting for starting boards of other jobs
         if board is None:
             async with self._starting:
                 board = self._running(job_id)
@@ -73,7 +73,7 @@ class Boards:
         return board.address
 
     async def ended(self, job_id: str, address: str) -> bool:
-        """Whether nothing runs there any more, of which one hears a moment after its connections break."""
+        """Whether the board has ended; waits briefly, because its exit follows its broken connections."""
         board = self._boards.get(job_id)
         if board is None or board.address != address:
             return True
@@ -82,14 +82,14 @@ class Boards:
         return board.process.returncode is not None
 
     async def tend(self) -> None:
-        """Copy what jobs have written since, and end the boards that nobody looks at; to be called again and again."""
+        """Copy new event files and stop idle boards; call it periodically."""
         for job_id, board in list(self._boards.items()):
             if time.monotonic() - board.asked_at > self._idle_seconds:
                 await self._end(job_id)
                 continue
             try:
                 await asyncio.to_thread(copy_event_files, self._storage, job_id, board.directory)
-            except (TrainyardError, OSError) as error:  # the next look may find more, or the board has just ended
+            except (TrainyardError, OSError) as error:  # the next call retries; or the board has just ended
                 logger.warning("event files of %s were not copied: %s", job_id, error)
 
     async def close(self) -> None:
@@ -101,7 +101,7 @@ class Boards:
         return board if board is not None and board.process.returncode is None else None
 
     async def _make_room(self, job_id: str) -> None:
-        """Ends what is left of this job's, and the longest idle ones if there are too many."""
+        """Stop the remains of this job's board, and the longest idle boards above the limit."""
         await self._end(job_id)
         for idle in sorted(self._boards, key=lambda each: self._boards[each].asked_at)[: -self._most + 1 or None]:
             if len(self._boards) >= self._most:
@@ -109,7 +109,7 @@ class Boards:
 
     async def _start(self, job_id: str) -> _Board:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Of its own: into that of an earlier one something may still be copied.
+        # A new directory: a copy into that of a previous board may still be running.
         directory = Path(tempfile.mkdtemp(prefix=f"{job_id}-", dir=self._directory))
         try:
             await asyncio.to_thread(copy_event_files, self._storage, job_id, directory)
@@ -126,9 +126,9 @@ class Boards:
 
 
 def copy_event_files(storage: Storage, job_id: str, directory: Path) -> None:
-    """Bring the copy up to date. Files only grow, and TensorBoard goes on reading those that it has open.
+    """Update the copy. Files only grow, and TensorBoard continues to read the files it has open.
 
-    They lie in a directory of the job's, which TensorBoard shows as the name of the run.
+    They are copied into a directory named after the job, which TensorBoard shows as the run.
     """
     run = directory / job_id
     run.mkdir(exist_ok=True)
@@ -142,7 +142,7 @@ def copy_event_files(storage: Storage, job_id: str, directory: Path) -> None:
 
 
 async def _launched(directory: Path, job_id: str) -> _Board:
-    """A TensorBoard over the directory, once it answers."""
+    """Start a TensorBoard on the directory and wait until it listens."""
     prefix = f"/{secrets.token_urlsafe(24)}"
     options = {
         "logdir": str(directory), "host": "127.0.0.1", "port": "0", "load_fast": "false",
@@ -153,9 +153,9 @@ async def _launched(directory: Path, job_id: str) -> _Board:
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         env=_environment(os.environ),
     )  # fmt: skip
-    entrance = cast("asyncio.StreamWriter", process.stdin)
-    entrance.write(f"{prefix}\n".encode())
-    entrance.close()
+    stdin = cast("asyncio.StreamWriter", process.stdin)
+    stdin.write(f"{prefix}\n".encode())
+    stdin.close()
     try:
         port = await asyncio.wait_for(_port_of(process), START_SECONDS)
     except (TimeoutError, NoTensorBoard):
@@ -165,29 +165,29 @@ async def _launched(directory: Path, job_id: str) -> _Board:
 
 
 async def _port_of(process: asyncio.subprocess.Process) -> int:
-    """As it says itself. Raises NoTensorBoard when it ends instead."""
-    stderr, said = cast("asyncio.StreamReader", process.stderr), b""
+    """The port that it reports. Raises NoTensorBoard if it exits instead."""
+    stderr, last_line = cast("asyncio.StreamReader", process.stderr), b""
     while line := await stderr.readline():
         if found := _ADDRESS.search(line):
             return int(found[1])
-        said = line
-    raise NoTensorBoard(said.decode(errors="replace").strip() or "it said nothing")
+        last_line = line
+    raise NoTensorBoard(last_line.decode(errors="replace").strip() or "it exited without output")
 
 
 async def _drained(process: asyncio.subprocess.Process) -> None:
-    """What it says later goes nowhere, and does not stop it."""
+    """Discard further output, so that a full pipe does not block it."""
     stderr = cast("asyncio.StreamReader", process.stderr)
     while await stderr.read(65536):
         pass
 
 
 async def _killed(process: asyncio.subprocess.Process) -> None:
-    """It holds nothing that must be put in order."""
+    """Kill the process at once: it has no state to save."""
     if process.returncode is None:
         process.kill()
     await process.wait()
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """No setting and no credential: it reads files that jobs write."""
-    return {name: value for name, value in environ.items() if name in _KEPT}
+    """The environment without settings and credentials, because TensorBoard reads files written by jobs."""
+    return {name: value for name, value in environ.items() if name in _PASSED_VARIABLES}

@@ -1,7 +1,6 @@
-"""Becomes TensorBoard, which dies with whoever started it: `python -m app.tensorboard.child ARGUMENTS`.
+"""Runs TensorBoard and ends with the parent process: `python -m app.tensorboard.child ARGUMENTS`.
 
-The path below which it answers is a secret, which comes as a line of the standard input: command lines are visible to
-everybody on the machine.
+The secret path prefix is read from a line of standard input: command lines are visible to every user of the machine.
 """
 
 import ctypes

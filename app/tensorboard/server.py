@@ -1,4 +1,4 @@
-"""Passes requests on to the TensorBoard of the job that the token is for."""
+"""Proxies requests to the TensorBoard of the job that the token is for."""
 
 import logging
 from http.client import responses
@@ -16,18 +16,18 @@ from config.settings import Settings
 ANSWER_SECONDS = 60.0
 logger = logging.getLogger(__name__)
 _COOKIE = "trainyard-tensorboard"
-_ASKED = ("Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "If-Modified-Since")
-_ANSWERED = (
+_REQUEST_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "If-Modified-Since")
+_RESPONSE_HEADERS = (
     "Content-Type", "Content-Encoding", "Content-Security-Policy", "Cache-Control", "ETag", "Expires", "Last-Modified",
     "Vary", "X-Content-Type-Options",
 )  # fmt: skip
 
 
 def application(settings: Settings, boards: Boards) -> Application:
-    """`/JOB/…` is that job's; `/health` says that the server lives."""
+    """`/JOB/…` is the job's TensorBoard; `/health` is the liveness check."""
     shared = {"settings": settings, "boards": boards}
     routes: list[Any] = [(r"/health", HealthHandler), (r"/([^/]+)(/.*)?", BoardHandler, shared)]
-    return Application(routes, log_function=lambda _: None)  # what is asked for has tokens in it
+    return Application(routes, log_function=lambda _: None)  # no access log: URLs contain tokens
 
 
 class HealthHandler(RequestHandler):
@@ -36,7 +36,7 @@ class HealthHandler(RequestHandler):
 
 
 class BoardHandler(RequestHandler):
-    """The token comes once as `?token=`, which sets a cookie, or each time in the header Authorization."""
+    """Accepts the token once as `?token=`, which sets a cookie, or in each request's Authorization header."""
 
     def initialize(self, settings: Settings, boards: Boards) -> None:
         self._settings = settings
@@ -49,7 +49,7 @@ class BoardHandler(RequestHandler):
         await self._answer(job_id, path)
 
     def check_xsrf_cookie(self) -> None:
-        """Nothing here changes anything: TensorBoard asks some of its questions by POST."""
+        """No XSRF check: no request changes state; TensorBoard uses POST for some queries."""
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         logger.error("a request failed", exc_info=(typ, value, tb))
@@ -59,20 +59,20 @@ class BoardHandler(RequestHandler):
             self._refuse(404, "no such job")
             return
         if not self._may_see(job_id):
-            self._refuse(401, "open it with ?token= and the token that the job's description has; it is good for a day")
+            self._refuse(401, "add ?token= with the token from GET /v1/jobs/JOB/tensorboard; it is valid for one day")
             return
         arguments = [(name, value) for name in self.request.query_arguments for value in self.get_query_arguments(name)]
-        kept = [(name, value) for name, value in arguments if name != "token"]
-        asked = self.request.path.removeprefix(f"/{job_id}") or "/"  # as it was written: nothing in it is decoded
-        here = asked + (f"?{urlencode(kept)}" if kept else "")
-        if path is None or len(kept) < len(arguments):
-            self._remember(job_id)
-            self.redirect(self._base_of(job_id) + here)
+        forwarded = [(name, value) for name, value in arguments if name != "token"]
+        target = self.request.path.removeprefix(f"/{job_id}") or "/"  # undecoded
+        target += f"?{urlencode(forwarded)}" if forwarded else ""
+        if path is None or len(forwarded) < len(arguments):
+            self._set_token_cookie(job_id)
+            self.redirect(self._base_of(job_id) + target)
             return
-        await self._pass_on(job_id, here)
+        await self._proxy(job_id, target)
 
     def _base_of(self, job_id: str) -> str:
-        """As browsers have it: a proxy may have taken off what stands before."""
+        """The external base path: a reverse proxy may have stripped its prefix."""
         return f"{urlsplit(self._settings.tensorboard.url).path.rstrip('/')}/{job_id}"
 
     def _may_see(self, job_id: str) -> bool:
@@ -86,43 +86,43 @@ class BoardHandler(RequestHandler):
         header = key.strip() if scheme.lower() == "bearer" else ""
         return self.get_query_argument("token", "") or header or self.get_cookie(_COOKIE, "") or ""
 
-    def _remember(self, job_id: str) -> None:
-        """In a cookie of this job's pages alone; afterwards the token is in no address any more."""
+    def _set_token_cookie(self, job_id: str) -> None:
+        """Store the token in a cookie for this job's pages only, so that it disappears from URLs."""
         if token := self.get_query_argument("token", ""):
             self.set_cookie(
                 _COOKIE, token, path=f"{self._base_of(job_id)}/", expires_days=1, httponly=True, samesite="Lax",
                 secure=self._settings.tensorboard.url.startswith("https:"),
             )  # fmt: skip
 
-    async def _pass_on(self, job_id: str, asked: str) -> None:
+    async def _proxy(self, job_id: str, target: str) -> None:
         try:
-            answer = await self._answer_of(job_id, asked)
+            answer = await self._response_of(job_id, target)
         except (TrainyardError, NoTensorBoard, OSError, HTTPClientError) as error:
             self._refuse(503, f"TensorBoard does not answer: {error}")
             return
         self.set_status(answer.code if answer.code in responses else 503)
-        for name in _ANSWERED:
+        for name in _RESPONSE_HEADERS:
             if name in answer.headers:
                 self.set_header(name, answer.headers[name])
         self.finish(answer.body or None)
 
-    async def _answer_of(self, job_id: str, asked: str) -> HTTPResponse:
+    async def _response_of(self, job_id: str, target: str) -> HTTPResponse:
         address = await self._boards.address(job_id)
         try:
-            return await self._fetched(address + asked)
+            return await self._fetched(address + target)
         except (OSError, HTTPClientError):
             if not await self._boards.ended(job_id, address):
                 raise
-        return await self._fetched(await self._boards.address(job_id) + asked)
+        return await self._fetched(await self._boards.address(job_id) + target)
 
     async def _fetched(self, url: str) -> HTTPResponse:
-        headers = {name: self.request.headers[name] for name in _ASKED if name in self.request.headers}
+        headers = {name: self.request.headers[name] for name in _REQUEST_HEADERS if name in self.request.headers}
         method = str(self.request.method)
-        asked = HTTPRequest(
+        proxied = HTTPRequest(
             url, method, headers, self.request.body if method == "POST" else None, follow_redirects=False,
             decompress_response=False, request_timeout=ANSWER_SECONDS,
         )  # fmt: skip
-        return await AsyncHTTPClient().fetch(asked, raise_error=False)
+        return await AsyncHTTPClient().fetch(proxied, raise_error=False)
 
     def _refuse(self, status: int, why: str) -> None:
         self.set_status(status)

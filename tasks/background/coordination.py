@@ -14,7 +14,7 @@ from app.migrations.versioning import is_current
 from app.services.attempts.reaper import Reaper
 from app.services.nodes import quarantine
 from app.services.operations import housekeeping
-from app.services.operations.orphan_cleanup import Sweep
+from app.services.operations.orphan_cleanup import OrphanSweep
 from app.services.operations.retention import rules as retention
 from app.services.preflight import admission, inspections
 from app.services.queues import gpu_budgets, queues
@@ -59,7 +59,7 @@ class Coordination:
         self._passes = PlanningLoop(runtime.database, "planner")
         self._reaper = Reaper(runtime.database, runtime.settings, actor=name)
         self._mirror = ResultMirror(celery)
-        self._leftovers = Sweep(runtime.database, runtime.settings.storage.url)
+        self._leftovers = OrphanSweep(runtime.database, runtime.settings.storage.url)
         self._due: dict[str, float] = {}
         self._planner = Loop("planner", self._plan, poll)
         # In its own loop: it reads files, and a slow disk must not delay the planner.
@@ -162,7 +162,7 @@ class Coordination:
 
     def _sweep(self) -> None:
         if self._leader_lease.is_leader:
-            self._leftovers.go_on()
+            self._leftovers.run_round()
 
     def _prune(self) -> None:
         settings = self._runtime.settings

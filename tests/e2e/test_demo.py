@@ -26,7 +26,7 @@ def test_demo_trains_a_model_from_nothing_and_leaves_no_process_behind(tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
     headings = [
         "Before training",
-        "Starting everything on this machine",
+        "Starting the platform on this machine",
         "Training: ",
         "Loss by step",
         "After training",

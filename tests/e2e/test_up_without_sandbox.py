@@ -53,9 +53,9 @@ def test_jobs_wait_until_the_risk_is_accepted_and_the_doctor_tells_of_it(tmp_pat
     finally:
         accepting.stop()
 
-    assert "No job starts here: bubblewrap is not installed. Either install it" in told
+    assert "Jobs cannot start here: bubblewrap is not installed. Either install it" in told
     assert "accept the risk by --no-sandbox" in told
-    assert "Jobs run without a sandbox: they can do all that this user can." in accepting.output
+    assert "Jobs run without a sandbox, with all permissions of this user." in accepting.output
     assert not (tmp_path / "data" / "run" / "no-sandbox").exists()
     levels = [{each["check"]: each["level"] for each in doctor["checks"]} for doctor in (refusing, accepted)]
     assert (levels[0]["nodes"], levels[1]["nodes"], levels[1]["sandbox"]) == ("failed", "warning", "warning")

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from app.database.engine import Database, make_engine
 from app.models import Attempt, AuditEntry, Checkpoint, Job, JobEvent, Lease, Metric, Reservation
 from app.models.base import utc_now
-from app.services.operations.orphan_cleanup import Sweep
+from app.services.operations.orphan_cleanup import OrphanSweep
 from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from tests.faults.cluster import Cluster
@@ -80,7 +80,7 @@ def collect(cluster: Cluster) -> History:
     """
     db = Database().bind(make_engine(cluster.database_url))
     try:
-        Sweep(db, f"file://{cluster.storage}", age_limit=timedelta(days=-2)).go_on(jobs=10_000)
+        OrphanSweep(db, f"file://{cluster.storage}", age_limit=timedelta(days=-2)).run_round(jobs=10_000)
         jobs = {job_id: _job(db, cluster, job_id) for job_id in _job_ids(db)}
         with db.read() as session:
             leases = session.scalars(select(Lease).where(Lease.released_at.is_(None))).all()

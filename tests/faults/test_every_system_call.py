@@ -20,7 +20,7 @@ from sqlalchemy import select
 
 from app.database.engine import Database, make_engine
 from app.models import Checkpoint
-from app.services.operations.orphan_cleanup import Sweep
+from app.services.operations.orphan_cleanup import OrphanSweep
 from tests.factories import make_attempt, make_job, make_node
 from tests.faults.invariants import checkpoint_problems
 from tests.system import wait_for
@@ -158,7 +158,7 @@ def kill_at_each(saver: Saver, call: str) -> int:
 
 def _nothing_is_left(saver: Saver) -> None:
     """In the storage lies what is recorded, once the sweep was through."""
-    Sweep(saver.db, f"file://{saver.folder / 'files'}", age_limit=timedelta(0)).go_on()
+    OrphanSweep(saver.db, f"file://{saver.folder / 'files'}", age_limit=timedelta(0)).run_round()
     folder = saver.folder / "files" / "jobs" / saver.job_id / "checkpoints"
     assert sorted(path.name for path in folder.iterdir()) == sorted(c.id for c in saver.listed())
 

@@ -38,7 +38,7 @@ def test_a_restored_system_goes_on(make_system: Callable[..., System], database_
     system.start_node("n1")
 
     assert (taken.returncode, refused.returncode, restored.returncode) == (0, 1, 0), restored.stderr
-    assert "1 running job(s) go back to the queue" in restored.stdout
+    assert "1 running job(s) were requeued" in restored.stdout
     job = system.wait_for_status(job_id, "COMPLETED")
     assert job["attempt"] == 2
     assert steps_said(system.log_lines(job_id))[-1][0] == STEPS

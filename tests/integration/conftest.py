@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.database.engine import Database
-from app.services.operations.diagnosis.site import Site, opened
+from app.services.operations.diagnosis.site import Site, open_site
 from config.settings import Settings
 from tests.apps import Api
 from tests.commands import run
@@ -85,5 +85,5 @@ def deployment(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
 @pytest.fixture
 def site(deployment: Settings) -> Iterator[Site]:
     """The same as the doctor sees it."""
-    with opened(deployment, patience_seconds=BRIEFLY) as site:
+    with open_site(deployment, patience_seconds=BRIEFLY) as site:
         yield site

@@ -13,7 +13,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services.access.denied_requests import LINES_OF_ONE
+from app.services.access.denied_requests import MAX_PER_SOURCE
 from app.services.lifecycle import audit, transitions
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node
@@ -179,8 +179,8 @@ def test_a_flood_of_wrong_keys_fills_a_few_lines(api: Api) -> None:
 
     lines = entries(api, "action=auth.denied")
 
-    assert len(lines) == LINES_OF_ONE + 1
-    assert lines[-1]["data"]["left_out"] == 100 - LINES_OF_ONE - 1
+    assert len(lines) == MAX_PER_SOURCE + 1
+    assert lines[-1]["data"]["left_out"] == 100 - MAX_PER_SOURCE - 1
 
 
 def test_a_refusal_is_answered_also_when_it_cannot_be_written(sqlite_api: Api) -> None:

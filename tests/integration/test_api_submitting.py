@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.security import known_keys
+from app.security import key_cache
 from app.security.permissions import Role
 from app.services.access import keys, projects
 from tests.apps import Api
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.both_databases
 @pytest.fixture(autouse=True)
 def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is, a key that was used before is one that is remembered."""
-    monkeypatch.setattr(known_keys, "REMEMBERED_SECONDS", 60.0)
+    monkeypatch.setattr(key_cache, "TTL_SECONDS", 60.0)
 
 
 def submit(api: Api, key: str, **request: object) -> int:

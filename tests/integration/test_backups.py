@@ -72,7 +72,7 @@ def test_a_backup_holds_what_was_there_and_can_be_put_back(
 def test_a_backup_overwrites_nothing(database: Database, tmp_path: Path) -> None:
     (tmp_path / "copy").write_text("the last one")
 
-    with pytest.raises(BackupFailed, match="exists already"):
+    with pytest.raises(BackupFailed, match="already exists"):
         whole.backup(database, tmp_path / "copy")
 
     assert (tmp_path / "copy").read_text() == "the last one"
@@ -290,7 +290,7 @@ def test_commands_back_up_and_restore(database: Database, tmp_path: Path, run: C
     answer = run("restore", copy, answer="y\n")
 
     assert answer.exit_code == 0, answer.output
-    assert "What was there before:" in answer.stdout
+    assert "Previous database:" in answer.stdout
     assert jobs(database) == {before}
     assert json.loads(run("restore", copy, "--yes", "--json").stdout)["requeued_jobs"] == 0
 
@@ -338,9 +338,9 @@ def test_check_names_what_does_not_fit(database: Database, run: Callable[..., Re
     lines = answer.stdout.splitlines()
     assert [line.partition(":")[0] for line in lines] == [
         "jobs run without a lease",
-        "jobs have devices, but no lease for them",
-        "jobs count other attempts than they have",
-        "jobs name a checkpoint that is not theirs, or gone",
+        "jobs have devices without a lease",
+        "jobs have a wrong attempt count",
+        "jobs refer to a foreign or deleted checkpoint",
     ]
     assert all(job.id in line for line in lines)
 

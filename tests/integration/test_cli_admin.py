@@ -123,7 +123,7 @@ def test_what_keeps_a_job_from_a_node_is_told(db: Database) -> None:
     told("nodes", "drain", "gpu-1")
 
     said = run("nodes", "why", "gpu-1", job_id).stdout
-    assert said.startswith(f"{job_id} does not start there now\n")
+    assert said.startswith(f"{job_id} cannot start there now\n")
     assert "is draining" in said
     assert run("nodes", "why", "gpu-1", "job-1").exit_code == 1
 
@@ -155,7 +155,7 @@ def test_a_key_is_made_used_listed_and_revoked(db: Database) -> None:
 def test_a_key_for_a_new_project_makes_it_and_says_so(db: Database) -> None:
     answer = run("keys", "create", "--project", "team-b", "--json")
 
-    assert "There was no project team-b: made it." in answer.stderr
+    assert "Created the project team-b." in answer.stderr
     assert keys.authenticate(db, json.loads(answer.stdout)["key"]).project == "team-b"
     assert told("projects", "show", "team-b")["name"] == "team-b"
 
@@ -216,7 +216,7 @@ def test_a_quota_is_set_shown_and_taken_away() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "name at least one of --gpus-deserved"),
+        ([], "give at least one of --gpus-deserved"),
         (["--gpus-limit", "many"], "'many' is not a valid integer"),
         (["--gpus-limit", "-1"], "is not in the range"),
         (["--gpu-hours", "-0.5"], "is not in the range"),

@@ -68,13 +68,11 @@ def test_queues_are_listed_with_their_limits(db: Database) -> None:
         "name",
         "status",
         "waiting",
-        "of",
-        "at",
-        "most",
+        "max",
+        "waiting",
         "running",
-        "of",
-        "at",
-        "most",
+        "max",
+        "running",
         "weight",
     ]
     assert lines[1].split()[:3] == ["default", "open", "0"]
@@ -129,7 +127,7 @@ def test_a_node_is_labelled_beside_what_its_file_says(db: Database) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["gpu-1"], 2, "name labels to add, or some to --remove"),
+        (["gpu-1"], 2, "give labels to add, or use --remove"),
         (["gpu-1", "zone=eu"], 2, "'zone=eu' must be 1 to 128 of letters"),
         (["gpu-1", "--remove", "slow"], 1, "node gpu-1 is not labelled 'slow'; it has: rack-7"),
         (["gpu-1", "--remove", "rack-7"], 1, "rack-7 is set in the node.toml of gpu-1"),

@@ -83,7 +83,7 @@ def test_shares_name_the_project_whose_turn_is_next_first(db: Database) -> None:
 
 
 def test_shares_are_those_of_the_kinds_of_devices_that_there_are(db: Database) -> None:
-    assert run("schedule", "shares").stdout == "no node has registered\n"
+    assert run("schedule", "shares").stdout == "no registered nodes\n"
 
     with db.write() as session:
         make_node(session, device_type="h100")
@@ -159,11 +159,11 @@ def test_where_no_job_starts_it_says_why(db: Database, files: list[str]) -> None
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ([], "name the nodes"),
-        (["--like-now", "--nodes", "nodes.csv"], "name the nodes"),
-        (["--nodes", "bad.csv"], "bad.csv, line 1: the header matches no known format"),
-        (["--nodes", "nodes.csv", "--quotas", "bad.csv"], "is no JSON"),
-        (["--nodes", "nodes.csv", "--quotas", "list.json"], "has to be an object"),
+        ([], "give the nodes"),
+        (["--like-now", "--nodes", "nodes.csv"], "give the nodes"),
+        (["--nodes", "bad.csv"], "bad.csv, line 1: the header is of no known format"),
+        (["--nodes", "nodes.csv", "--quotas", "bad.csv"], "is not valid JSON"),
+        (["--nodes", "nodes.csv", "--quotas", "list.json"], "must be an object"),
         (["--nodes", "nodes.csv", "--quotas", "wrong.json"], "deserved"),
         (["--nodes", "nodes.csv", "--policy", "magic"], "Invalid value for '--policy'"),
     ],

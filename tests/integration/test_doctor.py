@@ -16,9 +16,9 @@ from app.database.engine import Database, make_engine
 from app.migrations.runner import downgrade
 from app.models import ApiKey
 from app.services.operations.diagnosis import machine, secrets
-from app.services.operations.diagnosis.checks import CHECKS, examined
+from app.services.operations.diagnosis.checks import CHECKS, run_checks
 from app.services.operations.diagnosis.findings import Finding, Level
-from app.services.operations.diagnosis.site import Site, opened
+from app.services.operations.diagnosis.site import Site, open_site
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tests.examining import Alive, said
@@ -33,7 +33,7 @@ def levels(site: Site) -> dict[str, Level]:
     """The worst finding of each check."""
     order = list(Level)
     found: dict[str, Level] = {}
-    for check, finding in examined(site):
+    for check, finding in run_checks(site):
         found[check] = max(found.get(check, Level.OK), finding.level, key=order.index)
     return found
 
@@ -82,7 +82,7 @@ def test_another_secret_key_than_the_rows_were_sealed_with_fails(site: Site) -> 
     (finding,) = said(changed, "sealed secrets")
 
     assert finding.level is Level.FAILED
-    assert finding.message == "1 of 1 stored secrets were sealed with another key than this one"
+    assert finding.message == "1 of 1 stored secrets were encrypted with another key"
     assert said(site, "sealed secrets")[0].level is Level.OK
 
 
@@ -114,7 +114,7 @@ def test_an_environment_file_that_everybody_may_read_fails(
 def test_pending_migrations_fail_and_spare_what_needs_the_tables(site: Site) -> None:
     downgrade(site.db.engine, "0003")
 
-    found = dict(examined(site))
+    found = dict(run_checks(site))
 
     assert found["schema"].level is Level.FAILED
     assert "trainyard db upgrade" in found["schema"].fix
@@ -149,7 +149,7 @@ def test_a_user_of_postgresql_without_its_rights_is_told(
             connection.execute(text(f"GRANT {grant} TO {role}"))
     url = owner.url.set(username=role, password="hush").render_as_string(hide_password=False)
 
-    with opened(load_settings({"TRAINYARD_DATABASE_URL": url})) as site:
+    with open_site(load_settings({"TRAINYARD_DATABASE_URL": url})) as site:
         (finding,) = said(site, "database rights")
 
     assert (finding.level, words in finding.message) == (level, True)
@@ -281,7 +281,7 @@ def test_a_broker_that_anybody_may_use_or_hear_is_told(site: Site, url: str, lev
 
 def test_what_does_not_answer_fails_without_its_password(site: Site) -> None:
     found = [
-        finding for check, finding in examined(with_broker(site, "redis://:hush@127.0.0.1:1/0")) if "broker" in check
+        finding for check, finding in run_checks(with_broker(site, "redis://:hush@127.0.0.1:1/0")) if "broker" in check
     ]
 
     assert found[0].level is Level.FAILED

@@ -81,7 +81,7 @@ def test_a_quarantined_node_is_named_with_the_way_out(site: Site) -> None:
         (finding,) = said(replace(site, patience_seconds=3.0), "nodes")
 
     assert finding.level is Level.WARNING
-    assert finding.message.startswith("n1 take no jobs: quarantined")
+    assert finding.message.startswith("n1 accept no jobs: quarantined")
     assert "trainyard nodes enable NAME" in finding.fix
 
 
@@ -158,10 +158,10 @@ def look_that_does_not_end(session: Any) -> None:
     ("arrange", "check", "level", "words"),
     [
         (stuck_pending, "jobs", Level.WARNING, "wait for admission"),
-        (stuck_scheduling, "jobs", Level.FAILED, "does not take them up"),
-        (held_by_nobody, "jobs", Level.FAILED, "nobody holds them"),
-        (wish_unheard, "jobs", Level.WARNING, "asked to stop long ago"),
-        (lease_standing_still, "leases", Level.FAILED, "no longer renewed"),
+        (stuck_scheduling, "jobs", Level.FAILED, "does not claim them"),
+        (held_by_nobody, "jobs", Level.FAILED, "hold no lease"),
+        (wish_unheard, "jobs", Level.WARNING, "requested to stop long ago"),
+        (lease_standing_still, "leases", Level.FAILED, "neither renewed"),
         (lease_of_an_ended_job, "leases", Level.FAILED, "jobs that have ended"),
         (delivery_overdue, "messages", Level.WARNING, "deliveries are overdue"),
         (look_that_does_not_end, "messages", Level.WARNING, "do not end"),

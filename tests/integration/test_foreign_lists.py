@@ -31,7 +31,7 @@ def said(answer: TestResponse) -> Any:
 @pytest.fixture
 def many(api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
     """Eight jobs, an hour apart, where a list looks at three: the first ones differ from each other."""
-    monkeypatch.setattr(every_job, "MOST_JOBS", 3)
+    monkeypatch.setattr(every_job, "MAX_JOBS", 3)
     made_a_model = {"report": {"model_hash": "abc", "model_uri": "file:///srv/files/model"}}
     rows: list[tuple[str, JobState, dict[str, Any]]] = [
         ("found", JobState.FAILED, {"created_by": "key-of-x", "labels": {"team": "x"}, "attempt": 1}),

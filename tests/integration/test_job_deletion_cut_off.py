@@ -18,7 +18,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job
 from app.security.permissions import Role
 from app.services.jobs import deletion
-from app.services.operations.orphan_cleanup import Sweep
+from app.services.operations.orphan_cleanup import OrphanSweep
 from app.storage.storage import Storage
 from tests.apps import SECRET_KEY, Api
 from tests.factories import make_checkpoint, make_document, make_job
@@ -76,7 +76,7 @@ def audited(api: Api) -> list[tuple[str, str, Any]]:
 
 
 def swept(api: Api) -> int:
-    return Sweep(api.db, f"file://{api.folder}/data/files").go_on()
+    return OrphanSweep(api.db, f"file://{api.folder}/data/files").run_round()
 
 
 def while_files_go(api: Api, monkeypatch: pytest.MonkeyPatch, call: Callable[[], None]) -> None:

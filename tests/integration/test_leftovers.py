@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.ids import new_id
 from app.models.base import utc_now
-from app.services.operations.orphan_cleanup import Sweep
+from app.services.operations.orphan_cleanup import OrphanSweep
 from app.storage.storage import Storage
 from tests.factories import make_checkpoint, make_job
 
@@ -51,7 +51,7 @@ def test_checkpoints_that_were_never_recorded_go_when_they_are_old(database, sto
     young = store(storage, job_id, new_id("ckpt"))
     foreign = store(storage, job_id, "somebody-elses")
 
-    assert Sweep(database, storage_url).go_on() == 1
+    assert OrphanSweep(database, storage_url).run_round() == 1
 
     assert names(storage, job_id) == {young, foreign}
 
@@ -67,7 +67,7 @@ def test_retired_checkpoints_go_when_they_were_retired_long_ago(database, storag
     for name in (kept, fresh, gone):
         store(storage, job.id, name)
 
-    Sweep(database, storage_url).go_on()
+    OrphanSweep(database, storage_url).run_round()
 
     assert names(storage, job.id) == {kept, fresh}
 
@@ -75,7 +75,7 @@ def test_retired_checkpoints_go_when_they_were_retired_long_ago(database, storag
 def test_jobs_of_another_database_are_let_alone(database, storage, storage_url):
     name = store(storage, "job-of-somebody-else", old_id())
 
-    assert Sweep(database, storage_url).go_on() == 0
+    assert OrphanSweep(database, storage_url).run_round() == 0
 
     assert names(storage, "job-of-somebody-else") == {name}
 
@@ -86,7 +86,7 @@ def test_remains_of_dead_writers_go(database, storage, storage_url, job_id):
     for place in (folder, folder.parent):
         (place / ".trainyard-tmp-00000000-x").mkdir()
 
-    assert Sweep(database, storage_url, age_limit=timedelta(seconds=-1)).go_on() >= 2
+    assert OrphanSweep(database, storage_url, age_limit=timedelta(seconds=-1)).run_round() >= 2
 
     assert not [entry for place in (folder, folder.parent) for entry in place.glob(".trainyard-tmp-*")]
 
@@ -96,16 +96,16 @@ def test_all_jobs_get_their_turn_in_rounds(database, storage, storage_url):
         jobs = [make_job(session).id for _ in range(5)]
     for job in jobs:
         store(storage, job, old_id())
-    sweep = Sweep(database, storage_url)
+    sweep = OrphanSweep(database, storage_url)
 
-    assert [sweep.go_on(jobs=2) for _ in range(3)] == [2, 2, 1]
+    assert [sweep.run_round(jobs=2) for _ in range(3)] == [2, 2, 1]
 
     store(storage, jobs[0], old_id())
-    assert sweep.go_on(jobs=2) == 1
+    assert sweep.run_round(jobs=2) == 1
 
 
 def test_storage_that_is_not_there_is_asked_again_later(database, tmp_path):
     (tmp_path / "files").write_text("in the way")
 
-    assert Sweep(database, f"file://{tmp_path / 'files'}").go_on() == 0
-    assert Sweep(database, "nonsense://x").go_on() == 0
+    assert OrphanSweep(database, f"file://{tmp_path / 'files'}").run_round() == 0
+    assert OrphanSweep(database, "nonsense://x").run_round() == 0

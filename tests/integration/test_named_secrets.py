@@ -81,4 +81,4 @@ def test_secret_is_looked_for_nowhere_else(api: Api, name: str, key: str) -> Non
 def test_secret_that_is_no_text_is_refused(api: Api, value: bytes) -> None:
     lay_down(api, value)
 
-    assert "is no text of at most 65536 bytes" in by_runai(api).text
+    assert "is not a text of at most 65536 bytes" in by_runai(api).text

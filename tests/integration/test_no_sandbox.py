@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.local.sandbox import bring_sandbox
+from app.cli.local.sandbox import ensure_sandbox
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.resources import Device
@@ -73,7 +73,7 @@ def test_the_doctor_fails_for_a_node_without_a_sandbox(site: Site) -> None:
         (finding,) = said(replace(site, patience_seconds=3.0), "nodes")
 
     assert finding.level is Level.FAILED
-    assert (finding.message, "apt install bubblewrap" in finding.fix) == (f"n1 take no jobs: each {MISSING}", True)
+    assert (finding.message, "apt install bubblewrap" in finding.fix) == (f"n1 accept no jobs: each {MISSING}", True)
 
 
 def test_the_doctor_tells_that_the_risk_was_accepted(site: Site) -> None:
@@ -83,7 +83,7 @@ def test_the_doctor_tells_that_the_risk_was_accepted(site: Site) -> None:
     (again,) = said(site, "sandbox")
 
     assert accepted.level is Level.WARNING
-    assert "as `trainyard up --no-sandbox` said" in accepted.message
+    assert "`trainyard up --no-sandbox`" in accepted.message
     assert again.level is Level.OK
 
 
@@ -129,7 +129,7 @@ def test_bubblewrap_is_installed_for_root_of_a_debian_alone(
     put_program(no_bubblewrap, "apt-get", f'echo "$@" >> {calls}; case "$*" in *install*) {link};; esac')
     put_program(no_bubblewrap, "true", "exit 0")
 
-    lack = bring_sandbox(lines.append)
+    lack = ensure_sandbox(lines.append)
 
     assert (lack is None, bool(lines), calls.exists()) == (is_root, is_root, is_root)
     assert lack is None or str(lack) == "bubblewrap is not installed"

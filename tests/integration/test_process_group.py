@@ -127,7 +127,7 @@ def test_a_child_that_ignores_sigterm_is_killed(
     group.stop(["one"], seconds=0.2)
 
     assert not _is_alive(pid)
-    assert said == ["one did not end in time and is killed"]
+    assert said == ["one did not stop in time and is killed"]
 
 
 def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import redis
 
 from app.services.operations.diagnosis import broker
 from app.services.operations.diagnosis.findings import Level
-from app.services.operations.diagnosis.site import Site, opened
+from app.services.operations.diagnosis.site import Site, open_site
 from config.settings import SettingsError, load_settings
 from tests.celery_processes import CeleryWorld
 from tests.factories import make_job
@@ -57,7 +57,7 @@ def answers(url: str) -> bool:
 @pytest.fixture
 def site(url: str, tmp_path: Path) -> Iterator[Site]:
     settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path / "data"), "TRAINYARD_BROKER_URL": url})
-    with opened(settings) as site:
+    with open_site(settings) as site:
         yield site
 
 

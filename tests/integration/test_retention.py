@@ -391,5 +391,5 @@ def test_without_a_setting_the_command_says_so(
 ) -> None:
     monkeypatch.delenv("TRAINYARD_RETENTION_JOBS_DAYS")
 
-    assert "all is kept for ever" in command("--yes").stderr
+    assert "everything is retained indefinitely" in command("--yes").stderr
     assert count(database, Job) == 2

@@ -158,7 +158,7 @@ def test_a_database_in_which_a_device_is_given_out_beyond_the_whole_is_called_wr
             job = factories.make_job(session)
             session.add(Reservation(node="n1", device_index=0, job_id=job.id, attempt=1, share=share))
 
-    assert "devices are given out more than once: n1" in list(integrity.problems(database))
+    assert "devices are allocated more than once: n1" in list(integrity.problems(database))
 
 
 def test_a_slice_is_handed_on_with_its_uuid(database: Database) -> None:
@@ -185,6 +185,6 @@ def test_a_share_in_use_is_shown_to_administrators(database: Database) -> None:
     planner.plan_once(database)
 
     with database.read() as session:
-        seen = cluster_summary.look(session, ADMINISTRATOR, failing={})
+        seen = cluster_summary.summarize(session, ADMINISTRATOR, failing={})
 
     assert [(each.share_in_use, each.free) for each in seen.devices] == [(0.3, 1)]

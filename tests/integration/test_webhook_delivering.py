@@ -193,7 +193,7 @@ def test_failure_is_written_down_and_tried_again(
         assert (row.state, row.status_code, row.problem) == ("waiting", code, problem)
         receiver.answers["/hook"] = status(200)
         with database.write() as session:
-            subscriptions.wake(session.get_one(Webhook, hook_id))
+            subscriptions.reset_backoff(session.get_one(Webhook, hook_id))
         wait_until(lambda: states(database, hook_id) == {"delivered"})
 
     row = deliveries(database, hook_id)[0]

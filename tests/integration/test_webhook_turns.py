@@ -9,7 +9,7 @@ from app.database.engine import Database
 from app.domain.ids import new_id
 from app.domain.webhooks import TRIES_IN_LINE
 from app.models import Webhook, WebhookDelivery
-from app.services.webhooks.delivery_queue import TURN_MARGIN_SECONDS, Due, Parcel, Turns
+from app.services.webhooks.delivery_queue import TURN_MARGIN_SECONDS, DeliveryAttempt, Due, Turns
 from app.services.webhooks.http_post import Posted
 from tests.apps import SECRET_KEY
 from tests.factories import make_webhook
@@ -69,7 +69,7 @@ def due(turns: Turns, limit: int = 10) -> list[str]:
     return [each.webhook_id for each in turns.due(besides=[], besides_projects=[], limit=limit)]
 
 
-def taken(turns: Turns, each: Due) -> Parcel:
+def taken(turns: Turns, each: Due) -> DeliveryAttempt:
     parcel = turns.take(each)
     assert parcel is not None
     return parcel

@@ -123,7 +123,7 @@ def test_what_is_no_name_of_a_project_is_a_usage_error(server: ScriptedServer, t
 
     answer = run("submit", str(tmp_path / "job.json"), "--project", name)
 
-    assert (answer.exit_code, "no name of a project" in answer.stderr) == (2, True)
+    assert (answer.exit_code, "not a project name" in answer.stderr) == (2, True)
     assert server.seen == []
 
 
@@ -148,8 +148,8 @@ def test_errors_of_a_command_that_prints_json_are_json(server: ScriptedServer) -
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "no job document"), ("[1]", "no mapping"), ("a: [", "no job document"), ("at: 2026-01-01", "date"),
-     ('{"a": NaN}', "no job document"), ('{"a": {"b": 1, "b": 2}}', "'b' appears twice"),
+    [("{", "not a job document"), ("[1]", "not a mapping"), ("a: [", "not a job document"), ("at: 2026-01-01", "date"),
+     ('{"a": NaN}', "not a job document"), ('{"a": {"b": 1, "b": 2}}', "'b' appears twice"),
      ("a: 1\nc: {b: 1, b: 2}\n", "'b' appears twice")],
 )  # fmt: skip
 def test_submit_says_what_is_wrong_with_a_file(tmp_path: Path, text: str, said: str) -> None:
@@ -268,7 +268,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(server: ScriptedServer) -> No
     _, errors = process.communicate(timeout=10)
 
     assert process.returncode == 1
-    assert "job-1 goes on without you" in errors
+    assert "job-1 continues to run" in errors
     assert "Traceback" not in errors
     assert {method for method, *_ in server.seen} == {"GET"}
 

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from app.cli.local.simulated_nodes import SimulatedNode, simulate_option, written_down
+from app.cli.local.simulated_nodes import SimulatedNode, simulate_option, write_node_configs
 from workers.node.inventory import take_inventory
 from workers.node.node_config import read_node_config
 
@@ -31,7 +31,7 @@ def test_what_is_no_type_and_count_is_refused_with_an_example(value: str) -> Non
     answer = run(value)
 
     assert answer.exit_code == 2
-    assert "is no TYPE:COUNT, such as h100:4" in " ".join(answer.stderr.split())
+    assert "is not TYPE:COUNT, such as h100:4" in " ".join(answer.stderr.split())
 
 
 @pytest.mark.parametrize("value", ["nvidia:2", "80gb:1", "cpu:2"])
@@ -39,11 +39,13 @@ def test_what_no_job_could_name_as_a_gpu_is_refused(value: str) -> None:
     answer = run(value)
 
     assert answer.exit_code == 2
-    assert "is no type of GPU that a job could name" in " ".join(answer.stderr.split())
+    assert "is not a GPU type that a job can request" in " ".join(answer.stderr.split())
 
 
 def test_a_node_worker_offers_what_was_written_down(tmp_path: Path) -> None:
-    one, other = written_down([SimulatedNode("h100-1", "h100", 2), SimulatedNode("a100-1", "a100-80gb", 1)], tmp_path)
+    one, other = write_node_configs(
+        [SimulatedNode("h100-1", "h100", 2), SimulatedNode("a100-1", "a100-80gb", 1)], tmp_path
+    )
 
     offered = [take_inventory(read_node_config(node.config), tmp_path).devices for node in (one, other)]
 
@@ -52,4 +54,4 @@ def test_a_node_worker_offers_what_was_written_down(tmp_path: Path) -> None:
         [("h100", True)] * 2,
         [("a100", True)],
     ]
-    assert written_down([], tmp_path) == []
+    assert write_node_configs([], tmp_path) == []

@@ -191,7 +191,7 @@ def test_a_full_server_is_asked_for_a_stream_again(server: ScriptedServer, ours:
 
 
 def test_a_quiet_stream_lives_as_long_as_the_server_says_so(server: ScriptedServer) -> None:
-    quiet = stream(": open\n\n: nothing new\n\n")
+    quiet = stream(": open\n\n: heartbeat\n\n")
     server.script(*[quiet] * 8, stream("data: [DONE]\n\n"))
 
     assert list(Client(server.url, patience=RetryPolicy(seconds=0.1)).follow_events("job-1")) == []

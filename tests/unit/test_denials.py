@@ -3,7 +3,7 @@
 import pytest
 
 from app.services.access import denied_requests
-from app.services.access.denied_requests import LINES_OF_ALL, LINES_OF_ONE, WINDOW_SECONDS, Floodgate
+from app.services.access.denied_requests import MAX_PER_SOURCE, MAX_TOTAL, WINDOW_SECONDS, DenialThrottle
 
 
 class Clock:
@@ -14,26 +14,26 @@ class Clock:
         return self.now
 
 
-def written(gate: Floodgate, source: str, tries: int) -> list[int]:
+def written(gate: DenialThrottle, source: str, tries: int) -> list[int]:
     """What each line that was written says of those left out before it."""
     said = [gate.admit(source) for _ in range(tries)]
     return [left_out for left_out in said if left_out is not None]
 
 
 def test_a_few_attempts_are_written_one_by_one() -> None:
-    assert written(Floodgate(Clock()), "10.0.0.1", LINES_OF_ONE) == [0] * LINES_OF_ONE
+    assert written(DenialThrottle(Clock()), "10.0.0.1", MAX_PER_SOURCE) == [0] * MAX_PER_SOURCE
 
 
 def test_of_a_flood_every_power_of_ten_is_written_with_what_was_left_out() -> None:
-    lines = written(Floodgate(Clock()), "10.0.0.1", 10_000)
+    lines = written(DenialThrottle(Clock()), "10.0.0.1", 10_000)
 
-    assert lines == [0] * LINES_OF_ONE + [89, 899, 8999]
+    assert lines == [0] * MAX_PER_SOURCE + [89, 899, 8999]
     assert len(lines) + sum(lines) == 10_000
 
 
 def test_the_next_minute_begins_anew_and_tells_of_the_last() -> None:
     clock = Clock()
-    gate = Floodgate(clock)
+    gate = DenialThrottle(clock)
     written(gate, "10.0.0.1", 60)
     clock.now += WINDOW_SECONDS
 
@@ -41,16 +41,16 @@ def test_the_next_minute_begins_anew_and_tells_of_the_last() -> None:
 
 
 def test_many_sources_fill_no_more_than_their_share() -> None:
-    gate = Floodgate(Clock())
+    gate = DenialThrottle(Clock())
 
     lines = [gate.admit(f"10.0.{number // 250}.{number % 250}") for number in range(1000)]
 
-    assert len([left_out for left_out in lines if left_out is not None]) == LINES_OF_ALL
+    assert len([left_out for left_out in lines if left_out is not None]) == MAX_TOTAL
 
 
 def test_sources_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(denied_requests, "SOURCES", 3)
-    gate = Floodgate(Clock())
+    monkeypatch.setattr(denied_requests, "MAX_SOURCES", 3)
+    gate = DenialThrottle(Clock())
 
     assert [gate.admit(f"10.0.0.{number}") for number in range(20)] == [0] * 20
     assert len(gate._windows) == 3

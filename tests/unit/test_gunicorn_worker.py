@@ -7,7 +7,7 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.http.parser import RequestParser
 
-from app.server.gunicorn_worker import BodyReading, Connection
+from app.server.gunicorn_worker import BodyDeadline, TimedSocket
 
 HEAD = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
@@ -31,7 +31,7 @@ def test_body_that_stops_counts_as_ended_and_its_connection_is_closed(
     parser = parser_of(ours)
     theirs.sendall(HEAD + b"12345")
     request = next(parser)
-    BodyReading(parser).begin(0.05)
+    BodyDeadline(parser).begin(0.05)
 
     assert request.body.read() == b"12345"
     assert request.should_close()
@@ -43,7 +43,7 @@ def test_body_that_comes_in_time_is_whole_and_its_connection_goes_on(ends: tuple
     parser = parser_of(ours)
     theirs.sendall(HEAD + b"12345")
     request = next(parser)
-    BodyReading(parser).begin(30.0)
+    BodyDeadline(parser).begin(30.0)
     theirs.sendall(b"67890")
 
     assert request.body.read() == b"1234567890"
@@ -55,7 +55,7 @@ def test_unread_body_is_not_waited_for_longer_than_gunicorn_says(ends: tuple[soc
     parser = parser_of(ours)
     theirs.sendall(HEAD + b"12345")
     next(parser)
-    BodyReading(parser).begin(30.0)
+    BodyDeadline(parser).begin(30.0)
 
     assert parser.finish_body(deadline=0.0) is False
 
@@ -63,14 +63,14 @@ def test_unread_body_is_not_waited_for_longer_than_gunicorn_says(ends: tuple[soc
 def test_answer_that_nobody_reads_breaks_the_connection(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, _theirs = ends
 
-    with Connection.over(ours, send_seconds=0.05) as connection, pytest.raises(BrokenPipeError):
+    with TimedSocket.over(ours, send_seconds=0.05) as connection, pytest.raises(BrokenPipeError):
         connection.sendall(b"x" * 10_000_000)
 
 
 def test_answer_that_is_read_arrives(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
 
-    with Connection.over(ours, send_seconds=0.05) as connection:
+    with TimedSocket.over(ours, send_seconds=0.05) as connection:
         connection.sendall(b"answer")
 
     assert theirs.recv(100) == b"answer"

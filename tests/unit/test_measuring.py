@@ -1,8 +1,12 @@
 """Where an API server's processes count together."""
 
 from app.cli.local.command_lines import api_command
-from app.server.gunicorn_hooks import _count_from_zero
-from config.measuring import VARIABLE, inherited_multiprocess_directory, multiprocess_directory
+from app.server.gunicorn_hooks import _reset_counters
+from config.measuring import (
+    VARIABLE,
+    inherited_multiprocess_directory,
+    multiprocess_directory,
+)
 from config.settings import load_settings
 
 
@@ -28,11 +32,11 @@ def test_the_server_is_told_where_and_nobody_else(tmp_path):
 def test_a_start_throws_the_counts_of_the_one_before_away(tmp_path):
     directory = tmp_path / "measurements" / "box-8000"
     environment = {VARIABLE: str(directory)}
-    _count_from_zero(environment)
+    _reset_counters(environment)
     (directory / "counter_12.db").write_bytes(b"old")
     (directory / "notes.txt").write_text("not ours")
 
-    _count_from_zero(environment)
+    _reset_counters(environment)
 
     assert [path.name for path in directory.iterdir()] == ["notes.txt"]
     assert directory.stat().st_mode & 0o777 == 0o700
@@ -41,6 +45,6 @@ def test_a_start_throws_the_counts_of_the_one_before_away(tmp_path):
 def test_a_server_that_counts_alone_has_nothing_to_throw_away(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    _count_from_zero({})
+    _reset_counters({})
 
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from app.storage.failures import LASTING
+from app.storage.failures import PERMANENT
 from app.storage.keys import TEMPORARY
 from workers.publishing.copying import Arrived, digest_of
 from workers.publishing.failures import AlreadyClaimed, NotPublished
@@ -137,7 +137,7 @@ def _explained(error: OSError) -> str:
 
 
 def _may_pass(error: OSError) -> bool:
-    return error.errno not in LASTING | FULL | {errno.ENOTDIR}
+    return error.errno not in PERMANENT | FULL | {errno.ENOTDIR}
 
 
 def _parent(base: str, path: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from fsspec.callbacks import Callback
 
-from app.storage.failures import LASTING
+from app.storage.failures import PERMANENT
 from workers.fetching.addresses import Gate
 from workers.fetching.filesystems import is_denied
 from workers.publishing.copying import Arrived, digest_of
@@ -108,7 +108,7 @@ class ObjectTarget:
                                    "TRAINYARD_FETCH_ALLOW") from error  # fmt: skip
             if is_denied(error):
                 raise NotPublished(f"the service refuses: {error}; let its keys write there") from error
-            lasting = isinstance(error, OSError) and error.errno in LASTING
+            lasting = isinstance(error, OSError) and error.errno in PERMANENT
             raise NotPublished(f"the service failed: {error}", transient=not lasting) from error
 
 

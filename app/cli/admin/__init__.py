@@ -1,1 +1,1 @@
-"""Commands for administrators; they open the database themselves."""
+"""Administrator commands, which work directly on the database."""

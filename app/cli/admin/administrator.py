@@ -1,11 +1,11 @@
-"""What the administrator's groups share: who acts, and pages of rows for people or programs."""
+"""Shared by the administrator commands: the acting caller, and helpers that page and tabulate rows."""
 
 from typing import Any
 
 from app.security.permissions import Caller, Role
 from app.services.requests.pagination import PageRequest
 
-# Whoever may read the database's password may do everything; history shows that it was done at the machine.
+# Access to the database's password implies full access; audit records show the actor `cli`.
 ADMINISTRATOR = Caller(key_id="cli", role=Role.SUPER_ADMIN, project=None)
 
 
@@ -14,5 +14,5 @@ def newest(limit: int) -> PageRequest:
 
 
 def picked(items: list[dict[str, Any]], names: tuple[str, ...]) -> list[list[Any]]:
-    """The values of these fields, row by row."""
+    """The values of the named fields, one row per item."""
     return [[item.get(name) for name in names] for item in items]

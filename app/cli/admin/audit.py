@@ -1,4 +1,4 @@
-"""`trainyard audit`: who did, or tried to do, what, from the database."""
+"""`trainyard audit`: reads the audit log from the database."""
 
 import csv
 import io
@@ -22,14 +22,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 COLUMNS = ("at", "actor", "action", "target", "project", "outcome", "message")
 FIELDS = ("id", "at", "project", "actor", "action", "target", "outcome", "message", "request_id", "address", "data")
-# What a spreadsheet would take for a formula; targets and messages may come from outside.
+# Prefixes that spreadsheets evaluate as a formula; targets and messages may hold user input.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ENTRY = AuditEntrySchema()
 
 
 @click.group()
 def audit() -> None:
-    """Who did, or tried to do, what."""
+    """Show the audit log: actions done or denied, with actor and target."""
 
 
 def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> datetime | None:
@@ -40,15 +40,19 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
 
 
 def _filters(command: Command) -> Command:
-    """The options that choose lines."""
+    """Adds the filter options of `list` and `export`."""
     options = [
-        click.option("--project", help="Only of this project."),
-        click.option("--actor", help="Only by this key, node or process; cli is the administrator at the machine."),
-        click.option("--action", help="Only this action, such as key.create, or a noun for all of its actions."),
-        click.option("--target", help="Only on this job, key, project, queue or node."),
-        click.option("--outcome", type=click.Choice(["done", "denied"]), help="Only what was done, or refused."),
-        click.option("--after", callback=_moment, metavar="TIME", help="Only later ones: 2026-05-17T09:30:00Z."),
-        click.option("--before", callback=_moment, metavar="TIME", help="Only earlier ones."),
+        click.option("--project", help="Only entries of this project."),
+        click.option(
+            "--actor", help="Only entries of this key, node or process; cli is the administrator's command line."
+        ),
+        click.option("--action", help="Only this action, such as key.create, or all actions on a noun, such as key."),
+        click.option("--target", help="Only entries about this job, key, project, queue or node."),
+        click.option("--outcome", type=click.Choice(["done", "denied"]), help="Only actions with this outcome."),
+        click.option(
+            "--after", callback=_moment, metavar="TIME", help="Only entries after this time: 2026-05-17T09:30:00Z."
+        ),
+        click.option("--before", callback=_moment, metavar="TIME", help="Only entries before this time."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -60,7 +64,7 @@ def _filters(command: Command) -> Command:
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @json_option
 def list_entries(limit: int, as_json: bool, **filters: Any) -> None:  # noqa: FBT001
-    """The newest lines first."""
+    """List entries, newest first."""
     with admin_database() as db, db.read() as session:
         page = audit_log.page(session, ADMINISTRATOR, _given(filters), newest(limit))
         items = _ENTRY.dump(page.items, many=True)
@@ -75,7 +79,7 @@ def list_entries(limit: int, as_json: bool, **filters: Any) -> None:  # noqa: FB
 @click.argument("entry_id")
 @json_option
 def show(entry_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """One line with everything that is known of it."""
+    """Show one entry with all of its fields."""
     with admin_database() as db, db.read() as session:
         item = _ENTRY.dump(audit_log.find(session, ADMINISTRATOR, entry_id))
     print_json(item) if as_json else print_fields(item)
@@ -83,10 +87,10 @@ def show(entry_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 @audit.command()
 @_filters
-@click.option("--json", "form", flag_value="json", help="One JSON object in each line (the default).", default=True)
-@click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a head line.")
+@click.option("--json", "form", flag_value="json", help="One JSON object per line (the default).", default=True)
+@click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a header line.")
 def export(form: str, **filters: Any) -> None:
-    """Print every line, oldest first."""
+    """Print every entry, oldest first."""
     with admin_database() as db, db.read() as session:
         items = (_ENTRY.dump(entry) for entry in audit_log.everything(session, ADMINISTRATOR, _given(filters)))
         if form == "json":

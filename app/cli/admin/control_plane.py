@@ -1,4 +1,4 @@
-"""The control plane for a command of the administrator: what the API stands on, for as long as the command runs."""
+"""The control plane of an administrator command: the services behind the API, open while the command runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from app.services.requests.wakeups import Dispatcher
 
 @contextmanager
 def admin_plane() -> Iterator[ControlPlane]:
-    """On the configured database; wake-ups are sent before it ends."""
+    """A control plane on the configured database; pending wake-ups are sent before it closes."""
     with admin_database() as db:
         settings = cli_settings()
         dispatcher = Dispatcher(settings)

@@ -1,4 +1,4 @@
-"""What the administrator's commands share: the configured database, and failures as one line instead of a traceback."""
+"""Shared by the administrator commands: the configured database, and errors as one line instead of a traceback."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from config.settings import Settings, SettingsError, load_settings
 
 
 def cli_settings() -> Settings:
-    """The environment's settings, or every problem with them."""
+    """The settings from the environment. Raises ClickException listing every invalid one."""
     try:
         return load_settings()
     except SettingsError as error:
@@ -24,14 +24,14 @@ def cli_settings() -> Settings:
 
 @contextmanager
 def admin_database() -> Iterator[Database]:
-    """The database of TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL; it must have been prepared."""
+    """The database of TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL. Raises ClickException unless it is initialized."""
     settings = cli_settings()
     with failures_as_messages():
         db = open_database(settings.database)
         try:
             if not (_exists(db) and is_current(db.engine)):
                 raise click.ClickException(
-                    f"{db.engine.url.render_as_string(hide_password=True)} is no database at revision {HEAD}: run "
+                    f"{db.engine.url.render_as_string(hide_password=True)} is not a database at revision {HEAD}: run "
                     "`trainyard db init`, or name another one with TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL"
                 )
             yield db
@@ -40,14 +40,14 @@ def admin_database() -> Iterator[Database]:
 
 
 def _exists(db: Database) -> bool:
-    # Asking SQLite would make an empty file of the misspelt name.
+    # Connecting would create an empty SQLite file under a misspelt name.
     path = db.engine.url.database
     return db.engine.dialect.name != "sqlite" or path in (None, ":memory:") or Path(str(path)).exists()
 
 
 @contextmanager
 def failures_as_messages() -> Iterator[None]:
-    """What we refuse, or a database that does not answer, is told in a line."""
+    """Prints Trainyard's own errors and database errors as one line instead of a traceback."""
     try:
         yield
     except TrainyardError as error:

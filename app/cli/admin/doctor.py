@@ -1,13 +1,13 @@
-"""`trainyard doctor`: what is wrong with a deployment, and what to do about it."""
+"""`trainyard doctor`: diagnoses a deployment and suggests fixes."""
 
 from typing import Any
 
 import click
 
 from app.cli.output import json_option, print_json
-from app.services.operations.diagnosis.checks import examined
+from app.services.operations.diagnosis.checks import run_checks
 from app.services.operations.diagnosis.findings import Level
-from app.services.operations.diagnosis.site import opened
+from app.services.operations.diagnosis.site import open_site
 from config.settings import SettingsError, load_settings
 
 MARKS = {
@@ -16,17 +16,15 @@ MARKS = {
     Level.FAILED: click.style("FAILED ", fg="red", bold=True),
     Level.SKIPPED: click.style("–      ", dim=True),
 }
-READ_THE_TABLE = (
-    "correct it where this process gets its environment from; docs/reference/settings.md lists all settings"
-)
+SETTINGS_FIX = "correct it in the environment of this process; docs/reference/settings.md lists the settings"
 
 
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:  # noqa: FBT001
-    """Look at everything that a deployment needs, from this machine, with this process's settings.
+    """Check everything a deployment needs, from this machine, with this process's settings.
 
-    Exit code 1 when something failed; warnings alone leave it 0. Nothing is changed.
+    Exit code 1 if a check failed; warnings alone exit with 0. Nothing is changed.
     """
     rows = _rows(show=not as_json)
     worst = [row for row in rows if row["level"] == Level.FAILED]
@@ -51,10 +49,10 @@ def _rows(*, show: bool) -> list[dict[str, Any]]:
         settings = load_settings()
     except SettingsError as error:
         for problem in error.problems:
-            add("settings", Level.FAILED, problem, READ_THE_TABLE)
+            add("settings", Level.FAILED, problem, SETTINGS_FIX)
         return rows
-    add("settings", Level.OK, f"all can be read; the data directory is {settings.data.dir}", "")
-    with opened(settings) as site:
-        for check, finding in examined(site):
+    add("settings", Level.OK, f"all are valid; the data directory is {settings.data.dir}", "")
+    with open_site(settings) as site:
+        for check, finding in run_checks(site):
             add(check, finding.level, finding.message, finding.fix)
     return rows

@@ -1,4 +1,4 @@
-"""`trainyard health`: whether a coordinator or node worker lives, for the health checks of containers and the like."""
+"""`trainyard health`: liveness of a coordinator or node worker, for container health checks."""
 
 import socket
 import time
@@ -13,28 +13,28 @@ from app.services.operations import liveness
 from app.services.operations.liveness import Counters
 from config.queues import coordinator_prefix
 
-# Of the beats that are due every two seconds one may be late.
-PATIENCE_SECONDS = 6.0
-LOOK_SECONDS = 0.2
+# Heartbeats are due every two seconds; one may be late.
+TIMEOUT_SECONDS = 6.0
+POLL_SECONDS = 0.2
 
 
 @click.command()
-@click.option("--coordinator", is_flag=True, help="A coordinator of this machine.")
-@click.option("--node", "node_name", metavar="NAME", help="The node worker of this name.")
+@click.option("--coordinator", is_flag=True, help="Check the coordinators of this machine.")
+@click.option("--node", "node_name", metavar="NAME", help="Check the node worker of this name.")
 @json_option
 def health(coordinator: bool, node_name: str | None, as_json: bool) -> None:  # noqa: FBT001
-    """Look whether a process raises its counter in the database; exit code 1 when it does not for six seconds.
+    """Check that a process updates its heartbeat in the database; exit code 1 without one for six seconds.
 
-    The broker is not asked: while it is away they go on, and starting them again would not bring it back.
+    The broker is not checked: processes survive its outage, and restarting them would not bring it back.
     """
     if coordinator == (node_name is not None):
-        raise click.UsageError("name one: --coordinator, or --node NAME")
+        raise click.UsageError("give exactly one of --coordinator and --node NAME")
     if node_name is not None:
-        what, patience = f"node {node_name}", max(PATIENCE_SECONDS, 3 * _interval(node_name))
+        what, timeout = f"node {node_name}", max(TIMEOUT_SECONDS, 3 * _interval(node_name))
     else:
-        what, patience = f"coordinator of {socket.gethostname()}", PATIENCE_SECONDS
-    if not _advances(lambda session: _counters(session, node_name), patience):
-        raise click.ClickException(f"no {what} gave a sign of life within {patience:g} s")
+        what, timeout = f"coordinator of {socket.gethostname()}", TIMEOUT_SECONDS
+    if not _advances(lambda session: _counters(session, node_name), timeout):
+        raise click.ClickException(f"no heartbeat from {what} within {timeout:g} s")
     if as_json:
         print_json({"alive": True, "process": what})
     else:
@@ -52,15 +52,15 @@ def _counters(session: Session, node_name: str | None) -> Counters:
     return liveness.of_coordinators(session, coordinator_prefix())
 
 
-def _advances(look: Callable[[Session], Counters], patience: float) -> bool:
-    """Whether one of the counters rises. No clock but our own is trusted, therefore we stay and look."""
-    deadline = time.monotonic() + patience
+def _advances(read: Callable[[Session], Counters], timeout: float) -> bool:
+    """Whether a counter rises before the timeout. Polls instead of comparing timestamps: clocks may differ."""
+    deadline = time.monotonic() + timeout
     with admin_database() as db:
         with db.read() as session:
-            before = look(session)
+            before = read(session)
         while time.monotonic() < deadline:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             with db.read() as session:
-                if look(session).items() - before.items():
+                if read(session).items() - before.items():
                     return True
     return False

@@ -33,12 +33,12 @@ EXPORTED = (
 
 @click.command()
 @click.argument("job_id")
-@click.option("--priority", type=click.IntRange(0, 10), help="10 is the most urgent.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="All labels anew; may be repeated.")
-@click.option("--no-labels", is_flag=True, help="Take all labels away.")
+@click.option("--priority", type=click.IntRange(0, 10), help="From 0 to 10, the most urgent.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Replace all labels; repeatable.")
+@click.option("--no-labels", is_flag=True, help="Remove all labels.")
 @json_option
 def change(job_id: str, priority: int | None, labels: tuple[str, ...], no_labels: bool, as_json: bool) -> None:  # noqa: FBT001
-    """Set the priority or the labels of a job that has not ended."""
+    """Set the priority or the labels of an unfinished job."""
     wanted: dict[str, Any] = {} if priority is None else {"priority": priority}
     if labels or no_labels:
         wanted["labels"] = dict(map(pair, labels))
@@ -51,16 +51,16 @@ def change(job_id: str, priority: int | None, labels: tuple[str, ...], no_labels
             job = updates.change(plane, ADMINISTRATOR, job_id, wanted)
         except InvalidRequest as error:
             raise click.UsageError(error.message) from error
-        _tell(plane, job, as_json=as_json)
+        _print_job(plane, job, as_json=as_json)
 
 
 @click.command()
 @click.argument("job_id")
-@click.option("--artifacts", is_flag=True, help="Remove its files too: checkpoints, model, logs.")
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--artifacts", is_flag=True, help="Also delete its files: checkpoints, model, logs.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @json_option
 def delete(job_id: str, artifacts: bool, yes: bool, as_json: bool) -> None:  # noqa: FBT001
-    """Delete a job that has ended, with its history and metrics."""
+    """Delete a finished job with its history and metrics."""
     if not yes:
         what = f"{job_id} with its checkpoints, model and logs" if artifacts else f"{job_id} (its files stay)"
         click.confirm(f"Delete {what}?", abort=True, err=True)
@@ -71,11 +71,11 @@ def delete(job_id: str, artifacts: bool, yes: bool, as_json: bool) -> None:  # n
 
 @click.command()
 @click.option("--status", multiple=True, type=click.Choice([str(state) for state in JobState], case_sensitive=False))
-@click.option("--project", help="Only of this project.")
+@click.option("--project", help="Only jobs of this project.")
 @click.option("--json", "form", flag_value="json", default=True, help="One JSON object per line; the default.")
-@click.option("--csv", "form", flag_value="csv", help="The main columns, comma-separated, with a head line.")
+@click.option("--csv", "form", flag_value="csv", help="The main columns as comma-separated values with a header line.")
 def export(status: tuple[str, ...], project: str | None, form: str) -> None:
-    """Print every job, oldest first: one JSON object in each line, or CSV."""
+    """Print every job, oldest first: one JSON object per line, or CSV."""
     given = {"status": [one.upper() for one in status], "project": project}
     filters = {name: value for name, value in given.items() if value}
     table = csv.writer(sys.stdout, lineterminator="\n")
@@ -90,22 +90,22 @@ def export(status: tuple[str, ...], project: str | None, form: str) -> None:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """(key, value) of a label as it is written on the command line."""
+    """(key, value) of a label written KEY=VALUE. Raises BadParameter."""
     key, separator, value = text.partition("=")
     if not separator or not key:
-        raise click.BadParameter(f"{text!r} is no label; write KEY=VALUE")
+        raise click.BadParameter(f"{text!r} is not a label; write KEY=VALUE")
     return key, value
 
 
 def first_message(messages: Any) -> str:
-    """The first problem that a schema tells of, however deep."""
+    """The first message of a schema's nested error messages."""
     while not isinstance(messages, str):
         messages = next(iter(messages.values() if isinstance(messages, dict) else messages))
     return messages
 
 
 def _all(db: Database, filters: dict[str, Any]) -> Iterator[tuple[Job, dict[str, Any]]]:
-    """Page by page: an export must not hold a transaction open for as long as somebody reads it."""
+    """Every job, page by page: an export must not hold one transaction open for as long as its output is read."""
     after: tuple[Any, ...] | None = None
     while True:
         with db.read() as session:
@@ -119,18 +119,18 @@ def _all(db: Database, filters: dict[str, Any]) -> Iterator[tuple[Job, dict[str,
 
 
 def _plain(value: Any) -> Any:
-    """A cell that a spreadsheet takes for a formula would be run by whoever opens the file."""
+    """Escapes a cell that a spreadsheet would evaluate as a formula when the file is opened."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
-def shown(plane: ControlPlane, job_id: str) -> Mapping[str, Any]:
+def job_document(plane: ControlPlane, job_id: str) -> Mapping[str, Any]:
     """The job as the API shows it."""
     with plane.db.read() as session:
         return dict(JobSchema().dump(details(session, lookup.find(session, ADMINISTRATOR, job_id))))
 
 
-def _tell(plane: ControlPlane, job: Job, *, as_json: bool) -> None:
+def _print_job(plane: ControlPlane, job: Job, *, as_json: bool) -> None:
     if as_json:
-        print_json(shown(plane, job.id))
+        print_json(job_document(plane, job.id))
     else:
         click.echo(f"{job.id} {job.status}, priority {job.priority}")

@@ -10,7 +10,7 @@ from marshmallow import ValidationError
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.admin.control_plane import admin_plane
-from app.cli.admin.job_admin import first_message, shown
+from app.cli.admin.job_admin import first_message, job_document
 from app.cli.job_commands import POLL_SECONDS, job_commands
 from app.domain.errors import InvalidRequest
 from app.schemas.jobs import RetrySchema, SubmitJobSchema
@@ -29,24 +29,24 @@ class DatabaseJobs:
 
     def cancel(self, job_id: str, *, reason: str) -> Mapping[str, Any]:
         commands.cancel(self._plane, ADMINISTRATOR, job_id, reason=reason)
-        return shown(self._plane, job_id)
+        return job_document(self._plane, job_id)
 
     def checkpoint(self, job_id: str) -> Mapping[str, Any]:
         commands.save_now(self._plane, ADMINISTRATOR, job_id)
-        return shown(self._plane, job_id)
+        return job_document(self._plane, job_id)
 
     def pause(self, job_id: str, *, saves: bool, force: bool) -> Mapping[str, Any]:
         commands.pause(self._plane, ADMINISTRATOR, job_id, saves=saves, force=force)
-        return shown(self._plane, job_id)
+        return job_document(self._plane, job_id)
 
     def wait_paused(self, job_id: str) -> Mapping[str, Any]:
-        while (job := shown(self._plane, job_id))["requested"] is not None:
+        while (job := job_document(self._plane, job_id))["requested"] is not None:
             time.sleep(POLL_SECONDS)
         return job
 
     def resume(self, job_id: str, *, checkpoint_id: str, from_best: bool) -> Mapping[str, Any]:
         commands.resume(self._plane, ADMINISTRATOR, job_id, checkpoint_id=checkpoint_id, from_best=from_best)
-        return shown(self._plane, job_id)
+        return job_document(self._plane, job_id)
 
     def retry(
         self, job_id: str, *, checkpoint_id: str, from_start: bool, resources: Mapping[str, Any]
@@ -57,7 +57,7 @@ class DatabaseJobs:
             raise click.UsageError(f"--resource: {first_message(error.messages)}") from error
         wanted = Retry(checkpoint_id=checkpoint_id, from_start=from_start, resources=given["new_resource_config"])
         child = retries.retry(self._plane, ADMINISTRATOR, job_id, wanted, complete=SubmitJobSchema().load)
-        return shown(self._plane, child.id)
+        return job_document(self._plane, child.id)
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from app.services.jobs.details import details
 
 @click.command()
 @click.argument("job_id")
-@click.option("--reason", default="", callback=checked_text(LONGEST_REASON), help="Kept in the job's history.")
+@click.option("--reason", default="", callback=checked_text(LONGEST_REASON), help="Recorded in the job's history.")
 @json_option
 def preempt(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
-    """Have a running job save and give its devices up; it ends, or waits again, as its on_preemption says."""
+    """Preempt a running job: it saves a checkpoint and releases its devices; on_preemption decides what follows."""
     with admin_plane() as plane:
         job = commands.preempt(plane, ADMINISTRATOR, job_id, reason=reason)
         if as_json:

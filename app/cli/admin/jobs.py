@@ -1,4 +1,4 @@
-"""`trainyard jobs`: jobs of every project, from the database."""
+"""`trainyard jobs`: jobs of every project, in the database."""
 
 from typing import Any
 
@@ -25,20 +25,20 @@ HISTORY_LENGTH_JSON = 500
 
 @click.group()
 def jobs() -> None:
-    """Jobs, from the database."""
+    """Manage jobs, in the database."""
 
 
 @jobs.command("list")
 @click.option("--status", multiple=True, type=click.Choice([str(state) for state in JobState], case_sensitive=False))
-@click.option("--project", help="Only of this project.")
-@click.option("--queue", help="Only of this queue.")
-@click.option("--name", help="Only with names that begin so.")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with this label; may be repeated.")
+@click.option("--project", help="Only jobs of this project.")
+@click.option("--queue", help="Only jobs of this queue.")
+@click.option("--name", help="Only jobs whose name starts with this.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label; repeatable.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("-q", "--quiet", is_flag=True, help="Only their ids, as many as --limit says.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the ids.")
 @json_option
 def list_jobs(limit: int, quiet: bool, as_json: bool, **given: Any) -> None:  # noqa: FBT001
-    """The newest jobs first."""
+    """List jobs, newest first."""
     filters = _filters(**given)
     with admin_database() as db, db.read() as session:
         page = listing.page(session, ADMINISTRATOR, filters, newest(limit))
@@ -67,7 +67,7 @@ def list_jobs(limit: int, quiet: bool, as_json: bool, **given: Any) -> None:  # 
 @click.argument("job_id")
 @json_option
 def show(job_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """One job with the end of its history."""
+    """Show a job and its latest events."""
     with admin_database() as db:
         job, history, events = _read(db, job_id, HISTORY_LENGTH_JSON if as_json else HISTORY_LENGTH)
     if as_json:
@@ -89,7 +89,7 @@ for command in (cancel, pause, resume, retry, preempt, change, checkpoint, delet
 
 
 def _read(db: Database, job_id: str, limit: int) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
-    """The job, how many events it has, and the newest of them, oldest first."""
+    """The job, its event count, and its newest ``limit`` events, oldest first."""
     with db.read() as session:
         job = JobSchema().dump(details_of(session, lookup.find(session, ADMINISTRATOR, job_id)))
         history = job_history.page(session, job_id, newest(limit))
@@ -98,7 +98,7 @@ def _read(db: Database, job_id: str, limit: int) -> tuple[dict[str, Any], int, l
 
 
 def _filters(status: tuple[str, ...], labels: tuple[str, ...], **words: str | None) -> dict[str, Any]:
-    """Those that were given, as ``job_lists`` takes them."""
+    """The filters that were given, in the form ``listing.page`` accepts."""
     given = {"status": [one.upper() for one in status], "labels": [pair(label) for label in labels], **words}
     return {name: value for name, value in given.items() if value}
 

@@ -1,4 +1,4 @@
-"""`trainyard keys`: who may call the API, in the database."""
+"""`trainyard keys`: API keys, in the database."""
 
 from datetime import datetime
 from typing import Any
@@ -13,30 +13,30 @@ from app.database.engine import Database
 from app.models import Project
 from app.models.base import utc_now
 from app.models.project import DEFAULT_PROJECT
-from app.schemas.keys import DEFAULT_GRACE_SECONDS, LONGEST_GRACE_SECONDS, KeySchema, NewKeySchema
+from app.schemas.keys import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, KeySchema, NewKeySchema
 from app.security.keys import NewKey
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import keys as services
 from app.services.access import projects
 
-MOST_KEYS = 10_000
-LONGEST_NAME = 128
-# The contract of this command; the API's answer has more.
+MAX_KEYS = 10_000
+MAX_NAME_LENGTH = 128
+# The documented output of this command; the API's response has more fields.
 PRINTED = ("key_id", "key", "access_key", "secret_key")
 
 
 @click.group()
 def keys() -> None:
-    """API keys, in the database."""
+    """Manage API keys, in the database."""
 
 
 @keys.command("list")
 @json_option
 def list_keys(as_json: bool) -> None:  # noqa: FBT001
-    """Every key, without what it is worth."""
+    """List every key, without its secret."""
     with admin_database() as db, db.read() as session:
-        items = KeySchema(many=True).dump(services.page(session, ADMINISTRATOR, newest(MOST_KEYS)).items)
+        items = KeySchema(many=True).dump(services.page(session, ADMINISTRATOR, newest(MAX_KEYS)).items)
     if as_json:
         print_json({"keys": items, "total_count": len(items)})
         return
@@ -52,12 +52,12 @@ def list_keys(as_json: bool) -> None:  # noqa: FBT001
 @click.option("--project", callback=checked_name, help=f"Project of the key.  [{DEFAULT_PROJECT}]")
 @click.option("--role", type=click.Choice([str(role) for role in Role]), default=str(Role.USER), show_default=True)
 @click.option(
-    "--expires", type=click.IntRange(1, 36500), metavar="DAYS", help="Good for this many days; else for ever."
+    "--expires", type=click.IntRange(1, 36500), metavar="DAYS", help="Expire after this many days; by default never."
 )
-@click.option("--name", default="", callback=checked_text(LONGEST_NAME), help="What it is for.")
+@click.option("--name", default="", callback=checked_text(MAX_NAME_LENGTH), help="A name or purpose to show in lists.")
 @json_option
 def create(project: str | None, role: str, expires: int | None, name: str, as_json: bool) -> None:  # noqa: FBT001
-    """Make a key and print it, this once."""
+    """Create a key and print it; it is shown only once."""
     wanted = Role(role)
     if wanted is not Role.SUPER_ADMIN:
         project = project or DEFAULT_PROJECT
@@ -72,12 +72,12 @@ def create(project: str | None, role: str, expires: int | None, name: str, as_js
 @keys.command()
 @click.argument("key_id")
 @click.option(
-    "--grace", type=click.IntRange(0, LONGEST_GRACE_SECONDS), default=DEFAULT_GRACE_SECONDS, show_default=True,
-    metavar="SECONDS", help="So long the old key is good yet; 0 ends it at once.",
+    "--grace", type=click.IntRange(0, MAX_GRACE_SECONDS), default=DEFAULT_GRACE_SECONDS, show_default=True,
+    metavar="SECONDS", help="How long the old key stays valid; 0 revokes it at once.",
 )  # fmt: skip
 @json_option
 def rotate(key_id: str, grace: int, as_json: bool) -> None:  # noqa: FBT001
-    """Put a new key in place of another one and print it, this once."""
+    """Replace a key with a new one and print it; it is shown only once."""
     with admin_database() as db:
         box = SecretBox(cli_settings().security.secret_key)
         made = services.rotate(db, box, ADMINISTRATOR, key_id, grace_seconds=grace)
@@ -88,18 +88,18 @@ def rotate(key_id: str, grace: int, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("key_id")
 @json_option
 def revoke(key_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Make a key useless from now on."""
+    """Revoke a key at once."""
     with admin_database() as db:
         services.revoke(db, ADMINISTRATOR, key_id)
     print_json({"key_id": key_id, "revoked": True}) if as_json else click.echo(f"{key_id} revoked")
 
 
 def _ensure_project(db: Database, name: str) -> None:
-    """Nobody makes a project but to give it a key."""
+    """Creates the project if it is missing: a key usually follows its creation at once."""
     with db.write() as session:
         if session.get(Project, name) is None:
             projects.ensure(session, name, actor=ADMINISTRATOR.actor)
-            click.echo(f"There was no project {name}: made it.", err=True)
+            click.echo(f"Created the project {name}.", err=True)
 
 
 def _print_once(made: NewKey, *, as_json: bool) -> None:
@@ -109,7 +109,7 @@ def _print_once(made: NewKey, *, as_json: bool) -> None:
         print_json(printed)
         return
     print_fields(printed)
-    click.echo("Keep it now: it is not shown again.", err=True)
+    click.echo("Store it now: it is not shown again.", err=True)
 
 
 def _state(item: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`trainyard nodes`: the machines, from the database."""
+"""`trainyard nodes`: the cluster's nodes, in the database."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from app.services.scheduling import planner
 _BY_NAME = PageRequest(size=10_000, order="name")
 
 
-def _words(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+def _checked_labels(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     del context, parameter
     for value in values:
         if not WORD.fullmatch(value):
@@ -30,13 +30,13 @@ def _words(context: click.Context, parameter: click.Parameter, values: tuple[str
 
 @click.group()
 def nodes() -> None:
-    """Nodes, from the database."""
+    """Manage nodes, in the database."""
 
 
 @nodes.command("list")
 @json_option
 def list_nodes(as_json: bool) -> None:  # noqa: FBT001
-    """Every node that has ever registered."""
+    """List every registered node."""
     with admin_database() as db, db.read() as session:
         items = [NodeSchema().dump(item) for item in listing.page(session, _BY_NAME).items]
     if as_json:
@@ -45,18 +45,18 @@ def list_nodes(as_json: bool) -> None:  # noqa: FBT001
     rows = [{**item, "devices": _devices(item), "last_seen_at": age(item["last_seen_at"])} for item in items]
     names = ("name", "status", "devices", "active_jobs", "reputation", "cpu_cores", "ram_mb", "sandbox", "last_seen_at")
     heads = ("name", "status", "devices", "jobs", "reputation", "cores", "RAM in MB", "sandbox", "seen")
-    print_table(heads, picked(rows, names), empty="no node has registered: start one with `trainyard node`")
+    print_table(heads, picked(rows, names), empty="no registered nodes: start one with `trainyard node`")
     for item in items:
         if item["quarantine_reason"]:
             click.echo(f"{item['name']} was quarantined: {item['quarantine_reason']}")
-        _tell_of_no_sandbox(item)
+        _print_missing_sandbox(item)
 
 
 @nodes.command()
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:  # noqa: FBT001
-    """One node and its devices."""
+    """Show a node and its devices."""
     with admin_database() as db, db.read() as session:
         item = NodeSchema().dump(listing.find(session, name))
     if as_json:
@@ -67,7 +67,7 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
     names = ("index", "type", "memory_mb", "simulated", "link_group", "share_in_use", "out_of_service_reason")
     heads = ("device", "type", "memory in MB", "simulated", "link group", "in use", "out of service")
     print_table(heads, picked(item["devices"], names), empty="no devices")
-    _tell_of_no_sandbox(item)
+    _print_missing_sandbox(item)
 
 
 @nodes.command()
@@ -75,14 +75,14 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("job_id", metavar="JOB")
 @json_option
 def why(name: str, job_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Why JOB starts on NAME, or does not: the word of every filter, and the node's score."""
+    """Explain whether JOB can start on NAME: the result of every filter, and the node's score."""
     weights = planner.weights_of(cli_settings())
     with admin_database() as db, db.read() as session:
         item = NodeFitSchema().dump(explain_placement.why(session, ADMINISTRATOR, name, job_id, weights))
     if as_json:
         print_json(item)
         return
-    words = {True: "may start there now", False: "does not start there now"}
+    words = {True: "can start there now", False: "cannot start there now"}
     click.echo(f"{job_id} {words[item['starts_now']]}")
     rows = [{**each, "passed": "passes" if each["passed"] else "no"} for each in item["filters"]]
     print_table(("filter", "", "why not"), picked(rows, ("filter", "passed", "reason")), empty="no filters")
@@ -93,34 +93,34 @@ def why(name: str, job_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 @nodes.command()
 @click.argument("name")
-@click.option("--requeue", is_flag=True, help="Ask the running jobs to save and go back to the queue, too.")
+@click.option("--requeue", is_flag=True, help="Also save and requeue the running jobs.")
 @json_option
 def drain(name: str, requeue: bool, as_json: bool) -> None:  # noqa: FBT001
-    """Give NAME no new jobs; what runs there goes on."""
+    """Stop scheduling jobs on NAME; running jobs continue."""
     with admin_database() as db:
         drained = services.drain(db, ADMINISTRATOR, name, requeue=requeue)
-    _tell(name, drained.node.state, as_json=as_json, requeued_jobs=drained.requeued_jobs)
+    _print_status(name, drained.node.state, as_json=as_json, requeued_jobs=drained.requeued_jobs)
 
 
 @nodes.command()
 @click.argument("name")
 @json_option
 def enable(name: str, as_json: bool) -> None:  # noqa: FBT001
-    """Give NAME jobs again."""
+    """Schedule jobs on NAME again."""
     with admin_database() as db:
         enabled = services.enable(db, ADMINISTRATOR, name)
-    _tell(name, enabled.node.state, as_json=as_json)
+    _print_status(name, enabled.node.state, as_json=as_json)
 
 
 @nodes.command()
 @click.argument("name")
-@click.argument("labels", metavar="[LABEL]...", nargs=-1, callback=_words)
-@click.option("--remove", metavar="LABEL", multiple=True, help="Take this one away; may be given several times.")
+@click.argument("labels", metavar="[LABEL]...", nargs=-1, callback=_checked_labels)
+@click.option("--remove", metavar="LABEL", multiple=True, help="Remove this label; repeatable.")
 @json_option
 def label(name: str, labels: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001
-    """Give NAME labels, or take some away, beside those of its node.toml; jobs choose nodes by them."""
+    """Add or remove labels of NAME, besides those of its node.toml; jobs select nodes by label."""
     if not labels and not remove:
-        raise click.UsageError("name labels to add, or some to --remove")
+        raise click.UsageError("give labels to add, or use --remove")
     with admin_database() as db:
         labelled = node_labels.add_and_remove(db, ADMINISTRATOR, name, add=labels, remove=remove)
     if as_json:
@@ -133,7 +133,7 @@ def label(name: str, labels: tuple[str, ...], remove: tuple[str, ...], as_json: 
 @click.argument("name")
 @json_option
 def put_back(name: str, as_json: bool) -> None:  # noqa: FBT001
-    """Give out devices of NAME again that a process held which could not be ended, and is known to be gone."""
+    """Return devices of NAME to service after the unkillable process that held them is gone."""
     with admin_database() as db:
         count = stuck_devices.put_back_by_hand(db, ADMINISTRATOR, name)
     if as_json:
@@ -148,21 +148,21 @@ def put_back(name: str, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("name")
 @json_option
 def remove(name: str, as_json: bool) -> None:  # noqa: FBT001
-    """Forget NAME, which must be lost; it comes back if its worker does."""
+    """Remove NAME, which must be lost; it registers again if its worker returns."""
     with admin_database() as db:
         services.remove(db, ADMINISTRATOR, name)
-    _tell(name, "removed", as_json=as_json)
+    _print_status(name, "removed", as_json=as_json)
 
 
-def _tell(name: str, status: str, *, as_json: bool, **more: Any) -> None:
+def _print_status(name: str, status: str, *, as_json: bool, **more: Any) -> None:
     if as_json:
         print_json({"name": name, "status": status, **more})
         return
-    said = "".join(f", {key.replace('_', ' ')}: {value}" for key, value in more.items() if value)
-    click.echo(f"{name} {status}{said}")
+    details = "".join(f", {key.replace('_', ' ')}: {value}" for key, value in more.items() if value)
+    click.echo(f"{name} {status}{details}")
 
 
-def _tell_of_no_sandbox(item: dict[str, Any]) -> None:
+def _print_missing_sandbox(item: dict[str, Any]) -> None:
     if why := why_none(item["sandbox"]):
         click.echo(f"{item['name']} takes no jobs: it {why}; {WAYS_OUT[item['sandbox']]}, or, {AT_OWN_RISK}")
 
@@ -176,5 +176,5 @@ def _devices(item: dict[str, Any]) -> str:
         "in use": sum(device["in_use"] for device in item["devices"]),
         "out of service": sum(bool(device["out_of_service_reason"]) for device in item["devices"]),
     }
-    said = ", ".join(f"{number} {mark}" for mark, number in marks.items() if number)
-    return ", ".join(f"{count} × {kind}" for kind, count in counts.items()) + (f" ({said})" if said else "")
+    details = ", ".join(f"{number} {mark}" for mark, number in marks.items() if number)
+    return ", ".join(f"{count} × {kind}" for kind, count in counts.items()) + (f" ({details})" if details else "")

@@ -1,4 +1,4 @@
-"""`trainyard projects quota`: what a project may use, and what it uses."""
+"""`trainyard projects quota`: the quota of a project and its usage."""
 
 from typing import Any
 
@@ -11,17 +11,24 @@ from app.schemas.projects import MOST, ProjectSchema, UsageSchema
 from app.services.access import projects as services
 from app.services.queues import project_quotas
 
-# (option, where it stands in the quota, least, most, whether it is whole, what it is)
+# (option, path in the quota, minimum, maximum, whether it is an integer, help)
 _LIMITS: tuple[tuple[str, tuple[str, ...], float, float, bool, str], ...] = (
-    ("gpus-deserved", ("gpus", "deserved"), 0, MOST, True, "GPUs that are the project's whenever it asks."),
-    ("gpus-limit", ("gpus", "limit"), 0, MOST, True, "Never more GPUs at a time."),
-    ("gpus-weight", ("gpus", "over_quota_weight"), 0, 1000, False, "Its part of the GPUs that others leave."),
-    ("slots-deserved", ("cpu_slots", "deserved"), 0, MOST, True, "CPU slots that are its own."),
-    ("slots-limit", ("cpu_slots", "limit"), 0, MOST, True, "Never more CPU slots at a time."),
-    ("slots-weight", ("cpu_slots", "over_quota_weight"), 0, 1000, False, "Its part of the slots that others leave."),
-    ("running", ("max_running_jobs",), 0, MOST, True, "At most so many jobs run."),
-    ("waiting", ("max_waiting_jobs",), 0, MOST, True, "With so many waiting, more are refused."),
-    ("gpu-hours", ("gpu_hours_per_month",), 0, 1e9, False, "GPU-hours in a month (UTC)."),
+    ("gpus-deserved", ("gpus", "deserved"), 0, MOST, True, "GPUs the project is entitled to."),
+    ("gpus-limit", ("gpus", "limit"), 0, MOST, True, "Maximum GPUs in use at a time."),
+    ("gpus-weight", ("gpus", "over_quota_weight"), 0, 1000, False, "Its share of GPUs beyond the deserved ones."),
+    ("slots-deserved", ("cpu_slots", "deserved"), 0, MOST, True, "CPU slots the project is entitled to."),
+    ("slots-limit", ("cpu_slots", "limit"), 0, MOST, True, "Maximum CPU slots in use at a time."),
+    (
+        "slots-weight",
+        ("cpu_slots", "over_quota_weight"),
+        0,
+        1000,
+        False,
+        "Its share of CPU slots beyond the deserved ones.",
+    ),
+    ("running", ("max_running_jobs",), 0, MOST, True, "Maximum running jobs."),
+    ("waiting", ("max_waiting_jobs",), 0, MOST, True, "Maximum waiting jobs; further submissions are refused."),
+    ("gpu-hours", ("gpu_hours_per_month",), 0, 1e9, False, "GPU-hours per calendar month (UTC)."),
     ("storage-gb", ("storage_gb",), 0, 1e9, False, "GB of checkpoints and results."),
 )
 NONE = "none"
@@ -49,7 +56,7 @@ def _limit_options(command: Any) -> Any:
 
 @click.group()
 def quota() -> None:
-    """What a project may use; none takes a limit away."""
+    """Manage the quota of a project; `none` removes a limit."""
 
 
 @quota.command("set")
@@ -57,7 +64,7 @@ def quota() -> None:
 @_limit_options
 @json_option
 def set_quota(name: str, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
-    """Change limits of the project NAME; what is not named stays."""
+    """Change limits of the project NAME; the others are unchanged."""
     changes: dict[str, Any] = {}
     for option, place, *_ in _LIMITS:
         value = wanted[option.replace("-", "_")]
@@ -66,7 +73,7 @@ def set_quota(name: str, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
         into = changes.setdefault(place[0], {}) if len(place) > 1 else changes
         into[place[-1]] = None if value == NONE else value
     if not changes:
-        raise click.UsageError(f"name at least one of {', '.join(f'--{option}' for option, *_ in _LIMITS)}")
+        raise click.UsageError(f"give at least one of {', '.join(f'--{option}' for option, *_ in _LIMITS)}")
     with admin_database() as db:
         services.change(db, ADMINISTRATOR, name, {"quota": changes})
     _show(name, as_json=as_json)
@@ -76,7 +83,7 @@ def set_quota(name: str, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
 @click.argument("name")
 @json_option
 def show_quota(name: str, as_json: bool) -> None:  # noqa: FBT001
-    """The limits of the project NAME, and what it uses."""
+    """Show the limits and the usage of the project NAME."""
     _show(name, as_json=as_json)
 
 

@@ -1,4 +1,4 @@
-"""`trainyard projects`: whom everything belongs to, in the database."""
+"""`trainyard projects`: projects, which own jobs, keys and webhooks, in the database."""
 
 import click
 
@@ -10,13 +10,13 @@ from app.cli.text_options import checked_name, checked_text
 from app.schemas.projects import ProjectSchema
 from app.services.access import projects as services
 
-MOST_PROJECTS = 10_000
-LONGEST = 255  # characters of a description
+MAX_PROJECTS = 10_000
+MAX_DESCRIPTION_LENGTH = 255
 
 
 @click.group()
 def projects() -> None:
-    """Projects, in the database."""
+    """Manage projects, in the database."""
 
 
 projects.add_command(quota)
@@ -25,9 +25,9 @@ projects.add_command(quota)
 @projects.command("list")
 @json_option
 def list_projects(as_json: bool) -> None:  # noqa: FBT001
-    """Every project."""
+    """List every project."""
     with admin_database() as db, db.read() as session:
-        items = ProjectSchema(many=True).dump(services.page(session, ADMINISTRATOR, newest(MOST_PROJECTS)).items)
+        items = ProjectSchema(many=True).dump(services.page(session, ADMINISTRATOR, newest(MAX_PROJECTS)).items)
     if as_json:
         print_json({"projects": items, "total_count": len(items)})
         return
@@ -39,7 +39,7 @@ def list_projects(as_json: bool) -> None:  # noqa: FBT001
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:  # noqa: FBT001
-    """One project."""
+    """Show a project."""
     with admin_database() as db, db.read() as session:
         item = ProjectSchema().dump(services.require(session, name))
     print_json(item) if as_json else print_fields(item)
@@ -49,7 +49,7 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("name", callback=checked_name)
 @json_option
 def create(name: str, as_json: bool) -> None:  # noqa: FBT001
-    """Make a project; again is fine."""
+    """Create a project; an existing one is left as it is."""
     with admin_database() as db, db.write() as session:
         item = ProjectSchema().dump(services.ensure(session, name, actor=ADMINISTRATOR.actor))
     print_json(item) if as_json else click.echo(name)
@@ -57,10 +57,12 @@ def create(name: str, as_json: bool) -> None:  # noqa: FBT001
 
 @projects.command()
 @click.argument("name")
-@click.option("--description", required=True, callback=checked_text(LONGEST), help="What it is for.")
+@click.option(
+    "--description", required=True, callback=checked_text(MAX_DESCRIPTION_LENGTH), help="The new description."
+)
 @json_option
 def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
-    """Say what a project is for."""
+    """Change a project's description."""
     with admin_database() as db:
         item = ProjectSchema().dump(services.change(db, ADMINISTRATOR, name, {"description": description}))
     print_json(item) if as_json else click.echo(name)
@@ -68,12 +70,12 @@ def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
 
 @projects.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @json_option
 def delete(name: str, yes: bool, as_json: bool) -> None:  # noqa: FBT001
-    """Remove a project without jobs; its keys are refused from then on."""
+    """Delete a project that has no jobs, with its keys and webhooks."""
     if not yes:
-        click.confirm(f"Remove the project {name} with all of its keys and webhooks?", abort=True, err=True)
+        click.confirm(f"Delete the project {name} with all of its keys and webhooks?", abort=True, err=True)
     with admin_database() as db:
         services.delete(db, ADMINISTRATOR, name)
     print_json({"name": name, "deleted": True}) if as_json else click.echo(f"{name} deleted")

@@ -1,4 +1,4 @@
-"""`trainyard schedule`: whose turn it is, why a job waits, and what other policies would do with a trace of jobs."""
+"""`trainyard schedule`: explains scheduling decisions and simulates policies on a trace of jobs."""
 
 import json
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ from app.simulation.unstarted import Unstarted, unstarted
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUT = click.Path(dir_okay=False, writable=True, path_type=Path)
-_TOLD = ("job_id", "status", "project", "queue_position", "estimated_start_at", "pending_reason")
+_JOB_FIELDS = ("job_id", "status", "project", "queue_position", "estimated_start_at", "pending_reason")
 
 
 @click.group()
 def schedule() -> None:
-    """Whose turn it is, why jobs wait, and what another policy would do."""
+    """Explain scheduling decisions and simulate other policies."""
 
 
 schedule.add_command(shares)
@@ -48,11 +48,11 @@ schedule.add_command(shares)
 @click.argument("job_id", metavar="JOB")
 @json_option
 def explain(job_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Why JOB waits: its place, what it was told, and what every node says of it, the best first."""
+    """Explain why JOB waits: its queue position, its pending reason, and each node's filters, best node first."""
     weights = planner.weights_of(cli_settings())
     with admin_database() as db, db.read() as session:
         row = lookup.find(session, ADMINISTRATOR, job_id)
-        job = {**JobSchema(only=_TOLD).dump(details.details(session, row)), "queue": row.queue}
+        job = {**JobSchema(only=_JOB_FIELDS).dump(details.details(session, row)), "queue": row.queue}
         job["priority"] = row.priority
         fits = NodeFitSchema(many=True).dump(explain_placement.why_everywhere(session, ADMINISTRATOR, job_id, weights))
     if as_json:
@@ -62,26 +62,32 @@ def explain(job_id: str, as_json: bool) -> None:  # noqa: FBT001
     click.echo()
     rows = [{**fit, "starts": _starts(fit), "why": _why_not(fit), "points": _points(fit)} for fit in fits]
     heads = ("node", "starts", "score", "points", "why not")
-    print_table(heads, picked(rows, ("node", "starts", "score", "points", "why")), empty="no node has registered")
+    print_table(heads, picked(rows, ("node", "starts", "score", "points", "why")), empty="no registered nodes")
 
 
 @schedule.command()
 @click.argument("trace", type=_FILE, metavar="FILE")
 @click.option("--nodes", "nodes_file", type=_FILE, help="The nodes, as CSV.")
-@click.option("--like-now", is_flag=True, help="The nodes, quotas and weights of the queues that there are now.")
+@click.option("--like-now", is_flag=True, help="Use the current nodes, project quotas and queue weights.")
 @click.option("--quotas", type=_FILE, help='Quotas of projects, as JSON: {"red": {"gpus": {"deserved": 8}}}.')
 @click.option("--policy", "policies", type=click.Choice(list(POLICIES)), multiple=True,
-              help="Only this one; may be given several times.")  # fmt: skip
-@click.option("--reserve-after", type=click.FloatRange(0), help="Seconds until a node is kept, instead of the setting.")
-@click.option("--save-seconds", type=click.FloatRange(0), default=20, show_default=True, help="To go takes so long.")
-@click.option("--picture", type=_OUT, help="Draw it, as SVG.")
+              help="Only this policy; repeatable.")  # fmt: skip
+@click.option(
+    "--reserve-after",
+    type=click.FloatRange(0),
+    help="Seconds a job waits before nodes are reserved for it, instead of the setting.",
+)
+@click.option(
+    "--save-seconds", type=click.FloatRange(0), default=20, show_default=True, help="Time to save on preemption."
+)
+@click.option("--picture", type=_OUT, help="Write a chart of the schedules, as SVG.")
 @json_option
 def simulate(
     trace: Path, nodes_file: Path | None, like_now: bool, quotas: Path | None, as_json: bool, **wanted: Any  # noqa: FBT001
 ) -> None:  # fmt: skip
-    """Replay the jobs of FILE, a CSV, under each policy, and compare: nothing real is touched."""
+    """Replay the jobs of FILE, a CSV, under each policy and compare the results; the cluster is not touched."""
     if (nodes_file is None) is not like_now:
-        raise click.UsageError("name the nodes: --nodes FILE, or --like-now")
+        raise click.UsageError("give the nodes by either --nodes FILE or --like-now")
     policy = planner.policy_of(cli_settings())
     if wanted["reserve_after"] is not None:
         policy = replace(policy, reserve_after_seconds=wanted["reserve_after"])
@@ -95,8 +101,8 @@ def simulate(
     reports = {name: report for name, (_, report) in results.items()}
     never = unstarted({name: done for name, (done, _) in results.items()})
     if as_json:
-        told = {"jobs": len(replayed), "devices": cluster.devices(), "policies": comparing.documents(reports)}
-        print_json({**told, "never_started": [asdict(each) for each in never]})
+        summary = {"jobs": len(replayed), "devices": cluster.devices(), "policies": comparing.documents(reports)}
+        print_json({**summary, "never_started": [asdict(each) for each in never]})
         return
     print_table(comparing.HEADS, comparing.rows(reports), empty="")
     click.echo()
@@ -110,15 +116,15 @@ def simulate(
 @click.argument("nodes", type=_OUT)
 @click.option("--jobs", "count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True)
 @click.option("--node-count", type=click.IntRange(1, 10_000), default=10, show_default=True)
-@click.option("--gpus", type=click.IntRange(1, 16), default=8, show_default=True, help="Of each node.")
+@click.option("--gpus", type=click.IntRange(1, 16), default=8, show_default=True, help="GPUs of each node.")
 @click.option("--load", type=click.FloatRange(0.01, 10), default=0.9, show_default=True,
-              help="The work that comes, for what the nodes can do.")  # fmt: skip
+              help="Offered work as a fraction of the nodes' capacity.")  # fmt: skip
 @click.option("--wide", type=click.FloatRange(0, 1), default=0.0, show_default=True,
-              help="Of the jobs with all GPUs of a node, the part that takes those of two or four nodes.")  # fmt: skip
+              help="The fraction of whole-node jobs that take two or four nodes.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
 def generate(trace: Path, nodes: Path, count: int, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
-    """Make up jobs and nodes, and write them to FILE and NODES for `simulate`; the same seed makes the same ones."""
+    """Generate jobs and nodes and write them to FILE and NODES for `simulate`; a seed always gives the same ones."""
     workload = Workload(
         jobs=count,
         nodes=wanted["node_count"],
@@ -148,9 +154,11 @@ def _starts(fit: dict[str, Any]) -> str:
 
 
 def _why_not(fit: dict[str, Any]) -> str:
-    """Of a node that could never hold the job, what is free there does not matter."""
-    said = [each for each in fit["filters"] if not each["passed"] and (fit["could_hold"] or each["filter"] not in FREE)]
-    return "; ".join(each["reason"] for each in said)
+    """The reasons of the failed filters; those about free capacity only where the job could ever fit."""
+    failed = [
+        each for each in fit["filters"] if not each["passed"] and (fit["could_hold"] or each["filter"] not in FREE)
+    ]
+    return "; ".join(each["reason"] for each in failed)
 
 
 def _points(fit: dict[str, Any]) -> str:
@@ -163,7 +171,7 @@ def _trace(path: Path) -> list[TraceJob]:
 
 
 def _cluster(nodes_file: Path | None, quotas: Path | None) -> Cluster:
-    found = Cluster(nodes=_nodes(nodes_file)) if nodes_file is not None else _as_it_is_now()
+    found = Cluster(nodes=_nodes(nodes_file)) if nodes_file is not None else _current_cluster()
     return found if quotas is None else replace(found, quotas={**found.quotas, **_quotas(quotas)})
 
 
@@ -172,7 +180,7 @@ def _nodes(path: Path) -> Sequence[NodeCapacity]:
         return read_nodes(path.name, lines)
 
 
-def _as_it_is_now() -> Cluster:
+def _current_cluster() -> Cluster:
     with admin_database() as db, db.read() as session:
         return empty_cluster(session)
 
@@ -181,10 +189,10 @@ def _quotas(path: Path) -> dict[str, ProjectQuota]:
     try:
         wanted = json.loads(path.read_text())
         if not isinstance(wanted, dict):
-            raise click.ClickException(f"{path.name}: has to be an object, project: quota")
+            raise click.ClickException(f"{path.name}: must be an object that maps projects to quotas")
         return {name: quota_of(merged({}, QuotaSchema().load(quota))) for name, quota in wanted.items()}
     except json.JSONDecodeError as error:
-        raise click.ClickException(f"{path.name}: is no JSON: {error}") from error
+        raise click.ClickException(f"{path.name}: is not valid JSON: {error}") from error
     except ValidationError as error:
         raise click.ClickException(f"{path.name}: {error.messages}") from error
 

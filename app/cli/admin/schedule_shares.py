@@ -1,4 +1,4 @@
-"""`trainyard schedule shares`: the projects, the one whose turn is next first."""
+"""`trainyard schedule shares`: projects in fair-share order, the next to be served first."""
 
 import click
 
@@ -25,9 +25,9 @@ _KINDS = {"gpus": "GPUs", "cpu_slots": "CPU slots"}
 @click.command()
 @json_option
 def shares(as_json: bool) -> None:  # noqa: FBT001
-    """What every project uses of what it deserves, least first: of those with waiting jobs the first is next.
+    """Show each project's usage of its deserved share, least first: the first one with waiting jobs is served next.
 
-    What is kept for a job that has waited long counts for its turn, and is not shown here.
+    Capacity reserved for long-waiting jobs counts towards the order, but is not shown.
     """
     with admin_database() as db, db.read() as session:
         items = ProjectShareSchema(many=True).dump(project_shares(session))
@@ -35,4 +35,4 @@ def shares(as_json: bool) -> None:  # noqa: FBT001
         print_json({"shares": items})
         return
     rows = [{**item, "kind": _KINDS[item["kind"]]} for item in items]
-    print_table(tuple(_COLUMNS.values()), picked(rows, tuple(_COLUMNS)), empty="no node has registered")
+    print_table(tuple(_COLUMNS.values()), picked(rows, tuple(_COLUMNS)), empty="no registered nodes")

@@ -1,4 +1,4 @@
-"""`trainyard webhooks`: whom a project's events are told to, in the database."""
+"""`trainyard webhooks`: subscriptions to a project's events, in the database."""
 
 from typing import Any
 
@@ -23,21 +23,21 @@ from app.services.webhooks import deliveries as webhook_deliveries
 from app.services.webhooks import subscriptions as services
 from app.services.webhooks.subscriptions import WantedWebhook, WebhookRules, Webhooks
 
-MOST_WEBHOOKS = 10_000
+MAX_WEBHOOKS = 10_000
 
 
 @click.group()
 def webhooks() -> None:
-    """Webhooks, in the database: addresses that are told of a project's events."""
+    """Manage webhooks, in the database: URLs that receive a project's events."""
 
 
 @webhooks.command("list")
-@click.option("--project", callback=checked_name, help="Only those of this project.")
+@click.option("--project", callback=checked_name, help="Only webhooks of this project.")
 @json_option
 def list_webhooks(project: str | None, as_json: bool) -> None:  # noqa: FBT001
-    """Every webhook, without its secret."""
+    """List every webhook, without its secret."""
     with admin_database() as db, db.read() as session:
-        page = services.page(session, ADMINISTRATOR, newest(MOST_WEBHOOKS), project=project)
+        page = services.page(session, ADMINISTRATOR, newest(MAX_WEBHOOKS), project=project)
         items = WebhookSchema(many=True).dump(page.items)
     if as_json:
         print_json({"webhooks": items, "total_count": len(items)})
@@ -51,7 +51,7 @@ def list_webhooks(project: str | None, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("webhook_id")
 @json_option
 def show(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """One webhook."""
+    """Show a webhook."""
     with admin_database() as db, db.read() as session:
         item = WebhookSchema().dump(services.find(session, ADMINISTRATOR, webhook_id))
     print_json(item) if as_json else print_fields(item)
@@ -62,12 +62,12 @@ def show(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
 @click.option("--project", callback=checked_name, default=DEFAULT_PROJECT, show_default=True)
 @click.option(
     "--event", "events", multiple=True, metavar="NAME", type=click.Choice(EVENT_NAMES),
-    help="A kind of event or a state of jobs; several times for several.  [all]",
+    help="An event type or job state; repeatable.  [all]",
 )  # fmt: skip
-@click.option("--description", default="", help="What it is for.")
+@click.option("--description", default="", help="A description to show in lists.")
 @json_option
 def create(url: str, project: str, events: tuple[str, ...], description: str, as_json: bool) -> None:  # noqa: FBT001
-    """Make a webhook and print its secret, this once."""
+    """Create a webhook and print its secret; it is shown only once."""
     with admin_database() as db:
         wanted = WantedWebhook(url=url, project=project, event_types=events, description=description)
         item = NewWebhookSchema().dump(_use_cases(db).create(ADMINISTRATOR, wanted))
@@ -75,14 +75,14 @@ def create(url: str, project: str, events: tuple[str, ...], description: str, as
         print_json(item)
         return
     print_fields(item)
-    click.echo("Keep the secret now: it is not shown again.", err=True)
+    click.echo("Store the secret now: it is not shown again.", err=True)
 
 
 @webhooks.command()
 @click.argument("webhook_id")
 @json_option
 def enable(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Switch a webhook on; again is fine, and has it tried at once."""
+    """Enable a webhook; pending deliveries are retried at once, even if it was enabled."""
     _switch(webhook_id, on=True, as_json=as_json)
 
 
@@ -90,7 +90,7 @@ def enable(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("webhook_id")
 @json_option
 def disable(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Switch a webhook off: what happens meanwhile is not told."""
+    """Disable a webhook: events that happen meanwhile are not delivered."""
     _switch(webhook_id, on=False, as_json=as_json)
 
 
@@ -98,7 +98,7 @@ def disable(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("webhook_id")
 @json_option
 def delete(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Delete a webhook with everything that is on its way to it."""
+    """Delete a webhook and its pending deliveries."""
     with admin_database() as db:
         _use_cases(db).delete(ADMINISTRATOR, webhook_id)
     print_json({"webhook_id": webhook_id, "deleted": True}) if as_json else click.echo(f"{webhook_id} deleted")
@@ -108,7 +108,7 @@ def delete(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("webhook_id")
 @json_option
 def test(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Send an event that is none; `deliveries` tells what became of it."""
+    """Send a test event; `deliveries` shows the result."""
     with admin_database() as db:
         item = DeliverySchema().dump(webhook_deliveries.send_test(db, ADMINISTRATOR, webhook_id))
     print_json(item) if as_json else click.echo(item["delivery_id"])
@@ -119,7 +119,7 @@ def test(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("delivery_id")
 @json_option
 def redeliver(webhook_id: str, delivery_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Send an event once more."""
+    """Send a delivery again."""
     with admin_database() as db:
         item = DeliverySchema().dump(webhook_deliveries.redeliver(db, ADMINISTRATOR, webhook_id, delivery_id))
     print_json(item) if as_json else click.echo(item["delivery_id"])
@@ -128,11 +128,11 @@ def redeliver(webhook_id: str, delivery_id: str, as_json: bool) -> None:  # noqa
 @webhooks.command()
 @click.argument("webhook_id")
 @click.argument("delivery_id", required=False)
-@click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
+@click.option("--state", type=click.Choice(STATES), help="Only deliveries in this state.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @json_option
 def deliveries(webhook_id: str, delivery_id: str | None, state: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
-    """What was or is to be delivered, newest first; or one of them with what it sends."""
+    """List deliveries, newest first, or show one with its payload."""
     with admin_database() as db, db.read() as session:
         if delivery_id is not None:
             row = webhook_deliveries.find(session, ADMINISTRATOR, webhook_id, delivery_id)
@@ -147,7 +147,9 @@ def deliveries(webhook_id: str, delivery_id: str | None, state: str | None, limi
         return
     rows = [{**item, "age": age(item["created_at"])} for item in items]
     names = ("delivery_id", "event_type", "state", "tries", "status_code", "age", "problem")
-    print_table(("id", "event", "state", "tries", "answer", "age", "problem"), picked(rows, names), empty="nothing yet")
+    print_table(
+        ("id", "event", "state", "tries", "answer", "age", "problem"), picked(rows, names), empty="no deliveries"
+    )
 
 
 def _switch(webhook_id: str, *, on: bool, as_json: bool) -> None:

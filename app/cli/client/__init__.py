@@ -1,1 +1,1 @@
-"""Commands for users; they call the HTTP API."""
+"""User commands, which call the HTTP API."""

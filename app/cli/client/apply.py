@@ -1,4 +1,4 @@
-"""`trainyard apply`: manifests of Kubernetes without kubectl."""
+"""`trainyard apply`: applies Kubernetes manifests without kubectl."""
 
 import sys
 from pathlib import Path
@@ -19,15 +19,17 @@ _KINDS = {
 
 @click.command()
 @click.option(
-    "-f", "--filename", "file", required=True, help="A file with manifests, YAML or JSON; - reads standard input.",
+    "-f", "--filename", "file", required=True, help="A YAML or JSON file of manifests; - reads standard input.",
     type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
 )  # fmt: skip
-@click.option("-n", "--namespace", default="default", help="The project of what names none.", show_default=True)
+@click.option(
+    "-n", "--namespace", default="default", help="The project of manifests without a namespace.", show_default=True
+)
 @json_option
 def apply(file: Path, namespace: str, as_json: bool) -> None:  # noqa: FBT001
-    """Create or change the TrainingJobs, runtimes and base models of OME that FILE describes."""
+    """Create or update the OME TrainingJobs, runtimes and base models in FILE."""
     manifests = read_manifests(file)
-    paths = [_path(each, namespace) for each in manifests]  # all of them before the first is sent
+    paths = [_path(each, namespace) for each in manifests]  # check every manifest before sending the first
     applied = []
     with server() as client:
         for manifest, path in zip(manifests, paths, strict=True):
@@ -45,8 +47,8 @@ def _warn(line: str) -> None:
 
 
 def read_manifests(file: Path) -> list[dict[str, Any]]:
-    """Of a file with one or several. Raises ClickException."""
-    import yaml  # noqa: PLC0415 – no other command of those that must start at once needs it
+    """The manifests of a YAML or JSON file. Raises ClickException for an invalid one."""
+    import yaml  # noqa: PLC0415 – slow to import, and only this command needs it
 
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")

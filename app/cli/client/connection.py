@@ -1,4 +1,4 @@
-"""Which server the client commands talk to, and its refusals as one line instead of a traceback."""
+"""The connection of the client commands to a server; its errors become one line instead of a traceback."""
 
 import json
 from collections.abc import Iterator
@@ -17,24 +17,24 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 def server(project: str = "") -> Iterator[Client]:
     """The server of TRAINYARD_URL and TRAINYARD_API_KEY, or the one that `trainyard up` runs on the data directory.
 
-    ``project``: the one that a key which sees several acts in.
+    ``project`` selects the project to act in, for a key with access to several.
     """
     try:
         yield connect(project)
     except ClientError as error:
-        _tell_programs(error)
+        _print_json_error(error)
         raise click.ClickException(str(error)) from error
 
 
-def _tell_programs(error: ClientError) -> None:
-    """Of a command that was asked for JSON, the error is JSON too: one line on standard error."""
+def _print_json_error(error: ClientError) -> None:
+    """With ``--json``, prints the error as one JSON line on standard error and exits."""
     context = click.get_current_context(silent=True)
     if context is None or not context.params.get("as_json"):
         return
-    told: dict[str, object] = {"code": "UNREACHABLE", "message": str(error)}
+    fields: dict[str, object] = {"code": "UNREACHABLE", "message": str(error)}
     if isinstance(error, ApiError):
-        told = {"status": error.status, "code": error.code, "message": error.message, "details": error.details}
-    click.echo(json.dumps({"error": told}), err=True)
+        fields = {"status": error.status, "code": error.code, "message": error.message, "details": error.details}
+    click.echo(json.dumps({"error": fields}), err=True)
     context.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""A curve in plain characters, for terminals and log files alike."""
+"""Plots a curve in plain characters, for terminals and log files."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ MEAN, RANGE = "*", ":"
 
 
 def draw(points: Sequence[Point], *, width: int = 72, height: int = 14) -> list[str]:
-    """The lines of a plot of (x, y) points: for each column their mean, and how far they spread around it."""
+    """The lines of a plot of (x, y) points: the mean and the range of each column."""
     if not points:
         return []
     columns = _columns(points, width)

@@ -11,7 +11,7 @@ from trainyard.client import Client
 
 
 class ServerJobs:
-    """Jobs of the caller's projects. Raises ClientError for what the server refuses."""
+    """Jobs of the caller's projects. Raises ClientError when the server refuses a request."""
 
     follow_hint = "Follow it with: trainyard watch {}"
 

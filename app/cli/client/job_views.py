@@ -1,4 +1,4 @@
-"""What a followed job looks like: a bar on a terminal, lines in a file, JSON for a program."""
+"""Views of a followed job: a progress bar on a terminal, lines in a file, JSON for programs."""
 
 import math
 import time
@@ -14,7 +14,7 @@ LINE_SECONDS = 5.0
 
 
 class BarView:
-    """States above, a bar that stays at the bottom."""
+    """Prints state changes above a progress bar at the bottom of the terminal."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -26,12 +26,12 @@ class BarView:
             expand=True,
         )
         self._task = self._progress.add_task("…", total=None, facts="")
-        self._told: tuple[Any, ...] = ()
+        self._last_shown: tuple[Any, ...] = ()
         self._progress.start()
 
     def show(self, job: Job) -> None:
-        if (change := _change_of(job)) != self._told:
-            self._told = change
+        if (change := _change_of(job)) != self._last_shown:
+            self._last_shown = change
             self.say(_headline(job))
         style = STATUS_STYLES.get(job.status, "white")
         self._progress.update(
@@ -50,16 +50,16 @@ class BarView:
 
 
 class LineView:
-    """One line for each new state, and one every few seconds of progress."""
+    """Prints one line per state change, and one every few seconds of progress."""
 
     def __init__(self) -> None:
-        self._told: tuple[Any, ...] = ()
+        self._last_shown: tuple[Any, ...] = ()
         self._step = -1
         self._next_line = 0.0
 
     def show(self, job: Job) -> None:
-        if (change := _change_of(job)) != self._told:
-            self._told = change
+        if (change := _change_of(job)) != self._last_shown:
+            self._last_shown = change
             self.say(_headline(job))
         elif job.current_step != self._step and time.monotonic() >= self._next_line:
             self.say(f"  {job.progress:4.0%}  {_facts(job)}")
@@ -75,7 +75,7 @@ class LineView:
 
 
 class JsonView:
-    """The whole job as one line, each time something about it changed."""
+    """Prints the whole job as one JSON line whenever it changed."""
 
     def __init__(self) -> None:
         self._version: Any = None

@@ -1,4 +1,4 @@
-"""`trainyard logs`: a job's lines, and with -f those to come."""
+"""`trainyard logs`: a job's log lines; -f follows new ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from app.cli.output import json_option, print_json_line
 
 @click.command()
 @click.argument("job_id")
-@click.option("-f", "--follow", "follows", is_flag=True, help="Go on with new lines until the job ends.")
-@click.option("--tail", type=click.IntRange(0), default=200, show_default=True, help="How many of the last lines.")
-@click.option("--rank", type=click.IntRange(0), help="Only this rank's lines.")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Follow new lines until the job ends.")
+@click.option("--tail", type=click.IntRange(0), default=200, show_default=True, help="Number of last lines to print.")
+@click.option("--rank", type=click.IntRange(0), help="Only lines of this rank.")
 @json_option
 def logs(job_id: str, follows: bool, tail: int, rank: int | None, as_json: bool) -> None:  # noqa: FBT001
-    """Print what the ranks of JOB_ID wrote."""
+    """Print the log lines of the ranks of JOB_ID."""
     with server() as client:
         lines = (
             (event.data for event in client.follow_logs(job_id, tail=tail, rank=rank))
@@ -27,7 +27,7 @@ def logs(job_id: str, follows: bool, tail: int, rank: int | None, as_json: bool)
             for line in lines:
                 print_json_line(line) if as_json else click.echo(_text(line))
         except KeyboardInterrupt:
-            click.echo(f"\n{job_id} goes on without you.", err=True)
+            click.echo(f"\n{job_id} continues to run.", err=True)
 
 
 def _text(line: Mapping[str, Any]) -> str:

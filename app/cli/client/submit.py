@@ -1,4 +1,4 @@
-"""`trainyard submit`: a file in, a job id out."""
+"""`trainyard submit`: submits the job described by a file and prints its id."""
 
 import json
 import sys
@@ -18,20 +18,18 @@ from trainyard.records import DryRun
 
 def _project(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     if value and not NAME.fullmatch(value):
-        raise click.BadParameter(f"{value!r:.150} is no name of a project: {NAME_RULE}")
+        raise click.BadParameter(f"{value!r:.150} is not a project name: {NAME_RULE}")
     return value
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
-@click.option("--dry-run", is_flag=True, help="Check everything, show the plan, and submit nothing.")
+@click.option("--dry-run", is_flag=True, help="Validate the job and show the placement plan without submitting it.")
 @click.option("--watch", "watches", is_flag=True, help="Follow the job to its end; exit code 3 unless it completes.")
-@click.option(
-    "--project", default="", callback=_project, help="Whose job it becomes, for a key that sees several projects."
-)
+@click.option("--project", default="", callback=_project, help="The job's project, for a key with access to several.")
 @json_option
 def submit(file: Path, dry_run: bool, watches: bool, project: str, as_json: bool) -> None:  # noqa: FBT001
-    """Hand in the job that FILE describes, in JSON or YAML; - reads standard input."""
+    """Submit the job described by FILE, in JSON or YAML; - reads standard input."""
     document = read_document(file)
     with server(project) as client:
         if dry_run:
@@ -68,16 +66,16 @@ def _warn(warnings: Sequence[str]) -> None:
 
 
 def read_document(file: Path) -> dict[str, Any]:
-    """The one mapping that the file holds. Raises ClickException that says what is wrong with it."""
+    """The mapping in the file. Raises ClickException that names the problem."""
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
         is_json = text.lstrip().startswith(("{", "["))
-        document = json.loads(text, object_pairs_hook=_without_repeats) if is_json else _yaml(text)
+        document = json.loads(text, object_pairs_hook=_without_duplicates) if is_json else _yaml(text)
         json.dumps(document, allow_nan=False)
-    except (ValueError, TypeError) as error:  # TypeError: a YAML date is no JSON
-        raise click.ClickException(f"{file} is no job document: {error}") from error
+    except (ValueError, TypeError) as error:  # TypeError: JSON has no YAML dates
+        raise click.ClickException(f"{file} is not a job document: {error}") from error
     if not isinstance(document, dict):
-        raise click.ClickException(f"{file} holds no mapping of fields; a job is one, see examples/")
+        raise click.ClickException(f"{file} is not a mapping of fields; see examples/ for job documents")
     return document
 
 
@@ -85,10 +83,10 @@ def _yaml(text: str) -> Any:
     import yaml  # noqa: PLC0415 – most files are JSON
 
     class Loader(yaml.SafeLoader):
-        """The safe one, and a name that stands twice is an error as in JSON."""
+        """The safe loader, which also rejects duplicate keys, as for JSON."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 – theirs
-            _without_repeats([(self.construct_object(key, deep=True), None) for key, _ in node.value])
+            _without_duplicates([(self.construct_object(key, deep=True), None) for key, _ in node.value])
             return dict(super().construct_mapping(node, deep))
 
     try:
@@ -97,8 +95,8 @@ def _yaml(text: str) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _without_repeats(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """The server refuses a name that stands twice; a file must not get past that by being read here first."""
+def _without_duplicates(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """The pairs as a dict. Raises ValueError for a duplicate key, which the server could no longer detect."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]

@@ -1,4 +1,4 @@
-"""`trainyard watch`: a job's states, progress bar, time left, step and loss, until it ends."""
+"""`trainyard watch`: follows a job to its end with state, progress, time left, step and loss."""
 
 import sys
 import time
@@ -13,12 +13,12 @@ from app.cli.output import duration, json_option
 from trainyard.client import NO_RETRY, ApiError, Client, Job, Unreachable
 
 POLL_SECONDS = 0.5
-PATIENCE_SECONDS = 300.0
+UNREACHABLE_TIMEOUT_SECONDS = 300.0
 EXIT_NOT_COMPLETED = 3
 
 
 class View(Protocol):
-    """Shows a job each time it was read."""
+    """Displays the state of a job each time it is polled."""
 
     def show(self, job: Job) -> None: ...
 
@@ -37,14 +37,14 @@ def watch(job_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 def watch_to_end(client: Client, job_id: str, *, as_json: bool = False) -> None:
-    """Show the job until it ends, tell how it ended, and leave with the exit code that says so."""
+    """Follow the job to its end, print its outcome, and exit with the matching code."""
     view: View = JsonView() if as_json else BarView() if sys.stdout.isatty() else LineView()
     try:
         job = follow(client, job_id, view)
     except KeyboardInterrupt:
         view.close()
         click.echo(
-            f"\n{job_id} goes on without you. Look again: trainyard watch {job_id} · end it: trainyard cancel {job_id}",
+            f"\n{job_id} continues to run. Follow it: trainyard watch {job_id} · cancel it: trainyard cancel {job_id}",
             err=True,
         )
         sys.exit(1)
@@ -55,7 +55,7 @@ def watch_to_end(client: Client, job_id: str, *, as_json: bool = False) -> None:
 
 
 def follow(client: Client, job_id: str, view: View, *, sleep: Callable[[float], None] = time.sleep) -> Job:
-    """The job once it has ended; a server that is away for a while is waited for: the job runs on without it."""
+    """Poll the job until it ends and return it. Tolerates an unreachable server for a while."""
     job = client.get(job_id)
     away_since: float | None = None
     pause = POLL_SECONDS
@@ -74,14 +74,14 @@ def follow(client: Client, job_id: str, view: View, *, sleep: Callable[[float], 
                     raise
                 pause = max(POLL_SECONDS, error.retry_after or 0.0)
             if away_since is None:
-                view.say(f"{error} – the job goes on, waiting for the server")
+                view.say(f"{error} – the job continues; waiting for the server")
                 away_since = time.monotonic()
-            if time.monotonic() - away_since > PATIENCE_SECONDS:
+            if time.monotonic() - away_since > UNREACHABLE_TIMEOUT_SECONDS:
                 raise
 
 
 def ending(client: Client, job: Job) -> str:
-    """How it ended, and where to look next."""
+    """The outcome of a finished job, and the next command to run."""
     lines = [f"{job.job_id} {job.status} after {duration(job.elapsed_seconds)}, {job.current_step} steps"]
     if job.status == "COMPLETED":
         report = client.report(job.job_id)

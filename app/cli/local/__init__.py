@@ -1,1 +1,1 @@
-"""`trainyard up` and `trainyard demo`: a whole platform on one machine."""
+"""Commands that run Trainyard's processes on this machine: `trainyard up`, `demo`, and each process alone."""

@@ -1,4 +1,4 @@
-"""The command line and the environment of each of our processes, alone or under `trainyard up`."""
+"""Command line and environment of each Trainyard process, alone or under `trainyard up`."""
 
 import os
 import sys
@@ -22,14 +22,14 @@ __all__ = [
 
 APP = "app.factory:from_environment()"
 WORKER = "app.server.gunicorn_worker.HeadFirstWorker"
-# Nothing of ours takes long to finish: a request is a matter of milliseconds, a stream goes on over a new connection.
+# Requests finish within milliseconds, and clients resume streams over a new connection.
 GRACEFUL_SECONDS = 3
 PLAIN = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"})
 HEARTBEAT_MEMORY = Path("/dev/shm")  # noqa: S108 – gunicorn's own advice: a heartbeat must not wait for a disk
 
 
 def api_command(settings: Settings, *, bind: str) -> list[str]:
-    """Gunicorn with threads; ``bind`` is HOST:PORT, or fd://N for a socket that is open already."""
+    """Gunicorn with threads; ``bind`` is HOST:PORT, or fd://N for an open socket."""
     command = [sys.executable, "-m", "gunicorn", APP, "--bind", bind, "--worker-class", WORKER]
     command += ["--workers", str(settings.api.workers), "--threads", str(settings.api.threads)]
     command += ["--graceful-timeout", str(GRACEFUL_SECONDS), "--no-control-socket", "--limit-request-line", "8190"]
@@ -41,15 +41,15 @@ def api_command(settings: Settings, *, bind: str) -> list[str]:
 
 
 def tensorboard_command(fd: int | None = None) -> list[str]:
-    """On a socket that is open already, or as the settings say."""
+    """TensorBoard on the open socket ``fd``, or on the configured address."""
     return [sys.executable, "-m", "app.tensorboard", *([] if fd is None else [str(fd)])]
 
 
 def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """What each of our processes gets: the same settings, whatever directory it runs in.
+    """The environment of a Trainyard process: the same settings in any working directory.
 
-    Gunicorn puts the directory it runs in on the import path, where a `config.py` of the user's would stand in for
-    ours; therefore nothing of ours runs in the directory that the user is in.
+    Gunicorn puts its working directory on the import path, where a user's `config.py` would shadow ours; therefore
+    no Trainyard process runs in the user's working directory.
     """
     ours = {
         "PYTHONSAFEPATH": "1",
@@ -69,7 +69,7 @@ def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[st
 
 
 def foreign_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a program that is not ours gets: no setting, no credential, because it does not hide its environment."""
+    """The environment of a third-party program: no settings and no credentials, because it may expose them."""
     return {name: value for name, value in environ.items() if name in PLAIN}
 
 

@@ -1,4 +1,4 @@
-"""`trainyard demo`: a real job from nothing to a model that has learnt something, on this machine."""
+"""`trainyard demo`: trains a small model end to end on this machine."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from app.cli.client.job_views import BarView, LineView
 from app.cli.client.watch import EXIT_NOT_COMPLETED, follow
 from app.cli.local.demo_processes import CHECKOUT, platform, run_module
 from app.cli.local.sandbox import OPTION as NO_SANDBOX
-from app.cli.local.sandbox import bring_sandbox, no_sandbox_option, without_sandbox
+from app.cli.local.sandbox import ensure_sandbox, no_sandbox_message, no_sandbox_option
 from app.cli.output import duration
 from app.domain.nodes.sandboxes import PROCESS
 from config.settings import SettingsError, client_environment, load_settings
@@ -27,15 +27,15 @@ from trainyard.client import Client, ClientError, Job
 
 DEFAULT_DIRECTORY = CHECKOUT / ".trainyard" / "demo"
 JOB = "examples/jobs/sft.json"
-# How much of a curve's ends is averaged to say how far it fell: single steps jump about, and the first ones fall fast.
+# Fractions of the curve averaged at both ends to report the fall of the loss: single steps are noisy.
 BEGINNING, END = 0.01, 0.05
-# Enough for a sentence.
+# Enough for one sentence.
 NEW_TOKENS = "32"
 
 
 @dataclass(frozen=True)
 class Assets:
-    """What `examples/build_demo_assets.py` made."""
+    """The output of `examples/build_demo_assets.py`."""
 
     directory: Path
     model: str
@@ -47,15 +47,15 @@ class Assets:
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=DEFAULT_DIRECTORY,
-    help="Where everything is kept; a second run finds model and text here.",
+    help="Directory of all data; a second run reuses its model and text.",
 )
-@click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps; a few show the way, but teach nothing.")
+@click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps; a few suffice to try it, but not to learn.")
 @no_sandbox_option
 def demo(data_dir: Path, steps: int | None, no_sandbox: bool) -> None:  # noqa: FBT001
-    """Train a small model on this machine and show what it learnt.
+    """Train a small model on this machine and show the result.
 
-    Starts everything of its own and stops it again; with TRAINYARD_URL set it uses that server, which must be able to
-    read the directory.
+    Starts and stops a platform of its own; with TRAINYARD_URL set it uses that server, which must be able to read the
+    data directory.
     """
     _require_examples()
     if not no_sandbox:
@@ -74,26 +74,26 @@ def demo(data_dir: Path, steps: int | None, no_sandbox: bool) -> None:  # noqa: 
 def _require_examples() -> None:
     if not (CHECKOUT / JOB).exists():
         raise click.ClickException(
-            "the demo needs the folder examples/ of the source checkout, which an installed package does not bring: "
+            "the demo needs the folder examples/ of the source checkout, which the installed package does not contain: "
             "clone the repository and run `make demo` there"
         )
 
 
 def _require_sandbox() -> None:
-    """Else the job would wait for one."""
+    """Raises ClickException without a sandbox: the job would wait for one forever."""
     if client_environment()[0]:
         return
     try:
         wanted = load_settings().node.sandbox
     except SettingsError as error:
         raise click.ClickException(str(error)) from error
-    if wanted != PROCESS and (lack := bring_sandbox(click.echo)) is not None:
-        raise click.ClickException(without_sandbox(lack))
+    if wanted != PROCESS and (lack := ensure_sandbox(click.echo)) is not None:
+        raise click.ClickException(no_sandbox_message(lack))
 
 
 def _build_assets(directory: Path) -> Assets:
     if not directory.exists():
-        click.echo("Making a small model with random weights, and text from Python's standard library …")
+        click.echo("Creating a small model with random weights, and text from Python's standard library …")
     made = json.loads(run_module("examples.build_demo_assets", "--out", str(directory)).splitlines()[-1])
     return Assets(directory, made["model"], made["prompt"])
 
@@ -110,7 +110,7 @@ def _server(data_dir: Path, assets: Assets, options: Sequence[str]) -> Iterator[
         with server() as client:
             yield client
         return
-    _heading("Starting everything on this machine")
+    _heading("Starting the platform on this machine")
     with platform(data_dir / "data", roots=assets.directory, options=options) as client:
         try:
             yield client
@@ -144,9 +144,9 @@ def _train(client: Client, assets: Assets, steps: int | None) -> Job:
 
 
 def _devices(client: Client, *, at_most: int) -> int:
-    """What the largest node has: many a machine has a single GPU."""
+    """The GPUs of the largest node, at most ``at_most``: many machines have a single GPU."""
     gpus = [[device for device in node["devices"] if device["type"] != "cpu"] for node in client.nodes.list()]
-    # The job's device_type is auto: CPU slots where no node has a GPU, and of those every machine has enough.
+    # The job's device_type is auto: it uses CPU slots where no node has a GPU, and every machine has enough of them.
     return min(at_most, max(map(len, gpus), default=0) or at_most)
 
 
@@ -177,7 +177,7 @@ def _finite(series: Sequence[Sequence[Any]]) -> list[Point]:
 
 @contextmanager
 def _model_of(client: Client, job: Job, data_dir: Path) -> Iterator[Path]:
-    """The exported directory: where the storage keeps it on this machine, or a copy of it."""
+    """The exported model's directory: in local storage, or a downloaded copy."""
     uri = urlsplit(client.report(job.job_id)["model_uri"])
     local = Path(unquote(uri.path))
     if uri.scheme == "file" and (local / "config.json").exists():

@@ -1,4 +1,4 @@
-"""The processes of the demo: a `trainyard up` of its own, which ends with it, and scripts of the examples."""
+"""The demo's processes: its own `trainyard up`, which ends with it, and scripts of the examples."""
 
 import ctypes
 import os
@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None)
 
 @contextmanager
 def platform(data_dir: Path, *, roots: Path, options: Sequence[str] = ()) -> Iterator[Client]:
-    """A client of a platform that runs while the block does; jobs may read from ``roots``. ``options``: of `up`."""
+    """Run a platform for the duration of the block. Jobs may read from ``roots``; ``options`` are passed to `up`."""
     data_dir.mkdir(parents=True, exist_ok=True)
     log_path = data_dir / "up.out"
     with log_path.open("wb") as log:
@@ -68,7 +68,7 @@ def _client(process: "subprocess.Popen[bytes]", data_dir: Path, log_path: Path) 
 
 
 def run_module(name: str, *arguments: str) -> str:
-    """What a script of the examples prints; its errors go to the terminal as they are."""
+    """The standard output of an example script; its standard error goes to the terminal."""
     quiet = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **quiet}
     command = [sys.executable, "-m", name, *arguments]

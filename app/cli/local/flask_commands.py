@@ -1,4 +1,4 @@
-"""Flask's own commands on our application."""
+"""Flask's own commands, bound to the application."""
 
 from typing import Any
 

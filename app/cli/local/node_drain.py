@@ -1,4 +1,4 @@
-"""Takes the own nodes out of service while `trainyard up` stops, and puts them back for the next start."""
+"""Drains the local nodes while `trainyard up` stops, and restores their state for the next start."""
 
 import contextlib
 from collections.abc import Sequence
@@ -13,26 +13,26 @@ from app.services.nodes import registry
 
 
 class NodesDrain:
-    """All nodes of one `trainyard up`."""
+    """The drains of all nodes of one `trainyard up`."""
 
     def __init__(self, db: Database, nodes: Sequence[str], directory: Path) -> None:
         self._drains = [NodeDrain(db, node, directory) for node in nodes]
 
     def begin(self) -> int:
-        """As ``NodeDrain.begin``, of all of them."""
+        """Begin every drain; returns the number of running jobs."""
         return sum(drain.begin() for drain in self._drains)
 
     def is_busy(self) -> bool:
         return any(drain.is_busy() for drain in self._drains)
 
     def undo(self, *, stopped: bool = False) -> None:
-        """As ``NodeDrain.undo``, of all of them."""
+        """Undo every drain; see ``NodeDrain.undo``."""
         for drain in self._drains:
             drain.undo(stopped=stopped)
 
 
 class NodeDrain:
-    """A marker file remembers that the drain was ours, should we die in the middle: an administrator's stays."""
+    """Drains one node. A marker file distinguishes it from an administrator's drain, even after a crash."""
 
     def __init__(self, db: Database, node: str, directory: Path) -> None:
         self._db = db
@@ -40,7 +40,7 @@ class NodeDrain:
         self._marker = directory / f"draining-{node}"
 
     def begin(self) -> int:
-        """No new work for the node, and its running jobs are asked to save; returns how many."""
+        """Stop scheduling on the node and request a checkpoint and requeue of its jobs; returns their number."""
         try:
             with self._db.read() as session:
                 states = {node.name: node.state for node in registry.list_nodes(session)}
@@ -48,7 +48,7 @@ class NodeDrain:
             if before not in ("draining", "drained"):
                 self._marker.write_text("quarantined" if before == "quarantined" else "ready")
             return registry.request_requeue(self._db, self._node)
-        except SQLAlchemyError:  # nobody can be asked; supervisors save as far as they get
+        except SQLAlchemyError:  # requests can't be recorded; supervisors save on SIGTERM if they can
             return 0
 
     def is_busy(self) -> bool:
@@ -58,10 +58,10 @@ class NodeDrain:
             return False
 
     def undo(self, *, stopped: bool = False) -> None:
-        """The node is as it was before ``begin``. Left for the next start when the database is away.
+        """Restore the state before ``begin``; the next start does it if the database is unavailable now.
 
-        With its worker ``stopped`` it is lost instead of ready until a worker registers: the next start may be one with
-        other nodes, whose coordinator must not give this one jobs.
+        With ``stopped`` (its worker ended) a ready node becomes lost until a worker registers: the next start may use
+        other nodes, and its coordinator must not schedule jobs on this one.
         """
         if not self._marker.exists():
             return

@@ -1,4 +1,4 @@
-"""All processes of one machine: started together, watched, drained and stopped."""
+"""All processes of one machine: started together, supervised, drained and stopped."""
 
 import os
 import socket
@@ -36,15 +36,15 @@ STOP_SECONDS = 8.0
 DRAIN_SECONDS = 30.0
 REDIS_POLL_SECONDS = 0.005
 READY_POLL_SECONDS = 0.02
-VIEWS_NICENESS = 10
+DASHBOARD_NICENESS = 10
 
 
 class NotPrepared(Exception):
-    """The database could not be reached or brought up to date."""
+    """The database is unavailable or could not be migrated."""
 
 
-class Everything:
-    """Owns the children; ``run`` returns when they are gone again. ``nodes`` are the node workers among them."""
+class LocalPlatform:
+    """Owns the child processes; ``run`` returns when all have ended. ``nodes`` configures the node workers."""
 
     def __init__(
         self, settings: Settings, listener: socket.socket, *, nodes: Sequence[NodeSettings], with_flower: bool,
@@ -62,14 +62,14 @@ class Everything:
         self._readiness = Readiness(host, port, nodes=self._node_names, key_file=settings.admin_key_file)
 
     def run(self) -> None:
-        """Everything, until somebody asks us to stop. Raises NoRedisProgram and NotPrepared."""
+        """Run all processes until a stop signal. Raises NoRedisProgram and NotPrepared."""
         hide_from_same_user()
         try:
-            self._write_down()
+            self._write_connection_files()
             self._start_redis()
             self._start_others()
             drain = self._prepare_database()
-            self._introduce()
+            self._print_addresses()
             self._supervise()
             self._drain(drain)
             self._stop()
@@ -86,8 +86,8 @@ class Everything:
     def _node_names(self) -> list[str]:
         return [node.name for node in self._nodes]
 
-    def _write_down(self) -> None:
-        """Processes that are started alone find here what only our environment says."""
+    def _write_connection_files(self) -> None:
+        """Write settings of this environment to files, where processes started alone find them."""
         write_roots(self._settings)
         path = self._settings.database_url_file
         if os.environ.get("TRAINYARD_DATABASE_URL"):
@@ -108,15 +108,15 @@ class Everything:
         server = embedded_redis.choose(self._dir, url_path)
         server.write_configuration()
         replace_secret(url_path, server.url)
-        if self._redis_came_up(server):
+        if self._redis_started(server):
             return
         self._group.stop(["redis"], seconds=1.0)
         if (aside := server.set_data_aside()) is not None:
-            _say(f"redis could not read its data, which is now in {aside}; nothing that matters lies there")
-        if not self._redis_came_up(server):
-            raise NoRedisProgram(f"{server.program} does not start; it says why in {self._group.log_of('redis')}")
+            _say(f"redis could not read its data; moved it to {aside} (it holds only wake-up messages)")
+        if not self._redis_started(server):
+            raise NoRedisProgram(f"{server.program} does not start; see {self._group.log_of('redis')}")
 
-    def _redis_came_up(self, server: EmbeddedRedis) -> bool:
+    def _redis_started(self, server: EmbeddedRedis) -> bool:
         bare = replace(self._spec("redis", server.command), environment=foreign_environment(os.environ))
         self._group.start(bare)
         deadline = time.monotonic() + embedded_redis.START_SECONDS
@@ -127,7 +127,7 @@ class Everything:
         return False
 
     def _start_others(self) -> None:
-        # The nodes first and the coordinator last: that one makes `/health/ready` say 200.
+        # The coordinator starts last: its heartbeat makes `/health/ready` return 200.
         for node in self._nodes:
             settings = replace(self._settings, node=node)
             environment = child_environment(os.environ, settings)
@@ -137,13 +137,13 @@ class Everything:
         api = self._spec("api", api_command(self._settings, bind=f"fd://{fd}"))
         self._group.start(replace(api, pass_fds=(fd,)))
         self._group.start(self._spec("coordinator", worker_command(COORDINATOR)))
-        # Nobody waits for these, and they would take a quarter of a small machine while the others start.
+        # Started last: readiness does not depend on these, and they would slow down the others on a small machine.
         if self._with_flower:
-            self._group.start(replace(self._spec("flower", flower_command()), niceness=VIEWS_NICENESS))
+            self._group.start(replace(self._spec("flower", flower_command()), niceness=DASHBOARD_NICENESS))
         if self._tensorboard is not None:
             fd = self._tensorboard.fileno()
             boards = self._spec("tensorboard", tensorboard_command(fd))
-            self._group.start(replace(boards, pass_fds=(fd,), niceness=VIEWS_NICENESS))
+            self._group.start(replace(boards, pass_fds=(fd,), niceness=DASHBOARD_NICENESS))
 
     def _spec(self, name: str, command: list[str]) -> ChildSpec:
         return ChildSpec(
@@ -154,7 +154,7 @@ class Everything:
         )
 
     def _prepare_database(self) -> "NodesDrain":
-        # Imported while the children start: they take as long, and wait for the schema when they are faster.
+        # Imported while the children start, which takes as long; they wait for the schema if they are faster.
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
         from app.cli.local.node_drain import NodesDrain  # noqa: PLC0415
@@ -171,7 +171,7 @@ class Everything:
             raise NotPrepared(str(error)) from error
         return drain
 
-    def _introduce(self) -> None:
+    def _print_addresses(self) -> None:
         replace_secret(url_file(self._settings), self._readiness.url)
         _say(f"API     {self._readiness.url}   key in {self._settings.admin_key_file}")
         if self._with_flower:
@@ -181,26 +181,24 @@ class Everything:
         _say(f"Logs    {self._dir / 'log'}")
 
     def _supervise(self) -> None:
-        """Until somebody asks us to stop."""
+        """Restart ended children until a stop signal."""
         ready = False
         while not signals.wait(min(self._group.keep_running(), 1.0 if ready else READY_POLL_SECONDS)):
-            if not ready and (ready := self._readiness.look(_say)):
-                _say(
-                    f"Ready after {seconds_since_start():.1f} s. Ctrl-C stops everything; running jobs are saved first."
-                )
+            if not ready and (ready := self._readiness.check(_say)):
+                _say(f"Ready after {seconds_since_start():.1f} s. Ctrl-C saves running jobs and stops everything.")
 
     def _drain(self, drain: "NodesDrain") -> None:
-        """Running jobs save and go back to the queue; a second Ctrl-C does not wait for them."""
+        """Save and requeue running jobs; a second Ctrl-C skips the wait."""
         jobs = drain.begin()
         if jobs:
-            _say(f"Stopping. {jobs} running job(s) may save for up to {DRAIN_SECONDS:g} s; Ctrl-C again does not wait.")
+            _say(f"Stopping. Saving {jobs} running job(s), at most {DRAIN_SECONDS:g} s; Ctrl-C again skips the wait.")
         deadline = time.monotonic() + DRAIN_SECONDS
         while drain.is_busy() and time.monotonic() < deadline:
             if signals.wait(min(self._group.keep_running(), 0.1)):
                 return
 
     def _stop(self) -> None:
-        # Redis last: the others say good-bye to it.
+        # Redis stops last: the others use it while they shut down.
         self._group.stop([name for name in self._group.names() if name != "redis"], seconds=STOP_SECONDS)
         self._group.stop(["redis"], seconds=STOP_SECONDS)
         url_file(self._settings).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Child processes that die with us, are restarted when they die, and leave a pid file and a log each."""
+"""Child processes that end with this one, are restarted when they exit, and have a pid file and a log each."""
 
 import contextlib
 import ctypes
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-FIRST_PAUSE_SECONDS = 0.2
-LONGEST_PAUSE_SECONDS = 5.0
-# A child that lived this long did not die of how it was started: its next pause is the first one again.
+FIRST_BACKOFF_SECONDS = 0.2
+MAX_BACKOFF_SECONDS = 5.0
+# A child that ran this long started successfully: the backoff is reset.
 HEALTHY_SECONDS = 10.0
 LOG_BYTES = 50 * 1024 * 1024
 POLL_SECONDS = 0.25
@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None)
 
 @dataclass(frozen=True, kw_only=True)
 class ChildSpec:
-    """How one child is started, each time anew; ``niceness`` keeps what nobody waits for out of the others' way."""
+    """How a child is (re)started; ``niceness`` lowers the priority of background services."""
 
     name: str
     command: Sequence[str]
@@ -38,7 +38,7 @@ class _Child:
     spec: ChildSpec
     process: subprocess.Popen[bytes]
     started: float
-    pause: float = FIRST_PAUSE_SECONDS
+    pause: float = FIRST_BACKOFF_SECONDS
     restart_at: float | None = None  # None while it runs
 
 
@@ -60,7 +60,7 @@ class ProcessGroup:
         return child is not None and child.process.poll() is None
 
     def keep_running(self) -> float:
-        """Restart what has died and is due; returns after how many seconds to look again at the latest."""
+        """Restart children whose backoff has passed; returns the seconds until the next call is due."""
         now = time.monotonic()
         for child in self._children.values():
             if child.restart_at is None and child.process.poll() is not None:
@@ -71,7 +71,7 @@ class ProcessGroup:
         return max(0.0, min([*due, POLL_SECONDS]))
 
     def stop(self, names: Iterable[str], *, seconds: float) -> None:
-        """End these children together: SIGTERM, and SIGKILL to the group of each that is left after the time."""
+        """Stop these children together: SIGTERM, and after ``seconds`` SIGKILL to their process groups."""
         stopping = [child for name in names if (child := self._children.pop(name, None)) is not None]
         for child in stopping:
             with contextlib.suppress(ProcessLookupError):
@@ -88,21 +88,19 @@ class ProcessGroup:
 
     def _plan_restart(self, child: _Child, now: float) -> None:
         if now - child.started >= HEALTHY_SECONDS:
-            child.pause = FIRST_PAUSE_SECONDS
+            child.pause = FIRST_BACKOFF_SECONDS
         child.restart_at = now + child.pause
         name, pause = child.spec.name, child.pause
-        self.say(
-            f"{name} ended ({_how(child.process.returncode)}); starting it again in {pause:g} s – {self.log_of(name)}"
-        )
-        child.pause = min(child.pause * 2, LONGEST_PAUSE_SECONDS)
-        _kill_group(child.process.pid)  # what it forked must not hold its port or run beside its successor
+        self.say(f"{name} ended ({_how(child.process.returncode)}); restarting in {pause:g} s – {self.log_of(name)}")
+        child.pause = min(child.pause * 2, MAX_BACKOFF_SECONDS)
+        _kill_group(child.process.pid)  # descendants must not hold the port or run beside the successor
 
     def _spawn(self, spec: ChildSpec) -> subprocess.Popen[bytes]:
         parent = os.getpid()
 
         def settle() -> None:
             _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # we died before the line above
+            if os.getppid() != parent:  # the parent died before prctl
                 os._exit(1)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             os.nice(spec.niceness)
@@ -118,7 +116,7 @@ class ProcessGroup:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=spec.pass_fds,
-                # Ctrl-C in the terminal is for us: running jobs want their checkpoint before the children end.
+                # Ctrl-C in the terminal reaches only this process: jobs save a checkpoint before the children end.
                 process_group=0,
                 preexec_fn=settle,  # noqa: PLW1509 – no threads here, and nothing else sets the death signal
             )
@@ -129,7 +127,7 @@ class ProcessGroup:
         try:
             child.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self.say(f"{child.spec.name} did not end in time and is killed")
+            self.say(f"{child.spec.name} did not stop in time and is killed")
         _kill_group(child.process.pid)
         child.process.wait()
         self._pid_file(child.spec.name).unlink(missing_ok=True)

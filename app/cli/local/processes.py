@@ -1,4 +1,4 @@
-"""Each process alone: `trainyard api`, `coordinator`, `node` and `tensorboard` become that process."""
+"""Single processes: `trainyard api`, `coordinator`, `node` and `tensorboard` exec the process."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ from config.settings import Settings, SettingsError
 
 
 def node_name_option(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    """Refuses what the setting would refuse, but in the words of the command line."""
+    """Validates --name like the setting. Raises BadParameter."""
     try:
         value_rules.node_name(name or "")
     except ValueError as error:
@@ -41,7 +41,7 @@ def node_name_option(_context: click.Context, _option: click.Parameter, name: st
 @click.option("--host", help="Address to listen on.  [127.0.0.1]")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [8000]")
 def api(host: str | None, port: int | None) -> None:
-    """Run the API alone. It makes the schema and the administrator's key if they are missing."""
+    """Run the API alone. Creates the schema and the admin key if they are missing."""
     settings = _settings()
     changed = replace(settings.api, host=host or settings.api.host, port=port or settings.api.port)
     with failures_as_messages():
@@ -53,7 +53,7 @@ def api(host: str | None, port: int | None) -> None:
 
 @click.command()
 def coordinator() -> None:
-    """Run a coordinator alone; more than one may run."""
+    """Run a coordinator alone; several may run at a time."""
     settings = _settings()
     _wait_for_schema(settings)
     _become(worker_command(COORDINATOR), settings)
@@ -79,7 +79,7 @@ def node(name: str | None, config: Path | None) -> None:
 @click.option("--host", help="Address to listen on.  [127.0.0.1]")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [5556]")
 def tensorboard(host: str | None, port: int | None) -> None:
-    """Run TensorBoard for all jobs alone; they tell of it when TRAINYARD_TENSORBOARD_URL says where it is reached."""
+    """Run TensorBoard for all jobs alone; job responses link to it if TRAINYARD_TENSORBOARD_URL is set."""
     settings = cli_settings()
     if find_spec("tensorboard") is None:
         raise click.ClickException("TensorBoard is not installed here; it comes with trainyard[train]")
@@ -89,7 +89,7 @@ def tensorboard(host: str | None, port: int | None) -> None:
 
 
 def _settings() -> Settings:
-    """Of a process that speaks to the broker: one must be named, whether or not it answers now."""
+    """The settings. Raises ClickException without a broker URL; the broker itself may be unavailable."""
     settings = cli_settings()
     try:
         broker_url(settings)
@@ -99,7 +99,7 @@ def _settings() -> Settings:
 
 
 def _wait_for_schema(settings: Settings) -> None:
-    """Not made here: whoever runs on many machines must not decide when the one database changes."""
+    """Wait for the schema; only `api` and `db` migrate it, because these processes may start on many machines."""
     with failures_as_messages():
         db = open_database(settings.database)
         wait_until_current(db.engine)

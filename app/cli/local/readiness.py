@@ -1,4 +1,4 @@
-"""Asks the API whether everything is there, and says what is missing when that takes long."""
+"""Polls the API for readiness and reports what is missing when it takes long."""
 
 import http.client
 import json
@@ -7,52 +7,52 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-ASK_SECONDS = 0.5
-COMPLAIN_SECONDS = 10.0
+REQUEST_TIMEOUT_SECONDS = 0.5
+REPORT_SECONDS = 10.0
 
 
 class Readiness:
-    """Of the API that listens at host and port, and of the nodes that are started with it."""
+    """Readiness of the API at host and port and of the nodes started with it."""
 
     def __init__(self, host: str, port: int, *, nodes: Sequence[str], key_file: Path) -> None:
         self._host = reachable(host).strip("[]")
         self._port = port
         self._missing = list(nodes)
         self._key_file = key_file
-        self._complain_at = time.monotonic() + COMPLAIN_SECONDS
+        self._report_at = time.monotonic() + REPORT_SECONDS
 
     @property
     def url(self) -> str:
         return f"http://{reachable(self._host)}:{self._port}"
 
-    def look(self, say: Callable[[str], None]) -> bool:
-        """Whether `/health/ready` answers 200 and the nodes are known; from time to time says what is missing."""
-        status, said = self._ask("/health/ready")
+    def check(self, say: Callable[[str], None]) -> bool:
+        """Whether `/health/ready` returns 200 and every node is registered; periodically reports what is missing."""
+        status, message = self._get("/health/ready")
         while status == 200 and self._missing:
-            # Before it has registered, the first job would not be told that it can never fit.
-            status, said = self._ask(f"/v1/nodes/{self._missing[0]}", key=self._key_file.read_text().strip())
+            # Until the node registers, a submitted job could not be rejected as unschedulable.
+            status, message = self._get(f"/v1/nodes/{self._missing[0]}", key=self._key_file.read_text().strip())
             if status == 200:
                 self._missing.pop(0)
-        if status != 200 and time.monotonic() > self._complain_at:
-            say(f"Not ready yet: {said}")
-            self._complain_at = time.monotonic() + COMPLAIN_SECONDS
+        if status != 200 and time.monotonic() > self._report_at:
+            say(f"Not ready yet: {message}")
+            self._report_at = time.monotonic() + REPORT_SECONDS
         return status == 200
 
-    def _ask(self, path: str, *, key: str = "") -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=ASK_SECONDS)
+    def _get(self, path: str, *, key: str = "") -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=REQUEST_TIMEOUT_SECONDS)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
             response = connection.getresponse()
             return response.status, _message(response.read())
         except (OSError, http.client.HTTPException):
-            return 0, "the API does not answer"
+            return 0, "the API does not respond"
         finally:
             connection.close()
 
 
 def reachable(host: str) -> str:
-    """The host of a URL on which this machine reaches what listens there."""
-    # Where "any address" listens, that is the loopback one.
+    """The URL host by which this machine reaches a server listening on ``host``."""
+    # A server on the wildcard address is reachable on loopback.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 – compared, not bound
     return f"[{host}]" if ":" in host else host
 
@@ -65,7 +65,7 @@ def _message(body: bytes) -> str:
 
 
 def seconds_since_start() -> float:
-    """How long this process has been running, the start of the interpreter included."""
+    """Seconds since this process started, including the interpreter's start."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started

@@ -1,4 +1,4 @@
-"""The sandbox of jobs on the machine of `trainyard up` and `trainyard demo`: found, installed, or done without."""
+"""The job sandbox on the machine of `trainyard up` and `trainyard demo`: detects or installs bubblewrap."""
 
 import os
 import shutil
@@ -12,18 +12,18 @@ from app.domain.nodes.sandboxes import MISSING, WAYS_OUT
 from app.host.bubblewrap import Lack, lack_of_sandbox
 
 INSTALL_SECONDS = 120
-# No mirror that does not answer may hold a start up for long.
+# An unreachable mirror must not delay the start for long.
 APT = ("apt-get", "-qq", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::Retries=0")
 OPTION = "--no-sandbox"
 
 no_sandbox_option = click.option(
     OPTION, is_flag=True,
-    help="Run jobs as plain processes that can do all that you can; only where you trust everybody who may submit.",
+    help="Run jobs as plain processes with all of your permissions; only if you trust every submitter.",
 )  # fmt: skip
 
 
-def bring_sandbox(say: Callable[[str], None]) -> Lack | None:
-    """Bubblewrap, installed where it is missing and we are root on a Debian; else what it lacks."""
+def ensure_sandbox(say: Callable[[str], None]) -> Lack | None:
+    """Install bubblewrap if it is missing and this is root on Debian; returns what is still lacking, if anything."""
     lack = lack_of_sandbox()
     if lack is None or lack.kind != MISSING or os.geteuid() != 0 or shutil.which("apt-get") is None:
         return lack
@@ -32,9 +32,9 @@ def bring_sandbox(say: Callable[[str], None]) -> Lack | None:
     return lack_of_sandbox()
 
 
-def without_sandbox(lack: Lack) -> str:
-    """What it means that there is none, and the ways out."""
-    return f"No job starts here: {lack}. Either {WAYS_OUT[lack.kind]}, or accept the risk by {OPTION}."
+def no_sandbox_message(lack: Lack) -> str:
+    """The consequence of a missing sandbox, and how to fix it."""
+    return f"Jobs cannot start here: {lack}. Either {WAYS_OUT[lack.kind]}, or accept the risk with {OPTION}."
 
 
 def _install() -> None:

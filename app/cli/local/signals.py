@@ -1,4 +1,4 @@
-"""Signals as something to wait for, instead of handlers that run in the middle of anything."""
+"""Synchronous signal handling: blocked signals are waited for instead of interrupting arbitrary code."""
 
 import signal
 
@@ -6,12 +6,12 @@ STOP = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 WATCHED = STOP | {signal.SIGCHLD}
 
 
-def hold() -> None:
-    """From now on these signals wait until they are asked for."""
+def block() -> None:
+    """Block the watched signals until ``wait`` receives them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
 
 
 def wait(seconds: float) -> bool:
-    """Sleep, at most until a child ends; True when somebody asked us to stop."""
+    """Sleep until a child ends or the time has passed; True on a stop signal."""
     received = signal.sigtimedwait(WATCHED, max(seconds, 0.0))
     return received is not None and received.si_signo in STOP

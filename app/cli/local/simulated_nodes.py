@@ -1,4 +1,4 @@
-"""The option --simulate of `trainyard up`: nodes with GPUs that are only pretended, to try scheduling out anywhere."""
+"""The option --simulate of `trainyard up`: nodes with simulated GPUs, to try scheduling on any machine."""
 
 import re
 from collections import Counter
@@ -11,13 +11,13 @@ import click
 from app.domain.scheduling.resources import normalise_gpu_type
 from config.settings import NodeSettings
 
-MOST_DEVICES = 64  # of a node: each may become a process on this machine
+MAX_DEVICES = 64  # per node: each may become a process on this machine
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")  # it becomes part of the node's name
 
 
 @dataclass(frozen=True)
 class SimulatedNode:
-    """``name`` is ``h100-2`` for the second one of that type."""
+    """A simulated node; ``name`` is, for example, ``h100-2`` for the second node of type h100."""
 
     name: str
     type: str
@@ -31,13 +31,13 @@ def _parsed(context: click.Context, parameter: click.Parameter, values: tuple[st
     for value in values:
         kind, _, number = value.rpartition(":")
         if not _TYPE.fullmatch(kind) or not (
-            number.isascii() and number.isdecimal() and 0 < int(number) <= MOST_DEVICES
+            number.isascii() and number.isdecimal() and 0 < int(number) <= MAX_DEVICES
         ):
             raise click.BadParameter(
-                f"{value!r:.150} is no TYPE:COUNT, such as h100:4, with a count from 1 to {MOST_DEVICES}"
+                f"{value!r:.150} is not TYPE:COUNT, such as h100:4, with a count from 1 to {MAX_DEVICES}"
             )
         if normalise_gpu_type(kind)[0] in ("", "cpu"):
-            raise click.BadParameter(f"{kind!r} is no type of GPU that a job could name; take one such as h100")
+            raise click.BadParameter(f"{kind!r} is not a GPU type that a job can request; use one such as h100")
         seen[kind] += 1
         nodes.append(SimulatedNode(name=f"{kind}-{seen[kind]}", type=kind, count=int(number)))
     return nodes
@@ -45,13 +45,13 @@ def _parsed(context: click.Context, parameter: click.Parameter, values: tuple[st
 
 simulate_option = click.option(
     "--simulate", "simulated", multiple=True, callback=_parsed, metavar="TYPE:COUNT",
-    help="A node that pretends to have so many GPUs of that type, instead of what this machine or "
-    "TRAINYARD_NODE_CONFIG has; may be repeated.",
+    help="Add a node with COUNT simulated GPUs of TYPE, instead of this machine's or "
+    "TRAINYARD_NODE_CONFIG's devices; repeatable.",
 )  # fmt: skip
 
 
-def written_down(nodes: Sequence[SimulatedNode], directory: Path) -> list[NodeSettings]:
-    """Their node.toml files in the directory, and what their workers are started with."""
+def write_node_configs(nodes: Sequence[SimulatedNode], directory: Path) -> list[NodeSettings]:
+    """Write a node.toml per node to the directory; returns the settings of the node workers."""
     return [NodeSettings(name=node.name, config=_written(node, directory)) for node in nodes]
 
 

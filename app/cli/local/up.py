@@ -1,4 +1,4 @@
-"""`trainyard up`: everything on this machine, in the foreground."""
+"""`trainyard up`: runs the whole platform on this machine, in the foreground."""
 
 import contextlib
 import fcntl
@@ -14,24 +14,24 @@ import click
 
 from app.cli.local import signals
 from app.cli.local.embedded_redis import NoRedisProgram, is_free
-from app.cli.local.platform import Everything, NotPrepared
-from app.cli.local.sandbox import bring_sandbox, no_sandbox_option, without_sandbox
-from app.cli.local.simulated_nodes import SimulatedNode, simulate_option, written_down
+from app.cli.local.platform import LocalPlatform, NotPrepared
+from app.cli.local.sandbox import ensure_sandbox, no_sandbox_message, no_sandbox_option
+from app.cli.local.simulated_nodes import SimulatedNode, simulate_option, write_node_configs
 from app.domain.nodes.sandboxes import PROCESS
 from app.services.operations.data_dir import prepare_directory, write_sandbox
 from config.settings import Settings, SettingsError, TensorboardSettings, load_settings, own_sqlite
 
-# After kill -9 of the last `up` the kernel ends its children at once, but not before we are started.
-PORT_PATIENCE_SECONDS = 3.0
+# After kill -9 of a previous `up` the kernel ends its children soon, but perhaps after this start.
+BIND_TIMEOUT_SECONDS = 3.0
 
 
 @click.command()
 @click.option("--host", help="Address the API listens on.  [127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of the API; 0 takes a free one.  [8000]")
-@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where everything is kept.")
-@click.option("--no-flower", is_flag=True, help="Without Flower.")
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Directory of all data.")
+@click.option("--no-flower", is_flag=True, help="Do not start Flower.")
 @click.option("--flower-port", type=click.IntRange(1, 65535), help="Port of Flower.  [5555]")
-@click.option("--no-tensorboard", is_flag=True, help="Without TensorBoard.")
+@click.option("--no-tensorboard", is_flag=True, help="Do not start TensorBoard.")
 @no_sandbox_option
 @simulate_option
 def up(  # noqa: PLR0913, PLR0917  one for each option
@@ -39,12 +39,12 @@ def up(  # noqa: PLR0913, PLR0917  one for each option
     no_tensorboard: bool, no_sandbox: bool,  # noqa: FBT001
     simulated: Sequence[SimulatedNode],
 ) -> None:  # fmt: skip
-    """Start everything on this machine; Ctrl-C stops it.
+    """Run the whole platform on this machine; Ctrl-C stops it.
 
-    Running jobs are saved when it stops and go on at the next start. With --simulate h100:4 --simulate a100:2 the
-    nodes are pretended ones, h100-1 and a100-1, to try scheduling out: their jobs really run, on this machine's CPU.
+    Running jobs are saved when it stops and continue at the next start. --simulate h100:4 --simulate a100:2 creates
+    simulated nodes, h100-1 and a100-1, to try scheduling: their jobs really run, on this machine's CPU.
     """
-    signals.hold()
+    signals.block()
     environment = {
         "TRAINYARD_API_HOST": host,
         "TRAINYARD_API_PORT": port,
@@ -58,15 +58,15 @@ def up(  # noqa: PLR0913, PLR0917  one for each option
         with _only_one(settings.data.dir), _listening(settings.api.host, settings.api.port) as listener:
             if not no_flower and not is_free(settings.flower.host, settings.flower.port):
                 raise click.ClickException(
-                    f"port {settings.flower.port} for Flower is in use: name another with --flower-port, or --no-flower"
+                    f"port {settings.flower.port} for Flower is in use: change it with --flower-port, or --no-flower"
                 )
             _settle_sandbox(settings, without=no_sandbox)
-            nodes = written_down(simulated, settings.data.dir / "run") or [settings.node]
+            nodes = write_node_configs(simulated, settings.data.dir / "run") or [settings.node]
             with _boards_listening(settings.tensorboard, is_wanted=not no_tensorboard) as boards:
-                everything = Everything(
+                local_platform = LocalPlatform(
                     settings, listener, nodes=nodes, with_flower=not no_flower, tensorboard=boards
                 )  # fmt: skip
-                everything.run()
+                local_platform.run()
     except NoRedisProgram as error:
         raise click.ClickException(str(error)) from error
     except NotPrepared as error:
@@ -76,14 +76,14 @@ def up(  # noqa: PLR0913, PLR0917  one for each option
 
 
 def _settings(options: dict[str, str]) -> Settings:
-    """The environment, overridden by the options; jobs may read from the directory where we were started."""
+    """The settings with the options applied; jobs may read from the working directory unless roots are configured."""
     os.environ.update(options)
     try:
         settings = load_settings()
     except SettingsError as error:
         raise click.ClickException(str(error)) from error
     if not os.environ.get("TRAINYARD_DATABASE_URL"):
-        # Every start says anew which database it is for, as with the broker: nothing is taken over from the last one.
+        # As for the broker, each start decides on its database: nothing is taken over from the previous one.
         settings = replace(settings, database=replace(settings.database, url=own_sqlite(settings.data.dir)))
     if "TRAINYARD_STORAGE_ROOTS" not in os.environ:
         settings = replace(settings, storage=replace(settings.storage, roots=(Path.cwd(),)))
@@ -93,9 +93,9 @@ def _settings(options: dict[str, str]) -> Settings:
 def _settle_sandbox(settings: Settings, *, without: bool) -> None:
     write_sandbox(settings, without=without)
     if settings.node.sandbox == PROCESS:
-        click.echo("Jobs run without a sandbox: they can do all that this user can.")
-    elif (lack := bring_sandbox(click.echo)) is not None:
-        click.echo(without_sandbox(lack))
+        click.echo("Jobs run without a sandbox, with all permissions of this user.")
+    elif (lack := ensure_sandbox(click.echo)) is not None:
+        click.echo(no_sandbox_message(lack))
 
 
 @contextlib.contextmanager
@@ -108,7 +108,7 @@ def _only_one(data_dir: Path) -> Iterator[None]:
             holder = lock.read().strip() or "unknown"
             raise click.ClickException(
                 f"`trainyard up` already runs on {data_dir} (process {holder}); "
-                "stop that one, or name another directory with --data-dir"
+                "stop it, or choose another directory with --data-dir"
             ) from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
@@ -118,7 +118,7 @@ def _only_one(data_dir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _boards_listening(wanted: TensorboardSettings, *, is_wanted: bool) -> Iterator[socket.socket | None]:
-    """TensorBoard's socket, on any free port if its own is taken; None where it is not wanted or not installed."""
+    """TensorBoard's socket, on any free port if its own is in use; None if it is disabled or not installed."""
     if not is_wanted or find_spec("tensorboard") is None:
         yield None
         return
@@ -134,9 +134,9 @@ def _boards_listening(wanted: TensorboardSettings, *, is_wanted: bool) -> Iterat
 
 @contextlib.contextmanager
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """The API's socket. It is ours, so that requests wait instead of being refused while the API is started again."""
+    """The API's listening socket, owned by `up`: requests queue instead of failing while the API restarts."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    deadline = time.monotonic() + PORT_PATIENCE_SECONDS
+    deadline = time.monotonic() + BIND_TIMEOUT_SECONDS
     with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         while True:
@@ -146,7 +146,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
             except OSError as error:
                 if time.monotonic() > deadline or signals.wait(0.1):
                     raise click.ClickException(
-                        f"cannot listen on {host} port {port}: {error.strerror}; name another with --port or --host"
+                        f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port or --host"
                     ) from error
         listener.listen(512)
         yield listener

@@ -5,7 +5,7 @@ from typing import Any
 from marshmallow import post_load
 
 from app.compat.cyxwiz.messages_pb2 import CPU, CUDA, DEVICE_UNKNOWN, DeviceType, JobStatus
-from app.schemas.queries import Cursor, ListQuerySchema, QueryTexts, QueryWhole, one_of
+from app.schemas.queries import ListQuerySchema, OrderBy, QueryTexts, QueryWhole, one_of
 from app.schemas.strict_fields import LARGEST
 
 _STATES = tuple(JobStatus.State.keys()[1:])
@@ -13,7 +13,7 @@ _DEVICES = tuple(DeviceType.Name(device) for device in (DEVICE_UNKNOWN, CPU, CUD
 
 
 class JobListQuerySchema(ListQuerySchema):
-    order_by = Cursor("created_at", "priority", "name", "status")
+    order_by = OrderBy("created_at", "priority", "name", "status")
     status = QueryTexts(one_of(_STATES), load_default=list)
 
     @post_load
@@ -24,6 +24,6 @@ class JobListQuerySchema(ListQuerySchema):
 class NodeListQuerySchema(ListQuerySchema):
     """``required_device`` and ``min_memory_mb``: requirements of a job that nodes are scored for."""
 
-    order_by = Cursor("created_at", "name", "status")
+    order_by = OrderBy("created_at", "name", "status")
     required_device = one_of(_DEVICES)
     min_memory_mb = QueryWhole(0, LARGEST, load_default=0)

@@ -22,7 +22,7 @@ from app.host.clock import utc_now
 from app.http.context import base_path, caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import next_page_token, page_request
 from app.http.request_body import validated
@@ -48,7 +48,7 @@ _DOCUMENT = SubmitJobSchema()
 def submit_job(body: pb.JobConfig) -> Reply:
     native = to_native(body)
     alias = alias_of(caller().home_project, body.job_id) if body.job_id else None
-    answering = Answering(_submitted)
+    answering = ReplyRecorder(_submitted)
     with NAMING.errors():
         document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, alias=alias, retold=NAMING.line)
@@ -114,7 +114,7 @@ def get_report(job_id: str) -> Reply:
     **message_body(pb.CancelJobRequest),
 )  # fmt: skip
 def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
-    answering = Answering(_shown)
+    answering = ReplyRecorder(_shown)
     commands.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, on_written=answering)
     return answering.reply
 
@@ -126,7 +126,7 @@ def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
 )  # fmt: skip
 def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
     del body  # it has no fields
-    answering = Answering(_shown)
+    answering = ReplyRecorder(_shown)
     # As everywhere in foreign words: save if it can, else stop.
     commands.pause(plane(), caller(), _native_id(job_id), force=True, on_written=answering)
     return answering.reply
@@ -139,7 +139,7 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
 )  # fmt: skip
 def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
     del body  # it has no fields
-    answering = Answering(_shown)
+    answering = ReplyRecorder(_shown)
     commands.resume(plane(), caller(), _native_id(job_id), on_written=answering)
     return answering.reply
 

@@ -14,7 +14,7 @@ from app.http.context import plane
 from app.http.dialect import bearer_key
 from app.http.envelope import Problem, json_response
 from app.http.request_body import whole_body
-from app.security.known_keys import KnownKeys
+from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
 from app.services.access import keys
 
@@ -56,7 +56,7 @@ class ModelArts(Plain):
     documents: ClassVar[dict[str, Any]] = {"type": ["object", "array"]}
     also_refuses = MappingProxyType({404: "The project of the path does not exist, or the caller has no access to it"})
 
-    def caller(self, db: Database, known: KnownKeys | None) -> Caller:
+    def caller(self, db: Database, known: KeyCache | None) -> Caller:
         authorization = request.headers.get("Authorization", "").strip()
         if authorization.startswith(ALGORITHM):
             signature = read_signature(authorization, _signed(), now=utc_now())

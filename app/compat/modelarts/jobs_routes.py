@@ -21,7 +21,7 @@ from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFo
 from app.domain.lifecycle.states import TERMINAL
 from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
@@ -47,7 +47,7 @@ class NameTaken(Conflict):
 @operation("Create a training job", permission=Permission.MANAGE, body=CreateSchema, status=201, rechecks_key=True)
 def create_job(project_id: str, body: dict[str, Any]) -> Reply:
     native = _translated(body)
-    answering = Answering(_submitted)
+    answering = ReplyRecorder(_submitted)
     alias = _alias(project_id, body["metadata"]["name"])
     with NAMING.errors():
         document = validated(_DOCUMENT, native.document)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from app.compat.every_job import MOST_JOBS, every_job, moment_of
+from app.compat.every_job import MAX_JOBS, every_job, moment_of
 from app.compat.ids import job_id_of
 from app.compat.modelarts.from_native import Cluster, algorithm_name, is_deleted, job_of
 from app.compat.modelarts.status import NO_TROUBLE, STATES_OF_PHASES, Trouble, milliseconds, phase_of
@@ -90,8 +90,8 @@ def _trouble(session: Session) -> Trouble:
 
 
 def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:
-    """(number of jobs, number of selected jobs, page of selected jobs); numbers up to ``MOST_JOBS``."""
-    total = listing.count_visible(session, caller(), DIALECT, most=MOST_JOBS)
+    """(number of jobs, number of selected jobs, page of selected jobs); numbers up to ``MAX_JOBS``."""
+    total = listing.count_visible(session, caller(), DIALECT, most=MAX_JOBS)
     selected = conditions(wanted["filters"])
     found = rows(session, narrowed(selected), "-created_at" if wanted["order"] == "desc" else "created_at")
     begin = wanted["offset"] * wanted["limit"]  # offset counts pages

@@ -9,7 +9,7 @@ from app.compat.runai import tokens
 from app.database.engine import Database
 from app.http.dialect import bearer_key
 from app.http.envelope import Problem, json_response
-from app.security.known_keys import KnownKeys
+from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
 from app.services.access import keys
 
@@ -29,7 +29,7 @@ class RunAi(Plain):
     about = _ABOUT.strip()
     bases = ("/api/v1",)
 
-    def caller(self, db: Database, known: KnownKeys | None) -> Caller:
+    def caller(self, db: Database, known: KeyCache | None) -> Caller:
         presented = bearer_key()
         if tokens.is_token(presented):
             return keys.of_id(db, tokens.key_of(presented))

@@ -9,7 +9,7 @@ from app.compat.runai.from_native import project_of
 from app.compat.runai.requests import TokenSchema
 from app.compat.runai.to_native import PRIORITIES
 from app.domain.errors import BadSpec
-from app.http.auth import wrong_keys_counted
+from app.http.auth import wrong_keys_limited
 from app.http.context import caller, dialect, plane
 from app.http.description import description
 from app.http.envelope import Reply, json_response
@@ -32,7 +32,7 @@ def make_token(body: dict[str, Any]) -> Reply:
     missing = next((name for name, value in zip(names, pair, strict=True) if not value), None)
     if missing is not None:
         raise BadSpec(f"is required for grantType {body['grantType']}", field=missing)
-    with wrong_keys_counted():
+    with wrong_keys_limited():
         found = keys.of_pair(plane().db, plane().box, *pair)
     expires = {"expiresIn": tokens.LIFETIME_SECONDS, "tokenType": "Bearer"}
     return Reply({"accessToken": tokens.token_for(found.key_id), **expires})

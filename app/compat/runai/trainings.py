@@ -15,7 +15,7 @@ from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import check_path
 from app.http.context import caller, plane
 from app.http.envelope import Reply
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
@@ -108,7 +108,7 @@ def resume_distributed(distributed_id: str) -> Reply:
 
 def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     name = f"{body['name']}-{name_suffix(8)}" if body["useGivenNameAsPrefix"] else body["name"]
-    answering = Answering(_submitted)
+    answering = ReplyRecorder(_submitted)
     native = to_native(body, name, may_read=_may_read, distributed=distributed)
     with plane().db.read() as session:  # before anything of the project is read
         project = projects.referred(session, caller(), str(body["projectId"])).name

@@ -9,7 +9,7 @@ from typing import Any
 from flask import Blueprint
 from marshmallow import Schema
 
-from app.compat.every_job import MOST_JOBS
+from app.compat.every_job import MAX_JOBS
 from app.compat.runai import lookup
 from app.compat.runai.from_native import event_of, pods_of, record_of, workload_of
 from app.compat.runai.measurements import KINDS, REQUESTS, SERIES, Point, Window, counted, measured, requested
@@ -33,7 +33,7 @@ _FRESHEST = timedelta(seconds=60)
 
 
 class EventsQuerySchema(Schema):
-    offset = QueryWhole(0, MOST_JOBS, load_default=0)
+    offset = QueryWhole(0, MAX_JOBS, load_default=0)
     limit = QueryWhole(1, 500, load_default=50)
 
 

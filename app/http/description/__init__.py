@@ -1,4 +1,4 @@
-"""Each vocabulary of the API as OpenAPI 3.1, made from what every resource method declares."""
+"""Each dialect of the API as OpenAPI 3.1, generated from the operations' declarations."""
 
 from app.http.description.document import description
 

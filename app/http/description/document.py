@@ -1,4 +1,4 @@
-"""The whole document: every path once, its operations by what they are about, and the schemas that they share."""
+"""The complete OpenAPI document: paths, operations grouped by tag, and shared schemas."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -17,22 +17,22 @@ from app.http.operation import Operation, operation_of
 
 VERSION = "1"
 _TAGS = {
-    "jobs": "Submit jobs, see what becomes of them, control them",
-    "results": "What a job leaves behind",
-    "streams": "What happens, as it happens",
-    "cluster": "Queues, nodes and figures for operators",
-    "access": "Projects, API keys and who did what",
+    "jobs": "Submit, monitor and control jobs",
+    "results": "Checkpoints, artifacts and reports of jobs",
+    "streams": "Server-sent events: logs, metrics and job events",
+    "cluster": "Queues, nodes and operator metrics",
+    "access": "Projects, API keys and the audit log",
     "webhooks": "Events sent to other systems",
-    "data": "Look at data before training on it",
-    "tables": "What can be trained, and why jobs fail",
-    "service": "This description, and whether the service is there",
-    "later": "Documented for a later version",
+    "data": "Validate data before training on it",
+    "tables": "Training types and error types",
+    "service": "API description and health checks",
+    "later": "Reserved for a later version",
 }
 
 
 @cache
 def description(app: Flask, dialect: Dialect) -> dict[str, Any]:
-    """OpenAPI 3.1 of one dialect, with each path once: its other base paths have the same resources."""
+    """OpenAPI 3.1 of one dialect; each path appears under the first base path only."""
     operations = list(_operations(app, dialect))
     bodies = frozenset(type(declared.body) for _, _, declared in operations if declared.body is not None)
     spec = APISpec(
@@ -46,31 +46,31 @@ def description(app: Flask, dialect: Dialect) -> dict[str, Any]:
     )
     spec.components.security_scheme(
         "key",
-        {"type": "http", "scheme": "bearer", "description": "An API key: `ty_…`, made by `trainyard keys create`"},
+        {"type": "http", "scheme": "bearer", "description": "An API key: `ty_…`, created by `trainyard keys create`"},
     )
     spec.components.schema(ERROR, **_component(dialect.error_schema()))
     for rule, method, declared in operations:
-        told = described_operation(rule, method, declared, dialect)
-        spec.path(path_of(rule), operations={method.lower(): {"tags": [_tag(rule, declared)], **told}})
+        described = described_operation(rule, method, declared, dialect)
+        spec.path(path_of(rule), operations={method.lower(): {"tags": [_tag(rule, declared)], **described}})
     found: dict[str, Any] = spec.to_dict()
     return found
 
 
 def _component(schema: Any) -> dict[str, Any]:
-    """How apispec is told of JSON Schema, or of a schema of marshmallow."""
+    """The apispec keyword argument for a JSON Schema or a marshmallow schema."""
     return {"component" if isinstance(schema, dict) else "schema": schema}
 
 
 def _operations(app: Flask, dialect: Dialect) -> Iterator[tuple[Rule, str, Operation]]:
     for rule in app.url_map.iter_rules():
-        # The native paths are there below a second base, too; those of a foreign one are different paths.
-        is_told = dialect is not NATIVE or dialect.base_of(rule.rule) in ("", dialect.bases[0])
-        if dialect_of(app, rule.rule) is dialect and is_told:
+        # Native paths are also served under a second base; base paths of other dialects have different paths.
+        is_included = dialect is not NATIVE or dialect.base_of(rule.rule) in ("", dialect.bases[0])
+        if dialect_of(app, rule.rule) is dialect and is_included:
             for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
                 yield rule, method, operation_of(app.view_functions[rule.endpoint])
 
 
-# The first that a path contains or an operation is, in this order.
+# The first match decides the tag.
 _BY_PATH = (
     ("/webhooks", "webhooks"), ("/data/", "data"), ("-types", "tables"), ("/jobs", "jobs"), ("/queue", "cluster"),
     ("/nodes", "cluster"), ("/cluster", "cluster"), ("/keys", "access"), ("/projects", "access"), ("/audit", "access"),

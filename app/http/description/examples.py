@@ -1,4 +1,4 @@
-"""Bodies to begin with, by the schema that takes them; a test sends each."""
+"""Example request bodies by schema name; a test sends each."""
 
 from typing import Any
 
@@ -43,5 +43,5 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 def example_of(schema: Schema) -> dict[str, Any] | None:
-    """A good body, where there is one to show."""
+    """An example body for the schema, if there is one."""
     return EXAMPLES.get(type(schema).__name__)

@@ -1,4 +1,4 @@
-"""One operation: what it is called, what it takes, and with which examples."""
+"""The OpenAPI operation object: summary, parameters, request body and examples."""
 
 import re
 from collections.abc import Iterator
@@ -6,13 +6,13 @@ from typing import Any
 
 from werkzeug.routing import Rule
 
-from app.http.description.answers import Asked, answers_of
+from app.http.description.answers import Endpoint, answers_of
 from app.http.description.examples import example_of
 from app.http.dialect import Dialect
 from app.http.operation import Operation
 from app.schemas.jobs import LABEL_KEY
 
-# What a path's values look like; a value of another form names nothing that exists.
+# Schemas of path parameters; other values match no resource.
 _PATH_VALUES = {
     "job_id": {"type": "string", "maxLength": 64, "examples": ["job-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"]},
     "key_id": {"type": "string", "maxLength": 64, "examples": ["key-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"]},
@@ -24,41 +24,41 @@ _OTHER_VALUE = {"type": "string", "maxLength": 128, "examples": ["default"]}
 _IDEMPOTENCY_KEY = {
     "in": "header",
     "name": "Idempotency-Key",
-    "description": "The same key with the same request within 24 hours gives the first answer again",
+    "description": "Repeating a request with the same key within 24 hours returns the first response again",
     "schema": {"type": "string", "pattern": "^[\\x21-\\x7e]{1,255}$", "maxLength": 255},
 }
 _LAST_EVENT_ID = {
     "in": "header",
     "name": "Last-Event-ID",
-    "description": "The last id that was seen: the stream goes on after it",
+    "description": "The last event id received: the stream resumes after it",
     "schema": {"type": "string"},
 }
 _PROJECT = {
     "in": "header",
     "name": "X-Project",
-    "description": "Act within this project; for keys that see more than one. Default the key's own project",
+    "description": "The project to act in, for keys with access to several; defaults to the key's own project",
     "schema": {"type": "string", "maxLength": 63},
 }
 _OF_FILES = (
     {"in": "header", "name": "Range", "description": "One range: bytes=0-1023, bytes=1024- or bytes=-1024",
      "schema": {"type": "string"}},
-    {"in": "header", "name": "If-Range", "description": "An ETag: the whole file, should it have changed meanwhile",
+    {"in": "header", "name": "If-Range", "description": "An ETag: return the whole file if it has changed",
      "schema": {"type": "string"}},
 )  # fmt: skip
 
 
 def described_operation(rule: Rule, method: str, declared: Operation, dialect: Dialect) -> dict[str, Any]:
-    """All of OpenAPI's operation object but its tags."""
-    asked = Asked(rule, method, declared, dialect)
+    """The OpenAPI operation object, without tags."""
+    endpoint = Endpoint(rule, method, declared, dialect)
     found: dict[str, Any] = {
         "summary": declared.summary,
         "operationId": f"{method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', rule.rule)}".rstrip("_"),
-        "parameters": [*_path_parameters(rule), *_query_parameters(declared), *_header_parameters(asked)],
-        "responses": answers_of(asked),
+        "parameters": [*_path_parameters(rule), *_query_parameters(declared), *_header_parameters(endpoint)],
+        "responses": answers_of(endpoint),
     }
     if declared.permission is not None:
         found["security"] = [{"key": []}]
-        found["description"] = f"Needs the permission `{declared.permission}`."
+        found["description"] = f"Requires the permission `{declared.permission}`."
     if declared.body is not None:
         content: dict[str, Any] = {"schema": declared.body}
         if (example := example_of(declared.body)) is not None:
@@ -68,7 +68,7 @@ def described_operation(rule: Rule, method: str, declared: Operation, dialect: D
 
 
 def path_of(rule: Rule) -> str:
-    """The rule as OpenAPI writes it."""
+    """The rule as an OpenAPI path template."""
     return re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", rule.rule)
 
 
@@ -84,7 +84,7 @@ def _query_parameters(declared: Operation) -> Iterator[Any]:
         yield {
             "in": "query",
             "name": "labels",
-            "description": "`labels.KEY=VALUE`, as often as needed: jobs that have all of these labels",
+            "description": "`labels.KEY=VALUE`, repeatable: only jobs with all of these labels",
             "style": "form",
             "explode": True,
             "schema": {
@@ -96,15 +96,15 @@ def _query_parameters(declared: Operation) -> Iterator[Any]:
         }
 
 
-def _header_parameters(asked: Asked) -> Iterator[dict[str, Any]]:
-    declared = asked.declared
+def _header_parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
+    declared = endpoint.declared
     for name, meaning in declared.headers.items():
         yield {"in": "header", "name": name, "description": meaning, "schema": {"type": "string"}}
-    if not asked.is_open:
+    if not endpoint.is_open:
         yield _PROJECT
-    if declared.body is not None and not asked.is_open:
+    if declared.body is not None and not endpoint.is_open:
         yield _IDEMPOTENCY_KEY
-    if asked.streams:
+    if endpoint.streams:
         yield _LAST_EVENT_ID
     if declared.media == "bytes":
         yield from _OF_FILES

@@ -1,4 +1,4 @@
-"""From marshmallow to JSON Schema, as strict as the API: what it refuses must not look allowed, nor the other way."""
+"""Converts marshmallow schemas to JSON Schema that accepts exactly what the API accepts."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from app.schemas.queries import ListQuerySchema, QueryTexts
 from app.schemas.strict_fields import SOMETIMES
 
 _NULL = {"type": "null"}
-_TAKEN_APART = "labels"  # of a query: arrives as `labels.KEY=VALUE`, and is described apart
+_SEPARATE_PARAMETER = "labels"  # sent as `labels.KEY=VALUE`, and described separately
 
 
 class _StrictConverter(OpenAPIConverter):
-    """Documents may have null for what is optional; answers have every field, but those that say otherwise."""
+    """Optional document fields accept null; responses have every field that is not marked optional."""
 
     bodies: frozenset[type[Schema]] = frozenset()
 
@@ -33,7 +33,9 @@ class _StrictConverter(OpenAPIConverter):
     def schema2parameters(self, schema: Any, *, location: str, **more: Any) -> list[dict[str, Any]]:
         found = super().schema2parameters(schema, location=location, **more)
         texts = {name for name, field in schema.fields.items() if isinstance(field, QueryTexts)}
-        return [_query_parameter(one, repeated=one["name"] in texts) for one in found if one["name"] != _TAKEN_APART]
+        return [
+            _query_parameter(one, repeated=one["name"] in texts) for one in found if one["name"] != _SEPARATE_PARAMETER
+        ]
 
     def field2length(self, field: Any, **more: Any) -> dict[str, Any]:
         found: dict[str, Any] = super().field2length(field, **more)
@@ -42,7 +44,7 @@ class _StrictConverter(OpenAPIConverter):
         return {name: bound for name, bound in found.items() if bound}
 
     def field2pattern(self, field: Any, **more: Any) -> dict[str, Any]:
-        # Only Python knows \Z; where there are no lines, $ says the same.
+        # JSON Schema patterns have no \Z; without the multiline flag, $ is equivalent there.
         return {
             name: f"^{pattern.removesuffix(chr(92) + 'Z')}$"
             for name, pattern in super().field2pattern(field, **more).items()
@@ -63,7 +65,7 @@ class _StrictConverter(OpenAPIConverter):
 
 
 class StrictSchemas(MarshmallowPlugin):
-    """The plugin of apispec with our converter and our names; ``bodies`` are the schemas of what comes in."""
+    """The apispec plugin with the strict converter and schema names; ``bodies`` are the request body schemas."""
 
     Converter = _StrictConverter
 
@@ -78,7 +80,7 @@ class StrictSchemas(MarshmallowPlugin):
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same, or null, which means that the field is left out."""
+    """The schema, or null, which means that the field is omitted."""
     if "$ref" in schema:
         described = {name: value for name, value in schema.items() if name != "$ref"}
         return {**described, "anyOf": [{"$ref": schema["$ref"]}, _NULL]}
@@ -90,17 +92,17 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _query_parameter(parameter: dict[str, Any], *, repeated: bool) -> dict[str, Any]:
-    """An empty value is refused, but for the first page's token; a list may also be given with commas."""
+    """Rejects empty values except for page_token; describes repeated parameters."""
     schema = parameter["schema"]
     inner = schema.get("items", schema)
     if inner.get("type") == "string" and "enum" not in inner and parameter["name"] != "page_token":
         inner.setdefault("minLength", 1)
     if repeated:
-        parameter.setdefault("description", "As often as needed, or with commas between")
+        parameter.setdefault("description", "Repeatable, or comma-separated")
     return parameter
 
 
 def _schema_name(schema: Schema | type[Schema] | str) -> str | bool:
     cls = schema if isinstance(schema, type) else type(schema)
-    # A query is listed parameter by parameter, never referred to.
+    # A query's parameters are listed inline, never by reference.
     return False if isinstance(schema, str) or issubclass(cls, ListQuerySchema) else cls.__name__.removesuffix("Schema")

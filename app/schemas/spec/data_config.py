@@ -1,4 +1,4 @@
-"""Where the training data lies, what is taken of it, and how it is loaded."""
+"""The data section of a job document: sources, selection, preprocessing and loading."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ from marshmallow import ValidationError, fields, validate
 from app.domain.spec import defaults as default
 from app.domain.spec.data.filters import known_operators
 from app.domain.spec.data.formats import FORMATS
-from app.domain.spec.data.preprocessing import PADDINGS, known_keys, known_targets
+from app.domain.spec.data.preprocessing import PADDINGS, key_cache, known_targets
 from app.domain.spec.locations.paths import KINDS
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.credentials import Credentials, StorageOptions
@@ -31,7 +31,7 @@ _TARGET = re.compile(r".{1,255}", re.DOTALL)
 
 
 class Comparand(fields.Field[Any]):
-    """What a filter compares with: a text, a number, true or false, or a list of these."""
+    """The operand of a filter: a string, a number, a boolean, or a list of these."""
 
     def __init__(self, meaning: str) -> None:
         kinds = ["string", "number", "boolean"]
@@ -55,7 +55,7 @@ class Comparand(fields.Field[Any]):
 
 def _check_scalar(value: Any) -> None:
     if not isinstance(value, str | int | float):
-        raise ValidationError("must be a text, a number, true or false, or a list of these")
+        raise ValidationError("must be a string, a number, true or false, or a list of these")
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:
         raise ValidationError(f"must not be longer than {_LONGEST_TEXT} characters")
     if isinstance(value, int | float) and abs(value) > LARGEST_OF_64_BITS:
@@ -63,71 +63,72 @@ def _check_scalar(value: Any) -> None:
 
 
 class SamplingSchema(DocumentSchema):
-    fraction = Number(0.0, 1.0, **says("Share of the records to keep, above 0 and up to 1"))
-    count = Whole(1, **says("Number of records to keep; all, if there are fewer"))
-    seed = Whole(0, 2**32 - 1, **says("Which records are chosen; default data_config.seed"))
+    fraction = Number(0.0, 1.0, **says("Fraction of the records to keep, above 0 and up to 1"))
+    count = Whole(1, **says("Number of records to keep; all if there are fewer"))
+    seed = Whole(0, 2**32 - 1, **says("Random seed of the selection; default data_config.seed"))
 
 
 class FilterSchema(DocumentSchema):
-    column = Text(longest=255, shortest=1, required=True, **says("The column to look at; it need not be kept"))
+    column = Text(longest=255, shortest=1, required=True, **says("The column to filter by; it need not be in columns"))
     op = Text(longest=16, required=True, **says(f"One of {known_operators()}"))
-    value = Comparand(
-        "What to compare with; a list for in and not_in, nothing for is_null and not_null, else one value"
-    )
+    value = Comparand("The operand: a list for in and not_in, none for is_null and not_null, else one value")
 
 
 class SourceSchema(DocumentSchema):
     path = Text(
         longest=4096,
         required=True,
-        **says("A file, a directory or a path with *, ? and [..]: local, or a URI; files are taken sorted by name"),
+        **says("A file, a directory or a glob with *, ? and [..], local or as a URI; files are read sorted by name"),
     )
-    type = Text(longest=64, **says(f"The kind of place, which must be what the path says: {', '.join(KINDS)}"))
+    type = Text(longest=64, **says(f"The kind of location, which must match the path: {', '.join(KINDS)}"))
     split = Text(
         longest=64,
         **says(
-            "train, validation or test, with rows to take in brackets if not all: train[:80%], validation[100:]",
+            "train, validation or test, with an optional row slice: train[:80%], validation[100:]",
             default=default.SPLIT,
         ),
     )
-    format = Choice(FORMATS, **says("Default: by the suffix of the file, .gz and .zst removed, else jsonl"))
+    format = Choice(FORMATS, **says("Default: by the file suffix, without .gz and .zst, else jsonl"))
     credentials = Credentials()
     storage_options = StorageOptions()
     columns = fields.List(
         Text(longest=255, shortest=1),
         validate=validate.Length(max=1000),
-        **says("The columns to keep, by their names in the file; default all"),
+        **says("The columns to keep, named as in the file; default all"),
     )
     filters = fields.List(
         fields.Nested(FilterSchema),
         validate=validate.Length(max=100),
-        **says("Only records are taken for which all of these hold"),
+        **says("Keep only records that match all of these filters"),
     )
-    sampling = Section(SamplingSchema, **says("A deterministic part of the records, in their order"))
+    sampling = Section(SamplingSchema, **says("A deterministic sample of the records, in their order"))
     weight = Number(
         0.0,
         1e9,
-        **says("Share of the records of an epoch, relative to the other sources that are trained on; all or none"),
+        **says("Share of an epoch's records relative to the other training sources; set for all sources or none"),
     )
 
 
 class PreprocessSchema(DocumentSchema):
-    tokenizer_config = FreeObject(**says(f"Changes to the tokenizer: {known_keys()}"))
-    add_bos_token = Flag(**says("Begin every record with BOS; default as tokenizer and chat template do"))
+    tokenizer_config = FreeObject(**says(f"Changes to the tokenizer: {key_cache()}"))
+    add_bos_token = Flag(**says("Start every record with BOS; default as the tokenizer and chat template do"))
     add_eos_token = Flag(**says("End every record with EOS; default true, for messages as the chat template does"))
     padding = Choice(
         PADDINGS,
         **says("Pad a batch to its longest record, or always to max_seq_length", default=default.PADDING),
     )
     truncation = Flag(
-        **says("Cut records longer than max_seq_length; false: such a record fails the job", default=default.TRUNCATION)
+        **says(
+            "Truncate records longer than max_seq_length; false: such a record fails the job",
+            default=default.TRUNCATION,
+        )
     )
     chat_template = Text(longest=65536, **says("Jinja template for messages; default the tokenizer's own"))
     field_mapping = TextMap(
         keys=_TARGET,
         rule="must be 1 to 255 characters",
         longest=255,
-        **says(f"Which column or key is what: {known_targets()}"),
+        **says(f"Mapping of fields to columns or keys: {known_targets()}"),
     )
 
 
@@ -136,25 +137,25 @@ class DataConfigSchema(DocumentSchema):
         fields.Nested(SourceSchema),
         required=True,
         validate=validate.Length(max=1000),
-        **says("Where the records are, at least one to train on"),
+        **says("Data sources, at least one with training data"),
     )
     preprocess = Section(PreprocessSchema, **says("How records become tokens"))
-    max_seq_length = Whole(1, 2**24, **says("Tokens of a sequence", default=default.MAX_SEQ_LENGTH))
+    max_seq_length = Whole(1, 2**24, **says("Maximum tokens of a sequence", default=default.MAX_SEQ_LENGTH))
     batch_size = Whole(1, 65536, **says("Records per device and forward pass", default=default.BATCH_SIZE))
     gradient_accumulation_steps = Whole(1, 65536, load_default=1, **says("Forward passes per optimizer step"))
     num_workers = Whole(
-        0, 256, **says("Processes that load data beside each rank; 0: the rank itself", default=default.NUM_WORKERS)
+        0, 256, **says("Data loader processes per rank; 0: load in the rank itself", default=default.NUM_WORKERS)
     )
     pin_memory = Flag(**says("Page-locked host memory for copies to the device; default true on GPUs"))
     validation_split = Number(
-        0.0, 1.0, load_default=0.0, **says("Share of the training records that is not trained on but evaluated with")
+        0.0, 1.0, load_default=0.0, **says("Fraction of the training records held out for evaluation")
     )
-    seed = Whole(0, 2**32 - 1, **says("Decides order, splits and sampling", default=default.SEED))
+    seed = Whole(0, 2**32 - 1, **says("Random seed of order, splits and sampling", default=default.SEED))
     streaming = Flag(
-        **says("Read and tokenize while training, for data larger than the disk; needs max_steps", default=False)
+        **says("Read and tokenize while training, for data larger than the disk; requires max_steps", default=False)
     )
     shuffle_buffer = Whole(
         0,
         10**8,
-        **says("Records that streaming shuffles among; 0: the order of the files", default=default.SHUFFLE_BUFFER),
+        **says("Shuffle buffer of streaming, in records; 0: file order", default=default.SHUFFLE_BUFFER),
     )

@@ -1,7 +1,7 @@
-"""What becomes of each field of a request: acted on, refused, or kept with a warning. One table per vocabulary.
+"""How each request field is handled: acted on, refused, or ignored with a warning. One table per dialect.
 
-The tables decide: `refuse` and `warnings_of` read them for every submission, `docs/reference/compatibility.md` is
-written from them, and a test fails for a field of a schema that has no entry.
+The tables are authoritative: `refuse` and `warnings_of` apply them to every submission,
+`docs/reference/compatibility.md` is generated from them, and a test fails for a schema field without an entry.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ from app.domain.errors import BadSpec
 class Verdict(StrEnum):
     ACTED_ON = "acted on"
     REFUSED = "refused"
-    WARNED = "kept, with a warning"
+    WARNED = "ignored, with a warning"
 
 
 @dataclass(frozen=True)
 class FieldRule:
-    """``note``: what the field does, why it is refused and what to do instead, or why it has no effect."""
+    """``note``: the field's effect, the reason for its refusal and the alternative, or why it has no effect."""
 
     verdict: Verdict
     note: str
@@ -45,7 +45,7 @@ def warned(note: str) -> FieldRule:
 
 
 def field_paths(schema: Schema, above: str = "") -> Iterator[str]:
-    """Dotted paths of all leaves of the schema; a list has the path of its items, a free object is a leaf."""
+    """Dotted paths of all leaf fields of the schema; a list has the path of its items, a free object is a leaf."""
     for attribute, field in schema.fields.items():
         inner = field.inner if isinstance(field, fields.List) else field
         path = f"{above}.{field.data_key or attribute}".lstrip(".")
@@ -56,16 +56,16 @@ def field_paths(schema: Schema, above: str = "") -> Iterator[str]:
 
 
 def refuse(document: Mapping[str, Any], table: Table) -> None:
-    """Raise BadSpec for the first field that the document asks for and the table refuses."""
-    for path, where in _asked(document):
+    """Raises BadSpec for the first refused field that the document sets."""
+    for path, where in _set_fields(document):
         rule = table.get(path)
         if rule is not None and rule.verdict is Verdict.REFUSED:
             raise BadSpec(f"is refused: {rule.note}", field=where)
 
 
 def warnings_of(document: Mapping[str, Any], table: Table) -> list[str]:
-    """A line, ``field: reason``, for each field that the document asks for and that has no effect, in its order."""
-    rules = ((path, table.get(path)) for path, _ in _asked(document))
+    """A warning ``field: reason`` for each ignored field that the document sets, in document order."""
+    rules = ((path, table.get(path)) for path, _ in _set_fields(document))
     found = [warning(path, rule.note) for path, rule in rules if rule is not None and rule.verdict is Verdict.WARNED]
     return list(dict.fromkeys(found))
 
@@ -74,10 +74,10 @@ def warning(field: str, reason: str) -> str:
     return f"{field}: {reason}"
 
 
-def _asked(node: Any, path: str = "", where: str = "") -> Iterator[tuple[str, str]]:
-    """(path in a table, path with indices) of every value that asks for something, outer ones first.
+def _set_fields(node: Any, path: str = "", where: str = "") -> Iterator[tuple[str, str]]:
+    """(path in a table, path with indices) of every set value, outer ones first.
 
-    ``null``, ``false``, and what is empty ask for nothing.
+    ``null``, ``false`` and empty values count as unset.
     """
     if node is None or node is False or (isinstance(node, str | list | Mapping) and not node):
         return
@@ -85,8 +85,8 @@ def _asked(node: Any, path: str = "", where: str = "") -> Iterator[tuple[str, st
         yield path, where
     if isinstance(node, Mapping):
         for name, value in node.items():
-            yield from _asked(value, f"{path}.{name}".lstrip("."), f"{where}.{name}".lstrip("."))
+            yield from _set_fields(value, f"{path}.{name}".lstrip("."), f"{where}.{name}".lstrip("."))
     elif isinstance(node, list):
         for number, value in enumerate(node):
             if isinstance(value, Mapping):
-                yield from _asked(value, path, f"{where}.{number}")
+                yield from _set_fields(value, path, f"{where}.{number}")

@@ -1,4 +1,4 @@
-"""What becomes of the result, and how it is checkpointed on the way."""
+"""The output section of a job document: result, export and checkpoints."""
 
 from app.domain.spec import metrics
 from app.domain.spec.rules.output import (
@@ -23,25 +23,25 @@ class CheckpointConfigSchema(DocumentSchema):
     metric_for_best_model = Text(
         longest=128,
         **says(
-            f"What the best checkpoint is known by: {', '.join(metrics.COMMON)}, each also with eval_ before it; "
+            f"The metric that selects the best checkpoint: {', '.join(metrics.COMMON)}, each also prefixed with eval_; "
             f"{metrics.described()} (custom scripts: any metric they report)",
             default="eval_loss",
         ),
     )
     greater_is_better = Flag(**says("Default: false for a metric that ends in loss or perplexity, else true"))
     save_on_each_node = Flag(
-        **says("Without effect: checkpoints are saved once, to storage that every node reads", default=False)
+        **says("No effect: checkpoints are saved once, to storage that every node can read", default=False)
     )
     resume_from_best = Flag(
         **says(
-            "A retried or resumed attempt goes on from the best checkpoint instead of the newest, and "
-            "resume_from_checkpoint: job-… means its best",
+            "A retried or resumed attempt continues from the best checkpoint instead of the newest, and "
+            "resume_from_checkpoint: job-… selects that job's best",
             default=False,
         )
     )
 
 
-_CHECKPOINT = CheckpointConfigSchema()  # made once: that takes longer than reading a document with it
+_CHECKPOINT = CheckpointConfigSchema()  # instantiated once: that takes longer than loading a document
 
 
 def _default_checkpoint() -> object:
@@ -49,29 +49,29 @@ def _default_checkpoint() -> object:
 
 
 class OutputConfigSchema(DocumentSchema):
-    output_model_name = Text(longest=128, **says("Names the result in the completion report and the model card"))
+    output_model_name = Text(longest=128, **says("Name of the result in the completion report and the model card"))
     output_path = Text(
         longest=4096,
-        **says("Directory that receives the finished model besides the artifacts; never overwritten"),
+        **says("Directory to copy the finished model to, besides the artifacts; never overwritten"),
     )
     credentials = Credentials()
     storage_options = StorageOptions()
     max_output_size_mb = Whole(
         1,
-        **says("Most that the finished model may come to; a larger one is refused as it is exported (EXPORT_FAILED)"),
+        **says("Maximum size of the exported model; a larger one fails the job with EXPORT_FAILED"),
     )
     checkpoint = Section(
-        CheckpointConfigSchema, load_default=_default_checkpoint, **says("When checkpoints are saved, which are kept")
+        CheckpointConfigSchema, load_default=_default_checkpoint, **says("When to save checkpoints and which to retain")
     )
     push_to_hub = Flag(**says("Upload the finished model to a hub, to hub_repo_id", default=False))
-    hub_repo_id = Text(longest=255, **says("Repository on the hub, owner/name; made if it does not exist"))
+    hub_repo_id = Text(longest=255, **says("Repository on the hub, owner/name; created if missing"))
     hub_token = Text(longest=1024, **says("Stored encrypted, shown as ***; default the node's own HF_TOKEN"))
-    hub_private = Flag(**says("Whether a repository that is made is private", default=True))
+    hub_private = Flag(**says("Whether a created repository is private", default=True))
     export_format = Text(
         longest=64,
         **says(
             f"{', '.join(EXPORT_FORMATS)}; merged and adapter are for LORA, QLORA and use_lora, "
-            "whose default is the adapter and whose other forms need merge_lora",
+            "which default to the adapter and require merge_lora for other formats",
             default=EXPORT_FORMATS[0],
         ),
     )

@@ -1,4 +1,4 @@
-"""The devices and the machine that a job needs."""
+"""The resources section of a job document: devices, memory, nodes and labels."""
 
 import re
 
@@ -7,61 +7,61 @@ from app.domain.scheduling.resources import MIG_PROFILE
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Matching, Number, OneOrSeveral, Texts, Whole, says
 
-_MOST_MB = 2**40  # an exabyte; what comes after it is a typing error
+_MAX_MB = 2**40  # an exabyte
 
 
 _DEVICE_TYPES = ("auto", "cuda", "cpu")
-_GPU_COUNT = says("Devices of one node, at least 1: GPUs or CPU slots")
-_DEVICE_TYPE = says("auto: CUDA if any node has it or anything of a GPU is asked for, else CPU slots")
-_GPU_FRACTION = says("The part of one GPU, in steps of 0.01; others may have the rest. 1, the default: all of it")
-_GPU_MEMORY_REQUEST = says("Instead of gpu_fraction: as much of one GPU as has this memory")
-_MIG_PROFILE = says("Instead of a GPU, a MIG slice of one, as nvidia-smi names it: 1g.10gb")
+_GPU_COUNT = says("Devices per node, at least 1: GPUs or CPU slots")
+_DEVICE_TYPE = says("auto: cuda if any node has a GPU or a GPU field is set, else CPU slots")
+_GPU_FRACTION = says("Fraction of one GPU, in steps of 0.01; other jobs may share the rest. Default 1: the whole GPU")
+_GPU_MEMORY_REQUEST = says("Instead of gpu_fraction: the fraction of one GPU with this memory")
+_MIG_PROFILE = says("Instead of a whole GPU, a MIG slice, named as by nvidia-smi: 1g.10gb")
 _PROFILE_RULE = "must be a MIG profile, such as 1g.10gb or 1g.10gb+me"
-_NODE_COUNT = says("Nodes that each give gpu_count devices; the job gets all of them at once or none")
+_NODE_COUNT = says("Number of nodes with gpu_count devices each, allocated together (gang scheduling)")
 
 
 class ResourceConfigSchema(DocumentSchema):
-    # 0 is refused with more to say than a range has.
+    # 0 is rejected elsewhere, with a more helpful message than a range error.
     gpu_count = Whole(0, 65536, load_default=1, **_GPU_COUNT)
     gpu_type = OneOrSeveral(
         longest=64,
         most=16,
-        **says("A chip, with a memory size if you like: A100-80GB; or a list, of which any will do; default any"),
+        **says("A GPU type, optionally with a memory size: A100-80GB; or a list of alternatives; default any"),
     )
-    gpu_memory_min_mb = Whole(0, _MOST_MB, **says("Memory that each GPU, or the part of it, has at least"))
+    gpu_memory_min_mb = Whole(0, _MAX_MB, **says("Minimum memory of each GPU, or of the requested fraction"))
     gpu_fraction = Number(0.01, 1, **_GPU_FRACTION)
-    gpu_memory_request_mb = Whole(1, _MOST_MB, **_GPU_MEMORY_REQUEST)
+    gpu_memory_request_mb = Whole(1, _MAX_MB, **_GPU_MEMORY_REQUEST)
     mig_profile = Matching(MIG_PROFILE, _PROFILE_RULE, **_MIG_PROFILE)
     cpu_cores = Whole(
         0,
         65536,
         **says(
-            "Cores that are set aside on the node; the ranks share them as threads. Default: each device brings its "
-            "part of the node's cores"
+            "CPU cores to reserve per node; the ranks share them as threads. Default: each device's share of the "
+            "node's cores"
         ),
     )
-    ram_min_mb = Whole(0, _MOST_MB, **says("Memory of the node that is set aside"))
-    storage_min_mb = Whole(0, _MOST_MB, **says("Disk space of the node that is set aside"))
+    ram_min_mb = Whole(0, _MAX_MB, **says("Memory to reserve per node"))
+    storage_min_mb = Whole(0, _MAX_MB, **says("Disk space to reserve per node"))
     device_type = Choice(_DEVICE_TYPES, load_default="auto", **_DEVICE_TYPE)
     node_count = Whole(1, 65536, load_default=1, **_NODE_COUNT)
     required_node_labels = Texts(
         form=LABEL_CONSTRAINT, rule=LABEL_CONSTRAINT_RULE,
-        **says("Labels that the node must have, all of them, or of `a|b` one of the two; its name counts as one"),
+        **says("Labels that the node must have, all of them; `a|b` requires either. A node's name is also a label"),
     )  # fmt: skip
-    forbidden_node_labels = Texts(**says("Labels, or names, of nodes that must not run the job"))
+    forbidden_node_labels = Texts(**says("Labels or names of nodes that must not run the job"))
     node_affinity = Texts(
         form=LABEL_CONSTRAINT, rule=LABEL_CONSTRAINT_RULE,
-        **says("Labels, or names, that are preferred, the more of them the better; of `a|b` one is enough"),
+        **says("Preferred labels or names; more matches are better, and `a|b` matches either"),
     )  # fmt: skip
-    node_anti_affinity = Texts(**says("Labels, or names, of nodes that are avoided while others are free"))
+    node_anti_affinity = Texts(**says("Labels or names of nodes to avoid while others are free"))
 
 
 class NewResourceConfigSchema(ResourceConfigSchema):
-    """Of a retry: what is left out stays as the old job had it; "" and 0 take away what it asked for."""
+    """Overrides for a retry: omitted fields stay as in the original job; "" and 0 remove its value."""
 
     gpu_count = Whole(0, 65536, **_GPU_COUNT)
     gpu_fraction = Number(0, 1, **_GPU_FRACTION)
-    gpu_memory_request_mb = Whole(0, _MOST_MB, **_GPU_MEMORY_REQUEST)
+    gpu_memory_request_mb = Whole(0, _MAX_MB, **_GPU_MEMORY_REQUEST)
     mig_profile = Matching(re.compile(f"|{MIG_PROFILE.pattern}"), _PROFILE_RULE, **_MIG_PROFILE)
     device_type = Choice(_DEVICE_TYPES, **_DEVICE_TYPE)
     node_count = Whole(1, 65536, **_NODE_COUNT)

@@ -1,4 +1,4 @@
-"""How the scheduler treats a job."""
+"""The scheduling section of a job document: queue, priority, preemption and time limits."""
 
 from app.domain.routing import DEFAULT_PRIORITY
 from app.schemas.documents import DocumentSchema
@@ -8,21 +8,20 @@ _TEN_YEARS = 10 * 366 * 86400
 
 
 class SchedulingConfigSchema(DocumentSchema):
-    queue = Text(longest=63, shortest=1, load_default="default", **says("The queue to wait in"))
-    priority = Whole(0, 10, **says("10 is the most urgent", default=DEFAULT_PRIORITY))
+    queue = Text(longest=63, shortest=1, load_default="default", **says("The queue of the job"))
+    priority = Whole(0, 10, **says("0 to 10; 10 is the most urgent", default=DEFAULT_PRIORITY))
     preemptible = Flag(
         load_default=False,
-        **says("More urgent jobs of its project may take its devices, and other projects what it has borrowed"),
+        **says("Whether higher-priority jobs of the project, and projects reclaiming borrowed devices, may preempt it"),
     )
     on_preemption = Choice(
         ("terminate", "requeue"),
-        **says("What becomes of it when it has to give its devices up: PREEMPTED, or back to QUEUED",
+        **says("Action on preemption: terminate ends it as PREEMPTED, requeue returns it to QUEUED",
                default="terminate"),
     )  # fmt: skip
-    min_runtime_seconds = Whole(0, _TEN_YEARS, **says("It is not preempted before it has run so long", default=0))
-    max_runtime_seconds = Whole(1, _TEN_YEARS, **says("The job fails when it runs longer; default no limit"))
+    min_runtime_seconds = Whole(0, _TEN_YEARS, **says("Minimum runtime before it may be preempted", default=0))
+    max_runtime_seconds = Whole(1, _TEN_YEARS, **says("Maximum runtime, after which the job fails; default no limit"))
     wait_for_node = Flag(
-        **says("true: while no node could ever hold the job it waits for one that can, instead of being refused",
-               default=False),
-    )  # fmt: skip
-    required_capabilities = Texts(**says("Words that the node's own capabilities must contain"))
+        **says("true: the job waits for a node that can hold it, instead of being refused", default=False)
+    )
+    required_capabilities = Texts(**says("Capabilities that the node must have"))

@@ -1,4 +1,4 @@
-"""Reading the audit trail: pages of it, one line, or all of it for an export."""
+"""Reads the audit log: pages, single entries, and complete exports."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -9,24 +9,24 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
 from app.models import AuditEntry, Project
-from app.models.audit_entry import DENIED, EVERYDAY, NOT_EVERYDAY
+from app.models.audit_entry import DENIED, FREQUENT_ACTIONS, NOT_FREQUENT_ACTIONS
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.requests.pagination import Orders, Page, PageRequest, page_by_id
 
 ORDERS: Orders = {"created_at": (AuditEntry.at, AuditEntry.id)}
 EXPORT_PAGE = 1000
-_EVERYDAY_NOUNS = {action.partition(".")[0] for action in EVERYDAY}
+_FREQUENT_NOUNS = {action.partition(".")[0] for action in FREQUENT_ACTIONS}
 
 
 def _of_action(action: str) -> ColumnElement[bool]:
-    """One action, or with a noun alone all of its actions."""
+    """A filter by one action, or by all actions on a noun."""
     same = AuditEntry.action == action
-    if action in EVERYDAY:
+    if action in FREQUENT_ACTIONS:
         return same
     if "." not in action:
         same = or_(same, AuditEntry.action.startswith(f"{action}.", autoescape=True))
-    return same if action in _EVERYDAY_NOUNS else and_(same, NOT_EVERYDAY)
+    return same if action in _FREQUENT_NOUNS else and_(same, NOT_FREQUENT_ACTIONS)
 
 
 def _of_outcome(outcome: str) -> ColumnElement[bool]:
@@ -45,22 +45,22 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
 
 
 def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[AuditEntry]:
-    """The lines that the caller may see and that pass every filter. Raises NotFound for a foreign project."""
+    """A page of the visible entries that match every filter. Raises NotFound for a foreign project."""
     if "project" in filters and caller.project is not None:
-        projects.visible(session, caller, filters["project"])  # a deleted one's lines are still a super admin's to see
+        projects.visible(session, caller, filters["project"])  # super admins may also filter by deleted projects
     return page_by_id(session, AuditEntry, _chosen(caller, filters), ORDERS, request)
 
 
 def has_any(session: Session, caller: Caller, actions: Sequence[str], since: datetime) -> bool:
-    """Whether one of these was done since then, in what the caller sees or to what belongs to the cluster."""
-    query = select(AuditEntry.id).where(AuditEntry.action.in_(actions), NOT_EVERYDAY, AuditEntry.at >= since)
+    """Whether a visible or cluster-wide entry has one of these actions since the given time."""
+    query = select(AuditEntry.id).where(AuditEntry.action.in_(actions), NOT_FREQUENT_ACTIONS, AuditEntry.at >= since)
     if caller.project is not None:
         query = query.where(or_(AuditEntry.project == caller.project, AuditEntry.project.is_(None)))
     return session.scalar(query.limit(1)) is not None
 
 
 def everything(session: Session, caller: Caller, filters: Mapping[str, Any]) -> Iterator[AuditEntry]:
-    """All lines that pass every filter, oldest first, read in portions."""
+    """All entries that match every filter, oldest first, read in batches."""
     request = PageRequest(size=EXPORT_PAGE, order="created_at")
     while True:
         found = page(session, caller, filters, request)
@@ -72,7 +72,7 @@ def everything(session: Session, caller: Caller, filters: Mapping[str, Any]) -> 
 
 
 def find(session: Session, caller: Caller, entry_id: str) -> AuditEntry:
-    """Raises NotFound alike for an unknown line and one that the caller does not see."""
+    """The entry. Raises the same NotFound for an unknown and an invisible one."""
     missing = f"no audit entry {entry_id[:64]}"
     entry = session.get(AuditEntry, entry_id)
     if entry is None:
@@ -94,6 +94,6 @@ def _chosen(caller: Caller, filters: Mapping[str, Any]) -> Select[Any]:
 def _seen(query: Select[Any], caller: Caller) -> Select[Any]:
     if caller.project is None:
         return query
-    # A project of the same name that was deleted before this one was made may have been somebody else's.
+    # Exclude entries of a deleted project with the same name, which may have had other owners.
     made_at = select(Project.created_at).where(Project.name == caller.project).scalar_subquery()
     return query.where(AuditEntry.project == caller.project, AuditEntry.at >= made_at)

@@ -1,4 +1,4 @@
-"""Denied attempts in the audit trail: a flood of them fills a few lines, which say how many were left out."""
+"""Denied requests in the audit log, throttled: under a flood, sampled entries carry the number of omitted ones."""
 
 import logging
 import threading
@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 
 ACTION = "auth.denied"
 WINDOW_SECONDS = 60.0
-LINES_OF_ONE = 10  # for one source in a window; after them every power of ten
-LINES_OF_ALL = 300
-SOURCES = 10_000
+MAX_PER_SOURCE = 10  # entries per source and window; then only powers of ten
+MAX_TOTAL = 300
+MAX_SOURCES = 10_000
 _ALL = ""
 
 
@@ -30,8 +30,8 @@ class _Window:
     left_out: int = 0
 
 
-class Floodgate:
-    """Decides which attempts of a source are written one by one."""
+class DenialThrottle:
+    """Decides which denied requests of a source are recorded individually."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -39,11 +39,11 @@ class Floodgate:
         self._windows: OrderedDict[str, _Window] = OrderedDict()
 
     def admit(self, source: str) -> int | None:
-        """None: only count it. Else write it, and that so many of this source's were left out since the last line."""
+        """None: do not record. Otherwise the number of this source's unrecorded requests since the last entry."""
         with self._lock:
             window, of_all = self._window(source), self._window(_ALL)
             window.seen += 1
-            if not _is_written(window.seen) or of_all.seen >= LINES_OF_ALL:
+            if not _is_written(window.seen) or of_all.seen >= MAX_TOTAL:
                 window.left_out += 1
                 return None
             of_all.seen += 1
@@ -56,14 +56,14 @@ class Floodgate:
         if now - window.began_at >= WINDOW_SECONDS:
             window = _Window(now, left_out=window.left_out)
         self._windows[source] = window
-        if len(self._windows) > SOURCES:
+        if len(self._windows) > MAX_SOURCES:
             self._windows.popitem(last=False)
         return window
 
 
 @dataclass(frozen=True, kw_only=True)
 class Denial:
-    """Who was refused what, as far as it is known. ``project`` None: only super admins may read of it."""
+    """A denied request, as far as known. ``project`` None: visible to super admins only."""
 
     actor: str
     project: str | None
@@ -72,8 +72,8 @@ class Denial:
     data: Mapping[str, Any]
 
 
-def note(db: Database, gate: Floodgate, source: str, denial: Denial) -> None:
-    """Write it in a transaction of its own, unless it is one of a flood. Never fails: the answer is the refusal."""
+def note(db: Database, gate: DenialThrottle, source: str, denial: Denial) -> None:
+    """Record a denied request in its own transaction, unless throttled. Database errors are only logged."""
     left_out = gate.admit(source)
     if left_out is None:
         return
@@ -85,8 +85,8 @@ def note(db: Database, gate: Floodgate, source: str, denial: Denial) -> None:
                 outcome="denied", message=denial.message, data=data,
             )  # fmt: skip
     except SQLAlchemyError:
-        logger.warning("a denied attempt of %s could not be written to the audit trail", denial.actor, exc_info=True)
+        logger.warning("a denied request of %s could not be recorded in the audit log", denial.actor, exc_info=True)
 
 
 def _is_written(number: int) -> bool:
-    return number <= LINES_OF_ONE or str(number).strip("0") == "1"
+    return number <= MAX_PER_SOURCE or str(number).strip("0") == "1"

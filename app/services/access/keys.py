@@ -1,4 +1,4 @@
-"""API keys: who calls, and making, listing, rotating and revoking them."""
+"""API keys: authentication, and creating, listing, rotating and revoking keys."""
 
 import contextlib
 import hmac
@@ -16,8 +16,8 @@ from app.domain.errors import Conflict, CredentialsInvalid, Forbidden, InvalidRe
 from app.domain.ids import new_id
 from app.models import ApiKey
 from app.models.base import utc_now
+from app.security.key_cache import KeyCache
 from app.security.keys import NewKey, PresentedKey, StoredKey, is_live, is_of, make_key, read_key
-from app.security.known_keys import KnownKeys
 from app.security.permissions import PROJECT_ROLES, Caller, Permission, Role
 from app.security.secrets import SecretBox
 from app.services.access import projects
@@ -29,7 +29,7 @@ _TOUCH_AFTER = timedelta(minutes=1)
 _OF_PREFIX = select(*(getattr(ApiKey, column.name) for column in fields(StoredKey))).where(
     ApiKey.prefix == bindparam("wanted")
 )
-AT_THE_MACHINE = "cli"  # whoever may read the database's password
+CLI_ACTOR = "cli"  # the administrator's command line
 ORDERS: Orders = {
     "created_at": (ApiKey.created_at, ApiKey.id),
     "name": (ApiKey.name, ApiKey.id),
@@ -38,7 +38,7 @@ ORDERS: Orders = {
 
 @dataclass(frozen=True, kw_only=True)
 class WantedKey:
-    """What a caller asked for; without a project it is the caller's own."""
+    """A requested key; the project defaults to the caller's own."""
 
     role: Role
     project: str | None = None
@@ -46,11 +46,11 @@ class WantedKey:
     expires_days: int | None = None
 
 
-def authenticate(db: Database, text: str, known: KnownKeys | None = None) -> Caller:
-    """Whose bearer key it is. With ``known`` it may have been good a moment ago: the caller asks ``is_good`` again.
+def authenticate(db: Database, text: str, known: KeyCache | None = None) -> Caller:
+    """The caller of a bearer key. With the cache ``known`` the result may be stale: recheck by ``is_good``.
 
-    Without, nothing is remembered, so a revoked key is refused everywhere at once. Raises CredentialsInvalid, saying no
-    more than that, for a malformed, unknown, revoked or expired one.
+    Without a cache, a revoked key is rejected everywhere at once. Raises the same CredentialsInvalid for a malformed,
+    unknown, revoked or expired key.
     """
     presented = read_key(text)
     if presented is None:
@@ -71,25 +71,25 @@ def authenticate(db: Database, text: str, known: KnownKeys | None = None) -> Cal
 
 
 def of_pair(db: Database, box: SecretBox, access_key: str, secret_key: str) -> Caller:
-    """Who has this pair. Raises CredentialsInvalid, saying no more than that."""
+    """The caller of an access key and secret key. Raises CredentialsInvalid without details."""
     presented = secret_key.encode()
     return of_signer(db, box, access_key, lambda expected: hmac.compare_digest(expected.encode(), presented))
 
 
-def of_signer(db: Database, box: SecretBox, access_key: str, is_his: Callable[[str], bool]) -> Caller:
-    """Who has the pair with whose secret key something was made. Raises CredentialsInvalid, and says no more."""
+def of_signer(db: Database, box: SecretBox, access_key: str, verify: Callable[[str], bool]) -> Caller:
+    """The caller whose secret key passes ``verify`` (signed requests). Raises CredentialsInvalid without details."""
     with db.read() as session:
         row = session.scalar(select(ApiKey).where(ApiKey.access_key == access_key))
     expected = box.open(row.sealed_secret_key)["secret_key"] if row is not None else ""
-    # Compared also when there is no such key, so that a known one costs no more time.
-    matches = is_his(expected)
+    # Verified for unknown keys as well, so that timing does not reveal which keys exist.
+    matches = verify(expected)
     if row is None or not matches or not is_live(row, now=utc_now()):
         raise _invalid()
     return _caller(row)
 
 
 def of_id(db: Database, key_id: str) -> Caller:
-    """Who has this key, for those who were given something signed in its name. Raises CredentialsInvalid."""
+    """The caller with this key id, for tokens issued in its name. Raises CredentialsInvalid."""
     with db.read() as session:
         row = session.get(ApiKey, key_id)
     if row is None or not is_live(row, now=utc_now()):
@@ -102,12 +102,12 @@ def _caller(row: ApiKey | StoredKey) -> Caller:
 
 
 def ids_of(session: Session, name: str) -> list[str]:
-    """Of the keys that people call so."""
+    """The ids of the keys with this name, and the name itself, which may be an id."""
     return [*session.scalars(select(ApiKey.id).where(ApiKey.name == name)), name]
 
 
 def is_good(key_id: ColumnElement[str], now: ColumnElement[datetime]) -> ColumnElement[bool]:
-    """For a statement that asks something anyway: whether the key is neither revoked nor has expired."""
+    """An SQL condition for an existing statement: the key is neither revoked nor expired."""
     lives = ApiKey.expires_at.is_(None) | (ApiKey.expires_at > now)
     return exists().where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None), lives)
 
@@ -121,19 +121,19 @@ def create(
     name: str = "",
     expires_days: int | None = None,
 ) -> NewKey:
-    """A new key, made at the machine; what it is worth can only be read from the result."""
+    """Create a key from the command line; only the result contains its secret."""
     wanted = WantedKey(role=role, project=project, name=name, expires_days=expires_days)
-    return _create(db, box, AT_THE_MACHINE, wanted, not_stored)
+    return _create(db, box, CLI_ACTOR, wanted, not_stored)
 
 
 def create_for(db: Database, box: SecretBox, caller: Caller, wanted: WantedKey, *, on_written: OnWritten) -> NewKey:
-    """The same on behalf of a caller, who may only make keys of projects and roles within the own reach."""
+    """Create a key on behalf of a caller, limited to the caller's projects and roles."""
     if wanted.role is Role.SUPER_ADMIN:
         if not caller.may(Permission.CLUSTER_ADMIN):
-            raise Forbidden("only a super admin makes keys of super admins")
+            raise Forbidden("only a super admin may create super admin keys")
         if caller.project is not None:
             raise InvalidRequest(
-                f"a super_admin is not of the project {caller.project} alone; leave out X-Project", field="role"
+                f"a super_admin key is not limited to the project {caller.project}; omit X-Project", field="role"
             )
     else:
         wanted = replace(wanted, project=wanted.project or caller.home_project)
@@ -149,18 +149,18 @@ def page(session: Session, caller: Caller, request: PageRequest) -> Page[ApiKey]
 
 
 def find(session: Session, caller: Caller, key_id: str) -> ApiKey:
-    """Raises NotFound alike for an unknown key and one that the caller does not see."""
+    """The key. Raises the same NotFound for an unknown and an invisible one."""
     return _find(session, caller, key_id, lock=False)
 
 
 def names(session: Session, key_ids: Collection[str]) -> dict[str, str]:
-    """Id of a key → its name, of those that have one: who submitted a job, in the words of people."""
+    """Key id → name, for keys that have one; used to display submitters."""
     query = select(ApiKey.id, ApiKey.name).where(ApiKey.id.in_(key_ids), ApiKey.name != "")
     return {row.id: row.name for row in session.execute(query)} if key_ids else {}
 
 
 def revoke(db: Database, caller: Caller, key_id: str) -> None:
-    """Make a key useless from now on; again is fine. Raises NotFound for an unknown or foreign key."""
+    """Revoke a key at once; idempotent. Raises NotFound for an unknown or foreign key."""
     with db.write() as session:
         row = _find(session, caller, key_id, lock=True)
         if row.revoked_at is None:
@@ -171,15 +171,15 @@ def revoke(db: Database, caller: Caller, key_id: str) -> None:
 def rotate(
     db: Database, box: SecretBox, caller: Caller, key_id: str, *, grace_seconds: int, on_written: OnWritten = not_stored
 ) -> NewKey:
-    """A new key in place of another one, which is good for so long yet; with the same role, name and length of life.
+    """Create a key with the same role, name and lifetime; the old one stays valid for ``grace_seconds``.
 
-    Raises NotFound for an unknown or foreign key, Conflict for one that is no longer good or was rotated already.
+    Raises NotFound for an unknown or foreign key, Conflict for one that is invalid or already rotated.
     """
     now = utc_now()
     with db.write() as session:
         project = _find(session, caller, key_id, lock=False).project
         if project is not None:
-            projects.keep(session, project)
+            projects.hold(session, project)
         old = _find(session, caller, key_id, lock=True)
         _refuse_if_replaced(old, now)
         lifetime = old.expires_at - old.created_at if old.expires_at is not None else None
@@ -201,11 +201,11 @@ def rotate(
 
 
 def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, on_written: OnWritten) -> NewKey:
-    """A super admin's key has no project, others need one."""
+    """Create the key; a super admin key has no project, others require one."""
     role, project = wanted.role, wanted.project
     if (role is Role.SUPER_ADMIN) != (project is None):
         roles = ", ".join(PROJECT_ROLES)
-        raise InvalidRequest(f"a super_admin has no project, the roles {roles} need one", field="project")
+        raise InvalidRequest(f"a super_admin key has no project, the roles {roles} require one", field="project")
     expires_at = utc_now() + timedelta(days=wanted.expires_days) if wanted.expires_days is not None else None
     new = make_key(key_id=new_id("key"), project=project, role=role, name=wanted.name, expires_at=expires_at, box=box)
     with db.write() as session:
@@ -235,9 +235,9 @@ def _find(session: Session, caller: Caller, key_id: str, *, lock: bool) -> ApiKe
 
 def _refuse_if_replaced(row: ApiKey, now: datetime) -> None:
     if row.replaced_by is not None:
-        raise Conflict(f"the key {row.id} was rotated already; rotate {row.replaced_by}, which stands in its place")
+        raise Conflict(f"the key {row.id} was already rotated; rotate its replacement {row.replaced_by}")
     if not is_live(row, now=now):
-        raise Conflict(f"the key {row.id} is revoked or expired and cannot be rotated; make a new one")
+        raise Conflict(f"the key {row.id} is revoked or expired and cannot be rotated; create a new one")
 
 
 def _record(session: Session, actor: str, verb: str, row: ApiKey, data: dict[str, Any]) -> None:
@@ -245,7 +245,7 @@ def _record(session: Session, actor: str, verb: str, row: ApiKey, data: dict[str
 
 
 def _touch(db: Database, presented: PresentedKey, now: datetime) -> None:
-    # It informs people; a database that is busy must not turn the caller away for it.
+    # Informational only: a busy database must not fail the request.
     with contextlib.suppress(SQLAlchemyError), db.write() as session:
         row = session.scalar(select(ApiKey).where(ApiKey.prefix == presented.prefix))
         if row is not None:
@@ -253,7 +253,7 @@ def _touch(db: Database, presented: PresentedKey, now: datetime) -> None:
 
 
 def ended(caller: Caller) -> CredentialsInvalid:
-    """What to raise when the caller's key is no longer good."""
+    """The error for a caller whose key is no longer valid."""
     error = _invalid()
     error.key_id, error.project = caller.key_id, caller.project
     return error

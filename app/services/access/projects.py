@@ -1,4 +1,4 @@
-"""Projects: whom everything belongs to."""
+"""Projects: creating, changing, deleting, and access checks."""
 
 import re
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ ORDERS: Orders = {
 
 
 def ensure(session: Session, name: str, *, actor: str) -> Project:
-    """The project, made when it is not there."""
+    """The project, created if it is missing."""
     return session.get(Project, name) or _add(session, name, "", actor)
 
 
@@ -49,9 +49,9 @@ def create(
     db: Database, caller: Caller, name: str, *, description: str = "", quota: Mapping[str, Any] = _NO_QUOTA,
     on_written: OnWritten = not_stored,
 ) -> Project:  # fmt: skip
-    """A new project. Raises Conflict when there is one of that name, InvalidRequest within another one."""
+    """Create a project. Raises Conflict if the name exists, InvalidRequest for a caller within another project."""
     if caller.project is not None:
-        raise InvalidRequest(f"a new project is not part of {caller.project}; leave out X-Project")
+        raise InvalidRequest(f"a new project is not part of {caller.project}; omit X-Project")
     try:
         with db.write() as session:
             if session.get(Project, name) is not None:
@@ -65,9 +65,9 @@ def create(
 
 
 def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> Project:
-    """Set what is named; of a quota each limit by itself, None takes it away. Raises InvalidRequest.
+    """Change the given fields; quota limits are merged, and None removes one. Raises InvalidRequest.
 
-    A quota binds from the commit on, for what starts or is submitted then: whoever does so locks the project, too.
+    A quota applies from the commit on to submissions and starts, which lock the project as well.
     """
     with db.write() as session:
         project = visible(session, caller, name, lock=True)
@@ -85,9 +85,9 @@ def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> 
 
 
 def delete(db: Database, caller: Caller, name: str) -> None:
-    """Remove a project that has no jobs, with its keys, which are refused from then on, and its webhooks.
+    """Delete a project that has no jobs, with its keys and webhooks.
 
-    Raises Conflict when it has jobs. One that is submitted at the same moment finds the project gone.
+    Raises Conflict if it has jobs. A concurrent submission fails because the project no longer exists.
     """
     with db.write() as session:
         project = visible(session, caller, name, lock=True)
@@ -109,9 +109,9 @@ def delete(db: Database, caller: Caller, name: str) -> None:
 
 
 def enter(db: Database, caller: Caller, name: str) -> Caller:
-    """The caller within one project: lists show only it, and what is made belongs to it.
+    """The caller restricted to one project, for lists and new objects.
 
-    Raises NotFound alike for one that does not exist and one that is not the caller's.
+    Raises the same NotFound for a missing and a foreign project.
     """
     if caller.project is not None:
         caller.require_project(name[:63])
@@ -128,16 +128,16 @@ def require(session: Session, name: str, *, lock: bool = False) -> Project:
     return project
 
 
-def keep(session: Session, name: str) -> None:
-    """Keep the project, if it is still there, from being deleted until the transaction ends.
+def hold(session: Session, name: str) -> None:
+    """Lock the project, if it exists, against deletion until the transaction ends.
 
-    Whoever locks something of it and then makes something in it does this first: deleting goes in the same order.
+    Required before locking an object of the project and then creating another: deletion locks in the same order.
     """
     session.get(Project, name, with_for_update={"read": True, "key_share": True}, populate_existing=True)
 
 
 def referred(session: Session, caller: Caller, reference: str) -> Project:
-    """The project that has this number or, where the caller sees none that has, this name. Raises NotFound."""
+    """The visible project with this number or, if there is none, this name. Raises NotFound."""
     if _NUMBER.fullmatch(reference):
         found = session.scalar(select(Project).where(Project.number == int(reference)))
         if found is not None and caller.sees(found.name):
@@ -158,13 +158,13 @@ def page(session: Session, caller: Caller, request: PageRequest) -> Page[Project
 
 
 def visible(session: Session, caller: Caller, name: str, *, lock: bool = False) -> Project:
-    """The project; raises NotFound alike for one that does not exist and one that is not the caller's."""
+    """The project. Raises the same NotFound for a missing and a foreign one."""
     caller.require_project(name[:63])
     return require(session, name, lock=lock)
 
 
 def _add(session: Session, name: str, description: str, actor: str) -> Project:
-    # One at a time, so that no two take the same number.
+    # Serialized by a lock, so that numbers are unique.
     session.get(Project, DEFAULT_PROJECT, with_for_update={"key_share": True})
     project = Project(name=name, description=description)
     session.add(project)
@@ -175,7 +175,7 @@ def _add(session: Session, name: str, description: str, actor: str) -> Project:
 
 def _refuse_if_used(session: Session, name: str) -> None:
     if name == DEFAULT_PROJECT:
-        raise Conflict(f"the project {name} stays: it is where jobs go that name no other")
+        raise Conflict(f"the project {name} cannot be deleted: it is the default project")
     jobs = session.scalar(select(func.count()).select_from(Job).where(Job.project == name)) or 0
     checkpoints = session.scalar(select(func.count()).select_from(Checkpoint).where(Checkpoint.project == name)) or 0
     if jobs or checkpoints:
@@ -186,4 +186,4 @@ def _refuse_if_used(session: Session, name: str) -> None:
 
 
 def _taken(name: str) -> Conflict:
-    return Conflict(f"there is a project {name} already; change it with PATCH /v1/projects/{name}")
+    return Conflict(f"the project {name} already exists; change it with PATCH /v1/projects/{name}")

@@ -1,6 +1,6 @@
-"""Secrets that an operator lays down for a project as files, as Kubernetes mounts them: `DIRECTORY/PROJECT/NAME/KEY`.
+"""Secrets provided by the operator as files, laid out as Kubernetes mounts them: `DIRECTORY/PROJECT/NAME/KEY`.
 
-Documents of other vocabularies name them; a value is read once, when the job is submitted, and kept as all its secrets.
+Documents of other dialects refer to them; a value is read at submission and stored encrypted like other job secrets.
 """
 
 import contextlib
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from app.domain.errors import BadSpec
 
-MOST_BYTES = 65_536
+MAX_BYTES = 65_536
 _NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9._-]{0,251}")
 
 
 class Reference(NamedTuple):
-    """Which key of which secret; ``field`` of the document says so."""
+    """A reference to a key of a secret; ``field`` is its path in the document."""
 
     name: str
     key: str
@@ -24,14 +24,14 @@ class Reference(NamedTuple):
 
 
 def value_of(directory: Path, project: str, wanted: Reference) -> str:
-    """Without the line break at its end. Raises BadSpec for what is not there, or is no text."""
+    """The value without its trailing newline. Raises BadSpec if it is missing or not text."""
     try:
         return _read(directory / project, wanted)
     except OSError as error:
         place = f"{project}/{wanted.name}/{wanted.key}"
         raise BadSpec(
-            f"the project {project} has no secret {wanted.name} with the key {wanted.key}: its operator writes "
-            f"it to the file {place} below TRAINYARD_SECURITY_SECRETS_DIR", field=wanted.field,
+            f"the project {project} has no secret {wanted.name} with the key {wanted.key}: the operator provides "
+            f"it as the file {place} below TRAINYARD_SECURITY_SECRETS_DIR", field=wanted.field,
         ) from error  # fmt: skip
 
 
@@ -63,11 +63,11 @@ def _read(directory: Path, wanted: Reference) -> str:
             "name and key of a secret are of letters, digits, dots, dashes and underscores", field=wanted.field
         )
     with (directory / wanted.name / wanted.key).open("rb") as file:
-        raw = file.read(MOST_BYTES + 1)
+        raw = file.read(MAX_BYTES + 1)
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         text = "\0"
-    if "\0" in text or len(raw) > MOST_BYTES:
-        raise BadSpec(f"the secret {wanted.name} is no text of at most {MOST_BYTES} bytes", field=wanted.field)
+    if "\0" in text or len(raw) > MAX_BYTES:
+        raise BadSpec(f"the secret {wanted.name} is not a text of at most {MAX_BYTES} bytes", field=wanted.field)
     return text.removesuffix("\n")

@@ -151,7 +151,7 @@ def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checke
     found = session.connection().execute(_ENTRANCE, asked).one_or_none()
     if found is None or not caller.sees(project):
         projects.visible(session, caller, project)
-    if found is not None and not found.key_is_good and caller.key_id != keys.AT_THE_MACHINE:
+    if found is not None and not found.key_is_good and caller.key_id != keys.CLI_ACTOR:
         raise keys.ended(caller)
     refuse_foreign_results(session, plane.reading, project, spec)
     start = start_points.start_point(session, project, spec)

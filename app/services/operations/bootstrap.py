@@ -1,4 +1,4 @@
-"""Makes a database ready for work: schema, default project and queue, the administrator's key. Safe to do twice."""
+"""Initializes a deployment: schema, default project and queue, the admin key. Idempotent."""
 
 import fcntl
 import importlib
@@ -23,9 +23,9 @@ ADMIN_KEY_NAME = "made at start"
 
 
 def prepare(settings: Settings) -> Settings:
-    """Everything that must be there before the first process starts; returns the settings with the secrets filled in.
+    """Create everything that the first process requires; returns the settings with the generated secrets.
 
-    Several processes may call it at once.
+    Safe to call concurrently from several processes.
     """
     settings = prepare_directory(settings)
     db = open_database(settings.database)
@@ -38,19 +38,19 @@ def prepare(settings: Settings) -> Settings:
 
 
 def prepare_database(db: Database) -> None:
-    """Bring the schema up to date and make the default project and queue."""
+    """Migrate the schema and create the default project and queue."""
     if not versioning.is_current(db.engine):
-        # Alembic is slow to import, and an ordinary start finds nothing to do.
+        # Imported lazily: Alembic is slow to import, and an ordinary start has nothing to migrate.
         importlib.import_module("app.migrations.runner").upgrade(db.engine)
     for row in (Project(name=DEFAULT_PROJECT), Queue(name=DEFAULT_QUEUE)):
         _add_if_missing(db, row, row.name)
 
 
 def ensure_admin_key(db: Database, settings: Settings) -> None:
-    """The key file holds a super admin's key that this database accepts; a new one is made if it does not."""
+    """Ensure that the key file holds a valid super admin key; create one otherwise."""
     path = settings.admin_key_file
     with (settings.data.dir / "run" / "admin-key.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes would make two keys, one of them in no file
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes would create two keys, one of them in no file
         if path.exists() and _is_super_admins(db, path.read_text().strip()):
             return
         box = SecretBox(settings.security.secret_key)
@@ -65,7 +65,7 @@ def _add_if_missing(db: Database, row: Base, name: str) -> None:
         with db.write() as session:
             session.add(row)
     except IntegrityError:
-        return  # another process was faster
+        return  # another process inserted it concurrently
 
 
 def _is_super_admins(db: Database, key: str) -> bool:

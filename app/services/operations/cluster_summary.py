@@ -1,4 +1,4 @@
-"""The cluster at a glance: nodes, devices, jobs, queues, and the processes that keep it going."""
+"""The cluster summary: nodes, devices, jobs, queues, coordinators and the planner."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,25 +18,25 @@ from app.services.queues import queues
 from app.services.queues.queues import QueueSummary
 from app.services.scheduling.planner import PLANNER
 
-# Only tells people whether one is there; nothing is decided by these clocks.
+# For display only; no decision depends on these clocks.
 FRESH = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCount:
-    """``free``: held by nobody, on a node that takes jobs; ``out_of_service``: by a process that can't be ended."""
+    """``free``: unused devices of schedulable nodes; ``out_of_service``: devices held by an unkillable process."""
 
     type: str
     total: int = 0
     in_use: int = 0
-    share_in_use: float = 0.0  # in devices: a half of one is 0.5
+    share_in_use: float = 0.0  # in devices: half of one is 0.5
     free: int = 0
     out_of_service: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beat:
-    """A coordinator, or whoever holds the planner's seat, by the name of its machine."""
+class CoordinatorStatus:
+    """A coordinator, or the elected planner, with its host name."""
 
     name: str
     host: str
@@ -50,13 +50,13 @@ class Cluster:
     devices: Sequence[DeviceCount]
     jobs: Mapping[str, int]
     queues: Sequence[QueueSummary]
-    planner: Beat | None
-    coordinators: Sequence[Beat]
+    planner: CoordinatorStatus | None
+    coordinators: Sequence[CoordinatorStatus]
     parts: Mapping[str, str] = field(default_factory=dict)
 
 
-def look(session: Session, caller: Caller, *, failing: Mapping[str, str]) -> Cluster:
-    """Counts of jobs are of those that the caller sees; ``failing`` is what ``readiness`` found."""
+def summarize(session: Session, caller: Caller, *, failing: Mapping[str, str]) -> Cluster:
+    """The summary; counts only jobs visible to the caller. ``failing`` is the result of ``readiness.failing_parts``."""
     beats = session.scalars(select(ProcessBeat).order_by(ProcessBeat.name)).all()
     return Cluster(
         nodes=nodes_by_state(session),
@@ -75,7 +75,7 @@ def nodes_by_state(session: Session) -> dict[str, int]:
 
 
 def devices_by_type(session: Session) -> list[DeviceCount]:
-    """Every type of device that a known node has."""
+    """Device counts by type, over all registered nodes."""
     of_each = (Reservation.node, Reservation.device_index)
     given = select(*of_each, func.sum(Reservation.share).label("share")).group_by(*of_each).subquery()
     held = (given.c.node == Device.node) & (given.c.device_index == Device.index)
@@ -115,7 +115,9 @@ def _jobs_by_state(session: Session, caller: Caller) -> dict[str, int]:
     return {str(state): counted.get(state, 0) for state in JobState}
 
 
-def _beat(row: ProcessBeat) -> Beat:
+def _beat(row: ProcessBeat) -> CoordinatorStatus:
     fresh = abs(utc_now() - row.last_seen_at) <= FRESH
-    # The holder is host:boot:pid:start; what is behind the host is of no use to a person.
-    return Beat(name=row.name, host=row.holder.split(":", 1)[0], last_seen_at=row.last_seen_at, is_alive=fresh)
+    # The holder is host:boot:pid:start; only the host is shown.
+    return CoordinatorStatus(
+        name=row.name, host=row.holder.split(":", 1)[0], last_seen_at=row.last_seen_at, is_alive=fresh
+    )

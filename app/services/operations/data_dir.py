@@ -1,5 +1,5 @@
-"""What lies in the data directory before anything runs: folders and secrets. Standard library only, so that
-`trainyard up` can start its processes before it imports anything slow.
+"""Folders and secrets of the data directory. Standard library only, so that `trainyard up` can start its processes
+before slow imports.
 """
 
 import base64
@@ -15,9 +15,9 @@ FOLDERS = ("files", "run", "log")
 
 
 def prepare_directory(settings: Settings) -> Settings:
-    """Make what is missing and return the settings with the secrets filled in.
+    """Create missing folders and secrets; returns the settings with the secrets.
 
-    Several processes may do it at once: all of them end up with the same secrets.
+    Safe to call concurrently: all processes get the same secrets.
     """
     settings.data.dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in FOLDERS:
@@ -33,17 +33,17 @@ def prepare_directory(settings: Settings) -> Settings:
 
 
 def url_file(settings: Settings) -> Path:
-    """Where a running `trainyard up` writes the URL of its API."""
+    """The file to which `trainyard up` writes the URL of its API."""
     return settings.data.dir / "run" / "url"
 
 
 def write_roots(settings: Settings) -> None:
-    """Tell processes that are started alone from which directories jobs may read here."""
+    """Write the directories that jobs may read, for processes started alone."""
     _roots_file(settings).write_text(":".join(map(str, settings.storage.roots)))
 
 
 def read_roots(settings: Settings) -> tuple[Path, ...]:
-    """What the last `trainyard up` on this data directory let jobs read."""
+    """The directories that jobs may read, as written by the last `trainyard up` on this data directory."""
     path = _roots_file(settings)
     return tuple(Path(root) for root in path.read_text().split(":") if root) if path.exists() else ()
 
@@ -53,7 +53,7 @@ def _roots_file(settings: Settings) -> Path:
 
 
 def write_sandbox(settings: Settings, *, without: bool) -> None:
-    """Note for the doctor whether this start of `trainyard up` was told to run jobs without a sandbox."""
+    """Record for the doctor whether `trainyard up` runs jobs without a sandbox."""
     path = _no_sandbox_file(settings)
     if without:
         path.touch()
@@ -62,7 +62,7 @@ def write_sandbox(settings: Settings, *, without: bool) -> None:
 
 
 def is_without_sandbox(settings: Settings) -> bool:
-    """Whether the last `trainyard up` on this data directory was."""
+    """Whether the last `trainyard up` on this data directory ran jobs without a sandbox."""
     return _no_sandbox_file(settings).exists()
 
 
@@ -71,7 +71,7 @@ def _no_sandbox_file(settings: Settings) -> Path:
 
 
 def keep_secret(path: Path, fresh: str) -> str:
-    """The secret in the file; ``fresh`` if there was none. The first to create the file wins."""
+    """The secret in the file, created with ``fresh`` if missing. The first of concurrent writers wins."""
     temporary = _written(path, fresh)
     try:
         with contextlib.suppress(FileExistsError):
@@ -82,7 +82,7 @@ def keep_secret(path: Path, fresh: str) -> str:
 
 
 def replace_secret(path: Path, value: str) -> None:
-    """Write a file that only its owner can read, in place of whatever was there."""
+    """Atomically replace a file with one that only its owner can read."""
     _written(path, value).rename(path)
 
 

@@ -1,4 +1,4 @@
-"""All rows as JSON, as of one moment, without anything secret."""
+"""Export of all rows as JSON: a consistent snapshot without secrets."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -10,24 +10,24 @@ from app.database.engine import Database
 from app.domain.errors import InvalidRequest
 from app.models.base import Base
 
-# Sealed or hashed, they are of use only to the installation that has the key; outside they would only be at risk.
+# Encrypted or hashed, these are useful only to this installation; exporting them would only put them at risk.
 SECRET_COLUMNS = frozenset({"secret_hash", "sealed_secret_key", "sealed_secret", "sealed_secrets"})
-# Whole answers of the API, such as that to making a key.
+# Holds complete API responses, such as those with new keys.
 SECRET_TABLES = frozenset({"idempotent_reply"})
 ROWS_AT_ONCE = 1000
 
 
 def tables() -> dict[str, Table]:
-    """By name, in an order in which rows come after those that they refer to."""
+    """Tables by name, ordered so that rows follow the rows they refer to."""
     return {table.name: table for table in Base.metadata.sorted_tables if table.name not in SECRET_TABLES}
 
 
 def rows(db: Database, names: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(table, row) of these tables, or of all. Raises InvalidRequest for a table that there is not."""
+    """(table, row) of these tables, or of all. Raises InvalidRequest for an unknown table."""
     known = tables()
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise InvalidRequest(f"there is no table {', '.join(unknown)}; known: {', '.join(known)}")
+        raise InvalidRequest(f"unknown table {', '.join(unknown)}; known: {', '.join(known)}")
     options = {"isolation_level": "REPEATABLE READ"} if db.engine.dialect.name == "postgresql" else {}
     with db.engine.connect().execution_options(stream_results=True, **options) as connection, connection.begin():
         for name in names or known:

@@ -1,4 +1,4 @@
-"""What has to be thrown away from time to time."""
+"""Periodic deletion of expired rows."""
 
 from datetime import timedelta
 
@@ -13,13 +13,13 @@ SILENT_COORDINATOR_HOURS = 24
 
 
 def drop_old_replies(db: Database) -> None:
-    """Forget first answers to idempotent requests after their time."""
+    """Delete expired replies of idempotent requests."""
     with db.write() as session:
         session.execute(delete(IdempotentReply).where(IdempotentReply.created_at < utc_now() - TTL))
 
 
 def drop_dead_coordinators(db: Database) -> None:
-    """Forget the signs of life of coordinators that ended long ago."""
+    """Delete the heartbeats of coordinators that ended long ago."""
     with db.write() as session:
         cutoff = utc_now() - timedelta(hours=SILENT_COORDINATOR_HOURS)
         session.execute(delete(ProcessBeat).where(ProcessBeat.kind == "coordinator", ProcessBeat.last_seen_at < cutoff))

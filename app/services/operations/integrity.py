@@ -1,4 +1,4 @@
-"""Whether what the database holds fits together: what the database itself can tell, and what only we know."""
+"""Integrity checks of the database's content: the database's own checks and application invariants."""
 
 from collections.abc import Iterator
 
@@ -12,23 +12,23 @@ from app.models import Attempt, Checkpoint, Job, JobEvent, Lease, Reservation
 SHOWN = 5
 
 _LIVE = Lease.released_at.is_(None)
-# What never may be, as (what it is, query for ids).
+# Violated invariants: (description, query for the ids).
 RULES: tuple[tuple[str, Select[str]], ...] = (
     ("jobs run without a lease", select(Job.id).where(
         Job.status.in_(HELD), ~exists().where(Lease.job_id == Job.id, _LIVE))),
-    ("jobs have ended or wait, and hold a lease", select(Job.id).where(
+    ("finished or waiting jobs hold a lease", select(Job.id).where(
         Job.status.not_in(HELD), exists().where(Lease.job_id == Job.id, _LIVE))),
-    ("jobs have ended without a time", select(Job.id).where(Job.status.in_(TERMINAL), Job.finished_at.is_(None))),
-    ("jobs have devices, but no lease for them", select(Reservation.job_id).where(
+    ("finished jobs have no finish time", select(Job.id).where(Job.status.in_(TERMINAL), Job.finished_at.is_(None))),
+    ("jobs have devices without a lease", select(Reservation.job_id).where(
         ~exists().where(and_(Lease.job_id == Reservation.job_id, Lease.attempt == Reservation.attempt), _LIVE))),
-    ("devices are given out more than once", select(Reservation.node).group_by(
+    ("devices are allocated more than once", select(Reservation.node).group_by(
         Reservation.node, Reservation.device_index).having(func.sum(Reservation.share) > WHOLE)),
-    ("jobs count other attempts than they have", select(Job.id).where(
+    ("jobs have a wrong attempt count", select(Job.id).where(
         Job.attempt != func.coalesce(
             select(func.max(Attempt.number)).where(Attempt.job_id == Job.id).scalar_subquery(), 0))),
-    ("jobs have gaps in their history", select(JobEvent.job_id).group_by(JobEvent.job_id).having(
+    ("jobs have gaps in their event history", select(JobEvent.job_id).group_by(JobEvent.job_id).having(
         func.count() != func.max(JobEvent.seq))),
-    ("jobs name a checkpoint that is not theirs, or gone", select(Job.id).where(
+    ("jobs refer to a foreign or deleted checkpoint", select(Job.id).where(
         Job.latest_checkpoint_id.is_not(None),
         ~exists().where(Checkpoint.id == Job.latest_checkpoint_id, Checkpoint.job_id == Job.id,
                         Checkpoint.deleted_at.is_(None)))),
@@ -36,7 +36,7 @@ RULES: tuple[tuple[str, Select[str]], ...] = (
 
 
 def problems(db: Database) -> Iterator[str]:
-    """Each thing that is wrong, in a line; nothing when all is well."""
+    """One line per problem; empty if there is none."""
     if db.engine.dialect.name == "sqlite":
         yield from _sqlite(db)
     with db.read() as session:
@@ -52,4 +52,4 @@ def _sqlite(db: Database) -> Iterator[str]:
             if line != "ok":
                 yield f"the file is damaged: {line}"
         for row in connection.execute(text("PRAGMA foreign_key_check")):
-            yield f"a row of {row[0]} refers to a row of {row[2]} that is not there"
+            yield f"a row of {row[0]} refers to a missing row of {row[2]}"

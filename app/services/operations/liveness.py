@@ -1,4 +1,4 @@
-"""The counters that processes raise while they live; one that stands still belongs to a process that is gone."""
+"""Heartbeat counters: a live process increments its counter, a stalled one belongs to a dead process."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -10,19 +10,19 @@ Counters = dict[str, int]
 
 
 def interval_of_node(session: Session, name: str) -> float | None:
-    """In seconds, where its node.toml has one of its own."""
+    """The heartbeat interval in seconds from node.toml; None if unset or unknown."""
     limits = session.scalar(select(Node.limits).where(Node.name == name))
     return None if limits is None else limits_of(limits).heartbeat_seconds
 
 
 def of_node(session: Session, name: str) -> Counters:
-    """Empty for a node that never registered."""
+    """The counter of a node; empty for an unregistered one."""
     counter = session.scalar(select(Node.heartbeat).where(Node.name == name))
     return {} if counter is None else {name: counter}
 
 
 def of_coordinators(session: Session, prefix: str) -> Counters:
-    """Of all whose names begin so; earlier ones of the same machine are among them."""
+    """The counters of coordinators whose names start with the prefix, including earlier ones of the same machine."""
     query = select(ProcessBeat.name, ProcessBeat.counter).where(
         ProcessBeat.kind == "coordinator", ProcessBeat.name.startswith(prefix, autoescape=True)
     )

@@ -1,6 +1,4 @@
-"""What is left of jobs and checkpoints that nobody needs any more, because whoever should have deleted them died or
-could not.
-"""
+"""Deletes orphaned files of jobs and checkpoints whose deletion was interrupted or failed."""
 
 import logging
 import uuid
@@ -21,41 +19,41 @@ from app.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
-# Longer than any upload may take, and than any attempt that was just starting from a retired one needs it.
+# Longer than any upload, and than an attempt needs to start from a just retired checkpoint.
 AGE_LIMIT = timedelta(hours=24)
-JOBS_PER_ROUND = 50  # a storage far away answers slowly, and a stopping coordinator waits for the round
+JOBS_PER_ROUND = 50  # remote storage is slow, and a stopping coordinator waits for the round
 
 
-class Sweep:
-    """Goes through the storage a few jobs at a time, compares with the database, and deletes what is left over.
+class OrphanSweep:
+    """Compares the storage with the database, a few jobs per round, and deletes orphaned files.
 
-    Jobs that this database does not know are let alone: two installations may share a storage.
+    Jobs unknown to this database are left alone: two installations may share a storage.
     """
 
     def __init__(self, db: Database, storage_url: str, *, age_limit: timedelta = AGE_LIMIT) -> None:
         self._db = db
         self._storage_url = storage_url
         self._age_limit = age_limit
-        self._last = ""  # the job that the round before ended with
+        self._last = ""  # the last job of the previous round
 
-    def go_on(self, jobs: int = JOBS_PER_ROUND) -> int:
-        """Look at the next jobs; returns how many things were deleted. A storage that fails is asked again later."""
+    def run_round(self, jobs: int = JOBS_PER_ROUND) -> int:
+        """Process the next jobs; returns the number of deletions. Storage failures are retried in later rounds."""
         try:
             swept = deletion.finish_begun(self._db, self._storage)
             chosen = self._next_jobs(jobs)
-        except (TrainyardError, ImportError, ValueError):  # the latter two: fsspec has no such storage here
-            log.warning("the storage can't be searched for leftovers", exc_info=True)
+        except (TrainyardError, ImportError, ValueError):  # the latter two: fsspec lacks the adapter
+            log.warning("the storage can't be searched for orphaned files", exc_info=True)
             return 0
         for job_id in chosen:
             try:
                 swept += self._sweep_job(job_id)
             except TrainyardError:
-                log.warning("leftovers of %s could not be deleted yet", job_id, exc_info=True)
+                log.warning("orphaned files of %s could not be deleted yet", job_id, exc_info=True)
         return swept
 
     @cached_property
     def _storage(self) -> Storage:
-        # Not at the start: a coordinator plans although its storage is configured wrong.
+        # Opened lazily: a coordinator must plan even if its storage is misconfigured.
         return Storage(self._storage_url)
 
     def _next_jobs(self, count: int) -> list[str]:
@@ -67,31 +65,31 @@ class Sweep:
 
     def _sweep_job(self, job_id: str) -> int:
         folder = f"jobs/{job_id}/checkpoints"
-        # Named first, looked up then: what is recorded in between is too young anyway.
+        # Listed before the query: checkpoints recorded in between are too young anyway.
         leftovers = self._unneeded(job_id, self._storage.names(folder))
         for name in leftovers:
-            log.info("deleting the leftover checkpoint %s of %s", name, job_id)
+            log.info("deleting the orphaned checkpoint %s of %s", name, job_id)
             self._storage.delete_tree(checkpoint_key(job_id, name))
         older = self._age_limit.total_seconds()
         halves = [self._storage.sweep(key, older_than_seconds=older) for key in (f"jobs/{job_id}", folder)]
         return len(leftovers) + sum(halves)
 
     def _unneeded(self, job_id: str, names: Iterable[str]) -> list[str]:
-        """Those retired or never recorded long ago."""
+        """The checkpoints that were retired, or created without being recorded, before the age limit."""
         long_ago = utc_now() - self._age_limit
         with self._db.read() as session:
             query = select(Checkpoint.id, Checkpoint.deleted_at).where(Checkpoint.job_id == job_id)
             known = {row.id: row.deleted_at for row in session.execute(query)}
         found = []
         for name in names:
-            since = known[name] if name in known else _made_at(name)
+            since = known[name] if name in known else _created_at(name)
             if since is not None and since < long_ago:
                 found.append(name)
         return found
 
 
-def _made_at(checkpoint_id: str) -> datetime | None:
-    """When an id of ours was made, which it says itself; None for a name that is no id of ours."""
+def _created_at(checkpoint_id: str) -> datetime | None:
+    """The creation time encoded in a checkpoint id; None for other names."""
     try:
         value = uuid.UUID(checkpoint_id.removeprefix("ckpt-"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a monitoring system is told: counted in the database when it asks, so that it survives every restart."""
+"""Metrics for Prometheus, computed from the database on each scrape, so that they survive restarts."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,8 +23,8 @@ Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One kind of number with its value for each combination of labels."""
+class Gauge:
+    """A gauge with a value for each combination of labels."""
 
     name: str
     meaning: str
@@ -33,8 +33,8 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distribution:
-    """The same for a histogram: (labels, [(upper bound, how many up to it)], sum)."""
+class Histogram:
+    """A histogram: (labels, [(upper bound, cumulative count)], sum)."""
 
     name: str
     meaning: str
@@ -42,11 +42,11 @@ class Distribution:
     values: Sequence[tuple[Labels, Sequence[tuple[float, int]], float]]
 
 
-Measurement = Figure | Distribution
+Measurement = Gauge | Histogram
 
 
 def of_jobs(session: Session, caller: Caller) -> Iterator[Measurement]:
-    """About the jobs that the caller sees, by project and queue."""
+    """Metrics of jobs visible to the caller, by project and queue."""
     yield _jobs(session, caller)
     yield _oldest_queued(session, caller)
     yield _waits(session, caller)
@@ -54,7 +54,7 @@ def of_jobs(session: Session, caller: Caller) -> Iterator[Measurement]:
 
 
 def of_cluster(session: Session, caller: Caller) -> Iterator[Measurement]:
-    """About what all projects share: for super admins who do not act within one project."""
+    """Cluster-wide metrics, for super admins that do not act within one project."""
     if caller.project is None and caller.may(Permission.CLUSTER_ADMIN):
         yield from _machines(session)
         yield from _queues(session)
@@ -62,11 +62,11 @@ def of_cluster(session: Session, caller: Caller) -> Iterator[Measurement]:
         yield from _backlogs(session)
 
 
-def _jobs(session: Session, caller: Caller) -> Figure:
+def _jobs(session: Session, caller: Caller) -> Gauge:
     query = select(Job.project, Job.queue, Job.status, func.count()).group_by(Job.project, Job.queue, Job.status)
     counted = {(row[0], row[1], row[2]): row[3] for row in session.execute(_seen(query, Job.project, caller))}
     places = sorted({(project, queue) for project, queue, _ in counted})
-    return Figure(
+    return Gauge(
         name="jobs",
         meaning="Jobs by project, queue and state",
         labels=("project", "queue", "state"),
@@ -78,29 +78,29 @@ def _jobs(session: Session, caller: Caller) -> Figure:
     )
 
 
-def _oldest_queued(session: Session, caller: Caller) -> Figure:
+def _oldest_queued(session: Session, caller: Caller) -> Gauge:
     query = (
         select(Job.project, Job.queue, func.min(Job.queued_at, type_=Job.queued_at.type))
         .where(Job.status == JobState.QUEUED)
         .group_by(Job.project, Job.queue)
     )
     now = utc_now()
-    return Figure(
+    return Gauge(
         name="oldest_queued_seconds",
-        meaning="How long the job has waited that has been queued for the longest",
+        meaning="Waiting time of the longest queued job",
         labels=("project", "queue"),
         values=[((row[0], row[1]), _age(row[2], now)) for row in session.execute(_seen(query, Job.project, caller))],
     )
 
 
-def _waits(session: Session, caller: Caller) -> Distribution:
+def _waits(session: Session, caller: Caller) -> Histogram:
     rows = session.scalars(_seen(select(QueueWait), QueueWait.project, caller))
     by_place: dict[Labels, list[QueueWait]] = {}
     for row in rows:
         by_place.setdefault((row.project, row.queue), []).append(row)
-    return Distribution(
+    return Histogram(
         name="queue_wait_seconds",
-        meaning="How long attempts waited in the queue before they got their devices",
+        meaning="Queue time of attempts until placement",
         labels=("project", "queue"),
         values=[(place, *_histogram(found)) for place, found in sorted(by_place.items())],
     )
@@ -116,12 +116,12 @@ def _histogram(rows: Iterable[QueueWait]) -> tuple[list[tuple[float, int]], floa
     return up_to, math.fsum(row.waited_seconds for row in rows)
 
 
-# What running jobs say of themselves: name → (meaning, from their newest metrics, how those of many jobs become one).
+# Throughput of running jobs: (name, meaning, value from the newest metrics, aggregation over jobs).
 _Value = Callable[[Mapping[str, Any]], float | None]
 
 
 def _number(metrics: Mapping[str, Any], name: str) -> float | None:
-    value = metrics.get(name)  # what is not finite is stored as text
+    value = metrics.get(name)  # non-finite values are stored as strings
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -135,104 +135,104 @@ def _mean(values: Sequence[float]) -> float:
 
 
 _SPEEDS: tuple[tuple[str, str, _Value, Callable[[Sequence[float]], float]], ...] = (
-    ("steps_per_second", "Optimizer steps of all jobs that train", _steps_per_second, math.fsum),
+    ("steps_per_second", "Optimizer steps per second of all training jobs", _steps_per_second, math.fsum),
     (
-        "samples_per_second", "Records trained on, of all jobs that train",
+        "samples_per_second", "Training records per second of all training jobs",
         lambda metrics: _number(metrics, "samples_per_second"), math.fsum,
     ),
     (
-        "tokens_per_second", "Tokens trained on, of all jobs that train",
+        "tokens_per_second", "Training tokens per second of all training jobs",
         lambda metrics: _number(metrics, "tokens_per_second"), math.fsum,
     ),
     (
-        "gpu_utilization_percent", "How busy the GPUs of jobs that train are, the mean over these jobs",
+        "gpu_utilization_percent", "Mean GPU utilization over all training jobs",
         lambda metrics: _number(metrics, "gpu_utilization"), _mean,
     ),
 )  # fmt: skip
 
 
-def _speeds(session: Session, caller: Caller) -> Iterator[Figure]:
+def _speeds(session: Session, caller: Caller) -> Iterator[Gauge]:
     query = select(Job.project, Job.queue, Job.latest_metrics).where(Job.status == JobState.TRAINING)
     training = session.execute(_seen(query, Job.project, caller)).all()
     for name, meaning, value_of, combine in _SPEEDS:
-        said: dict[Labels, list[float]] = {}
+        by_place: dict[Labels, list[float]] = {}
         for row in training:
             if (value := value_of(row.latest_metrics)) is not None:
-                said.setdefault((row.project, row.queue), []).append(value)
-        values = [(place, combine(numbers)) for place, numbers in sorted(said.items())]
-        yield Figure(name=name, meaning=meaning, labels=("project", "queue"), values=values)
+                by_place.setdefault((row.project, row.queue), []).append(value)
+        values = [(place, combine(numbers)) for place, numbers in sorted(by_place.items())]
+        yield Gauge(name=name, meaning=meaning, labels=("project", "queue"), values=values)
 
 
-def _machines(session: Session) -> Iterator[Figure]:
+def _machines(session: Session) -> Iterator[Gauge]:
     states = cluster_summary.nodes_by_state(session)
     yield _by("nodes", "Nodes by state", "state", states)
     now = utc_now()
     seen = {
         name: _age(at, now) for name, at in session.execute(select(Node.name, Node.last_seen_at).order_by(Node.name))
     }
-    yield _by("node_silent_seconds", "Time since a node last reported itself", "node", seen)
+    yield _by("node_silent_seconds", "Time since a node's last heartbeat", "node", seen)
     devices = cluster_summary.devices_by_type(session)
-    yield _by("devices", "Devices of all known nodes", "type", {d.type: d.total for d in devices})
-    yield _by("devices_in_use", "Devices that an attempt holds", "type", {d.type: d.in_use for d in devices})
-    yield _by("devices_share_in_use", "Devices that attempts hold, a half of one as 0.5", "type",
+    yield _by("devices", "Devices of all registered nodes", "type", {d.type: d.total for d in devices})
+    yield _by("devices_in_use", "Devices used by attempts", "type", {d.type: d.in_use for d in devices})
+    yield _by("devices_share_in_use", "Devices used by attempts, half of one as 0.5", "type",
               {d.type: d.share_in_use for d in devices})  # fmt: skip
-    yield _by("devices_out_of_service", "Devices that a process which can't be ended holds", "type",
+    yield _by("devices_out_of_service", "Devices held by an unkillable process", "type",
               {d.type: d.out_of_service for d in devices})  # fmt: skip
-    yield _by("devices_free", "Free devices of nodes that are ready", "type", {d.type: d.free for d in devices})
+    yield _by("devices_free", "Free devices of ready nodes", "type", {d.type: d.free for d in devices})
 
 
-def _queues(session: Session) -> Iterator[Figure]:
+def _queues(session: Session) -> Iterator[Gauge]:
     queues = session.scalars(select(Queue).order_by(Queue.name)).all()
     yield _by("queue_paused", "Whether a queue is paused", "queue", {q.name: int(q.is_paused) for q in queues})
     for name, meaning in (
-        ("max_running_jobs", "How many jobs of a queue may run at a time; missing: any number"),
-        ("max_waiting_jobs", "How many jobs may wait in a queue; missing: any number"),
+        ("max_running_jobs", "Maximum running jobs of a queue; absent: unlimited"),
+        ("max_waiting_jobs", "Maximum waiting jobs of a queue; absent: unlimited"),
     ):
         limits = {q.name: getattr(q, name) for q in queues if getattr(q, name) is not None}
         yield _by(f"queue_{name}", meaning, "queue", limits)
 
 
-def _lags(session: Session) -> Iterator[Figure]:
-    """How far behind those are who keep the system going; each is a few seconds at most while all is well."""
+def _lags(session: Session) -> Iterator[Gauge]:
+    """Delays of the control plane; each is at most a few seconds in normal operation."""
     now = utc_now()
     live = Lease.released_at.is_(None)
     oldest: tuple[tuple[str, str, Any], ...] = (
-        ("lease_silent_seconds", "Time since the longest silent supervisor renewed its lease",
+        ("lease_silent_seconds", "Time since the least recently renewed lease was renewed",
          select(func.min(Lease.renewed_at, type_=Lease.renewed_at.type)).where(live, Lease.counter > 0)),
-        ("oldest_unclaimed_seconds", "How long the longest waiting attempt has not been taken up by its node",
+        ("oldest_unclaimed_seconds", "Age of the oldest attempt not yet claimed by its node",
          select(func.min(Lease.created_at, type_=Lease.created_at.type)).where(live, Lease.counter == 0)),
-        ("oldest_pending_seconds", "How long the longest waiting job has not been admitted yet",
+        ("oldest_pending_seconds", "Age of the oldest job not yet admitted",
          select(func.min(Job.created_at, type_=Job.created_at.type)).where(Job.status == JobState.PENDING)),
-        ("planner_silent_seconds", "Time since the planner last renewed its seat; missing: there has never been one",
+        ("planner_silent_seconds", "Time since the planner renewed its leadership; absent: never elected",
          select(ProcessBeat.last_seen_at).where(ProcessBeat.name == PLANNER)),
     )  # fmt: skip
     missing_when_none = {"planner_silent_seconds"}
     for name, meaning, query in oldest:
         moment = session.scalar(query)
         values = [] if moment is None and name in missing_when_none else [((), _age(moment, now))]
-        yield Figure(name=name, meaning=meaning, values=values)
+        yield Gauge(name=name, meaning=meaning, values=values)
     fresh = ProcessBeat.last_seen_at > now - cluster_summary.FRESH
-    yield _one("coordinators", "Coordinators that were seen in the last 10 seconds",
+    yield _one("coordinators", "Coordinators with a heartbeat in the last 10 seconds",
                _count(session, ProcessBeat.name, ProcessBeat.kind == "coordinator", fresh))  # fmt: skip
 
 
-def _backlogs(session: Session) -> Iterator[Figure]:
+def _backlogs(session: Session) -> Iterator[Gauge]:
     yield _one(
         "leases", "Attempts that hold devices", _count(session, Lease.job_id.distinct(), Lease.released_at.is_(None))
     )
-    yield _one("outcome_errors", "Attempts of the last 24 hours whose end Trainyard itself could not write as it was",
+    yield _one("outcome_errors", "Attempts of the last 24 hours whose outcome Trainyard failed to record",
                outcome_errors.count(session))  # fmt: skip
-    yield _one("mirror_backlog_jobs", "Jobs whose newest state the result backend has not been told",
+    yield _one("mirror_backlog_jobs", "Jobs whose newest state is not yet mirrored to the result backend",
                _count(session, Job.id, Job.mirrored_version < Job.version))  # fmt: skip
-    yield _one("webhook_deliveries_waiting", "Webhook deliveries that are still to be made",
+    yield _one("webhook_deliveries_waiting", "Pending webhook deliveries",
                _count(session, WebhookDelivery.id, IS_WAITING))  # fmt: skip
-    looks = select(Inspection.state, func.count()).group_by(Inspection.state)
-    counted = {row[0]: row[1] for row in session.execute(looks.where(Inspection.state != "done"))}
+    unfinished = select(Inspection.state, func.count()).group_by(Inspection.state)
+    counted = {row[0]: row[1] for row in session.execute(unfinished.where(Inspection.state != "done"))}
     states = {state: counted.get(state, 0) for state in ("waiting", "running")}
-    yield _by("preflights", "Looks at model and data that wait or run", "state", states)
+    yield _by("preflights", "Waiting and running preflight inspections", "state", states)
     verdicts = select(Inspection.verdict, func.count()).where(Inspection.state == "done").group_by(Inspection.verdict)
     remembered = {row[0] or "left": row[1] for row in session.execute(verdicts)}
-    yield _by("preflights_remembered", "Finished looks that are remembered", "verdict", remembered)
+    yield _by("preflights_remembered", "Finished preflight inspections with a stored result", "verdict", remembered)
 
 
 def _seen(query: Select[*tuple[Any, ...]], project: Any, caller: Caller) -> Select[*tuple[Any, ...]]:
@@ -243,12 +243,12 @@ def _count(session: Session, what: Any, *which: ColumnElement[bool]) -> int:
     return session.scalar(select(func.count(what)).where(*which)) or 0
 
 
-def _by(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Figure:
-    return Figure(name=name, meaning=meaning, labels=(label,), values=[((key,), each) for key, each in values.items()])
+def _by(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Gauge:
+    return Gauge(name=name, meaning=meaning, labels=(label,), values=[((key,), each) for key, each in values.items()])
 
 
-def _one(name: str, meaning: str, value: float) -> Figure:
-    return Figure(name=name, meaning=meaning, values=[((), value)])
+def _one(name: str, meaning: str, value: float) -> Gauge:
+    return Gauge(name=name, meaning=meaning, values=[((), value)])
 
 
 def _age(moment: datetime | None, now: datetime) -> float:

@@ -1,4 +1,4 @@
-"""Whether the platform can take and run jobs: database, broker and a coordinator, asked at once and briefly."""
+"""Readiness of the platform to accept and run jobs: concurrent, brief checks of database, broker and coordinator."""
 
 import threading
 from collections.abc import Callable
@@ -11,42 +11,42 @@ from app.database.engine import Database
 from app.models import ProcessBeat
 from app.models.base import utc_now
 
-ANSWER_SECONDS = 0.9
+TIMEOUT_SECONDS = 0.9
 _SOCKET_SECONDS = 0.6
-# Only tells people whether one is there; nothing is decided by these clocks.
+# For display only; no decision depends on these clocks.
 _BEAT_IS_FRESH = timedelta(seconds=10)
 
 Check = Callable[[], str]
 
 
 def failing_parts(db: Database, broker_url: str) -> dict[str, str]:
-    """Part → what is wrong with it; empty when all is well. Takes at most about a second, also when a part hangs."""
+    """Component → problem; empty if all are available. Takes about a second at most, even if a component hangs."""
     checks: dict[str, Check] = {
         "database": lambda: _database(db),
         "broker": lambda: _broker(broker_url),
         "coordinator": lambda: _coordinator(db),
     }
-    said: dict[str, str] = {}
+    answers: dict[str, str] = {}
     threads = [
-        threading.Thread(target=_run, args=(name, check, said), daemon=True, name=f"ready-{name}")
+        threading.Thread(target=_run, args=(name, check, answers), daemon=True, name=f"ready-{name}")
         for name, check in checks.items()
     ]
     for thread in threads:
         thread.start()
-    deadline = utc_now() + timedelta(seconds=ANSWER_SECONDS)
+    deadline = utc_now() + timedelta(seconds=TIMEOUT_SECONDS)
     for thread in threads:
         thread.join(max(0.0, (deadline - utc_now()).total_seconds()))
-    silent = f"does not answer within {ANSWER_SECONDS:g} s"
-    results = {name: said.get(name, silent) for name in checks}
+    silent = f"does not answer within {TIMEOUT_SECONDS:g} s"
+    results = {name: answers.get(name, silent) for name in checks}
     return {name: problem for name, problem in results.items() if problem}
 
 
-def _run(name: str, check: Check, said: dict[str, str]) -> None:
+def _run(name: str, check: Check, answers: dict[str, str]) -> None:
     try:
-        said[name] = check()
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with a part is the answer
-        # The class alone: the text may hold a password of the URL.
-        said[name] = f"cannot be reached ({type(error).__name__})"
+        answers[name] = check()
+    except Exception as error:  # noqa: BLE001 - any failure of a component is its result
+        # The class name only: the message may contain the URL's password.
+        answers[name] = f"cannot be reached ({type(error).__name__})"
 
 
 def _database(db: Database) -> str:

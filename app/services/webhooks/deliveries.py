@@ -1,4 +1,4 @@
-"""What was or is to be delivered to a webhook: looking it up, sending again, trying out, throwing old ones away."""
+"""Deliveries of a webhook: listing, redelivery, test events, and deletion of old ones."""
 
 from datetime import timedelta
 from typing import Any
@@ -32,24 +32,26 @@ def page(session: Session, webhook_id: str, request: PageRequest, *, state: str 
 
 
 def find(session: Session, caller: Caller, webhook_id: str, delivery_id: str) -> WebhookDelivery:
-    """Raises NotFound when there is no such webhook in sight, or it has no such delivery."""
+    """The delivery. Raises NotFound if the webhook is not visible or has no such delivery."""
     hook = subscriptions.find(session, caller, webhook_id)
     row = session.get(WebhookDelivery, delivery_id)
     if row is None or row.webhook_id != hook.id:
-        raise NotFound(f"webhook {hook.id} has no delivery {delivery_id[:64]}; finished ones are kept for a while only")
+        raise NotFound(
+            f"webhook {hook.id} has no delivery {delivery_id[:64]}; finished deliveries are deleted after a while"
+        )
     return row
 
 
 def send_test(db: Database, caller: Caller, webhook_id: str, *, on_written: OnWritten = not_stored) -> WebhookDelivery:
-    """Put an event on its way that is none. Raises IllegalTransition for a webhook that is switched off."""
+    """Enqueue a test event. Raises IllegalTransition for a disabled webhook."""
     with db.write() as session:
-        hook = _awake(session, caller, webhook_id)
+        hook = _enabled(session, caller, webhook_id)
         event_id = new_id("evt")
         payload: dict[str, Any] = {
             "event": {
                 "id": event_id, "seq": 0, "at": utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 "type": TEST_EVENT, "from_status": None, "to_status": None, "actor": caller.actor, "reason": "",
-                "message": "somebody tries out this webhook", "data": {},
+                "message": "a test event for this webhook", "data": {},
             },
             "job": None,
         }  # fmt: skip
@@ -66,10 +68,10 @@ def send_test(db: Database, caller: Caller, webhook_id: str, *, on_written: OnWr
 def redeliver(
     db: Database, caller: Caller, webhook_id: str, delivery_id: str, *, on_written: OnWritten = not_stored
 ) -> WebhookDelivery:
-    """Put the same event on its way once more, as a delivery of its own."""
+    """Enqueue the same event again, as a new delivery. Raises IllegalTransition for a disabled webhook."""
     with db.write() as session:
         old = find(session, caller, webhook_id, delivery_id)
-        hook = _awake(session, caller, webhook_id)
+        hook = _enabled(session, caller, webhook_id)
         row = WebhookDelivery(
             id=new_id("dlv"), webhook_id=hook.id, event_id=old.event_id, event_type=old.event_type, payload=old.payload
         )
@@ -81,7 +83,7 @@ def redeliver(
 
 
 def drop_old(db: Database, *, kept_days: int) -> None:
-    """Throw away what was finished long ago, and give up what waits for webhooks that are switched off."""
+    """Delete deliveries finished long ago, and give up expired ones of disabled webhooks."""
     with db.write() as session:
         switched_off = select(Webhook.id).where(Webhook.is_active.is_(False))
         give_up(session, database_now(session), WebhookDelivery.webhook_id.in_(switched_off))
@@ -89,18 +91,18 @@ def drop_old(db: Database, *, kept_days: int) -> None:
     old = select(WebhookDelivery.id).where(WebhookDelivery.finished_at < before).limit(_DROPPED_AT_ONCE)
     dropped = _DROPPED_AT_ONCE
     while dropped == _DROPPED_AT_ONCE:
-        # A part at a time: one long transaction would keep everybody else from writing.
+        # In batches: one long transaction would block other writers.
         with db.write() as session:
             ids = list(session.scalars(old))
             session.execute(delete(WebhookDelivery).where(WebhookDelivery.id.in_(ids)))
         dropped = len(ids)
 
 
-def _awake(session: Session, caller: Caller, webhook_id: str) -> Webhook:
+def _enabled(session: Session, caller: Caller, webhook_id: str) -> Webhook:
     hook = subscriptions.find(session, caller, webhook_id)
     if not hook.is_active:
-        raise IllegalTransition(f"webhook {hook.id} is switched off; set is_active to true first")
-    subscriptions.wake(hook)
+        raise IllegalTransition(f"webhook {hook.id} is disabled; set is_active to true first")
+    subscriptions.reset_backoff(hook)
     return hook
 
 

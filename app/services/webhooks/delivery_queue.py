@@ -1,7 +1,7 @@
-"""Which delivery is sent next, and what becomes of it: turns, pauses and giving up, in short transactions.
+"""The delivery queue of webhooks: delivery leases (turns), backoff and giving up, in short transactions.
 
-A webhook has one turn at a time, whoever of the coordinators has it, so its events go out one after the other. A turn
-whose holder is gone is over after a while; what was being sent then is sent again. Times are the database's.
+At most one coordinator holds the turn of a webhook, so its events are delivered in order. A turn expires if its holder
+dies; the interrupted delivery is then sent again. Times are the database's.
 """
 
 import json
@@ -22,9 +22,9 @@ from app.models.webhook import IS_WAITING
 from app.security.secrets import SecretBox, SecretKeyMissing
 from app.services.webhooks.http_post import Posted
 
-# Longer than a try may take, with a name that resolves slowly.
+# Added to the timeout of an attempt, for slow name resolution.
 TURN_MARGIN_SECONDS = 30.0
-# Nothing is put off for longer than an hour: what seems to be was written by a clock that has been set back since.
+# Delays are at most an hour: a longer one was written before the clock was set back.
 _TOO_FAR = timedelta(hours=2)
 _NOT_TAKEN = "not taken within 24 hours"
 _UNREADABLE_SECRET = "its secret was stored under another secret key of this installation; give it a new one"  # noqa: S105
@@ -35,15 +35,15 @@ Clock = Callable[[Session], datetime]
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """A webhook for which something waits."""
+    """A webhook with due deliveries."""
 
     webhook_id: str
     project: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parcel:
-    """One try: what to send where, under which turn. ``problem`` says why it cannot even be tried."""
+class DeliveryAttempt:
+    """One delivery attempt under a turn. ``problem`` says why it cannot be sent."""
 
     webhook_id: str
     turn: str
@@ -57,7 +57,7 @@ class Parcel:
 
 
 class Turns:
-    """Used by all threads of a coordinator; ``turn_seconds`` covers one try."""
+    """The turns of webhooks; thread-safe. A turn covers one attempt of ``timeout_seconds``."""
 
     def __init__(self, db: Database, *, secret_key: str, timeout_seconds: float, clock: Clock = database_now) -> None:
         self._db = db
@@ -66,7 +66,7 @@ class Turns:
         self._lasts = timedelta(seconds=timeout_seconds + TURN_MARGIN_SECONDS)
 
     def due(self, *, besides: Collection[str], besides_projects: Collection[str], limit: int) -> list[Due]:
-        """Webhooks that nobody delivers to and that have something due; those longest without a turn first."""
+        """Webhooks with due deliveries and no current turn, the least recently served first."""
         with self._db.read() as session:
             now = self._now(session)
             waiting = _due_deliveries(now).where(WebhookDelivery.webhook_id == Webhook.id).correlate(Webhook).exists()
@@ -78,34 +78,36 @@ class Turns:
             )
             return [Due(webhook_id=row.id, project=row.project) for row in rows]
 
-    def take(self, due: Due) -> Parcel | None:
-        """Begin a turn; None when somebody else has it, or nothing is left to send."""
+    def take(self, due: Due) -> DeliveryAttempt | None:
+        """Acquire the turn; None if another coordinator holds it or nothing is due."""
         turn = secrets.token_hex(8)
         with self._db.write() as session:
             now = self._now(session)
             taken = _set(session, due.webhook_id, *_free(now), turn=turn, turn_until=now + self._lasts)
             return self._next(session, due.webhook_id, turn, now) if taken else None
 
-    def settle(self, parcel: Parcel, posted: Posted, *, go_on: bool) -> Parcel | None:
-        """Write down how it went; the next of the same turn, or None: the turn is over."""
+    def settle(self, attempt: DeliveryAttempt, posted: Posted, *, go_on: bool) -> DeliveryAttempt | None:
+        """Record the result; returns the next attempt of the same turn, or None if the turn is over."""
         with self._db.write() as session:
             now = self._now(session)
-            # The webhook before its delivery, as whoever deletes it locks them, too.
-            mine = _hold(session, parcel)
+            # Lock the webhook before its delivery, in the same order as its deletion.
+            mine = _hold(session, attempt)
             if not posted.problem:
-                _finish(session, parcel.delivery_id, posted, now)  # whoever's turn it is: it was taken
+                _finish(
+                    session, attempt.delivery_id, posted, now
+                )  # even if the turn was lost: the receiver accepted it
             if not mine:
                 return None
             if posted.problem:
-                self._fail(session, parcel, posted, now)
+                self._fail(session, attempt, posted, now)
             else:
-                _set(session, parcel.webhook_id, failures=0, rests_until=None, turn_until=now + self._lasts)
+                _set(session, attempt.webhook_id, failures=0, rests_until=None, turn_until=now + self._lasts)
                 if go_on:
-                    return self._next(session, parcel.webhook_id, parcel.turn, now)
-            _end(session, parcel.webhook_id, parcel.turn, now)
+                    return self._next(session, attempt.webhook_id, attempt.turn, now)
+            _end(session, attempt.webhook_id, attempt.turn, now)
             return None
 
-    def _next(self, session: Session, webhook_id: str, turn: str, now: datetime) -> Parcel | None:
+    def _next(self, session: Session, webhook_id: str, turn: str, now: datetime) -> DeliveryAttempt | None:
         hook = session.get_one(Webhook, webhook_id, populate_existing=True)
         delivery = session.scalar(
             _due_deliveries(now).where(WebhookDelivery.webhook_id == webhook_id).order_by(WebhookDelivery.id).limit(1)
@@ -114,34 +116,34 @@ class Turns:
             _end(session, webhook_id, turn, now)
             return None
         secret, problem = self._opened(hook.sealed_secret)
-        return Parcel(
+        return DeliveryAttempt(
             webhook_id=webhook_id, turn=turn, delivery_id=delivery.id, event_type=delivery.event_type, url=hook.url,
             secret=secret, body=body_of(delivery.payload), at=now, problem=problem,
         )  # fmt: skip
 
     def _opened(self, sealed: str) -> tuple[str, str]:
-        """The secret, or why there is none: a coordinator with a wrong key must still do everything else."""
+        """(secret, problem): a coordinator with a wrong key must continue with other webhooks."""
         try:
             return str(SecretBox(self._secret_key).open(sealed)["secret"]), ""
         except SecretKeyMissing:
             return "", _UNREADABLE_SECRET
 
-    def _fail(self, session: Session, parcel: Parcel, posted: Posted, now: datetime) -> None:
-        hook = session.get_one(Webhook, parcel.webhook_id, populate_existing=True)
+    def _fail(self, session: Session, attempt: DeliveryAttempt, posted: Posted, now: datetime) -> None:
+        hook = session.get_one(Webhook, attempt.webhook_id, populate_existing=True)
         hook.failures += 1
         hook.rests_until = now + rest_after(hook.failures, posted.retry_after_seconds)
-        delivery = session.get(WebhookDelivery, parcel.delivery_id)
+        delivery = session.get(WebhookDelivery, attempt.delivery_id)
         if delivery is not None and delivery.state == "waiting":
             delivery.tries += 1
             delivery.status_code, delivery.problem = posted.status_code, posted.problem
             if delivery.tries >= TRIES_IN_LINE:
                 delivery.next_try_at = now + pause_after(delivery.tries)
         session.flush()
-        give_up(session, now, WebhookDelivery.webhook_id == parcel.webhook_id)
+        give_up(session, now, WebhookDelivery.webhook_id == attempt.webhook_id)
 
 
 def give_up(session: Session, now: datetime, *which: ColumnElement[bool]) -> None:
-    """What has waited for too long is not tried any more, so that what a dead receiver leaves behind has an end."""
+    """Give up deliveries that have waited too long, so that those of a dead receiver do not accumulate."""
     session.execute(
         update(WebhookDelivery)
         .where(IS_WAITING, WebhookDelivery.created_at <= now - GIVEN_UP_AFTER, *which)
@@ -188,14 +190,14 @@ def _finish(session: Session, delivery_id: str, posted: Posted, now: datetime) -
     )  # fmt: skip
 
 
-def _hold(session: Session, parcel: Parcel) -> bool:
-    """Lock the webhook; False when this turn is over. Deliveries may still be added to it meanwhile."""
-    query = select(Webhook.id).where(Webhook.id == parcel.webhook_id, Webhook.turn == parcel.turn)
+def _hold(session: Session, attempt: DeliveryAttempt) -> bool:
+    """Lock the webhook; False if this turn is over. New deliveries can still be added concurrently."""
+    query = select(Webhook.id).where(Webhook.id == attempt.webhook_id, Webhook.turn == attempt.turn)
     return session.scalar(query.with_for_update(key_share=True)) is not None
 
 
 def _end(session: Session, webhook_id: str, turn: str, now: datetime) -> None:
-    """``turn_until`` stays as the time of the last turn: who had none for the longest time is next."""
+    """Release the turn. ``turn_until`` remains as the time of the last turn, for least-recently-served order."""
     _set(session, webhook_id, Webhook.turn == turn, turn="", turn_until=now)
 
 

@@ -1,7 +1,7 @@
-"""One POST to a receiver: to an address that was checked, without redirects, and over within a time.
+"""One POST to a receiver: to a validated address, without redirects, and with a total deadline.
 
-Imported by what delivers, never by supervisors. Receivers may be hostile: of an answer only the status and one header
-count, and it gets no more than its time.
+Imported only by the delivery, never by supervisors. Receivers may be hostile: only the status and one header of the
+response are used, and the deadline covers everything.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
 
 @dataclass(frozen=True, kw_only=True)
 class Posted:
-    """``problem`` is empty when the receiver took it; ``status_code`` None when it answered nothing."""
+    """The result of a POST. ``problem`` is empty on success; ``status_code`` is None without a response."""
 
     status_code: int | None = None
     problem: str = ""
@@ -40,7 +40,7 @@ class Posted:
 
 @dataclass(frozen=True, kw_only=True)
 class PostRules:
-    """``allow`` are hosts and networks that may be private; the time is for all of it, from the name to the answer."""
+    """``allow``: permitted private hosts and networks. The timeout covers name resolution to response."""
 
     allow: tuple[str, ...]
     timeout_seconds: float
@@ -51,7 +51,7 @@ class _PrivateAddress(ValueError):
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], rules: PostRules) -> Posted:
-    """Never raises for what a receiver, its name or the network do."""
+    """Send the body. Never raises for failures of the receiver, its name or the network."""
     deadline = time.monotonic() + rules.timeout_seconds
     try:
         return _judge(*_exchange(urlsplit(url), body, headers, rules.allow, deadline))
@@ -160,7 +160,7 @@ def _first_that_answers(host: str, port: int, allow: tuple[str, ...], deadline: 
     for number, (family, kind, protocol, _, address) in enumerate(permitted):
         sock = _Timed(family, kind, protocol)
         try:
-            # One address that swallows everything must leave time for the others.
+            # An unresponsive address must leave time for the others.
             sock.settimeout(_left(deadline) / (len(permitted) - number))
             sock.connect(address)
         except OSError as error:
@@ -185,7 +185,7 @@ def _judge(status: int, retry_after: str) -> Posted:
 
 
 def _left(deadline: float) -> float:
-    """Raises TimeoutError when it is over."""
+    """The remaining seconds. Raises TimeoutError after the deadline."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

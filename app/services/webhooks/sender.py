@@ -1,11 +1,11 @@
-"""Delivers what waits for a webhook: takes its turn, posts what is due one by one, and writes down how it went."""
+"""Delivers the due events of a webhook: acquires its turn, posts them one by one, and records the results."""
 
 import logging
 from collections.abc import Callable, Collection
 
 from app.database.engine import Database
 from app.domain.webhooks import signature
-from app.services.webhooks.delivery_queue import Due, Parcel, Turns
+from app.services.webhooks.delivery_queue import DeliveryAttempt, Due, Turns
 from app.services.webhooks.http_post import Posted, PostRules, post
 from config.settings import Settings
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class WebhookSender:
-    """Shared by the threads of a coordinator; nothing is held while a receiver is waited for."""
+    """Thread-safe; holds no lock or transaction while it waits for a receiver."""
 
     def __init__(self, db: Database, settings: Settings) -> None:
         own = settings.webhook
@@ -21,25 +21,25 @@ class WebhookSender:
         self._turns = Turns(db, secret_key=settings.security.secret_key, timeout_seconds=own.timeout_seconds)
 
     def due(self, *, besides: Collection[str], besides_projects: Collection[str], limit: int) -> list[Due]:
-        """Webhooks to deliver to now, without those that the caller is at already."""
+        """Webhooks with due deliveries, excluding those that the caller is already delivering to."""
         return self._turns.due(besides=besides, besides_projects=besides_projects, limit=limit)
 
     def deliver(self, due: Due, *, go_on: Callable[[], bool]) -> None:
-        """Send one after the other until one fails, nothing is left, or ``go_on`` says no."""
-        parcel = self._turns.take(due)
-        while parcel is not None:
-            posted = self._try(parcel)
-            parcel = self._turns.settle(parcel, posted, go_on=go_on())
+        """Send due deliveries until one fails, none is left, or ``go_on`` returns False."""
+        attempt = self._turns.take(due)
+        while attempt is not None:
+            posted = self._try(attempt)
+            attempt = self._turns.settle(attempt, posted, go_on=go_on())
 
-    def _try(self, parcel: Parcel) -> Posted:
-        if parcel.problem:
-            return Posted(problem=parcel.problem)
+    def _try(self, attempt: DeliveryAttempt) -> Posted:
+        if attempt.problem:
+            return Posted(problem=attempt.problem)
         headers = {
-            "X-Trainyard-Event": parcel.event_type,
-            "X-Trainyard-Delivery": parcel.delivery_id,
-            "X-Trainyard-Signature": signature(parcel.secret, int(parcel.at.timestamp()), parcel.body),
+            "X-Trainyard-Event": attempt.event_type,
+            "X-Trainyard-Delivery": attempt.delivery_id,
+            "X-Trainyard-Signature": signature(attempt.secret, int(attempt.at.timestamp()), attempt.body),
         }
-        posted = post(parcel.url, parcel.body, headers, self._rules)
+        posted = post(attempt.url, attempt.body, headers, self._rules)
         if posted.problem:
-            logger.info("webhook %s did not take %s: %s", parcel.webhook_id, parcel.delivery_id, posted.problem)
+            logger.info("webhook %s did not accept %s: %s", attempt.webhook_id, attempt.delivery_id, posted.problem)
         return posted

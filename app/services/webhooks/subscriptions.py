@@ -1,4 +1,4 @@
-"""Webhooks of a project: making, listing, changing and deleting them."""
+"""Webhook subscriptions of a project: creating, listing, changing and deleting."""
 
 import secrets
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ ORDERS: Orders = {"created_at": (Webhook.created_at, Webhook.id)}
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookRules:
-    """What the operator decides: which private hosts may be named, and how many webhooks a project may have."""
+    """The operator's rules: permitted private hosts, and the maximum number of webhooks per project."""
 
     allow: tuple[str, ...] = ()
     max_per_project: int = 20
@@ -34,7 +34,7 @@ class WebhookRules:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedWebhook:
-    """What a caller asked for; without a project it is the caller's own, without a secret one is made."""
+    """A requested webhook; the project defaults to the caller's own, and a missing secret is generated."""
 
     url: str
     description: str = ""
@@ -46,14 +46,14 @@ class WantedWebhook:
 
 @dataclass(frozen=True, kw_only=True)
 class NewWebhook:
-    """The row, and the secret, which is shown this once."""
+    """The row, and the secret, which is shown only once."""
 
     row: Webhook
     secret: str
 
 
 class Webhooks:
-    """The use cases; each is one transaction, with its line in the audit trail."""
+    """The use cases; each is one transaction with an audit log entry."""
 
     def __init__(self, db: Database, box: SecretBox, rules: WebhookRules) -> None:
         self._db = db
@@ -61,7 +61,7 @@ class Webhooks:
         self._rules = rules
 
     def create(self, caller: Caller, wanted: WantedWebhook, *, on_written: OnWritten = not_stored) -> NewWebhook:
-        """Raises BadSpec for an address that is none or not allowed, QuotaExceeded for one too many."""
+        """Create a webhook. Raises BadSpec for an invalid or forbidden URL, QuotaExceeded above the limit."""
         check_url(wanted.url, self._rules.allow, field="url")
         project = wanted.project or caller.home_project
         secret = wanted.secret or f"whsec_{secrets.token_urlsafe(32)}"
@@ -81,7 +81,7 @@ class Webhooks:
         return new
 
     def change(self, caller: Caller, webhook_id: str, changes: Mapping[str, Any]) -> Webhook:
-        """Change the named fields; a new address, secret or being switched on is tried at once."""
+        """Change the given fields; a new URL or secret, or enabling it, ends the backoff."""
         if "url" in changes:
             check_url(changes["url"], self._rules.allow, field="url")
         with self._db.write() as session:
@@ -94,19 +94,19 @@ class Webhooks:
             if "secret" in changes:
                 row.sealed_secret = self._box.seal({"secret": changes["secret"]})
             if changes.keys() & {"url", "is_active", "secret"}:
-                wake(row)
+                reset_backoff(row)
             _note(session, caller, row, "webhook.patch", changed=sorted(changes))
         return row
 
     def delete(self, caller: Caller, webhook_id: str) -> None:
-        """What is still on its way to it is dropped."""
+        """Delete a webhook with its pending deliveries."""
         with self._db.write() as session:
             row = find(session, caller, webhook_id)
             _note(session, caller, row, "webhook.delete", host=_host(row))
             session.delete(row)
 
     def _refuse_more(self, session: Session, project: str) -> None:
-        # Locked: two requests at once must not both find room.
+        # Locked, so that concurrent requests cannot exceed the limit.
         if session.get(Project, project, with_for_update={"key_share": True}) is None:
             raise NotFound(f"no project {project}")
         count = session.scalar(select(func.count()).select_from(Webhook).where(Webhook.project == project)) or 0
@@ -129,7 +129,7 @@ def page(session: Session, caller: Caller, request: PageRequest, *, project: str
 
 
 def find(session: Session, caller: Caller, webhook_id: str) -> Webhook:
-    """Raises NotFound alike for one that does not exist and one of another project."""
+    """The webhook. Raises the same NotFound for a missing and a foreign one."""
     row = session.get(Webhook, webhook_id)
     missing = f"no webhook {webhook_id[:64]}"
     if row is None:
@@ -138,13 +138,13 @@ def find(session: Session, caller: Caller, webhook_id: str) -> Webhook:
     return row
 
 
-def wake(row: Webhook) -> None:
-    """Somebody expects it to answer now: it is not left alone any longer."""
+def reset_backoff(row: Webhook) -> None:
+    """End the backoff after failures, so that deliveries are retried at once."""
     row.failures, row.rests_until = 0, None
 
 
 def _host(row: Webhook) -> str:
-    """The rest of the address may hold what only the receiver should know."""
+    """The URL's host; the rest may contain the receiver's secrets."""
     return urlsplit(row.url).hostname or ""
 
 

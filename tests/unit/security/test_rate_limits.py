@@ -104,7 +104,7 @@ def test_a_portion_that_was_not_used_is_lost() -> None:
     buckets = Counted(clock)
     limit = RateLimit(Rate(100.0, 200), buckets, clock=clock)
     limit.check("key-1", message="")
-    clock.now += rate_limits.PORTION_SECONDS
+    clock.now += rate_limits.BATCH_SECONDS
 
     limit.check("key-1", message="")
 
@@ -120,7 +120,7 @@ def test_without_a_rate_nobody_is_asked() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limits, "REMEMBERED", 3)
+    monkeypatch.setattr(rate_limits, "MAX_BUCKETS", 3)
     clock = Clock()
     limit = RateLimit(Rate(10.0, 1), LocalBuckets(clock), clock=clock)
 
@@ -135,5 +135,5 @@ def test_without_redis_each_process_counts_its_own() -> None:
     limit = RateLimit(Rate(10.0, 20), buckets, clock=clock)
 
     assert served(limit, "key-1", 30) == 20
-    clock.now += rate_limits.AWAY_SECONDS * 2
+    clock.now += rate_limits.RETRY_SECONDS * 2
     assert served(limit, "key-1", 5) == 5

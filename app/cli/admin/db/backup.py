@@ -1,4 +1,4 @@
-"""`trainyard db backup`, `restore` and `settle`: copies of the database, and going back to one."""
+"""`trainyard db backup`, `restore` and `settle`: copies of the database, and restoring one."""
 
 from pathlib import Path
 
@@ -18,9 +18,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("file", type=_FILE)
 @json_option
 def backup(file: Path, as_json: bool) -> None:  # noqa: FBT001
-    """Write a copy of the database as of now to FILE; everything may go on running.
+    """Write a consistent copy of the database to FILE; no process has to stop.
 
-    Storage and secret key are not in it: keep copies of both (docs/how-to/backup-and-upgrade.md).
+    The copy excludes the storage and the secret key: back up both as well (docs/how-to/backup-and-upgrade.md).
     """
     with admin_database() as db:
         written = database.backup(db, file)
@@ -29,34 +29,34 @@ def backup(file: Path, as_json: bool) -> None:  # noqa: FBT001
 
 @click.command()
 @click.argument("file", type=_FILE)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @json_option
 def restore(file: Path, yes: bool, as_json: bool) -> None:  # noqa: FBT001
-    """Put the copy in FILE in the place of the database, while nothing runs; what was there is kept aside.
+    """Replace the database with the backup in FILE; stop all processes first. The current database is moved aside.
 
-    Jobs that were running when the copy was made go back to the queue, and on from their newest checkpoint.
+    Jobs that were running when the backup was made are requeued and continue from their newest checkpoint.
     """
     settings = cli_settings()
     if not yes:
-        click.confirm("What happened since the backup was made is forgotten. Go on?", abort=True, err=as_json)
+        click.confirm("Everything recorded since the backup will be lost. Continue?", abort=True, err=as_json)
     with failures_as_messages():
         done = database.restore(settings.database, file, actor=ADMINISTRATOR.actor, now=utc_now())
     if as_json:
         print_json({"revision": done.revision, "requeued_jobs": done.requeued_jobs, "aside": done.aside})
         return
-    click.echo(f"Restored; {done.requeued_jobs} running job(s) go back to the queue. Start everything again.")
+    click.echo(f"Restored; {done.requeued_jobs} running job(s) were requeued. Start the processes again.")
     if done.aside:
-        click.echo(f"What was there before: {done.aside}")
+        click.echo(f"Previous database: {done.aside}")
 
 
 @click.command()
-@click.confirmation_option(prompt="Every attempt that the database believes to run is ended. Go on?")
+@click.confirmation_option(prompt="Every attempt recorded as running will be ended. Continue?")
 @json_option
 def settle(as_json: bool) -> None:  # noqa: FBT001
-    """After going back in time by other means than `restore`: end what the database believes to be running.
+    """End every attempt recorded as running, after restoring the database by other means than `restore`.
 
-    Run it before anything is started: attempts of the forgotten time must not pass for those to come.
+    Run it before starting any process: attempts from the lost period must not be mistaken for new ones.
     """
     with admin_database() as db:
         requeued = after_restore.settle(db, actor=ADMINISTRATOR.actor)
-    print_json({"requeued_jobs": requeued}) if as_json else click.echo(f"{requeued} job(s) go back to the queue")
+    print_json({"requeued_jobs": requeued}) if as_json else click.echo(f"{requeued} job(s) were requeued")

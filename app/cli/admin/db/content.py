@@ -1,4 +1,4 @@
-"""`trainyard db check` and `export`: what the database holds, judged and shown."""
+"""`trainyard db check` and `export`: verify and dump the database's content."""
 
 import sys
 from typing import IO
@@ -13,13 +13,13 @@ from app.services.operations import exports, integrity
 @click.command()
 @json_option
 def check(as_json: bool) -> None:  # noqa: FBT001
-    """Tell whether what the database holds fits together; exit code 1 when it does not."""
+    """Check the integrity of the database's content; exit code 1 when problems are found."""
     with admin_database() as db:
         found = list(integrity.problems(db))
     if as_json:
         print_json({"ok": not found, "problems": found})
     else:
-        click.echo("\n".join(found) or "all fits together")
+        click.echo("\n".join(found) or "no problems found")
     if found:
         raise SystemExit(1)
 
@@ -27,13 +27,13 @@ def check(as_json: bool) -> None:  # noqa: FBT001
 @click.command()
 @click.argument("tables", nargs=-1)
 @click.option("--out", type=click.File("w", encoding="utf-8", atomic=True), help="File to write to.  [standard output]")
-@click.option("--json", "as_json", is_flag=True, help="As it does anyway.")
+@click.option("--json", "as_json", is_flag=True, help="No effect: the output is always JSON.")
 def export(tables: tuple[str, ...], out: IO[str] | None, as_json: bool) -> None:  # noqa: FBT001
-    """Write the rows of TABLES, or of all, as lines of JSON, as of one moment and without secrets.
+    """Write the rows of TABLES, or of every table, as JSON lines: one consistent snapshot, without secrets.
 
-    For reports and other programs; to go back to it there is `trainyard db backup`.
+    Meant for reports and other programs; to restore a database, use `trainyard db backup`.
     """
-    del as_json  # every command of the administrator's takes it
+    del as_json  # every administrator command accepts it
     with admin_database() as db:
         for table, row in exports.rows(db, tables):
             print_json_line({"table": table, **row}, to=out or sys.stdout)

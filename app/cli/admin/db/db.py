@@ -1,4 +1,4 @@
-"""`trainyard db`: making the database, moving its schema, and what the modules beside this one do with it."""
+"""`trainyard db`: creates the database and migrates its schema; groups the commands of the sibling modules."""
 
 import importlib
 
@@ -16,7 +16,7 @@ from app.services.operations import bootstrap
 
 @click.group()
 def db() -> None:
-    """The database itself."""
+    """Manage the database: schema, backups, pruning."""
 
 
 for _command in (check, backup, restore, settle, export, prune):
@@ -26,43 +26,43 @@ for _command in (check, backup, restore, settle, export, prune):
 @db.command()
 @json_option
 def init(as_json: bool) -> None:  # noqa: FBT001
-    """Make everything that must be there before the first start: schema, secrets, default project, admin key."""
+    """Create what the first start requires: schema, secrets, default project, admin key."""
     with failures_as_messages():
         settings = bootstrap.prepare(cli_settings())
-    told = {"revision": HEAD, "admin_key_file": str(settings.admin_key_file)}
-    print_json(told) if as_json else print_fields(told)
+    result = {"revision": HEAD, "admin_key_file": str(settings.admin_key_file)}
+    print_json(result) if as_json else print_fields(result)
 
 
 @db.command()
 @click.argument("revision", default=HEAD)
 @json_option
 def upgrade(revision: str, as_json: bool) -> None:  # noqa: FBT001
-    """Bring the schema up to REVISION, the newest unless given."""
+    """Upgrade the schema to REVISION, by default the newest."""
     _move("upgrade", revision, as_json=as_json)
 
 
 @db.command()
 @click.argument("revision")
-@click.confirmation_option(prompt="Columns and tables that are newer are deleted with their content. Go on?")
+@click.confirmation_option(prompt="Newer columns and tables will be dropped with their content. Continue?")
 @json_option
 def downgrade(revision: str, as_json: bool) -> None:  # noqa: FBT001
-    """Take the schema back to REVISION; `base` deletes every table."""
+    """Downgrade the schema to REVISION; `base` drops every table."""
     _move("downgrade", revision, as_json=as_json)
 
 
 @db.command()
 @json_option
 def current(as_json: bool) -> None:  # noqa: FBT001
-    """Tell which revision the database has, and which one this program needs."""
-    told = {"revision": _revision(), "needed": HEAD}
-    print_json(told) if as_json else print_fields({**told, "revision": told["revision"] or "none"})
+    """Show the database's schema revision and the one this version requires."""
+    result = {"revision": _revision(), "needed": HEAD}
+    print_json(result) if as_json else print_fields({**result, "revision": result["revision"] or "none"})
 
 
 @db.command(hidden=True)
 @click.argument("number")
 @click.argument("message")
 def revision(number: str, message: str) -> None:
-    """For developers: write the revision NUMBER from the difference between models and database."""
+    """For developers: generate the migration NUMBER from the difference between models and database."""
     with failures_as_messages():
         bound = open_database(cli_settings().database)
         importlib.import_module("app.migrations.runner").new_revision(bound.engine, message, number=number)
@@ -74,8 +74,8 @@ def _move(direction: str, revision: str, *, as_json: bool) -> None:
         bound = open_database(cli_settings().database)
         getattr(importlib.import_module("app.migrations.runner"), direction)(bound.engine, revision)
         bound.close()
-    told = {"revision": _revision()}
-    print_json(told) if as_json else print_fields({"revision": told["revision"] or "none"})
+    result = {"revision": _revision()}
+    print_json(result) if as_json else print_fields({"revision": result["revision"] or "none"})
 
 
 def _revision() -> str | None:

@@ -1,4 +1,4 @@
-"""`trainyard db prune`: throwing away what is old or too much, now and by hand."""
+"""`trainyard db prune`: applies the retention settings once, by hand."""
 
 from typing import Any
 
@@ -12,27 +12,28 @@ from app.services.operations.diagnosis.findings import size
 from app.services.operations.retention import rules
 from config.settings import Settings
 
-NOTHING_ASKED = (
-    "No TRAINYARD_RETENTION_… setting asks for anything: all is kept for ever. docs/how-to/retention.md lists them."
+NO_RETENTION_SETTING = (
+    "No TRAINYARD_RETENTION_… setting is set: everything is retained indefinitely. "
+    "docs/how-to/retention.md lists the settings."
 )
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only count what would go.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @json_option
 def prune(dry_run: bool, yes: bool, as_json: bool) -> None:  # noqa: FBT001
-    """Throw away what the TRAINYARD_RETENTION_… settings no longer want: jobs, checkpoints, logs, rows.
+    """Delete what exceeds the TRAINYARD_RETENTION_… settings: jobs, checkpoints, logs, rows.
 
-    What a living job needs stays. With TRAINYARD_RETENTION_ENABLED=1 the coordinators do the same once an hour.
+    Data that an active job needs is retained. With TRAINYARD_RETENTION_ENABLED=1 the coordinators prune once an hour.
     """
     settings = cli_settings()
     with admin_database() as db:
-        if not any(rule.setting for rule in rules.asked_for(settings)):
-            click.echo(NOTHING_ASKED, err=True)
+        if not any(rule.setting for rule in rules.enabled_rules(settings)):
+            click.echo(NO_RETENTION_SETTING, err=True)
         if not (dry_run or yes):
             _show(_pruned(db, settings, dry_run=True), as_json=False)
-            click.confirm("This can't be undone. Throw it away?", abort=True, err=as_json)
+            click.confirm("This can't be undone. Delete it?", abort=True, err=as_json)
         _show(_pruned(db, settings, dry_run=dry_run), as_json=as_json)
 
 

@@ -20,7 +20,7 @@ from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.envelope import Reply
 from app.http.operation import operation
-from app.http.sse import Feed, Form, Frame, stream
+from app.http.sse import Feed, Frame, StreamFormat, stream
 from app.security.permissions import Permission
 from app.services.jobs import history
 from app.services.jobs import lookup as job_lookup
@@ -31,7 +31,7 @@ from app.storage.logs import START, LogLine, LogReader
 blueprint = Blueprint("pods", __name__)
 _NAMESPACE = "/api/v1/namespaces/<namespace>"
 _MOST_LINES, _BATCH = 50_000, 1000
-_LOG = Form(
+_LOG = StreamFormat(
     mimetype="text/plain", opening="", idle="", closing="", failure=lambda problem: f"{problem['message']}\n",
     frame=lambda frame: f"{frame.data}\n",
 )  # fmt: skip

@@ -30,7 +30,7 @@ from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.schemas.documents import DocumentSchema
 from app.services.rows import Manifest, Session
-from app.services.stored_manifests import Manifests, Row
+from app.services.stored_manifests import ManifestStore, Row
 
 Query = dict[str, Any]
 Object = Mapping[str, Any]
@@ -43,7 +43,7 @@ class StoredKind(Generic[Row]):
     """
 
     kind: str
-    store: Manifests[Row]
+    store: ManifestStore[Row]
     schema: DocumentSchema
     audit_actions: AuditActions
     check: Callable[[Object], list[str]]

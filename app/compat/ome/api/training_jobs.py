@@ -32,7 +32,7 @@ from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.envelope import Reply
-from app.http.idempotency import Answering
+from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
@@ -45,7 +45,7 @@ from app.services.jobs.details import JobDetails, changed, of_new
 from app.services.jobs.dry_run import Preview
 from app.services.jobs.submission import Origin, Submitted
 from app.services.rows import Session
-from app.services.stored_manifests import OF_THE_CLUSTER
+from app.services.stored_manifests import CLUSTER_SCOPE
 
 blueprint = Blueprint("jobs", __name__)
 _ALL = f"{BASE}/trainingjobs"
@@ -160,7 +160,7 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, dry_run: bool) -> Repl
         "name": name, **stored_metadata(metadata),
         "spec": without_secrets({key: value for key, value in spec.items() if key != "suspend"}),
     }  # fmt: skip
-    answering = Answering(_submitted_suspended if spec["suspend"] else _submitted)
+    answering = ReplyRecorder(_submitted_suspended if spec["suspend"] else _submitted)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
     native.warnings.extend(_set_access(native.document, namespace, spec, model))
     with NAMING.errors():
@@ -254,7 +254,7 @@ def _refuse_other_spec(wanted: Mapping[str, Any], current: Mapping[str, Any]) ->
 def _runtime(namespace: str, reference: Mapping[str, Any]) -> Mapping[str, Any]:
     """The spec of a runtime. Raises BadSpec."""
     name, kind = reference["name"], reference["kind"]
-    project = namespace if kind == runtimes.KIND else OF_THE_CLUSTER
+    project = namespace if kind == runtimes.KIND else CLUSTER_SCOPE
     with plane().db.read() as session:
         row = stored_manifests.RUNTIMES.find(session, project, name)
     if row is not None:

@@ -24,7 +24,7 @@ from app.http.operation import operation
 from app.schemas.spec.field_verdicts import refuse
 from app.security.permissions import Permission
 from app.services import stored_manifests
-from app.services.stored_manifests import OF_THE_CLUSTER
+from app.services.stored_manifests import CLUSTER_SCOPE
 
 blueprint = Blueprint("runtimes", __name__)
 _OBJECT = RuntimeSchema()
@@ -39,7 +39,7 @@ Query = dict[str, Any]
     "List or watch the ClusterTrainingRuntimes", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
 )
 def list_of_cluster(query: Query) -> Any:
-    return RUNTIMES.list_or_watch(OF_THE_CLUSTER, query)
+    return RUNTIMES.list_or_watch(CLUSTER_SCOPE, query)
 
 
 @blueprint.get(_OF_A_NAMESPACE)
@@ -57,7 +57,7 @@ def list_of_namespace(namespace: str, query: Query) -> Any:
     reader=_READER, status=201,
 )  # fmt: skip
 def create_of_cluster(query: Query, body: dict[str, Any]) -> Reply:
-    return RUNTIMES.create(OF_THE_CLUSTER, body, query)
+    return RUNTIMES.create(CLUSTER_SCOPE, body, query)
 
 
 @blueprint.post(_OF_A_NAMESPACE)
@@ -72,7 +72,7 @@ def create_of_namespace(namespace: str, query: Query, body: dict[str, Any]) -> R
 @blueprint.get(f"{_ALL}/<cluster_runtime_name>")
 @operation("Read a ClusterTrainingRuntime", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:  # noqa: ARG001
-    return object_reply(RUNTIMES.read(OF_THE_CLUSTER, cluster_runtime_name))
+    return object_reply(RUNTIMES.read(CLUSTER_SCOPE, cluster_runtime_name))
 
 
 @blueprint.get(f"{_OF_A_NAMESPACE}/<runtime_name>")
@@ -87,7 +87,7 @@ def get_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply: 
     body=RuntimeSchema, reader=_READER,
 )  # fmt: skip
 def replace_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
-    return RUNTIMES.replace(OF_THE_CLUSTER, cluster_runtime_name, body, query)
+    return RUNTIMES.replace(CLUSTER_SCOPE, cluster_runtime_name, body, query)
 
 
 @blueprint.put(f"{_OF_A_NAMESPACE}/<runtime_name>")
@@ -105,7 +105,7 @@ def replace_of_namespace(namespace: str, runtime_name: str, query: Query, body: 
     query=WriteQuerySchema, body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
 )  # fmt: skip
 def patch_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
-    return RUNTIMES.patch(OF_THE_CLUSTER, cluster_runtime_name, body, query)
+    return RUNTIMES.patch(CLUSTER_SCOPE, cluster_runtime_name, body, query)
 
 
 @blueprint.patch(f"{_OF_A_NAMESPACE}/<runtime_name>")
@@ -120,7 +120,7 @@ def patch_of_namespace(namespace: str, runtime_name: str, query: Query, body: di
 @blueprint.delete(f"{_ALL}/<cluster_runtime_name>")
 @operation("Delete a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema)
 def delete_of_cluster(cluster_runtime_name: str, query: Query) -> Reply:
-    return RUNTIMES.delete(OF_THE_CLUSTER, cluster_runtime_name, query)
+    return RUNTIMES.delete(CLUSTER_SCOPE, cluster_runtime_name, query)
 
 
 @blueprint.delete(f"{_OF_A_NAMESPACE}/<runtime_name>")

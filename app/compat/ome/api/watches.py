@@ -12,7 +12,7 @@ from app.compat.ome.from_native import milliseconds
 from app.host.clock import utc_now
 from app.http.context import caller, plane
 from app.http.envelope import to_json
-from app.http.sse import Form, Frame, stream
+from app.http.sse import Frame, StreamFormat, stream
 from app.services.access import audit_log
 from app.services.rows import Session
 
@@ -38,7 +38,7 @@ def _failed(problem: Mapping[str, Any]) -> str:
     return f"{to_json(_error(problem['message'], 'InternalError', 500))}\n"
 
 
-_FORM = Form(
+_FORM = StreamFormat(
     mimetype="application/json", opening="", idle="", closing="", failure=_failed,
     frame=lambda frame: f"{to_json(frame.data)}\n",
 )  # fmt: skip

@@ -76,7 +76,7 @@ def known_targets() -> str:
     return f"{names}, {ROLE_PREFIX}<name of a role in the data> (which becomes {', '.join(ROLES)})"
 
 
-def known_keys() -> str:
+def key_cache() -> str:
     return ", ".join(f"{name} ({expected})" for name, (_, expected) in _TOKENIZER.items())
 
 

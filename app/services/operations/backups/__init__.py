@@ -1,1 +1,1 @@
-"""Taking a consistent copy of the database while everything runs, and putting it back when nothing does."""
+"""Online backups of the database, and restoring one while no process runs."""

@@ -1,4 +1,4 @@
-"""What must be told to a database that went back in time before anybody works on it."""
+"""Reconciles a restored database before any process uses it."""
 
 from sqlalchemy import select, update
 
@@ -9,16 +9,16 @@ from app.models import Job, Lease
 from app.services.attempts.work_orders import Outcome, end_attempt
 from app.services.lifecycle import audit, transitions
 
-# More tokens than were given out since any backup: a supervisor of the lost time must not hold one that comes again.
+# More tokens than were issued since any backup: a supervisor of the lost period must not hold a reissued token.
 FENCE_STEP = 100_000
 AT_ONCE = Backoff(base_seconds=0.0, max_seconds=0.0)
-MESSAGE = "the database was put back to an earlier time"
+MESSAGE = "the database was restored to an earlier time"
 
 
 def settle(db: Database, *, actor: str) -> int:
-    """End what the database believes to be running, without using up retries; returns how many jobs that were.
+    """End attempts recorded as running without using up retries; returns the number of their jobs. Idempotent.
 
-    They go back to the queue and on from the newest checkpoint that is there. Again does no harm.
+    The jobs are requeued and continue from the newest recorded checkpoint.
     """
     with db.write() as session:
         session.execute(

@@ -1,4 +1,4 @@
-"""A backup of the configured database, whichever it is, and putting one back."""
+"""Backup and restore of the configured database, SQLite or PostgreSQL."""
 
 import importlib
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from config.settings import DatabaseSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """``aside``: the file or schema in which what was there before lies now; empty when nothing was."""
+    """``aside``: the file or schema that now holds the previous database; empty if there was none."""
 
     revision: str
     requeued_jobs: int
@@ -23,14 +23,14 @@ class Restored:
 
 
 def backup(db: Database, target: Path) -> int:
-    """Write a copy of the database into a file that only its owner may read; returns its size. Raises BackupFailed."""
+    """Write a copy of the database to a file readable only by its owner; returns its size. Raises BackupFailed."""
     if target.exists():
-        raise BackupFailed(f"{target} exists already; backups are not overwritten, name another file")
+        raise BackupFailed(f"{target} already exists; backups are not overwritten, choose another file")
     temporary = target.with_name(f".{target.name}.incomplete")
     path = sqlite_path(db)
     try:
         temporary.unlink(missing_ok=True)
-        temporary.touch(0o600)  # before anything is in it
+        temporary.touch(0o600)  # before writing data
         if path is not None:
             sqlite.backup(path, temporary)
             sqlite.revision_of_copy(temporary)
@@ -46,7 +46,7 @@ def backup(db: Database, target: Path) -> int:
 
 
 def restore(settings: DatabaseSettings, copy: Path, *, actor: str, now: datetime) -> Restored:
-    """Put a backup in the place of the database, while nothing of ours runs. Raises BackupFailed."""
+    """Replace the database with a backup while no process runs. Raises BackupFailed."""
     db = open_database(settings)
     path = sqlite_path(db)
     try:
@@ -64,13 +64,13 @@ def restore(settings: DatabaseSettings, copy: Path, *, actor: str, now: datetime
 
 
 def sqlite_path(db: Database) -> Path | None:
-    """The file of a database in SQLite; None for PostgreSQL."""
+    """The file of an SQLite database; None for PostgreSQL."""
     database = db.engine.url.database
     return Path(database) if db.engine.dialect.name == "sqlite" and database else None
 
 
 def _settle(db: Database, revision: str, *, actor: str) -> int:
-    """Settling speaks of tables and columns as they are now."""
+    """Upgrade the schema, which the models of ``after_restore`` require, then reconcile."""
     if revision != HEAD:
         importlib.import_module("app.migrations.runner").upgrade(db.engine)
     return after_restore.settle(db, actor=actor)
@@ -79,6 +79,6 @@ def _settle(db: Database, revision: str, *, actor: str) -> int:
 def _refuse_newer(revision: str) -> None:
     if revision > HEAD:
         raise BackupFailed(
-            f"the backup is at revision {revision}, which this version of Trainyard (revision {HEAD}) does not know: "
-            "install the version that it was made with, or a newer one"
+            f"the backup is at revision {revision}, newer than this version of Trainyard (revision {HEAD}): "
+            "install the version that created it, or a newer one"
         )

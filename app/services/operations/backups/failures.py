@@ -1,9 +1,9 @@
-"""What keeps a backup from being made or put back."""
+"""The error of failed backups and restores."""
 
 from app.domain.errors import TrainyardError
 
 
 class BackupFailed(TrainyardError):
-    """Nothing was changed; the message says what to do."""
+    """A backup or restore failed without changes; the message says what to do."""
 
     code = "BACKUP_FAILED"

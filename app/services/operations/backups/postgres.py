@@ -1,4 +1,4 @@
-"""PostgreSQL: pg_dump and pg_restore with our connection, and the tables that were there kept in a schema beside."""
+"""PostgreSQL backups by pg_dump and pg_restore; a restore moves the previous tables into another schema."""
 
 import re
 import shutil
@@ -12,31 +12,31 @@ from sqlalchemy.exc import ProgrammingError
 from app.migrations.versioning import VERSION_TABLE
 from app.services.operations.backups.failures import BackupFailed
 
-ASIDE = "before_"  # what schemas begin with in which tables are kept that a backup took the place of
+ASIDE = "before_"  # prefix of schemas that hold tables replaced by a restore
 PACKAGE = "install PostgreSQL's client programs (apt install postgresql-client), of the server's version or newer"
 
 
 def backup(engine: Engine, target: Path) -> None:
-    """A copy as of one moment; everybody goes on meanwhile."""
+    """Write a consistent snapshot without blocking other connections."""
     _run(engine.url, "pg_dump", ["--format=custom", "--no-owner", "--no-privileges", f"--exclude-schema={ASIDE}*",
                                  f"--file={target}"])  # fmt: skip
 
 
 def revision_of_copy(copy: Path) -> str:
-    """The schema's revision of a copy that pg_restore can read. Raises BackupFailed."""
+    """The schema revision of a backup. Raises BackupFailed if pg_restore can't read it."""
     arguments = ["--data-only", f"--table={VERSION_TABLE}", "--file=-", str(copy)]
     read = subprocess.run([_program("pg_restore"), *arguments], capture_output=True, text=True, check=False)
     found = re.search(rf"^COPY \S*{VERSION_TABLE} .*\n(\w+)$", read.stdout, re.MULTILINE)
     if read.returncode or found is None:
-        why = _last_line(read.stderr) if read.returncode else "it holds no tables of ours"
-        raise BackupFailed(f"{copy} is no backup of a Trainyard database in PostgreSQL: {why}")
+        why = _last_line(read.stderr) if read.returncode else "it contains no Trainyard tables"
+        raise BackupFailed(f"{copy} is not a backup of a Trainyard database in PostgreSQL: {why}")
     return found[1]
 
 
 def put_back(engine: Engine, copy: Path, *, stamp: str) -> str:
-    """The copy's tables take the place of those that are there; the schema in which these lie then, if any.
+    """Replace the current tables with the backup's; returns the schema that holds the previous ones, if any.
 
-    All or nothing: when pg_restore fails, everything is as it was.
+    If pg_restore fails, the previous tables are moved back.
     """
     aside = f"{ASIDE}{stamp}"
     with engine.begin() as connection:
@@ -64,8 +64,8 @@ def _refuse_others(connection: Connection) -> None:
     ).scalar_one()
     if others:
         raise BackupFailed(
-            f"{others} other connection(s) use the database: stop API, coordinators, nodes and what else does, "
-            "and try again"
+            f"{others} other connection(s) use the database: stop the API, coordinators, nodes and other clients, "
+            "then retry"
         )
 
 
@@ -77,7 +77,7 @@ def _move_tables(connection: Connection, source: str, target: str) -> list[str]:
         for table in tables:
             connection.execute(text(f'ALTER TABLE "{source}"."{table}" SET SCHEMA "{target}"'))
     except ProgrammingError as error:
-        raise BackupFailed(f"the tables can't be set aside: {error.orig}; restore as the database's owner") from error
+        raise BackupFailed(f"the tables can't be moved aside: {error.orig}; restore as the database's owner") from error
     return tables
 
 
@@ -89,22 +89,22 @@ def _run(url: URL, name: str, arguments: Sequence[str]) -> None:
 
 
 def _dsn(url: URL) -> str:
-    """Without the password: command lines are visible to everybody on the machine."""
+    """The connection string without the password: command lines are visible to every user of the machine."""
     return url.set(drivername="postgresql", password=None).render_as_string(hide_password=False)
 
 
 def _environment(url: URL) -> dict[str, str]:
-    # Nothing else of ours: the programs need their libraries' paths at most.
+    # No other variables of this process.
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "PGPASSWORD": url.password or ""}
 
 
 def _program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise BackupFailed(f"there is no {name} here: {PACKAGE}")
+        raise BackupFailed(f"{name} is not installed: {PACKAGE}")
     return found
 
 
-def _last_line(said: str) -> str:
-    lines = said.strip().splitlines()
-    return lines[-1][:500] if lines else "it did not say why"
+def _last_line(output: str) -> str:
+    lines = output.strip().splitlines()
+    return lines[-1][:500] if lines else "it reported no reason"

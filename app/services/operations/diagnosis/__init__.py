@@ -1,1 +1,1 @@
-"""What `trainyard doctor` looks at: one small check for each thing that goes wrong in real deployments."""
+"""The checks of `trainyard doctor`: one small check per common deployment problem."""

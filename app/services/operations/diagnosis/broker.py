@@ -1,4 +1,4 @@
-"""Checks of Redis: it answers, forgets nothing under pressure, and lets nobody in without a password."""
+"""Checks of Redis: reachability, eviction policy, persistence and authentication."""
 
 import ipaddress
 from typing import Any
@@ -20,29 +20,29 @@ def reachable(site: Site) -> Findings:
 
 
 def memory(site: Site) -> Findings:
-    told = _told(site, "memory")
+    info = _info(site, "memory")
     findings: Findings = []
-    policy = str(told.get("maxmemory_policy", "noeviction"))
+    policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy != "noeviction":
         findings += failed(
             f"its maxmemory-policy is {policy}: under pressure it drops wake-ups", "set maxmemory-policy noeviction"
         )
-    used, most = int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if most and used > most * FULL:
         findings += warning(f"{used} of {most} bytes of its memory are in use", "raise maxmemory")
     return findings or fine("nothing is evicted")
 
 
 def persistence(site: Site) -> Findings:
-    told = _told(site, "persistence")
-    if not int(told.get("aof_enabled", 0)):
+    info = _info(site, "persistence")
+    if not int(info.get("aof_enabled", 0)):
         return warning(
-            "it does not keep its data over a restart: states shown by Flower and open wake-ups are lost with it",
+            "it does not persist its data: states shown by Flower and pending wake-ups are lost on a restart",
             "set appendonly yes; jobs themselves are safe in the database either way",
         )
-    if told.get("aof_last_write_status", "ok") != "ok":
-        return failed("it can't write its append-only file", "look into its log; is its disk full?")
-    return fine("it keeps its data over a restart")
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return failed("it can't write its append-only file", "check its log; is its disk full?")
+    return fine("it persists its data")
 
 
 def protection(site: Site) -> Findings:
@@ -51,15 +51,15 @@ def protection(site: Site) -> Findings:
     if not parts.password:
         found = failed if not alone else warning
         return found(
-            "it wants no password: whoever reaches it can end jobs",
+            "it requires no password: anyone who reaches it can end jobs",
             "set requirepass, and redis://:PASSWORD@… in the URL",
         )
     if parts.scheme != "rediss" and not alone:
         return warning(
             f"its password and messages go to {parts.hostname} in the clear",
-            "use rediss:// (docs/how-to/secure-connections.md), unless that network is yours alone",
+            "use rediss:// (docs/how-to/secure-connections.md), unless the network is private",
         )
-    return fine("it wants a password" + (", by TLS" if parts.scheme == "rediss" else ""))
+    return fine("it requires a password" + (", by TLS" if parts.scheme == "rediss" else ""))
 
 
 def is_loopback(host: str) -> bool:
@@ -69,8 +69,8 @@ def is_loopback(host: str) -> bool:
         return host in ("localhost", "")
 
 
-def _told(site: Site, section: str) -> dict[str, Any]:
-    # INFO, not CONFIG GET: hosted servers forbid the latter.
+def _info(site: Site, section: str) -> dict[str, Any]:
+    # INFO instead of CONFIG GET, which hosted servers forbid.
     with site.broker() as client:
-        told = client.info(section)
-    return dict(told) if isinstance(told, dict) else {}
+        info = client.info(section)
+    return dict(info) if isinstance(info, dict) else {}

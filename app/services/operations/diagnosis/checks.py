@@ -1,4 +1,4 @@
-"""The table of all checks, in the order in which their failures explain each other, and running them."""
+"""The table of all checks, ordered by dependency, and their execution."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from app.services.operations.diagnosis.site import Site
 
 @dataclass(frozen=True)
 class Check:
-    """``needs``: a check without whose success this one can say nothing."""
+    """A check; ``needs`` names one that must succeed first."""
 
     name: str
-    look: Callable[[Site], Findings]
+    run: Callable[[Site], Findings]
     needs: str = ""
 
 
@@ -26,7 +26,7 @@ CHECKS = (
     Check(DATABASE, database.reachable),
     Check(SCHEMA, database.schema, DATABASE),
     Check("database rights", database.rights, SCHEMA),
-    Check("database server", database.keeping, DATABASE),
+    Check("database server", database.configuration, DATABASE),
     Check("database clock", database.clock, DATABASE),
     Check("sealed secrets", secrets.sealed_rows, SCHEMA),
     Check(BROKER, broker.reachable),
@@ -52,22 +52,22 @@ CHECKS = (
 )
 
 
-def examined(site: Site) -> Iterator[tuple[str, Finding]]:
-    """(check, finding) as each check ends."""
+def run_checks(site: Site) -> Iterator[tuple[str, Finding]]:
+    """Yield (check, finding) as each check ends."""
     broken: set[str] = set()
     for check in CHECKS:
-        findings = skipped(f"needs the {check.needs}") if check.needs in broken else _looked(check, site)
+        findings = skipped(f"needs the {check.needs}") if check.needs in broken else _run(check, site)
         if any(finding.level in (Level.FAILED, Level.SKIPPED) for finding in findings):
             broken.add(check.name)
         for finding in findings:
             yield check.name, finding
 
 
-def _looked(check: Check, site: Site) -> Findings:
+def _run(check: Check, site: Site) -> Findings:
     try:
-        return check.look(site)
+        return check.run(site)
     except TrainyardError as error:
-        return failed(error.message, f"look after the {check.name}")
-    except Exception as error:  # noqa: BLE001  whatever is wrong with a part is the answer
-        # The class alone: what libraries say may hold the password of a URL.
-        return failed(f"cannot be looked at ({type(error).__name__})", "is it there, and is its address right?")
+        return failed(error.message, f"check the {check.name}")
+    except Exception as error:  # noqa: BLE001  any failure of a component is the result
+        # The class name only: library messages may contain a URL's password.
+        return failed(f"cannot be checked ({type(error).__name__})", "is it running, and is its address correct?")

@@ -1,4 +1,4 @@
-"""Checks of the database: reachable, at this version's schema, ours to write, and on a disk that it can live on."""
+"""Checks of the database: reachability, schema revision, permissions, configuration and file system."""
 
 import os
 from pathlib import Path
@@ -10,9 +10,9 @@ from app.models.base import database_now, utc_now
 from app.services.operations.diagnosis.findings import Findings, failed, fine, skipped, warning
 from app.services.operations.diagnosis.site import Site
 
-# WAL needs memory that all processes share, which these do not give.
+# WAL requires shared memory, which these do not support.
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "glusterfs", "ceph", "lustre", "beegfs")
-MOST_CONNECTIONS = 0.8
+MAX_CONNECTIONS_RATIO = 0.8
 CLOCK_SECONDS = 2.0
 _MOUNTS = Path("/proc/self/mounts")
 
@@ -22,7 +22,7 @@ def reachable(site: Site) -> Findings:
     if path is not None and not path.exists():
         return failed(
             f"there is no database {path}",
-            "run `trainyard db init`, or name another TRAINYARD_DATA_DIR or _DATABASE_URL",
+            "run `trainyard db init`, or set another TRAINYARD_DATA_DIR or _DATABASE_URL",
         )
     with site.db.engine.connect() as connection:
         connection.execute(text("SELECT 1"))
@@ -41,7 +41,7 @@ def schema(site: Site) -> Findings:
             "install the newer release here",
         )
     if revision != HEAD:
-        return failed(f"migrations are pending: the database is at {revision}, {HEAD} is needed",
+        return failed(f"migrations are pending: the database is at {revision}, {HEAD} is required",
                       "make a backup, then run `trainyard db upgrade`")  # fmt: skip
     return fine(f"the schema is at revision {revision}")
 
@@ -52,7 +52,7 @@ def rights(site: Site) -> Findings:
     with site.db.engine.connect() as connection:
         row = connection.execute(
             text(
-                # Of several in one list a single one would be enough.
+                # One privilege per call: a list would require any of them, not all.
                 "SELECT has_table_privilege('job', 'INSERT') AND has_table_privilege('job', 'UPDATE') "
                 "AND has_table_privilege('job', 'DELETE') AS writes, "
                 "has_schema_privilege(current_schema(), 'CREATE') AS migrates, rolsuper AS is_super "
@@ -60,20 +60,20 @@ def rights(site: Site) -> Findings:
             )
         ).one()
     if not row.writes:
-        return failed(
-            "this user may not write the tables", "connect as the user that made them, or GRANT it their rights"
-        )
+        return failed("this user may not write the tables", "connect as their owner, or GRANT the privileges")
     if not row.migrates:
         return warning("this user may not change the schema", "run `trainyard db upgrade` as the owner of the tables")
     if row.is_super:
-        return warning("this user is a superuser of PostgreSQL", "make a user that owns the database and nothing else")
+        return warning(
+            "this user is a superuser of PostgreSQL", "create a user that owns the database and nothing else"
+        )
     return fine("this user may read, write and migrate")
 
 
-def keeping(site: Site) -> Findings:
-    """How the server or the file is set up."""
+def configuration(site: Site) -> Findings:
+    """The configuration of the server or the file."""
     if site.db.engine.dialect.name == "sqlite":
-        return _sqlite_keeping(site)
+        return _sqlite_configuration(site)
     with site.db.engine.connect() as connection:
         most = int(str(connection.execute(text("SHOW max_connections")).scalar_one()))
         used = int(str(connection.execute(text("SELECT count(*) FROM pg_stat_activity")).scalar_one()))
@@ -81,7 +81,7 @@ def keeping(site: Site) -> Findings:
     findings: Findings = []
     if not durable:
         findings += warning("fsync is off: a power cut may destroy the database", "set fsync = on in postgresql.conf")
-    if used > most * MOST_CONNECTIONS:
+    if used > most * MAX_CONNECTIONS_RATIO:
         findings += warning(
             f"{used} of {most} connections are in use",
             "raise max_connections, or put a pooler in session mode before it",
@@ -100,7 +100,7 @@ def clock(site: Site) -> Findings:
 
 
 def sqlite_file(site: Site) -> Path | None:
-    """None for PostgreSQL."""
+    """The database file; None for PostgreSQL."""
     url = make_url(site.settings.database.url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
@@ -111,25 +111,25 @@ def _sqlite_rights(site: Site) -> Findings:
         return failed(
             f"{path} or its directory can't be written by this user", f"chown it: `chown -R $USER {path.parent}`"
         )
-    with site.db.write():  # takes the write lock, or fails as everybody else would
+    with site.db.write():  # takes the write lock, or fails as other writers would
         pass
     return fine("the database can be written")
 
 
-def _sqlite_keeping(site: Site) -> Findings:
+def _sqlite_configuration(site: Site) -> Findings:
     with site.db.engine.connect() as connection:
         mode = str(connection.execute(text("PRAGMA journal_mode")).scalar_one())
     path = sqlite_file(site)
     kind = _file_system(path) if path is not None else ""
     if kind.startswith(NETWORK_FILE_SYSTEMS):
-        return failed(f"{path} lies on {kind}, where SQLite loses data", "use a local disk, or PostgreSQL")
+        return failed(f"{path} is on {kind}, where SQLite loses data", "use a local disk, or PostgreSQL")
     if mode != "wal":
         return failed(f"the journal mode is {mode} instead of wal", "move the database to a disk that allows WAL")
     return fine("the journal is a write-ahead log on a local disk")
 
 
 def _file_system(path: Path) -> str:
-    """The kind of the file system that holds the path."""
+    """The type of the file system that contains the path."""
     kinds = {}
     for line in _MOUNTS.read_text(errors="replace").splitlines():
         _, mounted, kind, *_ = line.split(" ")

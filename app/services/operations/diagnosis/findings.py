@@ -1,4 +1,4 @@
-"""What a check says: how bad it is, what was seen, and what to do about it."""
+"""The result of a check: severity, message and fix."""
 
 from dataclasses import dataclass
 from enum import StrEnum

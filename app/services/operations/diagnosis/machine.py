@@ -1,4 +1,4 @@
-"""Checks of this machine: storage, disk, sandbox, GPU driver, and what listens where."""
+"""Checks of this machine: storage, disk, sandbox, GPU driver, and listening addresses."""
 
 import ctypes
 import secrets
@@ -25,22 +25,24 @@ NVIDIA_VENDOR, DISPLAY_CLASSES = "0x10de", ("0x0300", "0x0302")
 
 
 def storage(site: Site) -> Findings:
-    """Writes, reads and deletes a small file, as every node and the API do."""
+    """Writes, reads and deletes a small file, as nodes and the API do."""
     root = _storage_path(site)
     if root is not None and not root.is_dir():
-        return failed(f"there is no directory {root}", "is it not mounted, or TRAINYARD_STORAGE_URL wrong? Make it")
+        return failed(
+            f"there is no directory {root}", "is it not mounted, or is TRAINYARD_STORAGE_URL wrong? Create it"
+        )
     key, content = f"doctor-{new_id('file')}", secrets.token_bytes(16)
     site.storage.write(key, content)
     try:
         if site.storage.read(key) != content:
-            return failed("the storage gives back other bytes than it was given", "look into its own logs")
+            return failed("the storage returns other bytes than were written", "check its logs")
     finally:
         site.storage.delete_tree(key)
     return fine("files can be written, read and deleted")
 
 
 def stored_files(site: Site) -> Findings:
-    """What nodes recorded must lie in the storage that this process sees: else these are two storages."""
+    """Files recorded by nodes must exist in this process's storage; otherwise they use different storages."""
     with site.db.read() as session:
         checkpoints = session.execute(
             select(Checkpoint.job_id, Checkpoint.id)
@@ -78,9 +80,9 @@ def disk(site: Site) -> Findings:
             found = failed if free < TOO_LITTLE_BYTES else warning
             findings += found(
                 f"{what} ({path}) has only {size(free)} free",
-                "delete what is not needed (`trainyard db prune`, docs/how-to/retention.md), or use a larger disk",
+                "delete unneeded data (`trainyard db prune`, docs/how-to/retention.md), or use a larger disk",
             )
-    return findings or fine("there is room on the disks")
+    return findings or fine("the disks have free space")
 
 
 def cache_size(site: Site) -> Findings:
@@ -100,16 +102,16 @@ def sandbox(site: Site) -> Findings:
     wanted = site.settings.node.sandbox
     if is_without_sandbox(site.settings):
         return warning(
-            "jobs run without a sandbox, as `trainyard up --no-sandbox` said: they can do all that its user can",
+            "jobs run without a sandbox (`trainyard up --no-sandbox`), with all permissions of its user",
             "install bubblewrap (apt install bubblewrap), and start `trainyard up` without that option",
         )
     if wanted == PROCESS:
-        return warning("jobs run without a sandbox, as TRAINYARD_NODE_SANDBOX says", "set it to auto or bubblewrap")
+        return warning("jobs run without a sandbox (TRAINYARD_NODE_SANDBOX)", "set it to auto or bubblewrap")
     lack = lack_of_sandbox()
     if lack is None:
         return fine("bubblewrap works")
     found = failed if wanted == BUBBLEWRAP else warning
-    return found(f"{lack}: a node here takes no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
+    return found(f"{lack}: a node here accepts no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
 
 
 def gpu_driver(site: Site) -> Findings:
@@ -128,13 +130,13 @@ def gpu_driver(site: Site) -> Findings:
 
 def api_address(site: Site) -> Findings:
     way_out = (
-        "let it listen on 127.0.0.1 behind a proxy that ends TLS (deploy/nginx, deploy/caddy), or on a net of its own"
+        "bind it to 127.0.0.1 behind a proxy that terminates TLS (deploy/nginx, deploy/caddy), or to a private network"
     )
     return _address("the API", site.settings.api.host, "keys cross", way_out)
 
 
 def flower_address(site: Site) -> Findings:
-    way_out = "let it listen on 127.0.0.1, and reach it by an SSH tunnel or behind the proxy"
+    way_out = "bind it to 127.0.0.1, and reach it by an SSH tunnel or behind the proxy"
     return _address("Flower", site.settings.flower.host, "its password crosses", way_out)
 
 
@@ -169,7 +171,7 @@ def _is_nvidia_gpu(device: Path) -> bool:
 
 
 def _nvml_problem() -> str | None:
-    """None when the driver answers. By its own library: this process has no other use for it."""
+    """The driver's problem, found through its own library; None if it works."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""Checks of how attempts ended of late: that we could write it, and that no node is the place where jobs fail."""
+"""Checks of recent attempts: that outcomes were recorded, and that no node repeatedly fails jobs."""
 
 from app.domain.nodes.quarantine import reason_for
 from app.services.attempts import outcome_errors
@@ -13,16 +13,16 @@ def written(site: Site) -> Findings:
     with site.db.read() as session:
         count, jobs = outcome_errors.count(session), outcome_errors.newest(session, SHOWN)
     if not count:
-        return fine("Trainyard could write how attempts ended")
+        return fine("the outcomes of attempts were recorded")
     return failed(
-        f"Trainyard itself failed to write the end of {count} attempt(s) within 24 hours, which is no node's fault "
+        f"Trainyard failed to record the outcome of {count} attempt(s) within 24 hours, which is not a node's fault "
         f"({outcome_errors.CAUSE}); the newest: {', '.join(jobs)}",
-        "report this as a fault, with the traceback in the log of the coordinator or in supervisors.log of their node",
+        "report this as a bug, with the traceback from the coordinator's log or supervisors.log of the node",
     )
 
 
 def suspected_nodes(site: Site) -> Findings:
-    """What is not proven quarantines none; enough of it is for a person to look at."""
+    """Unproven faults do not quarantine a node; enough of them call for an investigation."""
     rule = quarantine.rule_of(site.settings)
     with site.db.read() as session:
         found = quarantine.suspected(session, rule)
@@ -32,6 +32,6 @@ def suspected_nodes(site: Site) -> Findings:
             findings += warning(
                 f"attempts of {len({fault.job_id for fault in faults})} jobs ended on {node} by its doing or by theirs "
                 f"({', '.join(sorted({fault.cause for fault in faults}))}), and none got further on another node",
-                "look at their attempts and at the machine; `trainyard nodes drain NAME` keeps further jobs away",
+                "investigate their attempts and the machine; `trainyard nodes drain NAME` stops scheduling jobs on it",
             )
     return findings or fine("no node is suspected of failing jobs")

@@ -1,11 +1,11 @@
-"""Checks of who works: coordinators, nodes, and whether their clocks agree."""
+"""Checks of processes: coordinators, nodes, and their clocks."""
 
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, WAYS_OUT, WHY_NONE
 from app.services.operations.diagnosis.findings import Findings, failed, fine, warning
 from app.services.operations.diagnosis.pulses import COORDINATOR, NODE, Pulse
 from app.services.operations.diagnosis.site import Site
 
-# Nothing is decided by wall clocks, but people read them, and keys expire by them.
+# No scheduling decision depends on wall clocks, but displayed times and the expiry of keys do.
 CLOCK_SECONDS = 2.0
 
 
@@ -13,10 +13,10 @@ def coordinators(site: Site) -> Findings:
     alive = _alive(site, COORDINATOR)
     if not alive:
         return failed(
-            f"no coordinator gave a sign of life within {site.patience_seconds:g} s: no job is admitted or placed",
-            "start one: `trainyard coordinator`, or its unit or container; its log says why it ended",
+            f"no heartbeat from a coordinator within {site.patience_seconds:g} s: no job is admitted or placed",
+            "start one: `trainyard coordinator`, or its unit or container; see its log for why it ended",
         )
-    return fine(f"{len(alive)} coordinator(s) work: {_names(alive)}")
+    return fine(f"{len(alive)} coordinator(s) are alive: {_names(alive)}")
 
 
 def nodes(site: Site) -> Findings:
@@ -25,19 +25,19 @@ def nodes(site: Site) -> Findings:
     findings: Findings = []
     if not alive:
         return failed(
-            "no node works: nothing can be trained", "start one: `trainyard node --name NAME`, or its unit or container"
+            "no node is alive: no job can run", "start one: `trainyard node --name NAME`, or its unit or container"
         )
     silent = [pulse for pulse in known if not pulse.is_alive]
     if silent:
         findings += warning(
-            f"of {len(known)} nodes {len(silent)} give no sign of life: {_names(silent)}",
-            "start them again, or forget them with `trainyard nodes remove NAME`",
+            f"{len(silent)} of {len(known)} nodes send no heartbeat: {_names(silent)}",
+            "restart them, or remove them with `trainyard nodes remove NAME`",
         )
     for lack, why in WHY_NONE.items():
         lacking = [pulse for pulse in alive if pulse.sandbox == lack]
         if lacking:
             findings += failed(
-                f"{_names(lacking)} take no jobs: each {why}", f"{WAYS_OUT[lack]}, or, {AT_OWN_RISK}"
+                f"{_names(lacking)} accept no jobs: each {why}", f"{WAYS_OUT[lack]}, or, {AT_OWN_RISK}"
             )  # fmt: skip
     unconfined = [pulse for pulse in alive if pulse.sandbox not in (BUBBLEWRAP, *WHY_NONE)]
     if unconfined:
@@ -48,23 +48,23 @@ def nodes(site: Site) -> Findings:
     idle = [pulse for pulse in alive if pulse.state in ("draining", "drained")]
     if idle:
         findings += warning(
-            f"{_names(idle)} take no jobs: drained", "`trainyard nodes enable NAME` when they may again"
+            f"{_names(idle)} accept no jobs: drained", "`trainyard nodes enable NAME` after maintenance"
         )
     faulty = [pulse for pulse in alive if pulse.state == "quarantined"]
     if faulty:
         findings += warning(
-            f"{_names(faulty)} take no jobs: quarantined, for they failed one job after the other",
-            "`trainyard nodes show NAME` says by what; mend the machine, then `trainyard nodes enable NAME`",
+            f"{_names(faulty)} accept no jobs: quarantined after repeated job failures",
+            "`trainyard nodes show NAME` shows the reason; repair the machine, then `trainyard nodes enable NAME`",
         )
-    return findings or fine(f"{len(alive)} node(s) work: {_names(alive)}")
+    return findings or fine(f"{len(alive)} node(s) are alive: {_names(alive)}")
 
 
 def clocks(site: Site) -> Findings:
     wrong = [p for p in site.pulses if p.skew_seconds is not None and abs(p.skew_seconds) > CLOCK_SECONDS]
     if wrong:
-        told = ", ".join(f"{pulse.name} by {pulse.skew_seconds:+.1f} s" for pulse in wrong)
-        return warning(f"clocks differ from this one: {told}", "run NTP on these machines and this one")
-    return fine("the clocks of those that work agree with this one")
+        skews = ", ".join(f"{pulse.name} by {pulse.skew_seconds:+.1f} s" for pulse in wrong)
+        return warning(f"clocks differ from this one: {skews}", "run NTP on these machines and this one")
+    return fine("the clocks of live processes agree with this one")
 
 
 def _alive(site: Site, kind: str) -> list[Pulse]:

@@ -1,4 +1,4 @@
-"""Which coordinators and nodes live, judged by their counters while we watch, and how far their clocks are off."""
+"""Liveness of coordinators and nodes, by observing their heartbeat counters, and their clock skew."""
 
 import time
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from app.models import Node, ProcessBeat
 from app.models.base import utc_now
 
 COORDINATOR, NODE = "coordinator", "node"
-# Coordinators and nodes beat every two seconds: shorter looks would miss some that live.
-LEAST_SECONDS = 2.5
-LOOK_SECONDS = 0.1
+# Heartbeats are due every two seconds: a shorter observation would miss live processes.
+MIN_SECONDS = 2.5
+POLL_SECONDS = 0.1
 
 _Key = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pulse:
-    """``skew_seconds``: how far its clock was ahead of ours when it beat; None for one that did not."""
+    """``skew_seconds``: how far its clock is ahead of this one; None if no heartbeat was observed."""
 
     kind: str
     name: str
@@ -41,30 +41,30 @@ class _Seen:
     sandbox: str = ""
 
 
-def watched(db: Database, patience_seconds: float) -> list[Pulse]:
-    """Everybody that the database knows; returns early once all that should live have been seen."""
-    first, skews = _look(db), dict[_Key, float]()
+def observe(db: Database, patience_seconds: float) -> list[Pulse]:
+    """The liveness of all registered processes; returns early once all expected ones have been observed."""
+    first, skews = _read(db), dict[_Key, float]()
     began = time.monotonic()
     while (waited := time.monotonic() - began) < patience_seconds:
-        if waited > LEAST_SECONDS and _is_enough(first, skews):
+        if waited > MIN_SECONDS and _is_enough(first, skews):
             break
-        time.sleep(LOOK_SECONDS)
-        for key, seen in _look(db).items():
+        time.sleep(POLL_SECONDS)
+        for key, seen in _read(db).items():
             if key not in skews and (key not in first or first[key].counter != seen.counter):
                 skews[key] = (seen.at - utc_now()).total_seconds()
     return [
         Pulse(kind=key[0], name=key[1], state=seen.state, sandbox=seen.sandbox, skew_seconds=skews.get(key))
-        for key, seen in sorted(_look(db).items())
+        for key, seen in sorted(_read(db).items())
     ]
 
 
 def _is_enough(first: dict[_Key, _Seen], skews: dict[_Key, float]) -> bool:
-    """Rows of coordinators that ended stay for a day: one that lives is enough. Nodes that are lost are known to be."""
+    """Whether a coordinator and all nodes were observed; rows of ended coordinators and of lost nodes are ignored."""
     nodes = {key for key, seen in first.items() if key[0] == NODE and seen.state != "lost"}
     return nodes <= skews.keys() and any(kind == COORDINATOR for kind, _ in skews)
 
 
-def _look(db: Database) -> dict[_Key, _Seen]:
+def _read(db: Database) -> dict[_Key, _Seen]:
     with db.read() as session:
         beats = session.execute(
             select(ProcessBeat.name, ProcessBeat.counter, ProcessBeat.last_seen_at).where(

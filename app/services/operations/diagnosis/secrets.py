@@ -1,4 +1,4 @@
-"""Checks of keys and secrets: that they are there, fit what was sealed with them, and are nobody else's to read."""
+"""Checks of keys and secrets: existence, match with encrypted data, and file permissions."""
 
 import stat
 from pathlib import Path
@@ -16,7 +16,7 @@ SECRET_FILES = (
     "admin.key", "secret.key", "flower.password", "broker.url", "database.url", "redis/redis.conf", "trainyard.db",
     "trainyard.db-wal",
 )  # fmt: skip
-# Where the units of deploy/systemd look for settings; its group may read it, nobody else.
+# The settings file of the units in deploy/systemd, readable by its group only.
 ENVIRONMENT_FILE = Path("/etc/trainyard/trainyard.env")
 
 
@@ -24,17 +24,17 @@ def secret_key(site: Site) -> Findings:
     if not site.settings.security.secret_key:
         return failed(
             "there is no secret key",
-            "run `trainyard db init`, or set TRAINYARD_SECURITY_SECRET_KEY to the key that the other processes have",
+            "run `trainyard db init`, or set TRAINYARD_SECURITY_SECRET_KEY to the key of the other processes",
         )
     try:
         SecretBox(site.settings.security.secret_key)
     except SecretKeyMissing as error:
-        return failed(error.message, "take the key from another process, or from your backup of it")
-    return fine("the secret key has the right form")
+        return failed(error.message, "copy the key from another process or a backup")
+    return fine("the secret key is well-formed")
 
 
 def sealed_rows(site: Site) -> Findings:
-    """The newest of each kind: a wrong key fails on all of them."""
+    """Decrypts the newest secrets of each kind: a wrong key fails on all of them."""
     box = SecretBox(site.settings.security.secret_key)
     opened, closed = 0, 0
     with site.db.read() as session:
@@ -48,11 +48,11 @@ def sealed_rows(site: Site) -> Findings:
                     closed += 1
     if closed:
         return failed(
-            f"{closed} of {opened + closed} stored secrets were sealed with another key than this one",
-            "give all processes the same TRAINYARD_SECURITY_SECRET_KEY (or DIR/secret.key): the one from when the "
-            "database was made",
+            f"{closed} of {opened + closed} stored secrets were encrypted with another key",
+            "give all processes the same TRAINYARD_SECURITY_SECRET_KEY (or DIR/secret.key): the one with which the "
+            "database was created",
         )
-    return fine(f"{opened} stored secrets open with the secret key") if opened else skipped("nothing is sealed yet")
+    return fine(f"{opened} stored secrets can be decrypted") if opened else skipped("no secrets are stored yet")
 
 
 def files_of_secrets(site: Site) -> Findings:
@@ -61,21 +61,22 @@ def files_of_secrets(site: Site) -> Findings:
         return skipped(f"there is no data directory {directory} here")
     findings: Findings = []
     if _mode(directory) & 0o077:
-        # Nobody gets at what lies in a closed directory, whatever the files say.
+        # Files in a closed directory are inaccessible, whatever their own mode.
         readable = [name for name in SECRET_FILES if _mode(directory / name) & 0o077]
         if readable:
             findings += failed(
-                f"others on this machine may read {', '.join(readable)} in {directory}", f"chmod -R go= {directory}"
+                f"other users of this machine may read {', '.join(readable)} in {directory}",
+                f"chmod -R go= {directory}",
             )
         else:
-            findings += warning(f"others may look into {directory}", f"chmod go= {directory}")
+            findings += warning(f"other users may list {directory}", f"chmod go= {directory}")
     if _mode(ENVIRONMENT_FILE) & 0o007:
-        findings += failed(f"everybody may read {ENVIRONMENT_FILE}", f"chmod o= {ENVIRONMENT_FILE}")
-    return findings or fine("nobody else may read the files with secrets")
+        findings += failed(f"every user may read {ENVIRONMENT_FILE}", f"chmod o= {ENVIRONMENT_FILE}")
+    return findings or fine("other users may not read the files with secrets")
 
 
 def _mode(path: Path) -> int:
     try:
         return stat.S_IMODE(path.stat().st_mode)
-    except OSError:  # not there, or not ours to see: then it is nobody's secret here
+    except OSError:  # missing or inaccessible: nothing to protect here
         return 0

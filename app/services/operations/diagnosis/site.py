@@ -1,4 +1,4 @@
-"""The deployment that is looked at: its settings, and what several checks need, opened once."""
+"""The deployment under diagnosis: its settings, and shared connections, opened lazily and once."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,11 +9,11 @@ import redis
 
 from app.database.engine import Database
 from app.database.from_settings import open_database
-from app.services.operations.diagnosis.pulses import Pulse, watched
+from app.services.operations.diagnosis.pulses import Pulse, observe
 from app.storage.storage import Storage
 from config.settings import Settings
 
-# Of the beats that are due every two seconds one may be late.
+# Heartbeats are due every two seconds; one may be late.
 PATIENCE_SECONDS = 6.0
 BROKER_SECONDS = 3.0
 
@@ -34,8 +34,8 @@ class Site:
 
     @cached_property
     def pulses(self) -> list[Pulse]:
-        """Who of coordinators and nodes raised its counter while we looked."""
-        return watched(self.db, self.patience_seconds)
+        """Coordinators and nodes with their observed liveness."""
+        return observe(self.db, self.patience_seconds)
 
     @contextmanager
     def broker(self) -> Iterator["redis.Redis"]:
@@ -47,8 +47,8 @@ class Site:
 
 
 @contextmanager
-def opened(settings: Settings, *, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Site]:
-    """Nothing connects before a check asks: already opening SQLite would make its directory."""
+def open_site(settings: Settings, *, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Site]:
+    """A site whose connections open on first use: opening SQLite eagerly would create its directory."""
     made: list[Database] = []
 
     @cache

@@ -1,4 +1,4 @@
-"""Checks of work that should have moved on long ago; times are generous, for nothing is decided by them."""
+"""Checks for stuck work; the time limits are generous, because they only trigger findings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """Rows that ``query`` (given the time before which they are late) finds, and what that means."""
+class StuckCheck:
+    """A query for rows that are overdue at a given time, with the finding it leads to."""
 
     what: str
     late: timedelta
@@ -32,7 +32,7 @@ def _live(*where: ColumnElement[bool]) -> ColumnElement[bool]:
 
 
 def _overdue(late: datetime) -> Select[Any]:
-    """What nobody tries although nothing speaks against it: no rest after failures, no turn of a coordinator's."""
+    """Deliveries that are overdue although neither a backoff nor a delivery lease holds them back."""
     asked_at = func.coalesce(
         WebhookDelivery.next_try_at, WebhookDelivery.created_at, type_=WebhookDelivery.created_at.type
     )
@@ -45,90 +45,90 @@ def _overdue(late: datetime) -> Select[Any]:
 
 
 JOBS = (
-    Standing(
+    StuckCheck(
         what="wait for admission", late=timedelta(minutes=15), fails=False,
         query=lambda late: select(Job.id).where(Job.status == JobState.PENDING, Job.created_at < late),
-        fix="is a coordinator alive? Its log says what it does with them",
+        fix="is a coordinator alive? Check its log",
     ),
-    Standing(
-        what="are placed on a node that does not take them up", late=timedelta(minutes=2),
+    StuckCheck(
+        what="are placed on a node that does not claim them", late=timedelta(minutes=2),
         query=lambda late: select(Job.id).where(Job.status == JobState.SCHEDULING, Job.updated_at < late),
-        fix="look into the log of the node worker (`node_names` of the job)",
+        fix="check the log of the node worker (`node_names` of the job)",
     ),
-    Standing(
-        what="should run, but nobody holds them", late=timedelta(minutes=2),
+    StuckCheck(
+        what="should run, but hold no lease", late=timedelta(minutes=2),
         query=lambda late: select(Job.id).where(
             Job.status.in_(HELD), Job.updated_at < late, ~_live(Lease.job_id == Job.id)
         ),
-        fix="report this as a fault; `trainyard jobs cancel JOB` and a retry free it",
+        fix="report this as a bug; `trainyard jobs cancel JOB` and a retry recover it",
     ),
-    Standing(
-        what="were asked to stop long ago and still run", late=timedelta(minutes=20), fails=False,
+    StuckCheck(
+        what="were requested to stop long ago and still run", late=timedelta(minutes=20), fails=False,
         query=lambda late: select(Job.id).where(
             Job.requested.is_not(None), Job.status.in_(HELD),
             func.coalesce(Job.cancel_requested_at, Job.pause_requested_at, type_=Job.created_at.type) < late,
         ),
-        fix="look into the log of their node; `trainyard jobs cancel JOB` ends them",
+        fix="check the log of their node; `trainyard jobs cancel JOB` ends them",
     ),
 )  # fmt: skip
 
 LEASES = (
-    Standing(
-        what="leases are no longer renewed and not taken away", late=timedelta(minutes=2),
+    StuckCheck(
+        what="leases are neither renewed nor reaped", late=timedelta(minutes=2),
         query=lambda late: select(Lease.job_id).distinct().where(
             Lease.released_at.is_(None), func.coalesce(Lease.renewed_at, Lease.created_at, type_=Lease.created_at.type)
             < late,
         ),
-        fix="is a coordinator alive? It takes such leases away within seconds",
+        fix="is a coordinator alive? It reaps such leases within seconds",
     ),
-    Standing(
+    StuckCheck(
         what="leases are held for jobs that have ended", late=timedelta(minutes=2),
         query=lambda late: select(Lease.job_id).distinct()
         .join(Job, Job.id == Lease.job_id)
         .where(Lease.released_at.is_(None), Job.status.in_(TERMINAL), Job.finished_at < late),
-        fix="report this as a fault: their devices stay taken",
+        fix="report this as a bug: their devices stay reserved",
     ),
-    Standing(
+    StuckCheck(
         what="devices are reserved for attempts that have ended", late=timedelta(0),
         query=lambda _late: select(Reservation.job_id).distinct().where(
             ~_live(and_(Lease.job_id == Reservation.job_id, Lease.attempt == Reservation.attempt))
         ),
-        fix="report this as a fault: nobody else can have these devices",
+        fix="report this as a bug: these devices cannot be allocated",
     ),
-    Standing(
-        what="devices are out of service: a process of these jobs can't be ended", late=timedelta(0), fails=False,
+    StuckCheck(
+        what="devices are out of service: a process of these jobs is unkillable", late=timedelta(0), fails=False,
         query=lambda _late: select(StuckDevice.job_id).distinct(),
-        fix="what it waits for (a driver, a network file system) must answer, or its machine be restarted; "
+        fix="whatever it waits for (a driver, a network file system) must respond, or the machine be restarted; "
         "`trainyard nodes show NAME` names the devices",
     ),
 )  # fmt: skip
 
 MESSAGES = (
-    Standing(
+    StuckCheck(
         what="webhook deliveries are overdue", late=timedelta(minutes=10), fails=False, query=_overdue,
-        fix="is a coordinator alive? Its log says what stops it from delivering",
+        fix="is a coordinator alive? Check its log for delivery errors",
     ),
-    Standing(
-        what="looks at model and data do not end", late=timedelta(minutes=20), fails=False,
+    StuckCheck(
+        what="preflight inspections do not end", late=timedelta(minutes=20), fails=False,
         query=lambda late: select(Inspection.id).where(Inspection.state != "done", Inspection.created_at < late),
-        fix="look into the coordinators' logs for preflights; TRAINYARD_PREFLIGHT_ENABLED=0 goes without",
+        fix="check the coordinators' logs for preflights; TRAINYARD_PREFLIGHT_ENABLED=0 disables them",
     ),
 )  # fmt: skip
 
 
 def jobs(site: Site) -> Findings:
-    return _look(site, JOBS, "jobs move on")
+    return _check(site, JOBS, "no jobs are stuck")
 
 
 def leases(site: Site) -> Findings:
-    return _look(site, LEASES, "leases and devices fit together")
+    return _check(site, LEASES, "leases and devices are consistent")
 
 
 def messages(site: Site) -> Findings:
-    return _look(site, MESSAGES, "deliveries and looks at data move on")
+    return _check(site, MESSAGES, "no deliveries or preflights are stuck")
 
 
-def _look(site: Site, table: tuple[Standing, ...], well: str) -> Findings:
+def _check(site: Site, table: tuple[StuckCheck, ...], well: str) -> Findings:
     findings: Findings = []
     with site.db.read() as session:
         for one in table:

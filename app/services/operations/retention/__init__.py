@@ -1,1 +1,1 @@
-"""What is thrown away because it is old, or because there is too much of it, and only when the settings say so."""
+"""Retention: deletes data by age or size, only as configured by the settings."""

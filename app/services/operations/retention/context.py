@@ -1,4 +1,4 @@
-"""What the rules of retention stand on, and which jobs ended long ago."""
+"""The context of retention rules, and the query for jobs that finished long ago."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ JOBS_AT_ONCE = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """``dry_run``: only count. ``now`` is passed in, and by it everything is old or not."""
+    """``dry_run``: count without deleting. ``now`` is the reference time of all ages."""
 
     plane: ControlPlane
     settings: RetentionSettings
@@ -27,7 +27,7 @@ class Ground:
         return self.now - timedelta(days=days)
 
     def ended_before(self, days: int) -> Iterator[Sequence[str]]:
-        """Ids of the jobs that ended so long ago, some at a time."""
+        """Ids of the jobs that finished before, in batches."""
         query = select(Job.id).where(Job.status.in_(TERMINAL), Job.finished_at < self.before(days)).order_by(Job.id)
         last = ""
         while True:
@@ -41,7 +41,7 @@ class Ground:
 
 @dataclass(frozen=True, kw_only=True)
 class Pruned:
-    """``count`` things of a kind and their bytes, where those are known; ``kept`` is what others still need."""
+    """``count`` deleted objects and their bytes, where known; ``kept`` is the number still needed by others."""
 
     count: int = 0
     bytes: int = 0

@@ -1,7 +1,7 @@
-"""Jobs, checkpoints and logs that go with their files, by age or because they take too much room.
+"""Retention of jobs, checkpoints and logs with their files, by age or total size.
 
-Rows change first and files go after the commit: a checkpoint whose row is retired exists for nobody, and what a killed
-run leaves in the storage the coordinators' sweep deletes.
+Rows are changed first and files are deleted after the commit: readers ignore retired checkpoints, and the coordinators'
+orphan sweep deletes files left by an interrupted run.
 """
 
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def jobs(ground: Ground) -> Pruned:
-    """Ended jobs with all that is theirs; one that a living job reads from stays until the next time."""
+    """Delete finished jobs with all of their data; a job that an active one reads from is retained."""
     pruned = Pruned()
     for ids in ground.ended_before(ground.settings.jobs_days):
         for job_id in ids:
@@ -45,7 +45,7 @@ def old_checkpoints(ground: Ground) -> Pruned:
 
 
 def checkpoints_over_budget(ground: Ground) -> Pruned:
-    """Those of the jobs that ended first, the oldest of each job first. Living jobs count, but lose nothing."""
+    """Delete checkpoints of the first finished jobs, oldest first. Those of active jobs count, but are retained."""
     with ground.plane.db.read() as session:
         exists = Checkpoint.deleted_at.is_(None)
         total = session.scalar(select(func.sum(Checkpoint.size_bytes)).where(exists)) or 0
@@ -70,7 +70,7 @@ def old_logs(ground: Ground) -> Pruned:
 
 
 def logs_over_budget(ground: Ground) -> Pruned:
-    """Those of the jobs that ended first; the storage is asked how much each of them takes."""
+    """Delete logs of the first finished jobs; sizes come from the storage."""
     with ground.plane.db.read() as session:
         ended = session.scalars(select(Job.id).where(Job.status.in_(TERMINAL)).order_by(Job.finished_at, Job.id)).all()
     sizes = {job_id: _stored_bytes(ground, attempts_key(job_id)) for job_id in ended}
@@ -91,7 +91,7 @@ def _job(ground: Ground, job_id: str) -> Pruned:
     try:
         deletion.remove(ground.plane, RETENTION, job_id, artifacts=True)
     except NotFound:
-        return Pruned()  # somebody was faster
+        return Pruned()  # deleted concurrently
     except Conflict as needed:
         log.info("not pruned: %s", needed)
         return Pruned(kept=1)
@@ -99,7 +99,7 @@ def _job(ground: Ground, job_id: str) -> Pruned:
 
 
 def _retire(ground: Ground, job_id: str, ids: Collection[str]) -> Pruned:
-    """These checkpoints, but for those that a living job starts from."""
+    """Retire these checkpoints, except those that an active job starts from."""
     if ground.dry_run:
         with ground.plane.db.read() as session:
             gone = checkpoints.unneeded(session, job_id, ids)
@@ -124,7 +124,7 @@ def _stored_bytes(ground: Ground, key: str) -> int:
 
 
 def _delete(ground: Ground, key: str) -> None:
-    """A storage that fails is no reason to keep everything else: the next run, or the sweep, tries again."""
+    """Delete files; a storage failure is logged and does not stop the run: the next run or the sweep retries."""
     try:
         ground.plane.storage.delete_tree(key)
     except TrainyardError:

@@ -1,4 +1,4 @@
-"""Rows that go by their age or that of their job's end: a few thousand in a transaction, so that others get on."""
+"""Retention of rows by age, deleted in batches so that transactions stay short."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ ROWS_AT_ONCE = 5000
 
 
 def metrics(ground: Ground) -> Pruned:
-    """Points and their summaries; the newest value of each stays with the job."""
+    """Delete metric points and summaries; the job retains the newest values."""
     days = ground.settings.metrics_days
     for summaries in ground.ended_before(days):
         _drop(ground, MetricSummary, MetricSummary.job_id.in_(summaries))
@@ -30,7 +30,7 @@ def audit_entries(ground: Ground) -> Pruned:
 
 
 def answers(ground: Ground) -> Pruned:
-    """To requests with an idempotency key, which are promised for a day."""
+    """Delete replies to idempotent requests after a day."""
     return _drop(ground, IdempotentReply, IdempotentReply.created_at < ground.now - TTL)
 
 

@@ -1,4 +1,4 @@
-"""The table of rules, and following those that the settings ask for."""
+"""The retention rules, and applying the enabled ones."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from config.settings import Settings, variable_name
 
 @dataclass(frozen=True)
 class Rule:
-    """``setting`` above 0 asks for it; one without a setting is always followed."""
+    """A rule is enabled by a ``setting`` above 0, or always if it has none."""
 
     what: str
     setting: str
@@ -28,7 +28,7 @@ class Rule:
         return variable_name("retention", self.setting) if self.setting else ""
 
 
-# Jobs first: what goes with them need not be looked at again.
+# Jobs first: the other rules then have less to process.
 RULES = (
     Rule("jobs", "jobs_days", files.jobs),
     Rule("checkpoints", "checkpoints_days", files.old_checkpoints),
@@ -42,19 +42,19 @@ RULES = (
 )
 
 
-def asked_for(settings: Settings) -> list[Rule]:
+def enabled_rules(settings: Settings) -> list[Rule]:
     return [rule for rule in RULES if not rule.setting or getattr(settings.retention, rule.setting)]
 
 
 def prune(
     db: Database, settings: Settings, *, actor: str, dry_run: bool = False, now: datetime | None = None
 ) -> Iterator[tuple[Rule, Pruned]]:
-    """Follow each rule and say what it found; a dry run only counts, each rule by itself."""
+    """Apply each enabled rule and yield its result; a dry run counts for each rule independently."""
     ground = Ground(
         plane=_plane(db, settings), settings=settings.retention, now=now or utc_now(), dry_run=dry_run
     )  # fmt: skip
     done: dict[str, int] = {}
-    for rule in asked_for(settings):
+    for rule in enabled_rules(settings):
         pruned = rule.prune(ground)
         if pruned.count:
             done[rule.what] = pruned.count

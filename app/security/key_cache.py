@@ -1,4 +1,4 @@
-"""Keys as they were a moment ago, for requests whose own transaction asks again whether the key still is good."""
+"""A short-lived cache of keys, for requests whose own transaction verifies the key again."""
 
 import threading
 import time
@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from app.security.keys import StoredKey
 
-REMEMBERED_SECONDS = 0.9
-MOST = 10_000
+TTL_SECONDS = 0.9
+MAX_KEYS = 10_000
 
 
-class KnownKeys:
-    """One for each API process; any of its threads may ask. Remembers neither secrets nor that a key is unknown."""
+class KeyCache:
+    """Thread-safe, one per API process. Caches neither secrets nor unknown keys."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -22,12 +22,12 @@ class KnownKeys:
     def get(self, prefix: str) -> StoredKey | None:
         with self._lock:
             known = self._keys.get(prefix)
-        return known[1] if known is not None and self._clock() - known[0] <= REMEMBERED_SECONDS else None
+        return known[1] if known is not None and self._clock() - known[0] <= TTL_SECONDS else None
 
     def remember(self, prefix: str, key: StoredKey) -> None:
-        """The key was read just now."""
+        """Cache a key that was just read from the database."""
         with self._lock:
             self._keys[prefix] = (self._clock(), key)
             self._keys.move_to_end(prefix)
-            if len(self._keys) > MOST:
+            if len(self._keys) > MAX_KEYS:
                 self._keys.popitem(last=False)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.security import known_keys
+from app.security import key_cache
+from app.security.key_cache import TTL_SECONDS, KeyCache
 from app.security.keys import StoredKey
-from app.security.known_keys import REMEMBERED_SECONDS, KnownKeys
 
 
 class Clock:
@@ -23,23 +23,23 @@ def stored(key_id: str) -> StoredKey:
 
 def test_key_is_remembered_for_less_than_a_second() -> None:
     clock = Clock()
-    known = KnownKeys(clock)
+    known = KeyCache(clock)
     known.remember("ty_a", stored("key-a"))
 
-    clock.now += REMEMBERED_SECONDS - 0.1
+    clock.now += TTL_SECONDS - 0.1
     assert known.get("ty_a") == stored("key-a")
     clock.now += 0.2
     assert known.get("ty_a") is None
-    assert REMEMBERED_SECONDS < 1
+    assert TTL_SECONDS < 1
 
 
 def test_unknown_key_is_not_remembered() -> None:
-    assert KnownKeys().get("ty_a") is None
+    assert KeyCache().get("ty_a") is None
 
 
 def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_keys, "MOST", 2)
-    known = KnownKeys()
+    monkeypatch.setattr(key_cache, "MAX_KEYS", 2)
+    known = KeyCache()
 
     for name in ("a", "b", "a", "c"):
         known.remember(name, stored(f"key-{name}"))
