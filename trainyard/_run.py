@@ -11,28 +11,29 @@ from trainyard._outputs import weight_files
 from trainyard._stopping import Stopping
 from trainyard.protocol import manifest
 from trainyard.protocol.numbers import whole
+from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Progress, Result, Saved, Session
 
 
 class Run:
     """One rank of a run. `hooks.init()` makes it; reports of other ranks than 0 are not shown."""
 
-    def __init__(self, session: Session, spec: Mapping[str, Any], agreement: Agreement | None) -> None:
+    def __init__(self, session: Session, spec: RunSpec, agreement: Agreement | None) -> None:
         identity = session.identity
-        self.hyperparameters: dict[str, Any] = dict(spec.get("hyperparameters") or {})
-        self.data_paths: list[str] = list(spec.get("data_paths") or [])
+        self.hyperparameters: dict[str, Any] = dict(spec.hyperparameters)
+        self.data_paths: list[str] = list(spec.data_paths)
         # As submitted: what a built-in trainer acts on by itself is the script's to follow.
-        self.training_config: dict[str, Any] = dict(spec.get("training_config") or {})
-        self.data_config: dict[str, Any] = dict(spec.get("data_config") or {})
-        self.output_config: dict[str, Any] = dict(spec.get("output_config") or {})
-        self.model_path: str = spec.get("model_path") or ""
+        self.training_config: dict[str, Any] = dict(spec.training_config)
+        self.data_config: dict[str, Any] = dict(spec.data_config)
+        self.output_config: dict[str, Any] = dict(spec.output_config)
+        self.model_path: str = spec.model_path
         self.output_dir: str = str(_made(identity.run_dir / "output"))
         self.rank = identity.rank
         self.world_size = identity.world_size
         self._session = session
-        self._resume = spec.get("resume_checkpoint") or None
+        self._resume = spec.resume_checkpoint or None
         self._work = _made(identity.run_dir / "work")
-        self._progress = Progress(step=int(spec.get("resume_step") or 0))
+        self._progress = Progress(step=spec.resume_step)
         self._metrics: dict[str, float] = {}
         self._answered_requests = 0
         self._rounds = itertools.count(1)

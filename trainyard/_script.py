@@ -1,13 +1,13 @@
 """Ties a run to the life of a script's process: where it is started from and how it ends."""
 
 import atexit
-import json
 import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -18,6 +18,7 @@ from trainyard._local_session import LocalSession
 from trainyard._run import Run
 from trainyard.protocol.channel import ChannelClosed
 from trainyard.protocol.commands import CheckpointNotSaved
+from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Session, SupervisedSession
 
 LOCAL_RUN_DIR = "trainyard-run"
@@ -28,37 +29,20 @@ def start(defaults: Mapping[str, Any], *, can_checkpoint: bool) -> Run:
     """The run of this process, reporting by itself when the process ends."""
     channel = os.environ.get("TRAINYARD_CHANNEL")
     if channel:
-        spec = json.loads(Path(os.environ["TRAINYARD_SPEC"]).read_text(encoding="utf-8"))
-        identity = _identity(spec)
+        spec = RunSpec.read(os.environ["TRAINYARD_SPEC"])
+        identity = Identity.of(spec, rank=_rank(), world_size=_world_size())
         session: Session = SupervisedSession(channel, identity, can_checkpoint=can_checkpoint)
         session.phase("TRAINING")
         agreement = _agreement(session)
     else:
-        session = local = LocalSession(_local_identity())
-        newest = local.newest_checkpoint()
-        spec = {"resume_checkpoint": str(newest[0]), "resume_step": newest[1].step} if newest else {}
+        spec = RunSpec(run_dir=Path(LOCAL_RUN_DIR).absolute(), framework="CUSTOM", training_type="")
+        session = local = LocalSession(Identity.of(spec, rank=_rank(), world_size=_world_size()))
+        if newest := local.newest_checkpoint():
+            spec = replace(spec, resume_checkpoint=str(newest[0]), resume_step=newest[1].step)
         agreement = None
     run = Run(session, _with_defaults(spec, defaults), agreement)
     _Ending(run, session, supervised=bool(channel)).watch()
     return run
-
-
-def _identity(spec: Mapping[str, Any]) -> Identity:
-    return Identity(
-        run_dir=Path(spec["run_dir"]),
-        job_id=spec["job_id"],
-        attempt=spec["attempt"],
-        framework=spec["framework"],
-        training_type=spec["training_type"],
-        threads_per_rank=spec.get("threads_per_rank") or 1,
-        rank=_rank(),
-        world_size=_world_size(),
-    )
-
-
-def _local_identity() -> Identity:
-    run_dir = Path(LOCAL_RUN_DIR).absolute()
-    return Identity(run_dir=run_dir, rank=_rank(), world_size=_world_size())
 
 
 def _rank() -> int:
@@ -81,14 +65,13 @@ def _agreement(session: Session) -> Agreement | None:
     return Agreement(identity.run_dir / "work" / "agreement", identity.rank, given_up)
 
 
-def _with_defaults(spec: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    given = spec.get("hyperparameters") or {}
-    return {
-        **spec,
-        "hyperparameters": {**defaults["hyperparameters"], **given},
-        "data_paths": spec.get("data_paths") or defaults["data_paths"],
-        "model_path": spec.get("model_path") or defaults["model_path"],
-    }
+def _with_defaults(spec: RunSpec, defaults: Mapping[str, Any]) -> RunSpec:
+    return replace(
+        spec,
+        hyperparameters={**defaults["hyperparameters"], **spec.hyperparameters},
+        data_paths=spec.data_paths or tuple(defaults["data_paths"]),
+        model_path=spec.model_path or defaults["model_path"],
+    )
 
 
 class _Ending:

@@ -33,7 +33,7 @@ from tests.trainers.step_hooks import (
 from trainyard.protocol import manifest
 from trainyard.protocol.commands import CheckpointNotSaved, Wishes
 from trainyard.protocol.session import Identity, Progress, Result, Saved, manifest_for
-from workers.rank.run_context import RunContext, RunSpec
+from workers.rank.run_context import RunContext, RunSpec, method_of
 
 
 class RecordingSession:
@@ -132,7 +132,7 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
     spec = RunSpec.from_document(plan["spec"])
     if trainer := plan.get("trainer"):
-        registry.TRAINERS[spec.framework, spec.method] = trainer
+        registry.TRAINERS[spec.framework, method_of(spec)] = trainer
     spec.run_dir.mkdir(parents=True, exist_ok=True)
     identity = Identity(run_dir=spec.run_dir, rank=int(os.environ.get("RANK", "0")), world_size=spec.world_size)
     session = RecordingSession(identity, plan)
@@ -141,7 +141,7 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     with ExitStack() as hooks:
         _interfere(hooks, plan, session)
         try:
-            result = registry.load(spec.framework, spec.method)(context).run()
+            result = registry.load(spec.framework, method_of(spec))(context).run()
             context.finish(result)
             outcome |= {"result": vars(result)}
         except Exception as error:

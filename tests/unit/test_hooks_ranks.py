@@ -1,5 +1,6 @@
 """A script of one's own on several ranks: stopping and saving together."""
 
+from tests.run_specs import make_run_spec
 from tests.trainers.supervision import at_step
 from tests.unit.hook_scripts import LOOP, supervised
 from trainyard._agreement import Agreement
@@ -71,7 +72,7 @@ with run.checkpoint(step=1) as path:
 
 def rank_of_two(directory, rank):
     session = LocalSession(Identity(run_dir=directory, rank=rank, world_size=2))
-    return session.wishes, Run(session, {}, Agreement(directory / "agreement", rank, lambda: False))
+    return session.wishes, Run(session, make_run_spec(), Agreement(directory / "agreement", rank, lambda: False))
 
 
 def test_ranks_that_heard_different_wishes_name_the_same_reason(tmp_path):

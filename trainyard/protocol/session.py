@@ -11,6 +11,7 @@ from trainyard import _stacks
 from trainyard.protocol import manifest
 from trainyard.protocol.channel import Channel, Message
 from trainyard.protocol.commands import CheckpointNotSaved, Wishes
+from trainyard.protocol.run_spec import RunSpec
 
 _METRIC_BYTES = 64  # about, of a name with its value
 
@@ -27,6 +28,20 @@ class Identity:
     framework: str = "CUSTOM"
     training_type: str = ""
     threads_per_rank: int = 1
+
+    @classmethod
+    def of(cls, spec: RunSpec, *, rank: int = 0, world_size: int | None = None) -> "Identity":
+        """The identity of one rank; ``world_size`` overrides that of the specification."""
+        return cls(
+            run_dir=spec.run_dir,
+            rank=rank,
+            world_size=spec.world_size if world_size is None else world_size,
+            job_id=spec.job_id,
+            attempt=spec.attempt,
+            framework=spec.framework,
+            training_type=spec.training_type,
+            threads_per_rank=spec.threads_per_rank,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ When that socket closes the supervisor is dead, and so is everything here. Stand
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import resource
@@ -19,11 +18,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from app.host.processes import adopt_orphans, descendants, die_with_parent, hold_back, kill
 from trainyard.protocol.channel import LineDecoder, Message, encode
-from workers.rank import gang, mpi
+from trainyard.protocol.run_spec import RunSpec
+from workers.rank import mpi
 from workers.rank.environment import rank_command, rank_environment
 
 # The others get this long to notice that a rank failed; with the SIGKILL after it they are gone within 5 s.
@@ -38,7 +37,7 @@ LOOPBACK = "127.0.0.1"
 def main() -> int:
     """Run the ranks that the spec describes; 0 only if each of them exited with 0."""
     arguments = _arguments()
-    spec = json.loads(Path(arguments.spec).read_text())
+    spec = RunSpec.read(arguments.spec)
     log_fds = [int(fd) for fd in arguments.log_fds.split(",")]
     control = socket.socket(fileno=arguments.control_fd)
     if arguments.die_with:
@@ -55,7 +54,7 @@ def main() -> int:
 class RankAgent:
     """The ranks of one attempt on this node."""
 
-    def __init__(self, spec: Mapping[str, Any], spec_path: Path, log_fds: list[int], control: socket.socket) -> None:
+    def __init__(self, spec: RunSpec, spec_path: Path, log_fds: list[int], control: socket.socket) -> None:
         self._spec = spec
         self._spec_path = spec_path
         self._log_fds = log_fds
@@ -102,15 +101,16 @@ class RankAgent:
                 raise SystemExit(EXIT_STOPPED)
 
     def _start_ranks(self, job_environment: Mapping[str, str]) -> None:
-        place = gang.meeting_point(self._spec) or (LOOPBACK, free_port())
+        gang = self._spec.gang
+        place = (gang.address, gang.port) if gang is not None else (LOOPBACK, free_port())
         environments = [
             rank_environment(self._spec, self._spec_path, local_rank, place, job_environment)
-            for local_rank in range(gang.local_ranks(self._spec))
+            for local_rank in range(self._spec.local_ranks)
         ]
-        if self._spec.get("checkpoint_glob") and gang.node_rank(self._spec) == 0:
+        if self._spec.checkpoint_glob and self._spec.node_rank == 0:
             self._keeper = self._spawn_keeper()
-        directory = Path(self._spec["directory"])
-        if self._spec.get("launcher") == mpi.MPI:
+        directory = Path(self._spec.directory)
+        if self._spec.launcher == mpi.MPI:
             # One command for all: references to a rank's own number are those of the first.
             command, parent = rank_command(self._spec, self._spec_path, environments[0]), os.getpid()
             self._mpirun = mpi.Mpirun(command, directory, environments, self._log_fds, prepare=lambda: _as_rank(parent))
@@ -119,7 +119,7 @@ class RankAgent:
             pid = self._spawn(
                 rank_command(self._spec, self._spec_path, environment), directory, local_rank, environment
             )
-            self._ranks[pid] = gang.first_rank(self._spec) + local_rank
+            self._ranks[pid] = self._spec.first_rank + local_rank
         for fd in self._log_fds:
             os.close(fd)
 
@@ -136,7 +136,7 @@ class RankAgent:
 
         process = subprocess.Popen(
             [sys.executable, "-m", "workers.rank.script_checkpoints", "--spec", str(self._spec_path)],
-            cwd=self._spec["run_dir"],
+            cwd=self._spec.run_dir,
             stdin=subprocess.DEVNULL,
             stdout=self._log_fds[0],
             stderr=self._log_fds[0],
@@ -214,7 +214,7 @@ class RankAgent:
     def _mpirun_ended(self, code: int) -> None:
         """It is the last, unless it is what has failed: of ranks that it has not started, or that died with it."""
         self._mpirun = None
-        for rank in range(gang.local_ranks(self._spec)):
+        for rank in range(self._spec.local_ranks):
             if rank not in self._ended and code != 0:
                 self._rank_ended(rank, code, time.monotonic())
         # Such as of a rank that ended well, but without MPI_Finalize.

@@ -1,19 +1,18 @@
 """What a built-in trainer is given and may call; it knows nothing of HTTP, leases, queues or Celery."""
 
 import contextlib
-import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.domain.spec.hyperparameters.rlhf import method_of
+from app.domain.spec.hyperparameters import rlhf
 from trainyard._local_session import LocalSession
 from trainyard.protocol import manifest as _manifest
 from trainyard.protocol.channel import ChannelClosed
 from trainyard.protocol.commands import CheckpointNotSaved, Stop
+from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Progress, Result, Saved, Session, SupervisedSession
 
 __all__ = [
@@ -25,71 +24,16 @@ __all__ = [
     "Saved",
     "Stop",
     "local_run",
+    "method_of",
     "supervised_run",
 ]
-
-Document = Mapping[str, Any]
 
 CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunSpec:
-    """The job as a rank needs it: everything resolved to local paths and typed values.
-
-    `sources` stands in the order of data_config.sources: for each its `location` as submitted, its local `files`
-    (`path`, `name`, `size_bytes`, `sha256`) and the `sha256` over their digests. Without it (tests, local runs)
-    each of `data_paths` is a source of one file. `reward_path` is the file that hyperparameter `reward` names, if it
-    does, `reward_sha256` its digest, and `reward_model_path` the model that judges instead. `adjustments` is what was
-    learnt from earlier attempts: `batch_halvings` after running out of memory, `learning_rate_factor` after the loss
-    exploded.
-    """
-
-    run_dir: Path
-    framework: str
-    training_type: str
-    hyperparameters: Document
-    model_path: str
-    data_paths: tuple[str, ...]
-    sources: tuple[Document, ...] = ()
-    job_id: str = "local"
-    attempt: int = 1
-    tokenizer_path: str = ""
-    reward_path: str = ""
-    reward_sha256: str = ""
-    reward_model_path: str = ""
-    training_config: Document = field(default_factory=dict)
-    data_config: Document = field(default_factory=dict)
-    output_config: Document = field(default_factory=dict)
-    device_type: str = "cpu"
-    gpu_memory_fraction: float = 1.0  # of each GPU, when others have the rest
-    world_size: int = 1
-    threads_per_rank: int = 1
-    gpu_memory_percent: int | None = None  # None: all of it
-    resume_checkpoint: str = ""
-    adjustments: Document = field(default_factory=dict)
-
-    @property
-    def method(self) -> str:
-        """As rlhf.method_of."""
-        return method_of(self.training_type, self.hyperparameters)
-
-    @classmethod
-    def from_document(cls, document: Document) -> "RunSpec":
-        """The spec.json of a supervisor; what a trainer has no use for is left out."""
-        given = {name: document[name] for name in cls.__dataclass_fields__ if document.get(name) is not None}
-        typed: dict[str, Any] = {
-            "run_dir": Path(document["run_dir"]),
-            "data_paths": tuple(document["data_paths"]),
-            "sources": tuple(document.get("sources") or ()),
-        }
-        return cls(**{**given, **typed})
-
-    def __post_init__(self) -> None:
-        if not self.sources:
-            files = ({"path": path, "name": Path(path).name} for path in self.data_paths)
-            sources = tuple({"location": file["path"], "files": [file]} for file in files)
-            object.__setattr__(self, "sources", sources)
+def method_of(spec: RunSpec) -> str:
+    """As rlhf.method_of."""
+    return rlhf.method_of(spec.training_type, spec.hyperparameters)
 
 
 class RunContext:
@@ -257,28 +201,15 @@ class Handover:
 
 def supervised_run(spec_path: Path | str, *, on_orphaned: Callable[[], None]) -> RunContext:
     """The run of this process under a supervisor; `on_orphaned` runs when that one is gone."""
-    spec = RunSpec.from_document(json.loads(Path(spec_path).read_text(encoding="utf-8")))
-    identity = _identity(spec, int(os.environ.get("RANK", "0")))
+    spec = RunSpec.read(spec_path)
+    identity = Identity.of(spec, rank=int(os.environ.get("RANK", "0")))
     session = SupervisedSession(os.environ["TRAINYARD_CHANNEL"], identity, can_checkpoint=True, on_orphaned=on_orphaned)
     return RunContext(spec, session)
 
 
 def local_run(spec: RunSpec) -> RunContext:
     """The same for a plain script: prints its metrics, keeps its checkpoints in the run directory."""
-    return RunContext(spec, LocalSession(_identity(spec, int(os.environ.get("RANK", "0")))))
-
-
-def _identity(spec: RunSpec, rank: int) -> Identity:
-    return Identity(
-        run_dir=spec.run_dir,
-        rank=rank,
-        world_size=spec.world_size,
-        job_id=spec.job_id,
-        attempt=spec.attempt,
-        framework=spec.framework,
-        training_type=spec.training_type,
-        threads_per_rank=spec.threads_per_rank,
-    )
+    return RunContext(spec, LocalSession(Identity.of(spec, rank=int(os.environ.get("RANK", "0")))))
 
 
 def _made(directory: Path) -> Path:

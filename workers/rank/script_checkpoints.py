@@ -6,7 +6,6 @@ copied; SIGTERM, when the ranks have ended, is followed by a last look. Standard
 """
 
 import argparse
-import json
 import re
 import shutil
 import signal
@@ -14,13 +13,13 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from app.host.processes import let_through
 from trainyard.protocol import manifest
 from trainyard.protocol.channel import LineDecoder, encode, short_address
+from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Saved, manifest_for
 
 LOOK_SECONDS = 2.0
@@ -37,7 +36,7 @@ def main() -> int:
     """Look until SIGTERM."""
     parser = argparse.ArgumentParser(prog="workers.rank.script_checkpoints", description=__doc__)
     parser.add_argument("--spec", required=True)
-    spec = json.loads(Path(parser.parse_args().spec).read_text())
+    spec = RunSpec.read(parser.parse_args().spec)
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     let_through(signal.SIGTERM)
@@ -51,27 +50,19 @@ def main() -> int:
 class Keeper:
     """Which checkpoints there are, and which of them are kept already."""
 
-    def __init__(self, spec: Mapping[str, Any]) -> None:
-        self._run_dir = Path(spec["run_dir"])
+    def __init__(self, spec: RunSpec) -> None:
+        self._run_dir = spec.run_dir
         self._work = self._run_dir / "work"
-        self._glob = spec["checkpoint_glob"]
-        self._identity = Identity(
-            run_dir=self._run_dir,
-            job_id=spec["job_id"],
-            attempt=spec["attempt"],
-            framework=spec["framework"],
-            training_type=spec["training_type"],
-            threads_per_rank=spec["threads_per_rank"],
-            world_size=spec["world_size"],
-        )
-        self._step = int(spec["resume_step"])
+        self._glob = spec.checkpoint_glob
+        self._identity = Identity.of(spec)
+        self._step = spec.resume_step
         self._looked_like: dict[str, Signature] = {}
         # What the script was given back needs not be kept once more.
-        resume = spec["resume_checkpoint"]
+        resume = spec.resume_checkpoint
         self._kept = _found(Path(resume) / FILES, self._glob) if resume else {}
         self._count = 0
         self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with short_address(spec["channel"]) as address:
+        with short_address(spec.channel) as address:
             self._channel.connect(address)
         self._decoder = LineDecoder()
 

@@ -17,6 +17,7 @@ from app.services.attempts import rendezvous
 from app.services.attempts.rendezvous import Place
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
+from trainyard.protocol.run_spec import Gang
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import PORTS
@@ -57,12 +58,12 @@ def meet(
             f"node {work.node_names[0]} goes on from checkpoint {place.checkpoint_id}, which node {work.node} does not "
             "find: do all nodes have the same storage (TRAINYARD_STORAGE_URL)?",
         )
-    gang = {
-        "node_rank": work.part, "nodes": len(work.node_names), "local_ranks": work.ranks_per_node,
-        "address": place.address, "port": place.port, "interface": interface_of(address),
-    }  # fmt: skip
-    plan = replace(prepared.plan, spec={**prepared.plan.spec, "gang": gang})
-    write_atomically(plan.spec_path, dict(plan.spec))
+    gang = Gang(
+        node_rank=work.part, nodes=len(work.node_names), local_ranks=work.ranks_per_node,
+        address=place.address, port=place.port, interface=interface_of(address),
+    )  # fmt: skip
+    plan = replace(prepared.plan, spec=replace(prepared.plan.spec, gang=gang))
+    write_atomically(plan.spec_path, plan.spec.to_document())
     return replace(prepared, plan=plan)
 
 

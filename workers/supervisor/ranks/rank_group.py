@@ -5,13 +5,12 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from app.domain.lifecycle.states import JobState
 from app.host import processes
 from trainyard.protocol.channel import LineDecoder, Message
+from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.prepare import Prepared
-from workers.rank import gang
 from workers.rank.agent import TEARDOWN_SECONDS
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import Launched, launch
@@ -74,10 +73,10 @@ class Ranks:
     def launch(self, prepared: Prepared, *, metric_names: Sequence[str] = ()) -> None:
         """Start the ranks. Main thread only. ``metric_names`` are those of earlier attempts."""
         plan = prepared.plan
-        self._world_size, self._local_ranks = plan.spec["world_size"], gang.local_ranks(plan.spec)
-        self._first_rank = gang.first_rank(plan.spec)
+        self._world_size, self._local_ranks = plan.spec.world_size, plan.spec.local_ranks
+        self._first_rank = plan.spec.first_rank
         # A script's ranks agree on the step for a stop by files, which several nodes do not share.
-        self._can_be_asked = not self._seen.custom or gang.nodes(plan.spec) == 1
+        self._can_be_asked = not self._seen.custom or plan.spec.nodes == 1
         self.reports.start_from(prepared.start.step, metric_names, prepared.redaction)
         self._server = ChannelServer(
             self._run.channel, self._loop, self._hear, max_connections=connections_for(self._local_ranks)
@@ -87,17 +86,17 @@ class Ranks:
         self._loop.call_after(LOOK_SECONDS, self._look_for_memory_kills)
         self._loop.watch(launched.control, self._hear_agent)
         self._logs.read_from(
-            launched.log_fds, prepared.redaction, node_rank=gang.node_rank(plan.spec), nodes=gang.nodes(plan.spec),
+            launched.log_fds, prepared.redaction, node_rank=plan.spec.node_rank, nodes=plan.spec.nodes,
             heed=self._overhearing(plan.spec, prepared.start.step),
         )  # fmt: skip
         if self._seen.custom and self._first_rank == 0:
             self.reports.enter(JobState.TRAINING)
 
-    def _overhearing(self, spec: Mapping[str, Any], start_step: int) -> Heed | None:
+    def _overhearing(self, spec: RunSpec, start_step: int) -> Heed | None:
         """What takes the metrics of the first rank's lines; None when the job has no patterns for them."""
         if not self._seen.custom or self._first_rank > 0:
             return None
-        config = spec["training_config"]["framework"].get("config") or {}
+        config = spec.training_config["framework"].get("config") or {}
         printed = ScriptMetrics(config, start_step)
         if not printed.wants_lines:
             return None
