@@ -10,9 +10,10 @@ from trainyard._agreement import Agreement
 from trainyard._outputs import weight_files
 from trainyard._stopping import Stopping
 from trainyard.protocol import manifest
+from trainyard.protocol.messages import Progress, Result
 from trainyard.protocol.numbers import whole
 from trainyard.protocol.run_spec import RunSpec
-from trainyard.protocol.session import Progress, Result, Saved, Session
+from trainyard.protocol.session import Saved, Session
 
 
 class Run:
@@ -40,7 +41,7 @@ class Run:
         self._declared = False
         self._agreement = agreement
         self._stopping = Stopping(session, agreement)
-        session.wishes.watch(self._spread_wishes)
+        session.commands.watch(self._spread_commands)
 
     @property
     def stop_reason(self) -> str | None:
@@ -102,7 +103,7 @@ class Run:
         if self._agreement:
             due = self._agreement.due("checkpoint", number)
         else:
-            due = self._session.wishes.checkpoint_requests >= number
+            due = self._session.commands.checkpoint_requests >= number
         self._answered_requests += due
         return due
 
@@ -216,12 +217,12 @@ class Run:
             self._declared = True
             self._session.declare(can_checkpoint=True)
 
-    def _spread_wishes(self) -> None:
+    def _spread_commands(self) -> None:
         """Runs on the reader thread, so that a rank busy with its step still takes part."""
         if self._agreement is None:
             return
         self._stopping.spread()
-        for number in range(1, self._session.wishes.checkpoint_requests + 1):
+        for number in range(1, self._session.commands.checkpoint_requests + 1):
             self._agreement.propose("checkpoint", number)
 
 

@@ -17,7 +17,7 @@ from trainyard._failures import error_type
 from trainyard._local_session import LocalSession
 from trainyard._run import Run
 from trainyard.protocol.channel import ChannelClosed
-from trainyard.protocol.commands import CheckpointNotSaved
+from trainyard.protocol.commands import CheckpointNotSaved, Stop
 from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Session, SupervisedSession
 
@@ -59,7 +59,7 @@ def _agreement(session: Session) -> Agreement | None:
         return None
 
     def given_up() -> bool:
-        stop = session.wishes.stop
+        stop = session.commands.stop
         return stop is not None and stop.kind == "cancel"
 
     return Agreement(identity.run_dir / "work" / "agreement", identity.rank, given_up)
@@ -115,9 +115,9 @@ class _Ending:
         self._previous_hook(kind, error, trace)
 
     def _on_sigterm(self, _number: int, frame: FrameType | None) -> None:
-        if not self._supervised and self._session.wishes.stop is None:
+        if not self._supervised and self._session.commands.stop is None:
             # A terminal's way to say pause; the second one ends the script at once.
-            self._session.wishes.receive({"type": "pause", "force": True})
+            self._session.commands.apply(Stop("pause", save_checkpoint=True, force=True))
             return
         if self._first():
             stack = "".join(traceback.format_stack(frame))

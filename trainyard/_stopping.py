@@ -9,7 +9,7 @@ from trainyard._failures import error_type
 from trainyard.protocol.commands import CheckpointNotSaved, Stop
 from trainyard.protocol.session import Session
 
-# When ranks heard different wishes.
+# When ranks received different commands.
 _STRONGEST_FIRST = ("cancel", "pause", "requeue")
 
 
@@ -44,11 +44,11 @@ class Stopping:
         """Tell the other ranks what this one has heard; runs on the reader thread."""
         if self._agreement is None:
             return
-        wishes = self._session.wishes
-        for given_up in range(self._number, wishes.given_up + 1):
+        commands = self._session.commands
+        for given_up in range(self._number, commands.given_up + 1):
             # All go past it at the same boundary, also those who never heard of it.
             self._agreement.propose("stop", given_up, reason="pause")
-        stop = wishes.stop
+        stop = commands.stop
         if stop is not None:
             number = self._number if stop.kind == "cancel" else stop.number
             self._agreement.propose("stop", number, reason=stop.kind)
@@ -74,20 +74,20 @@ class Stopping:
             raise CheckpointNotSaved(message, error_type(self._unsaved, otherwise="STORAGE_ERROR"))
 
     def _may_go_on(self) -> bool:
-        stop = self._session.wishes.stop
+        stop = self._session.commands.stop
         return self.reason == "pause" and (stop is None or (stop.kind == "pause" and not stop.force))
 
     def _asked(self) -> bool:
         if self._agreement is not None:
             return self._agreement.due("stop", self._number)
-        stop = self._session.wishes.stop
+        stop = self._session.commands.stop
         if stop is not None:
             self._number = stop.number
         return stop is not None
 
     def _holds(self) -> bool:
         """Whether the stop is still to be followed, as rank 0 knows, which saves."""
-        given_up = self.reason == "pause" and self._number <= self._session.wishes.given_up
+        given_up = self.reason == "pause" and self._number <= self._session.commands.given_up
         holds = self._unsaved is None and not given_up
         if self._agreement is None:
             return holds
@@ -104,11 +104,11 @@ class Stopping:
         given_up = Stop("pause", save_checkpoint=True, number=self._number)
         self.reason, self._unsaved = None, None
         self._number, self._repeats = self._number + 1, 0
-        self._session.wishes.forget(given_up)
+        self._session.commands.forget(given_up)
 
     def _why(self) -> str:
         """One word on all ranks; a rank that was cancelled meanwhile does not wait for the others' word."""
-        stop = self._session.wishes.stop
+        stop = self._session.commands.stop
         heard = {stop.kind} if stop is not None else set()
         if self._agreement and "cancel" not in heard:
             heard = self._agreement.reasons("stop", self._number)

@@ -20,8 +20,9 @@ from config.redaction import Redaction
 from tests import walks
 from tests.factories import make_attempt, make_job, make_node
 from trainyard.protocol import manifest as _manifest
+from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved
+from trainyard.protocol.messages import CheckpointReady
 from workers.run_dir.layout import RunDirectory
-from workers.supervisor.messages import CheckpointReady
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.recording.context import Ground
 from workers.supervisor.recording.disk_space import RoomWatch
@@ -137,9 +138,7 @@ def test_checkpoint_is_stored_and_recorded_as_it_was_offered(db, taker):
     answer = taker.take(5)
 
     (row,) = rows(db)
-    assert answer == {
-        "type": "checkpoint_saved", "path": str(taker.run.checkpoints / "5"), "checkpoint_id": row.id
-    }  # fmt: skip
+    assert answer == CheckpointSaved(str(taker.run.checkpoints / "5"), row.id)
     assert (row.step, row.epoch, row.world_size) == (5, 0.5, 1)
     assert stored(taker) == [row.id]
 
@@ -153,7 +152,7 @@ def test_directory_of_others_in_place_of_ours_is_not_touched(taker, tmp_path):
 
     answer = taker.take(5, taker.run.checkpoints / "5")
 
-    assert answer["type"] == "checkpoint_failed"
+    assert isinstance(answer, CheckpointFailed)
     assert sorted(path.name for path in (theirs / "5").iterdir()) == ["manifest.json", "state"]
 
 
@@ -165,7 +164,7 @@ def test_link_to_a_checkpoint_of_others_is_not_followed(taker, tmp_path):
 
     answer = taker.take(5, taker.run.checkpoints / "5")
 
-    assert answer["type"] == "checkpoint_failed"
+    assert isinstance(answer, CheckpointFailed)
     assert sorted(path.name for path in (theirs / "5").iterdir()) == ["manifest.json", "state"]
 
 
@@ -183,7 +182,7 @@ def test_lost_answer_to_a_commit_loses_no_checkpoint(db, taker, error):
 def test_lost_answer_and_then_a_lost_lease_lose_no_checkpoint(db, taker):
     db.lose, db.takes_the_job_away = 1, True
 
-    assert taker.take(5)["type"] == "checkpoint_saved"
+    assert isinstance(taker.take(5), CheckpointSaved)
 
     (row,) = rows(db)
     assert stored(taker) == [row.id]
@@ -243,7 +242,7 @@ def test_checkpoint_before_whose_metrics_the_end_came_is_none(db, work, tmp_path
 
     end_while_away(db, taker)
 
-    assert [answer["type"] for answer in taker.answers] == ["checkpoint_failed"]
+    assert [type(answer) for answer in taker.answers] == [CheckpointFailed]
     assert (stored(taker), rows(db)) == ([], [])
 
 
@@ -302,7 +301,7 @@ def test_corrupt_checkpoint_is_not_the_best_any_more(db, work, taker):
 def test_checkpoint_that_could_not_be_stored_frees_its_room(db, work, tmp_path):
     taker = Taker(db, work, tmp_path, FullStorage)
 
-    assert taker.take(5)["type"] == "checkpoint_failed"
+    assert isinstance(taker.take(5), CheckpointFailed)
 
     assert list(taker.run.taken_over.iterdir()) == []
     taker.close()

@@ -19,9 +19,10 @@ from app.services.nodes import registry
 from app.services.scheduling import planner
 from app.services.scheduling.leader_election import PlannerSeat
 from app.services.telemetry import progress
-from app.services.telemetry.progress import Progress, Reports
+from app.services.telemetry.progress import Reports
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
+from trainyard.protocol.messages import Progress
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

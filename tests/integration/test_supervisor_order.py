@@ -13,11 +13,11 @@ from app.services.attempts import work_orders
 from config.watching import WatchSettings
 from tests.factories import make_attempt, make_job, make_node
 from tests.supervising import World
+from trainyard.protocol.messages import PauseFailed, RankExit, Result
 from workers.supervisor.control.hang_detector import Hang
 from workers.supervisor.control.hang_report import without_stacks
 from workers.supervisor.control.stop_controller import PAUSE_SAVE_SECONDS, PREEMPT_SAVE_SECONDS, REQUEUE_SAVE_SECONDS
 from workers.supervisor.main import Supervisor
-from workers.supervisor.messages import PauseFailed, RankExit, Result
 from workers.supervisor.ranks.event_loop import MainLoop
 from workers.supervisor.ranks.oom_kills import RecentKills
 from workers.supervisor.ranks.progress_watchdog import StepWatch

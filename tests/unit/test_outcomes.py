@@ -2,8 +2,8 @@
 
 import pytest
 
+from trainyard.protocol.messages import Failure, RankExit, Result
 from workers.attempt_failed import AttemptFailed
-from workers.supervisor.messages import Failure, RankExit, Result
 from workers.supervisor.ranks.verdict import TIME_LIMIT, Sightings, is_consequence, judge, judge_part
 
 

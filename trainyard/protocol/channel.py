@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.protocol.json import dumps
+from trainyard.protocol.messages import Hello, fields_of
 
 Message = dict[str, Any]
 
@@ -128,7 +129,8 @@ class Channel:
 
     def hello(self, *, can_checkpoint: bool) -> None:
         """Introduce this rank; a later hello on the same connection corrects `can_checkpoint`."""
-        self.send("hello", pid=os.getpid(), can_checkpoint=can_checkpoint, dumps=self._dumps)
+        hello = Hello(pid=os.getpid(), can_checkpoint=can_checkpoint, dumps=self._dumps)
+        self.send(hello.type, **fields_of(hello))
 
     def send(self, type_: str, **fields: Any) -> None:
         """Queue one message; waits only while 8 MiB are unsent. Raises ChannelClosed."""

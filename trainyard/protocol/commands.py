@@ -1,32 +1,100 @@
-"""What the supervisor wants of a run, as a rank has heard it so far."""
+"""Commands from the supervisor to its ranks: types, encoding, parsing, and what a rank has received so far."""
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+from trainyard.protocol.messages import fields_of
 
 STOPS = ("pause", "cancel", "requeue")
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The wish that the run ends at the next step boundary; `number` tells a later one from one that was given up."""
+    """End at the next step boundary; `number` tells a later stop from one that was given up."""
 
-    kind: str
+    kind: str  # one of STOPS, and the type of its message
     save_checkpoint: bool
     force: bool = False  # end also when the checkpoint can't be saved
     number: int = 0
 
 
+@dataclass(frozen=True)
+class ForgetStop:
+    """The pause of this number is given up: continue."""
+
+    type: ClassVar[str] = "forget"
+    number: int
+
+
+@dataclass(frozen=True)
+class SaveCheckpoint:
+    """Save at the next step boundary and continue."""
+
+    type: ClassVar[str] = "checkpoint"
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    type: ClassVar[str] = "checkpoint_saved"
+    path: str
+    checkpoint_id: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointFailed:
+    type: ClassVar[str] = "checkpoint_failed"
+    path: str
+    message: str
+
+
+@dataclass(frozen=True)
+class WriteStacks:
+    """Write the stacks of all threads into the run directory."""
+
+    type: ClassVar[str] = "stacks"
+
+
+Answer = CheckpointSaved | CheckpointFailed  # to a CheckpointReady
+Command = Stop | ForgetStop | SaveCheckpoint | CheckpointSaved | CheckpointFailed | WriteStacks
+
+
+def to_message(command: Command) -> dict[str, Any]:
+    """The command as it is sent."""
+    if isinstance(command, Stop):
+        save, force, number = command.save_checkpoint, command.force, command.number
+        return {"type": command.kind, "save_checkpoint": save, "force": force, "number": number}
+    return {"type": command.type, **fields_of(command)}
+
+
+def parse(message: dict[str, Any]) -> Command | None:
+    """The command of a supervisor's message; None for one that only a newer supervisor knows."""
+    kind = message["type"]
+    if kind in STOPS:
+        saves = kind != "cancel" and message.get("save_checkpoint", True)
+        force = saves and message.get("force", False)
+        return Stop(kind, saves, force=force, number=message.get("number", 0))
+    if kind == ForgetStop.type:
+        return ForgetStop(message.get("number", 0))
+    if kind == CheckpointSaved.type:
+        return CheckpointSaved(message["path"], message.get("checkpoint_id", ""))
+    if kind == CheckpointFailed.type:
+        return CheckpointFailed(message["path"], message.get("message") or "no reason given")
+    if kind == SaveCheckpoint.type:
+        return SaveCheckpoint()
+    return WriteStacks() if kind == WriteStacks.type else None
+
+
 class CheckpointNotSaved(Exception):
-    """A checkpoint did not get into storage; ``error_type`` is how the platform calls the reason."""
+    """A checkpoint was not stored; ``error_type`` is the platform's name of the reason."""
 
     def __init__(self, message: str, error_type: str = "STORAGE_ERROR") -> None:
         super().__init__(message)
         self.error_type = error_type
 
 
-class Wishes:
+class ReceivedCommands:
     """Collects commands (from the reader thread) and answers questions about them (from the run).
 
     A cancel overrides any other stop; of two others the first stays, because ranks may already be
@@ -62,27 +130,24 @@ class Wishes:
         self._watcher = watcher
         watcher()
 
-    def receive(self, message: dict[str, Any]) -> None:
-        """Take in one message; an unknown one is a newer supervisor's and ignored."""
-        kind = message["type"]
+    def apply(self, command: Command | None) -> None:
+        """Take in one command; None, as of `parse`, is ignored."""
         with self._changed:
-            if kind in STOPS:
-                saves = kind != "cancel" and message.get("save_checkpoint", True)
-                force, number = saves and message.get("force", False), message.get("number", 0)
-                self._wish(Stop(kind, saves, force=force, number=number))
-            elif kind == "forget":
-                self._give_up(message.get("number", 0))
-            elif kind == "checkpoint":
+            if isinstance(command, Stop):
+                self._request(command)
+            elif isinstance(command, ForgetStop):
+                self._give_up(command.number)
+            elif isinstance(command, SaveCheckpoint):
                 self._checkpoint_requests += 1
-            elif kind == "checkpoint_saved":
-                self._answers[message["path"]] = None
-            elif kind == "checkpoint_failed":
-                self._answers[message["path"]] = message.get("message") or "no reason given"
+            elif isinstance(command, CheckpointSaved):
+                self._answers[command.path] = None
+            elif isinstance(command, CheckpointFailed):
+                self._answers[command.path] = command.message
             self._changed.notify_all()
         self._watcher()
 
     def forget(self, stop: Stop) -> None:
-        """This wish was not followed and holds no more; a stronger or a later one that came since does."""
+        """Drop a stop that was not followed; a stronger or a later one that has come since remains."""
         with self._changed:
             self._give_up(stop.number)
         self._watcher()
@@ -91,7 +156,7 @@ class Wishes:
         """The supervisor is gone."""
         with self._changed:
             self._orphaned = True
-            self._wish(Stop("cancel", save_checkpoint=False))
+            self._request(Stop("cancel", save_checkpoint=False))
             self._changed.notify_all()
         self._watcher()
 
@@ -110,7 +175,7 @@ class Wishes:
                 raise CheckpointNotSaved(problem)
             return True
 
-    def _wish(self, stop: Stop) -> None:
+    def _request(self, stop: Stop) -> None:
         if stop.kind != "cancel" and stop.number <= self._given_up:
             return  # the other ranks had heard of it before this one
         if self._stop is None or stop.kind == "cancel" or self._is(stop, self._stop):
@@ -126,7 +191,7 @@ class Wishes:
 
     @staticmethod
     def _is(one: Stop, other: Stop) -> bool:
-        """Whether they are the same wish, which may have become more urgent meanwhile."""
+        """Whether they are the same request, which may have become more urgent meanwhile."""
         return (one.kind, one.number) == (other.kind, other.number)
 
     def _cancelled(self) -> bool:

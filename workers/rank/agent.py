@@ -21,6 +21,7 @@ from pathlib import Path
 
 from app.host.processes import adopt_orphans, descendants, die_with_parent, hold_back, kill
 from trainyard.protocol.channel import LineDecoder, Message, encode
+from trainyard.protocol.messages import RankExit, fields_of
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank import mpi
 from workers.rank.environment import rank_command, rank_environment
@@ -225,15 +226,8 @@ class RankAgent:
             return
         self._ended.add(rank)
         killed_by = signal_name(-code) if code < 0 else None
-        self._send(
-            {
-                "type": "rank_exit",
-                "rank": rank,
-                "exit_code": 128 - code if code < 0 else code,
-                "signal": killed_by,
-                "at": at,
-            }
-        )
+        ended = RankExit(rank=rank, exit_code=128 - code if code < 0 else code, signal=killed_by, at=at)
+        self._send({"type": ended.type, "rank": rank, **fields_of(ended)})
         if code != 0 and self._kill_at is None:
             self._stop(TEARDOWN_SECONDS, code if code > 0 else 128 - code)
 

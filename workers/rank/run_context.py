@@ -12,8 +12,9 @@ from trainyard._local_session import LocalSession
 from trainyard.protocol import manifest as _manifest
 from trainyard.protocol.channel import ChannelClosed
 from trainyard.protocol.commands import CheckpointNotSaved, Stop
+from trainyard.protocol.messages import Progress, Result
 from trainyard.protocol.run_spec import RunSpec
-from trainyard.protocol.session import Identity, Progress, Result, Saved, Session, SupervisedSession
+from trainyard.protocol.session import Identity, Saved, Session, SupervisedSession
 
 __all__ = [
     "CheckpointNotSaved",
@@ -61,12 +62,12 @@ class RunContext:
     @property
     def stop(self) -> Stop | None:
         """The wish to end at the next step boundary, as this rank has heard it: agree before acting."""
-        return self._session.wishes.stop
+        return self._session.commands.stop
 
     @property
     def checkpoint_requests(self) -> int:
         """How often a checkpoint without a stop was asked for; to be agreed on, too."""
-        return self._session.wishes.checkpoint_requests
+        return self._session.commands.checkpoint_requests
 
     def resume_manifest(self) -> _manifest.Manifest | None:
         """The manifest of the checkpoint to go on from, None for a fresh start.
@@ -159,11 +160,11 @@ class RunContext:
 
     def is_given_up(self, stop: Stop) -> bool:
         """Whether the platform waits no longer for a pause, as this rank has heard it: agree before acting."""
-        return stop.kind == "pause" and stop.number <= self._session.wishes.given_up
+        return stop.kind == "pause" and stop.number <= self._session.commands.given_up
 
     def forget_stop(self, stop: Stop) -> None:
         """This wish will not be followed; another one may come. On every rank, before `pause_failed`."""
-        self._session.wishes.forget(stop)
+        self._session.commands.forget(stop)
 
     def pause_failed(self, stop: Stop, message: str) -> None:
         """The training goes on, because the checkpoint to pause with is not in storage."""

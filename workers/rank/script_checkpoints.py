@@ -19,6 +19,8 @@ from pathlib import Path
 from app.host.processes import let_through
 from trainyard.protocol import manifest
 from trainyard.protocol.channel import LineDecoder, encode, short_address
+from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved, parse
+from trainyard.protocol.messages import CheckpointReady, fields_of
 from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Saved, manifest_for
 
@@ -104,16 +106,13 @@ class Keeper:
 
     def _offer(self, directory: Path) -> None:
         """Hand it over, and wait for what became of it: a slow storage slows the keeping rather than fill the disk."""
-        offer = {
-            "type": "checkpoint", "rank": 0, "step": self._step, "epoch": 0.0, "path": str(directory), "metrics": {},
-            "kept": True,
-        }  # fmt: skip
-        self._channel.sendall(encode(offer))
+        offer = CheckpointReady(step=self._step, epoch=0.0, path=str(directory), metrics={}, kept=True)
+        self._channel.sendall(encode({"type": offer.type, "rank": 0, **fields_of(offer)}))
         while data := self._channel.recv(65536):
-            for message in self._decoder.feed(data):
-                if message.get("path") == str(directory):
-                    if message["type"] == "checkpoint_failed":
-                        _tell(f"{directory.name} was not stored: {message.get('message')}")
+            for answer in map(parse, self._decoder.feed(data)):
+                if isinstance(answer, CheckpointSaved | CheckpointFailed) and answer.path == offer.path:
+                    if isinstance(answer, CheckpointFailed):
+                        _tell(f"{directory.name} was not stored: {answer.message}")
                     return
         sys.exit("the supervisor is gone")
 

@@ -17,11 +17,11 @@ from app.services.attempts.work_orders import Ending, Outcome, Work
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
+from trainyard.protocol.messages import MAX_SAID, MAX_TEXT, clean_text
 from workers.attempt_failed import AttemptFailed
 from workers.publishing.runner import wishes_of
 from workers.run_dir.layout import RunDirectory
 from workers.supervisor.control.lease_renewal import Renewal
-from workers.supervisor.messages import MAX_SAID, MAX_TEXT, clean_text
 from workers.supervisor.publish import deliver
 from workers.supervisor.ranks.event_loop import MainLoop
 from workers.supervisor.ranks.rank_group import Ranks

@@ -38,7 +38,7 @@ from workers.supervisor.control.hang_report import KEEP_SECONDS, keep_stacks, wi
 from workers.supervisor.control.hang_detector import Hang, HangWatch
 from workers.supervisor.recording.recorders import start_keeping
 from workers.supervisor.ranks.event_loop import MainLoop
-from workers.supervisor.messages import MAX_SAID
+from trainyard.protocol.messages import MAX_SAID
 from workers.supervisor.control.stop_controller import Obedience
 from workers.supervisor.ranks.verdict import Sightings
 from workers.prepare.prepare import Prepared, prepare

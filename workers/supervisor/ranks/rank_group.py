@@ -8,13 +8,22 @@ from dataclasses import replace
 
 from app.domain.lifecycle.states import JobState
 from app.host import processes
+from trainyard.protocol import messages
 from trainyard.protocol.channel import LineDecoder, Message
+from trainyard.protocol.commands import (
+    Answer,
+    Command,
+    ForgetStop,
+    SaveCheckpoint,
+    Stop,
+    WriteStacks,
+    to_message,
+)
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import TEARDOWN_SECONDS
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import Launched, launch
-from workers.supervisor import messages
 from workers.supervisor.ranks.channel_server import ChannelServer, Connection
 from workers.supervisor.ranks.event_loop import MainLoop
 from workers.supervisor.ranks.oom_kills import LOOK_SECONDS, RecentKills
@@ -56,7 +65,7 @@ class Ranks:
         self._launched: Launched | None = None
         self._server: ChannelServer | None = None
         self._decoder = LineDecoder()
-        self._pending: list[Message] = []  # for ranks that have not said hello yet
+        self._pending: list[Command] = []  # for ranks that have not said hello yet
         self._memory_kills: RecentKills | None = None  # until the first rank has broken
         self._world_size = self._local_ranks = 0
         self._first_rank = 0
@@ -130,9 +139,7 @@ class Ranks:
         Asking again with ``force`` makes a stop that was asked for before one that needs no checkpoint.
         """
         told = TOLD_AS.get(kind, kind)
-        command: Message = {
-            "type": told, "save_checkpoint": save, "force": force, "number": self._pauses_failed
-        }  # fmt: skip
+        command = Stop(told, save, force=force, number=self._pauses_failed)
         if self._waits_for_hello():
             self._pending.append(command)
             return True
@@ -144,9 +151,9 @@ class Ranks:
 
     def forget_stop(self) -> None:
         """The pause is given up: ranks that have not stopped for it yet go on, also those that connect later."""
-        command: Message = {"type": "forget", "number": self._pauses_failed}
+        command = ForgetStop(self._pauses_failed)
         self._pauses_failed += 1
-        self._pending = [command, *(each for each in self._pending if each["type"] == "checkpoint")]
+        self._pending = [command, *(each for each in self._pending if isinstance(each, SaveCheckpoint))]
         self._tell(command)
 
     def ask_for_checkpoint(self) -> None:
@@ -154,18 +161,18 @@ class Ranks:
         if not self._can_be_asked:
             return
         if self._leader() is None:
-            self._pending.append({"type": "checkpoint"})
+            self._pending.append(SaveCheckpoint())
         else:
-            self._tell({"type": "checkpoint"})
+            self._tell(SaveCheckpoint())
 
     def ask_for_stacks(self) -> None:
         """Have them write down where they are."""
-        self._tell({"type": "stacks"})
+        self._tell(WriteStacks())
 
-    def answer(self, message: Message) -> None:
+    def answer(self, outcome: Answer) -> None:
         """Pass on what became of a checkpoint."""
         self.reports.steps.answered(time.monotonic())
-        self._tell(message)
+        self._tell(outcome)
 
     def terminate(self, grace_seconds: float) -> None:
         """SIGTERM, after the grace SIGKILL."""
@@ -236,7 +243,7 @@ class Ranks:
         if hello.dumps and hello.rank < self._world_size:
             self.write_stacks.add(hello.rank)
         for command in self._pending if not connection.greeted else []:
-            connection.send(command)
+            connection.send(to_message(command))
         connection.greeted = True
         self._tell_whether_it_saves()
 
@@ -310,9 +317,9 @@ class Ranks:
 
     # ---- what ranks are told
 
-    def _tell(self, message: Message) -> None:
+    def _tell(self, command: Command) -> None:
         if self._server is not None:
-            self._server.broadcast(message)
+            self._server.broadcast(to_message(command))
 
     def _leader(self) -> Connection | None:
         connections = self._server.connections if self._server is not None else []

@@ -2,14 +2,14 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.services.telemetry.progress import MetricPoint as StoredPoint
-from app.services.telemetry.progress import Progress as StoredProgress
 from config.redaction import Redaction
-from workers.supervisor import messages
+from trainyard.protocol import messages
 from workers.supervisor.ranks.eta import Eta
 from workers.supervisor.ranks.progress_watchdog import StepWatch
 from workers.supervisor.ranks.usage import GPU_UTILIZATION
@@ -93,16 +93,7 @@ class RankReports:
         self.last_step = report.step
         self._last_progress = report
         self._eta.progress(report.step, now)
-        self._reporter.progress(
-            StoredProgress(
-                step=report.step,
-                total_steps=report.total_steps,
-                epoch=report.epoch,
-                total_epochs=report.total_epochs,
-                tokens=report.tokens,
-                eta_seconds=self._eta.seconds(report.total_steps),
-            )
-        )
+        self._reporter.progress(report, eta_seconds=self._eta.seconds(report.total_steps))
 
     def _metrics(self, report: messages.MetricPoint) -> None:
         self.enter(self._phase or JobState.TRAINING)
@@ -134,18 +125,10 @@ class RankReports:
 
     def end(self, result: messages.Result) -> None:
         """Bring the progress to where the finished training said it ended."""
-        last = self._last_progress
         step = self.last_step if result.step is None else result.step
-        total = max(step, last.total_steps or 0) if last is not None else step
-        self._reporter.progress(
-            StoredProgress(
-                step=step,
-                total_steps=total or None,
-                epoch=last.epoch if last is not None else 0.0,
-                total_epochs=last.total_epochs if last is not None else None,
-                tokens=result.tokens or (last.tokens if last is not None else 0),
-            )
-        )
+        last = self._last_progress or messages.Progress(step=step)
+        total, tokens = max(step, last.total_steps or 0) or None, result.tokens or last.tokens
+        self._reporter.progress(replace(last, step=step, total_steps=total, tokens=tokens))
 
     def _pass_on(self, step: int, at: datetime, values: Mapping[str, float]) -> None:
         self._reporter.points([StoredPoint(name=n, step=step, at=at, value=v) for n, v in values.items()])

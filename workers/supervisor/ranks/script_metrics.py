@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.patterns.script_metrics import EPOCH, STEP, TOTAL_STEPS, metric_patterns
-from workers.supervisor import messages
+from trainyard.protocol import messages
 
 
 class ScriptMetrics:
@@ -39,9 +39,7 @@ class ScriptMetrics:
             else:
                 points = [(self._count(name), {name: value}) for name, value in values.items()]
             if moved or points:
-                yield messages.Progress(
-                    step=self._step, total_steps=self._total_steps, epoch=self._epoch, total_epochs=None, tokens=0
-                )
+                yield messages.Progress(step=self._step, total_steps=self._total_steps, epoch=self._epoch, tokens=0)
             for step, found in points:
                 yield messages.MetricPoint(step=step, at=datetime.now(UTC), values=found)
 

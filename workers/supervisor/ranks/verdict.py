@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.domain.lifecycle.outcomes import OutcomeKind
+from trainyard.protocol.messages import Failure, RankExit, Result
 from workers.attempt_failed import AttemptFailed
 from workers.rank.agent import EXIT_STOPPED, TEARDOWN_SECONDS
-from workers.supervisor.messages import Failure, RankExit, Result
 
 # What a rank may say about itself. The rest is for the platform to find out.
 RANKS_MAY_SAY = frozenset(

@@ -16,8 +16,8 @@ from app.services.attempts.checkpoints import NewCheckpoint
 from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
 from app.storage.keys import checkpoint_key
 from trainyard.protocol import manifest as _manifest
-from trainyard.protocol.channel import Message
-from workers.supervisor.messages import CheckpointReady, clean_text
+from trainyard.protocol.commands import Answer, CheckpointFailed, CheckpointSaved
+from trainyard.protocol.messages import CheckpointReady, clean_text
 from workers.supervisor.recording import disk_space
 from workers.supervisor.recording.context import Ground
 from workers.supervisor.recording.disk_space import RoomWatch
@@ -55,7 +55,7 @@ class CheckpointStore:
         logs: LogStore,
         *,
         room: RoomWatch,
-        answer: Callable[[Message], None],
+        answer: Callable[[Answer], None],
     ) -> None:
         self._db = on.db
         self._storage = on.storage
@@ -118,7 +118,7 @@ class CheckpointStore:
             self._busy = bool(self._offered) and not self._ended
             return self._offered.popleft() if self._busy else None
 
-    def _take_over(self, ready: CheckpointReady) -> Message:
+    def _take_over(self, ready: CheckpointReady) -> Answer:
         try:
             checkpoint_id = self._store(ready)
         except LeaseLost:
@@ -126,9 +126,9 @@ class CheckpointStore:
         except Exception as error:  # noqa: BLE001  logged, with a bound, where the answer is made
             # Whatever a rank made of its directory: it gets an answer, and the next checkpoint its chance.
             return self._failed(ready, error)
-        return {"type": "checkpoint_saved", "path": ready.path, "checkpoint_id": checkpoint_id}
+        return CheckpointSaved(ready.path, checkpoint_id)
 
-    def _failed(self, ready: CheckpointReady, error: Exception) -> Message:
+    def _failed(self, ready: CheckpointReady, error: Exception) -> CheckpointFailed:
         no_room = disk_space.reason(error)
         reason = f"the storage has no room: {no_room}" if no_room else clean_text(str(error), MAX_REASON)
         if self._failures.take():
@@ -140,7 +140,7 @@ class CheckpointStore:
                     data={"step": ready.step},
                 )
             )
-        return {"type": "checkpoint_failed", "path": ready.path, "message": reason}
+        return CheckpointFailed(ready.path, reason)
 
     def _store(self, ready: CheckpointReady) -> str:
         self._taken += 1

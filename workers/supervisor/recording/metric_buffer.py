@@ -6,7 +6,7 @@ from itertools import islice
 
 from app.services.telemetry.progress import MetricPoint
 from config.redaction import Redaction
-from workers.supervisor.messages import MAX_NAME
+from trainyard.protocol.messages import MAX_NAME
 
 # Written within seconds once the database takes them; a day of an ordinary training fits.
 MAX_POINTS = 50_000

@@ -15,8 +15,8 @@ from app.storage.storage import Storage
 from app.storage.trees import TreeFile, walked
 from config.storage import StorageSettings
 from trainyard import _outputs
+from trainyard.protocol.messages import Result
 from workers.attempt_failed import AttemptFailed
-from workers.supervisor.messages import Result
 from workers.supervisor.recording.upload import Patience, move_to_storage
 
 MAX_PATH = 512  # characters of an artifact's path, as the table has them
@@ -152,7 +152,7 @@ def store_model(
 
 def _weight_files(output: Output, result: Result | None) -> tuple[str, ...]:
     """Those that the result names, else those that look like weights."""
-    if result is None or result.weight_files is None:
+    if result is None or not result.weight_files:
         names = _outputs.weight_files(output.directory) if output.files else []
         return tuple(name for name in names if name in output.files)
     for name in result.weight_files:

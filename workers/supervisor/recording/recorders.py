@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.services.attempts import artifacts
-from trainyard.protocol.channel import Message
+from trainyard.protocol.commands import Answer
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.recording.context import Ground
 from workers.supervisor.recording.disk_space import RoomWatch
@@ -31,7 +31,11 @@ class Keeping:
 
 
 def start_keeping(
-    on: Ground, *, room: RoomWatch, answer: Callable[[Message], None], on_lost: Callable[[str], None]
+    on: Ground,
+    *,
+    room: RoomWatch,
+    answer: Callable[[Answer], None],
+    on_lost: Callable[[str], None],
 ) -> Keeping:
     """``answer`` gets what ranks are to be told of their checkpoints, ``on_lost`` hears of a stale token."""
     work = on.work

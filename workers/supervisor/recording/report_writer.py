@@ -21,9 +21,9 @@ from app.services.attempts.work_orders import Work
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress as telemetry
 from app.services.telemetry import summaries
-from app.services.telemetry.progress import MetricPoint, Progress
+from app.services.telemetry.progress import MetricPoint
 from config.redaction import Redaction
-from workers.supervisor.messages import clean_text
+from trainyard.protocol.messages import Progress, clean_text
 from workers.supervisor.recording.metric_buffer import MetricBacklog
 from workers.supervisor.recording.rate_limit import Allowance
 
@@ -88,6 +88,7 @@ class Reporter:
         self._on_lost = on_lost
         self._changed = threading.Condition()
         self._progress: Progress | None = None
+        self._eta_seconds: float | None = None
         self._points = MetricBacklog()
         self._gpu_samples: list[float] = []
         self._summaries = summaries.SummaryCount()
@@ -105,9 +106,9 @@ class Reporter:
         """Somebody has learnt that the attempt is another's by now."""
         self._on_lost(reason)
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: Progress, *, eta_seconds: float | None = None) -> None:
         with self._waiting_for_more():
-            self._progress = progress
+            self._progress, self._eta_seconds = progress, eta_seconds
 
     def points(self, points: list[MetricPoint]) -> None:
         with self._waiting_for_more():
@@ -222,9 +223,10 @@ class Reporter:
 
     def _write_telemetry(self) -> None:
         with self._changed:
-            progress, points = self._progress, self._points.first(POINTS_PER_WRITE)
+            progress, eta_seconds = self._progress, self._eta_seconds
+            points = self._points.first(POINTS_PER_WRITE)
             gpu_samples = tuple(self._gpu_samples)
-        reports = telemetry.Reports(progress=progress, points=points, gpu_samples=gpu_samples)
+        reports = telemetry.Reports(progress=progress, eta_seconds=eta_seconds, points=points, gpu_samples=gpu_samples)
         work = self._work
         self._drop_refused = partial(self._forget, reports)
         telemetry.store(self._db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, reports=reports)

@@ -1,15 +1,15 @@
-"""What ranks may say on the channel, as values; everything in it is checked here, because the sender may be hostile."""
+"""Messages from a rank to its supervisor: types, encoding, and parsing that trusts no field of a hostile rank."""
 
 import contextlib
 import itertools
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from app.domain.json_numbers import json_number
+from trainyard.protocol.json import json_number
 
 MAX_TEXT = 64_000
 MAX_SAID = 8000
@@ -34,27 +34,36 @@ class BadMessage(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    rank: int
+    """First message of a rank; a later one corrects ``can_checkpoint``."""
+
+    type: ClassVar[str] = "hello"
+    rank: int = 0
+    pid: int = 0
     can_checkpoint: bool
-    dumps: bool = False  # it writes its stacks on a "stacks" message, and on SIGUSR2
+    dumps: bool = False  # it writes its stacks on a WriteStacks command, and on SIGUSR2
 
 
 @dataclass(frozen=True)
 class Phase:
+    type: ClassVar[str] = "phase"
     phase: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
+    """How far the run is; `step` counts finished optimizer steps."""
+
+    type: ClassVar[str] = "progress"
     step: int
-    total_steps: int | None
-    epoch: float
-    total_epochs: float | None
-    tokens: int
+    total_steps: int | None = None
+    epoch: float | None = None
+    total_epochs: float | None = None
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricPoint:
+    type: ClassVar[str] = "metric"
     step: int
     at: datetime
     values: Mapping[str, float]
@@ -62,17 +71,21 @@ class MetricPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointReady:
+    """A complete checkpoint directory that the supervisor may take over."""
+
+    type: ClassVar[str] = "checkpoint"
     step: int
     epoch: float
     path: str
     metrics: Mapping[str, float]
-    kept: bool = False  # found among a script's files: it said nothing itself
+    kept: bool = field(default=False, metadata={"sparse": True})  # found among a script's files, not reported by it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remark:
     """A line for the job's history."""
 
+    type: ClassVar[str] = "note"
     reason: str
     message: str
     data: Mapping[str, Any]
@@ -82,32 +95,40 @@ class Remark:
 class Section:
     """Work without steps begins; ``name`` None: it is over."""
 
+    type: ClassVar[str] = "section"
     name: str | None
     max_seconds: float | None
 
 
 @dataclass(frozen=True)
 class PauseFailed:
-    """The ranks go on although a pause was asked for, because its checkpoint could not be saved."""
+    """The ranks continue although a pause was requested, because its checkpoint could not be saved."""
 
+    type: ClassVar[str] = "pause_failed"
     message: str
-    number: int | None = None  # of the pause: how many were given up before it; None: it is the last one asked for
+    number: int | None = None  # of the pause: how many were given up before it; None: the latest one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The end of a training. What it says beside ``stopped`` may be missing: hours of work must not hang on it."""
+    """How a run ended; ``stopped`` is the stop command it followed, None when it ran to its end.
 
-    stopped: str | None
-    step: int | None
-    tokens: int
-    final_metrics: Mapping[str, float]
-    weight_files: tuple[str, ...] | None  # None: look for them
+    All other fields may be missing when parsed: hours of work must not depend on them.
+    """
+
+    type: ClassVar[str] = "result"
+    stopped: str | None = None
+    step: int | None = 0
+    tokens: int = 0
+    final_metrics: Mapping[str, float] = field(default_factory=dict)
+    output: str = ""  # shown by local runs; the supervisor knows the directory and does not parse it
+    weight_files: tuple[str, ...] = ()  # empty: look for them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    rank: int
+    type: ClassVar[str] = "error"
+    rank: int = 0
     error_type: str
     message: str
     stack: str
@@ -115,15 +136,21 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    rank: int
+    """A rank other than 0 has finished."""
+
+    type: ClassVar[str] = "done"
+    rank: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankExit:
+    """Sent by the rank agent when a rank's process has ended."""
+
+    type: ClassVar[str] = "rank_exit"
     rank: int
     exit_code: int
     signal: str | None
-    at: float | None = None  # when the agent saw it, on this machine's monotonic clock
+    at: float | None = None  # on the machine's monotonic clock
 
 
 T = TypeVar("T")
@@ -132,6 +159,18 @@ Report = (
     | RankExit
 )  # fmt: skip
 Fields = Mapping[str, Any]
+
+
+def fields_of(message: Any) -> dict[str, Any]:
+    """The fields of a message or command as they are sent, without its type and rank."""
+    sent = ((each, getattr(message, each.name)) for each in fields(message) if each.name != "rank")
+    return {each.name: _sent(value) for each, value in sent if value or "sparse" not in each.metadata}
+
+
+def _sent(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value
 
 
 def parse(message: Fields) -> Report:
@@ -150,7 +189,8 @@ def clean_text(value: object, limit: int = MAX_TEXT) -> str:
 
 def _hello(message: Fields) -> Hello:
     can_checkpoint, dumps = message.get("can_checkpoint") is True, message.get("dumps") is True
-    return Hello(rank=_rank(message), can_checkpoint=can_checkpoint, dumps=dumps)
+    pid = _or(0, lambda: _whole(message, "pid", default=0))
+    return Hello(rank=_rank(message), pid=pid, can_checkpoint=can_checkpoint, dumps=dumps)
 
 
 def _phase(message: Fields) -> Phase:
@@ -230,11 +270,9 @@ def _result(message: Fields) -> Result:
     )
 
 
-def _weight_files(names: Any) -> tuple[str, ...] | None:
-    if not isinstance(names, list) or not 0 < len(names) <= MAX_FILES:
-        return None
-    if not all(isinstance(name, str) for name in names):
-        return None
+def _weight_files(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or len(names) > MAX_FILES or not all(isinstance(name, str) for name in names):
+        return ()
     return tuple(dict.fromkeys(clean_text(name, MAX_PATH) for name in names))
 
 
@@ -341,16 +379,16 @@ def _time(value: Any) -> datetime:
 
 
 _PARSERS: dict[str, Callable[[Fields], Report]] = {
-    "hello": _hello,
-    "phase": _phase,
-    "progress": _progress,
-    "metric": _metric,
-    "checkpoint": _checkpoint,
-    "note": _note,
-    "section": _section,
-    "pause_failed": _pause_failed,
-    "result": _result,
-    "error": _error,
-    "done": lambda message: Done(rank=_rank(message)),
-    "rank_exit": _rank_exit,
+    Hello.type: _hello,
+    Phase.type: _phase,
+    Progress.type: _progress,
+    MetricPoint.type: _metric,
+    CheckpointReady.type: _checkpoint,
+    Remark.type: _note,
+    Section.type: _section,
+    PauseFailed.type: _pause_failed,
+    Result.type: _result,
+    Failure.type: _error,
+    Done.type: lambda message: Done(rank=_rank(message)),
+    RankExit.type: _rank_exit,
 }
