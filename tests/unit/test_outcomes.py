@@ -4,7 +4,8 @@ import pytest
 
 from trainyard.protocol.messages import Failure, RankExit, Result
 from workers.attempt_failed import AttemptFailed
-from workers.supervisor.ranks.verdict import TIME_LIMIT, Sightings, is_consequence, judge, judge_part
+from workers.supervisor.ranks.observations import TIME_LIMIT, Sightings
+from workers.supervisor.ranks.verdict import is_consequence, judge, judge_part
 
 
 def result(stopped=None):

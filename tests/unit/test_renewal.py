@@ -59,7 +59,7 @@ def keep():
         fence, lost = RecordingFence(), threading.Event()
         heard: list[Wishes] = []
         settings = LeaseSettings(**{"renew_seconds": 0.02, "fence_seconds": 1.0, **seconds})
-        renewal = Renewal(settings, fence, lease, on_wishes=heard.append, on_lost=lambda reason: lost.set())
+        renewal = Renewal(settings, fence, lease, on_requests=heard.append, on_lost=lambda reason: lost.set())
         started.append(renewal)
         return renewal, fence, heard, lost
 
@@ -146,7 +146,7 @@ class SlowFence(RecordingFence):
 def test_renewal_under_way_does_not_arm_what_was_unfenced():
     fence = SlowFence()
     settings = LeaseSettings(renew_seconds=0.01, fence_seconds=1.0)
-    renewal = Renewal(settings, fence, Lease(WISHES), on_wishes=lambda _: None, on_lost=lambda _: None)
+    renewal = Renewal(settings, fence, Lease(WISHES), on_requests=lambda _: None, on_lost=lambda _: None)
     renewal.start()
     fence.arming.clear()
     assert fence.arming.wait(5)

@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from app.database.engine import Database
 from app.database.transient_errors import passes
@@ -14,25 +13,16 @@ from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
 from app.services.attempts import gang_parts, outcome_errors, work_orders
 from app.services.attempts.work_orders import Ending, Outcome, Work
-from app.storage.storage import Storage
-from config.redaction import Redaction
 from config.settings import Settings
 from trainyard.protocol.messages import MAX_SAID, MAX_TEXT, clean_text
 from workers.attempt_failed import AttemptFailed
 from workers.publishing.runner import wishes_of
-from workers.run_dir.layout import RunDirectory
-from workers.supervisor.control.lease_renewal import Renewal
+from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.publish import deliver
-from workers.supervisor.ranks.event_loop import MainLoop
-from workers.supervisor.ranks.rank_group import Ranks
-from workers.supervisor.ranks.verdict import Sightings, Verdict, is_consequence, judge, judge_part
+from workers.supervisor.ranks.verdict import Verdict, is_consequence, judge, judge_part
 from workers.supervisor.recording import disk_space
-from workers.supervisor.recording.checkpoint_store import CheckpointStore
-from workers.supervisor.recording.disk_space import RoomWatch
-from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.model_export import StoredModel, find_output, output_limits, store_model
-from workers.supervisor.recording.report_writer import Note, Reporter
-from workers.supervisor.recording.tensorboard_store import EventStore
+from workers.supervisor.recording.report_writer import Note
 from workers.supervisor.recording.upload import Patience
 
 log = logging.getLogger(__name__)
@@ -44,31 +34,7 @@ LOG_SECONDS = 10.0
 RETRY_SECONDS = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """A finished attempt's parts, as the supervisor held them."""
-
-    settings: Settings
-    db: Database
-    storage: Storage
-    work: Work
-    run: RunDirectory
-    seen: Sightings
-    ranks: Ranks
-    reporter: Reporter
-    checkpoints: CheckpointStore
-    logs: LogStore
-    events: EventStore
-    renewal: Renewal
-    loop: MainLoop
-    room: RoomWatch
-    lost: Callable[[], bool]
-    told_to_end: Callable[[], bool]
-    began: float
-    redaction: Redaction
-
-
-def conclude(attempt: Attempt) -> Ending | None:
+def conclude(attempt: FinishedAttempt) -> Ending | None:
     """Store what is left, write the outcome, and return what came of it. No rank runs any more, or ever will.
 
     None when this was one of several nodes, and the attempt goes on to its end on others.
@@ -88,12 +54,12 @@ def conclude(attempt: Attempt) -> Ending | None:
     return _finish(attempt, outcome)
 
 
-def _store(attempt: Attempt) -> Outcome:
+def _store(attempt: FinishedAttempt) -> Outcome:
     """Checkpoints, model, reports and logs to where they stay; returns how the attempt ended."""
-    attempt.seen.no_room = attempt.room.last_error
-    verdict = judge(attempt.seen) if attempt.work.part == 0 else judge_part(attempt.seen)
+    attempt.observations.no_room = attempt.disk.last_error
+    verdict = judge(attempt.observations) if attempt.work.part == 0 else judge_part(attempt.observations)
     hurries = verdict.kind == "cancelled" or verdict.cause == "HANG"
-    attempt.checkpoints.drain(SHORT_DRAIN_SECONDS if hurries else None)
+    attempt.recorders.checkpoints.drain(SHORT_DRAIN_SECONDS if hurries else None)
     model = StoredModel()
     if verdict.kind == "completed" and attempt.work.part == 0:
         try:
@@ -105,15 +71,15 @@ def _store(attempt: Attempt) -> Outcome:
         verdict, model = deliver(attempt, verdict, model)
     _report_the_last(attempt, verdict, finished=verdict.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
-    if lost := attempt.logs.close(LOG_SECONDS):
+    if lost := attempt.recorders.logs.close(LOG_SECONDS):
         what = f"the last {lost} log lines could not be stored within {LOG_SECONDS:g} s"
         attempt.reporter.add(Note(kind=EventType.WARNING, message=what))
         attempt.reporter.flush()
-    attempt.events.close(LOG_SECONDS)
+    attempt.recorders.events.close(LOG_SECONDS)
     return _outcome(attempt, verdict, model)
 
 
-def _unstored(attempt: Attempt, error: Exception) -> Outcome:
+def _unstored(attempt: FinishedAttempt, error: Exception) -> Outcome:
     """How it ended, where storing failed in a way that we don't know: at worst by an error of our own."""
     outcome = outcome_errors.outcome_of("of the attempt", error, left_behind=attempt.ranks.left_behind)
     ran_seconds = round(time.monotonic() - attempt.began, 3)
@@ -122,11 +88,11 @@ def _unstored(attempt: Attempt, error: Exception) -> Outcome:
     return replace(outcome, ran_seconds=ran_seconds, end_step=attempt.ranks.reports.last_step)
 
 
-def _export(attempt: Attempt) -> StoredModel:
+def _export(attempt: FinishedAttempt) -> StoredModel:
     """Move the output to the storage; the job is EXPORTING meanwhile, if there is any. Raises AttemptFailed."""
-    seen = attempt.seen
+    seen = attempt.observations
     limits = output_limits(attempt.work.spec, attempt.settings.storage)
-    output = find_output(attempt.run.output, limits, custom=seen.custom)
+    output = find_output(attempt.context.run.output, limits, custom=seen.custom)
     attempt.ranks.reports.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
     wished = bool(wishes_of(attempt.work))
     if wished and not output.files:
@@ -136,18 +102,20 @@ def _export(attempt: Attempt) -> StoredModel:
         """While the disk is full, people are still heard."""
         due = time.monotonic() + seconds
         attempt.loop.call_after(seconds, lambda: None)
-        attempt.loop.run_until(lambda: time.monotonic() >= due or attempt.lost() or seen.stopping == "cancel")
-        return not attempt.lost() and seen.stopping != "cancel"
+        attempt.loop.run_until(lambda: time.monotonic() >= due or attempt.is_lost() or seen.stopping == "cancel")
+        return not attempt.is_lost() and seen.stopping != "cancel"
 
-    patience = Patience(rest=serve, waits=lambda error: attempt.room.full("the finished model", error))
-    return store_model(attempt.storage, attempt.work.job_id, output, seen.result, keep=wished, patience=patience)
+    patience = Patience(rest=serve, waits=lambda error: attempt.disk.full("the finished model", error))
+    return store_model(
+        attempt.context.storage, attempt.work.job_id, output, seen.result, keep=wished, patience=patience
+    )
 
 
-def _report_the_last(attempt: Attempt, verdict: Verdict, *, finished: bool) -> None:
-    result, reporter = attempt.seen.result, attempt.reporter
+def _report_the_last(attempt: FinishedAttempt, verdict: Verdict, *, finished: bool) -> None:
+    result, reporter = attempt.observations.result, attempt.reporter
     if result is not None and result.stopped is None and finished:
         attempt.ranks.reports.end(result)
-    for gone in attempt.seen.exits:
+    for gone in attempt.observations.exits:
         if gone.exit_code != 0 and verdict.kind == "failed":
             how = gone.signal or f"exit code {gone.exit_code}"
             reporter.add(
@@ -159,7 +127,7 @@ def _report_the_last(attempt: Attempt, verdict: Verdict, *, finished: bool) -> N
             )
 
 
-def _finish(attempt: Attempt, outcome: Outcome) -> Ending | None:
+def _finish(attempt: FinishedAttempt, outcome: Outcome) -> Ending | None:
     """Write the outcome, however long the database is away; of several nodes the first one when all others have.
 
     What fails in us while it is written is no fault of the node: the attempt ends by OUTCOME_ERROR then, at last by as
@@ -192,15 +160,15 @@ def _finish(attempt: Attempt, outcome: Outcome) -> Ending | None:
             outcome = instead
 
 
-def _end(attempt: Attempt, outcome: Outcome, backoff: Backoff) -> Ending | None:
+def _end(attempt: FinishedAttempt, outcome: Outcome, backoff: Backoff) -> Ending | None:
     if attempt.work.is_gang:
         return gang_parts.finish(attempt.db, attempt.work, outcome, backoff)
-    may_restart = not attempt.told_to_end() and not attempt.ranks.left_behind
+    may_restart = not attempt.goes_down() and not attempt.ranks.left_behind
     return work_orders.finish(attempt.db, attempt.work, outcome, backoff, may_restart=may_restart)
 
 
-def _outcome(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Outcome:
-    result = attempt.seen.result
+def _outcome(attempt: FinishedAttempt, verdict: Verdict, model: StoredModel) -> Outcome:
+    result = attempt.observations.result
     reports = attempt.ranks.reports
     final = dict(result.final_metrics) if result is not None and result.final_metrics else reports.final_metrics
     end_step = reports.last_step if result is None or result.step is None else result.step
@@ -209,24 +177,24 @@ def _outcome(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Outcome:
         kind=verdict.kind,
         cause=verdict.cause,
         # Part of it may be a file's name or a rank's word: it must not make the outcome unwritable, nor tell a secret.
-        message=clean_text(attempt.redaction.bounded(_message(attempt, verdict, end_step), MAX_SAID)),
-        stack=clean_text(attempt.redaction.bounded(verdict.stack, MAX_TEXT)),
+        message=clean_text(attempt.context.redaction.bounded(_message(attempt, verdict, end_step), MAX_SAID)),
+        stack=clean_text(attempt.context.redaction.bounded(verdict.stack, MAX_TEXT)),
         exit_code=verdict.exit_code,
         related_task=verdict.related_task,
         end_step=end_step,
-        detect_seconds=_rounded(attempt.seen.detect_seconds) if verdict.kind == "failed" else None,
+        detect_seconds=_rounded(attempt.observations.detect_seconds) if verdict.kind == "failed" else None,
         ran_seconds=round(time.monotonic() - attempt.began, 3),
         report=model.report(written) if verdict.kind == "completed" or model.artifacts else {},
         artifacts=model.artifacts,
         left_behind=attempt.ranks.left_behind,
-        ends_since=attempt.seen.ends_since,
-        is_consequence=is_consequence(attempt.seen, verdict),
+        ends_since=attempt.observations.ends_since,
+        is_consequence=is_consequence(attempt.observations, verdict),
     )
 
 
-def _message(attempt: Attempt, verdict: Verdict, end_step: int) -> str:
+def _message(attempt: FinishedAttempt, verdict: Verdict, end_step: int) -> str:
     """Of a stop that saved nothing it says what that costs."""
-    saved = max(attempt.ranks.reports.start_step, attempt.checkpoints.newest_step)
+    saved = max(attempt.ranks.reports.start_step, attempt.recorders.checkpoints.newest_step)
     if end_step <= saved:
         return verdict.message
     lost = f"the {end_step - saved} steps after step {saved} were not saved"

@@ -16,43 +16,29 @@ from collections.abc import Callable, Sequence
 
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.events import EventType
-from app.domain.spec.hyperparameters import parsing
 from app.database.engine import Database, make_engine
 from app.models import Job
 from app.services.attempts import leases, work_orders
 from app.services.attempts.leases import Wishes
 from app.services.attempts.work_orders import Work
 from app.services.jobs import control_requests
-from app.storage.storage import Storage
 from config.logging import configure_logging, log_crashes
 from config.queues import node_name
 from config.redaction import Redaction, secrets_of
 from config.settings import Settings, load_settings
 from workers.supervisor.recording import disk_space
 from app.host import processes
-from workers.supervisor.finalize import Attempt, conclude, give_up
+from workers.supervisor.assembly import Assembly
+from workers.supervisor.finalize import conclude, give_up
+from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.attempt_failed import AttemptFailed
-from workers.supervisor.control.fence import Fence
-from workers.supervisor.recording.context import Ground
 from workers.supervisor.control.hang_report import KEEP_SECONDS, keep_stacks, without_stacks
 from workers.supervisor.control.hang_detector import Hang, HangWatch
-from workers.supervisor.recording.recorders import start_keeping
-from workers.supervisor.ranks.event_loop import MainLoop
 from trainyard.protocol.messages import MAX_SAID
-from workers.supervisor.control.stop_controller import Obedience
-from workers.supervisor.ranks.verdict import Sightings
-from workers.prepare.prepare import Prepared, prepare
-from workers.supervisor.ranks.rank_logs import RankLogs
-from workers.supervisor.ranks.rank_reports import RankReports
-from workers.supervisor.ranks.rank_group import Ranks
-from workers.supervisor.control.rendezvous import meet
-from workers.supervisor.control.lease_renewal import Renewal
+from workers.prepare.prepare import Prepared
 from workers.supervisor.recording.report_writer import Note
-from workers.run_dir.process_registry import RollCall, held_here
-from workers.run_dir.layout import remove_earlier, run_directory
+from workers.run_dir.layout import remove_earlier
 from workers.node.spawn_supervisor import become_supervisor
-from workers.supervisor.ranks.progress_watchdog import StepWatch
-from workers.supervisor.ranks.usage import UsageWatch
 
 log = logging.getLogger(__name__)
 
@@ -99,63 +85,24 @@ def main() -> int:
 class Supervisor:
     """The life of one attempt; everything but the database work of its threads happens on the main thread."""
 
-    def __init__(
-        self, settings: Settings, db: Database, work: Work, began: float, *, redaction: Redaction | None = None,
-        metric_names: Sequence[str] = (), checkpoints_asked: int | None = None,
-    ) -> None:  # fmt: skip
-        self._settings, self._db, self._work, self._began = settings, db, work, began
-        self._metric_names = metric_names
-        self._loop = MainLoop()
-        self._run = run_directory(settings.data.dir, work.job_id, work.attempt, work.part)
-        self._run.make()
-        self._ground = Ground(
-            db=db, storage=Storage(settings.storage.url), work=work, run=self._run, redaction=redaction or Redaction()
-        )
-        self._seen = Sightings(
-            custom=work.framework == parsing.CUSTOM,
-            said_to_save=work.saves_on_request,
-            time_limit_seconds=work.max_runtime_seconds,
-        )
-        self._roll = RollCall(self._run, held_here(work))
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._settings, self._db, self._work = assembly.settings, assembly.db, assembly.work
+        self._loop, self._ground, self._seen = assembly.loop, assembly.context, assembly.observations
+        self._run, self._roll = assembly.context.run, assembly.processes
         self._lost = False
         self._prepared: Prepared | None = None
         self.following: int | None = None  # the attempt that this process goes on with
-        self._renewal = self._make_renewal()
-        self._room = disk_space.RoomWatch(
-            settings.watch.disk_full_seconds, hurries=lambda: self._seen.stopping is not None,
-            on_waiting=self._wait_for_room, on_over=self._fill_up,
-        )  # fmt: skip
-        self._keeping = start_keeping(
-            self._ground, room=self._room, on_lost=self._lose,
-            answer=lambda message: self._loop.call(lambda: self._ranks.answer(message)),
-        )  # fmt: skip
-        self._ranks = self._make_ranks()
-        grace = settings.lease.kill_grace_seconds
-        self._obedience = Obedience(
-            self._loop, self._seen, self._ranks, grace_seconds=grace, withdraw=self._withdraw,
-            checkpoints_asked=checkpoints_asked, follows=work.part > 0,
-        )  # fmt: skip
-        self._usage = UsageWatch(
-            work.devices, None if work.part else lambda values: self._loop.call(lambda: self._ranks.take_usage(values))
-        )  # what rank 0 does not say is not known on the other nodes
-
-    def _make_renewal(self) -> Renewal:
-        db, work, began = self._db, self._work, self._began
-        return Renewal(
-            self._settings.lease, Fence(),
-            lambda: leases.renew(
-                db, lease_id=work.lease_id, fence=work.fence, ran_seconds=round(time.monotonic() - began, 3)
-            ),
-            on_wishes=lambda wishes: self._loop.call(lambda: self._obey(wishes)), on_lost=self._lose,
-        )  # fmt: skip
-
-    def _make_ranks(self) -> Ranks:
-        keeping, steps = self._keeping, StepWatch(self._settings.watch, custom=self._seen.custom)
-        return Ranks(
-            self._loop, self._run, self._seen,
-            reports=RankReports(keeping.reporter, keeping.events, steps), checkpoints=keeping.checkpoints,
-            logs=RankLogs(self._loop, keeping.logs), on_pause_failed=self._pause_failed,
-        )  # fmt: skip
+        self._renewal = assembly.renewal(
+            on_requests=lambda requests: self._loop.call(lambda: self._obey(requests)), on_lost=self._lose
+        )
+        self._room = assembly.disk_watch(on_waiting=self._wait_for_room, on_over=self._fill_up)
+        self._keeping = assembly.recorders(
+            self._room, answer=lambda answer: self._loop.call(lambda: self._ranks.answer(answer)), on_lost=self._lose
+        )
+        self._ranks = assembly.rank_group(self._keeping, on_pause_failed=self._pause_failed)
+        self._obedience = assembly.stop_controller(self._ranks, withdraw=self._withdraw)
+        self._usage = assembly.usage_sampler(lambda values: self._loop.call(lambda: self._ranks.take_usage(values)))
 
     @property
     def told_to_end(self) -> bool:
@@ -181,12 +128,12 @@ class Supervisor:
             if self._lost:
                 log.warning("the lease is lost: the ranks are killed, nothing more is written")
                 return EXIT_LOST
-            self._conclude()
+            self.conclude()
         finally:
             # Whatever was raised: as long as a rank may train, renewal and fence watch over it.
             self._ranks.kill(self._patience)
             self._tell_what_is_left()
-            self._close()
+            self.close()
         return EXIT_LOST if self._lost else 0
 
     def _call_the_roll(self) -> None:
@@ -213,7 +160,7 @@ class Supervisor:
         if self._prepared is None or self._is_over():
             return
         try:
-            self._ranks.launch(self._prepared, metric_names=self._metric_names)
+            self._ranks.launch(self._prepared, metric_names=self._assembly.metric_names)
         except OSError as error:
             cause = "DISK_FULL" if disk_space.is_full(error) else "INTERNAL"
             self._seen.failure = AttemptFailed(cause, f"the ranks could not be started: {error}")
@@ -221,7 +168,7 @@ class Supervisor:
         self._call_the_roll()
         self._usage.start(self._ranks.root_pid)
         if self._work.part == 0:
-            HangWatch(self._loop, self._ranks, self._hung).start()
+            HangWatch(self._loop, self._ranks, self.on_hang).start()
         self._loop.run_until(lambda: self._ranks.ended or self._lost)
         self._seen.broken_devices = self._usage.stop(waits=not self._lost)
 
@@ -232,10 +179,7 @@ class Supervisor:
     def _prepare(self) -> None:
         """On a thread of its own, so that wishes are obeyed also while a model is being fetched."""
         try:
-            alone = prepare(
-                self._settings, self._db, self._ground.storage, self._work, self._run, self._ground.redaction
-            )
-            prepared = meet(self._settings, self._db, self._work, alone, is_over=self._is_over)
+            prepared = self._assembly.prepare(is_over=self._is_over)
             if prepared is None:
                 return
             for rejected in prepared.start.rejected if self._work.part == 0 else ():
@@ -276,7 +220,7 @@ class Supervisor:
 
         self._renewal.before_the_next(write)
 
-    def _hung(self, hang: Hang) -> None:
+    def on_hang(self, hang: Hang) -> None:
         """Keep what the ranks do now, on a thread of its own, then kill them."""
         log.warning("%s", hang)
         self._seen.detect_seconds = round(hang.seconds, 3)
@@ -310,16 +254,14 @@ class Supervisor:
         self._lost = True
         self._loop.wake()
 
-    def _conclude(self) -> None:
+    def conclude(self) -> None:
+        """Store what the attempt has made and write its outcome; or find the lease lost."""
         try:
             ending = conclude(
-                Attempt(
-                    settings=self._settings, db=self._db, storage=self._ground.storage, work=self._work, run=self._run,
-                    seen=self._seen, ranks=self._ranks, reporter=self._keeping.reporter,
-                    checkpoints=self._keeping.checkpoints, logs=self._keeping.logs, events=self._keeping.events,
-                    renewal=self._renewal, loop=self._loop,
-                    room=self._room, lost=lambda: self._lost, told_to_end=lambda: self.told_to_end, began=self._began,
-                    redaction=self._ground.redaction,
+                FinishedAttempt(
+                    settings=self._settings, began=self._assembly.began, context=self._ground,
+                    observations=self._seen, ranks=self._ranks, recorders=self._keeping, renewal=self._renewal,
+                    loop=self._loop, disk=self._room, is_lost=lambda: self._lost, goes_down=lambda: self.told_to_end,
                 )
             )  # fmt: skip
             log.info("the end is written: %s", ending or "the attempt ends on another node")
@@ -328,7 +270,8 @@ class Supervisor:
         except LeaseLost as error:
             self._lose(str(error))
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End all threads; tidy up what no later attempt needs."""
         self._renewal.stop()
         self._keeping.close()
         self._loop.close()
@@ -346,10 +289,11 @@ def _supervisor(
 ) -> Supervisor | None:
     """None when there is no room for the attempt's directory; its outcome is written then."""
     try:
-        return Supervisor(
+        assembly = Assembly(
             settings, db, work, began, redaction=redaction, metric_names=_metric_names(db, work),
             checkpoints_asked=checkpoints_asked,
         )  # fmt: skip
+        return Supervisor(assembly)
     except OSError as error:
         if not disk_space.is_full(error):
             raise

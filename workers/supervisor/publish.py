@@ -2,26 +2,23 @@
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import OutcomeKind
 from workers.publishing.orders import File, Order
 from workers.publishing.runner import Publication, Published
+from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.ranks.verdict import Verdict
 from workers.supervisor.recording.model_export import StoredModel
 from workers.supervisor.recording.report_writer import Note
-
-if TYPE_CHECKING:
-    from workers.supervisor.finalize import Attempt
 
 # The training is done: an upload that ends within this time need not be done again elsewhere. A drain waits for 30 s.
 REQUEUE_PATIENCE_SECONDS = 20.0
 KEPT = "the model is complete and kept among the job's artifacts, but it could not be published"
 
 
-def deliver(attempt: "Attempt", verdict: Verdict, model: StoredModel) -> tuple[Verdict, StoredModel]:
+def deliver(attempt: FinishedAttempt, verdict: Verdict, model: StoredModel) -> tuple[Verdict, StoredModel]:
     """Carry the stored model to where the job wishes it; what people wish meanwhile is obeyed. Raises LeaseLost."""
     work = attempt.work
     order = Order(
@@ -38,16 +35,16 @@ def deliver(attempt: "Attempt", verdict: Verdict, model: StoredModel) -> tuple[V
         attempt.loop.run_until(lambda: publication.result is not None or patience.is_over())
     finally:
         publication.stop()
-    if attempt.lost():
+    if attempt.is_lost():
         raise LeaseLost("the lease was lost while the model was being published")
     if publication.result is None:
-        kind: OutcomeKind = "cancelled" if attempt.seen.stopping == "cancel" else "requeued"
+        kind: OutcomeKind = "cancelled" if attempt.observations.stopping == "cancel" else "requeued"
         return Verdict(kind=kind), model if kind == "cancelled" else StoredModel()
     return _delivered(attempt, publication.result, verdict, model)
 
 
 def _delivered(
-    attempt: "Attempt", result: Published, verdict: Verdict, model: StoredModel
+    attempt: FinishedAttempt, result: Published, verdict: Verdict, model: StoredModel
 ) -> tuple[Verdict, StoredModel]:
     size = sum(each.size_bytes for each in model.artifacts)
     told = {"files": len(model.artifacts), "size_bytes": size}
@@ -68,13 +65,13 @@ def _delivered(
 class _Patience:
     """How long an upload may go on after somebody wished something else."""
 
-    def __init__(self, attempt: "Attempt") -> None:
+    def __init__(self, attempt: FinishedAttempt) -> None:
         self._attempt = attempt
         self._until: float | None = None
 
     def is_over(self) -> bool:
-        stopping = self._attempt.seen.stopping
-        if self._attempt.lost() or stopping == "cancel":
+        stopping = self._attempt.observations.stopping
+        if self._attempt.is_lost() or stopping == "cancel":
             return True
         if stopping in ("requeue", "preempt") and self._until is None:
             self._until = time.monotonic() + REQUEUE_PATIENCE_SECONDS

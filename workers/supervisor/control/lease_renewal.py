@@ -37,13 +37,13 @@ class Renewal:
         fence: Timer,
         renew: Callable[[], Wishes],
         *,
-        on_wishes: Callable[[Wishes], None],
+        on_requests: Callable[[Wishes], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._fence = fence
         self._renew = renew
-        self._on_wishes = on_wishes
+        self._on_requests = on_requests
         self._on_lost = on_lost
         self._due = threading.Event()
         self._errands: deque[Callable[[], None]] = deque()
@@ -128,5 +128,5 @@ class Renewal:
         with self._fencing:
             if self._fenced:
                 self._fence.arm(sent_at, self._settings.fence_seconds)
-        self._on_wishes(wishes)
+        self._on_requests(wishes)
         return True

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from app.host import processes
 from app.services.attempts.leases import Wishes
 from workers.supervisor.ranks.event_loop import MainLoop
+from workers.supervisor.ranks.observations import TIME_LIMIT, Sightings
 from workers.supervisor.ranks.rank_group import Ranks
-from workers.supervisor.ranks.verdict import TIME_LIMIT, Sightings
 
 log = logging.getLogger(__name__)
 

@@ -23,14 +23,14 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import TEARDOWN_SECONDS
 from workers.run_dir.layout import RunDirectory
-from workers.sandbox.launcher import Launched, launch
+from workers.sandbox.launcher import Launched, LaunchPlan, launch
 from workers.supervisor.ranks.channel_server import ChannelServer, Connection
 from workers.supervisor.ranks.event_loop import MainLoop
+from workers.supervisor.ranks.observations import Sightings
 from workers.supervisor.ranks.oom_kills import LOOK_SECONDS, RecentKills
 from workers.supervisor.ranks.rank_logs import READ_BYTES, Heed, RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
 from workers.supervisor.ranks.script_metrics import ScriptMetrics
-from workers.supervisor.ranks.verdict import Sightings
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,10 @@ class Ranks:
         self.ended = False
         self.left_behind = False  # a process is there that nothing can end
 
-    def launch(self, prepared: Prepared, *, metric_names: Sequence[str] = ()) -> None:
+    def launch(
+        self, prepared: Prepared, *, metric_names: Sequence[str] = (),
+        start: Callable[[LaunchPlan], Launched] = launch, memory_kills: RecentKills | None = None,
+    ) -> None:  # fmt: skip
         """Start the ranks. Main thread only. ``metric_names`` are those of earlier attempts."""
         plan = prepared.plan
         self._world_size, self._local_ranks = plan.spec.world_size, plan.spec.local_ranks
@@ -90,8 +93,8 @@ class Ranks:
         self._server = ChannelServer(
             self._run.channel, self._loop, self._hear, max_connections=connections_for(self._local_ranks)
         )
-        self._memory_kills = RecentKills()
-        self._launched = launched = launch(plan)
+        self._memory_kills = RecentKills() if memory_kills is None else memory_kills
+        self._launched = launched = start(plan)
         self._loop.call_after(LOOK_SECONDS, self._look_for_memory_kills)
         self._loop.watch(launched.control, self._hear_agent)
         self._logs.read_from(
