@@ -7,12 +7,12 @@ import pytest
 
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Node, ProcessBeat
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.jobs import control_requests
 from app.services.lifecycle import transitions
 from app.services.nodes import registry

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
 from app.models import Node
 from app.services.attempts import checkpoints, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.nodes import registry
 from app.services.nodes.registry import NodeReport
 from app.services.operations import liveness

@@ -8,6 +8,7 @@ import pytest
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.errors import Conflict
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.filters import examine, explain
 from app.domain.scheduling.resources import NOTHING, Request
@@ -17,7 +18,6 @@ from app.host import processes
 from app.models import Job, Node, StuckDevice
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.nodes import maintenance, registry, stuck_devices
 from app.services.nodes.registry import NodeReport
 from app.services.operations.diagnosis import stuck

@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from app.domain.errors import LeaseLost, TransientStorageError
-from app.services.attempts.work_orders import NewArtifact
+from app.domain.lifecycle.outcomes import NewArtifact
 from app.storage.storage import Storage
 from workers.supervisor.recording import tensorboard_store
 from workers.supervisor.recording.tensorboard_store import EventStore

@@ -9,17 +9,18 @@ from app.database.transient_errors import passes
 from app.domain.errors import LeaseLost, StaleJob
 from app.domain.json_numbers import json_number
 from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
 from app.services.attempts import gang_parts, outcome_errors, work_orders
-from app.services.attempts.work_orders import Ending, Outcome, Work
+from app.services.attempts.work_orders import Ending, Work
 from config.settings import Settings
 from trainyard.protocol.messages import MAX_SAID, MAX_TEXT, clean_text
 from workers.attempt_failed import AttemptFailed
 from workers.publishing.runner import wishes_of
 from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.publish import deliver
-from workers.supervisor.ranks.verdict import Verdict, is_consequence, judge, judge_part
+from workers.supervisor.ranks.verdict import is_consequence, judge, judge_part
 from workers.supervisor.recording import disk_space
 from workers.supervisor.recording.model_export import StoredModel, find_output, output_limits, store_model
 from workers.supervisor.recording.report_writer import Note
@@ -57,26 +58,26 @@ def conclude(attempt: FinishedAttempt) -> Ending | None:
 def _store(attempt: FinishedAttempt) -> Outcome:
     """Checkpoints, model, reports and logs to where they stay; returns how the attempt ended."""
     attempt.observations.no_room = attempt.disk.last_error
-    verdict = judge(attempt.observations) if attempt.work.part == 0 else judge_part(attempt.observations)
-    hurries = verdict.kind == "cancelled" or verdict.cause == "HANG"
+    outcome = judge(attempt.observations) if attempt.work.part == 0 else judge_part(attempt.observations)
+    hurries = outcome.kind == "cancelled" or outcome.cause == "HANG"
     attempt.recorders.checkpoints.drain(SHORT_DRAIN_SECONDS if hurries else None)
     model = StoredModel()
-    if verdict.kind == "completed" and attempt.work.part == 0:
+    if outcome.kind == "completed" and attempt.work.part == 0:
         try:
             model = _export(attempt)
         except AttemptFailed as error:
             error = disk_space.named(error)
-            verdict = Verdict(kind="failed", cause=error.error_type, message=error.message)
+            outcome = Outcome(kind="failed", cause=error.error_type, message=error.message)
     if model.artifacts and wishes_of(attempt.work):
-        verdict, model = deliver(attempt, verdict, model)
-    _report_the_last(attempt, verdict, finished=verdict.kind == "completed" or bool(model.artifacts))
+        outcome, model = deliver(attempt, outcome, model)
+    _report_the_last(attempt, outcome, finished=outcome.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
     if lost := attempt.recorders.logs.close(LOG_SECONDS):
         what = f"the last {lost} log lines could not be stored within {LOG_SECONDS:g} s"
         attempt.reporter.add(Note(kind=EventType.WARNING, message=what))
         attempt.reporter.flush()
     attempt.recorders.events.close(LOG_SECONDS)
-    return _outcome(attempt, verdict, model)
+    return _completed(attempt, outcome, model)
 
 
 def _unstored(attempt: FinishedAttempt, error: Exception) -> Outcome:
@@ -111,12 +112,12 @@ def _export(attempt: FinishedAttempt) -> StoredModel:
     )
 
 
-def _report_the_last(attempt: FinishedAttempt, verdict: Verdict, *, finished: bool) -> None:
+def _report_the_last(attempt: FinishedAttempt, outcome: Outcome, *, finished: bool) -> None:
     result, reporter = attempt.observations.result, attempt.reporter
     if result is not None and result.stopped is None and finished:
         attempt.ranks.reports.end(result)
     for gone in attempt.observations.exits:
-        if gone.exit_code != 0 and verdict.kind == "failed":
+        if gone.exit_code != 0 and outcome.kind == "failed":
             how = gone.signal or f"exit code {gone.exit_code}"
             reporter.add(
                 Note(
@@ -167,42 +168,40 @@ def _end(attempt: FinishedAttempt, outcome: Outcome, backoff: Backoff) -> Ending
     return work_orders.finish(attempt.db, attempt.work, outcome, backoff, may_restart=may_restart)
 
 
-def _outcome(attempt: FinishedAttempt, verdict: Verdict, model: StoredModel) -> Outcome:
+def _completed(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -> Outcome:
+    """Add what is known only now that everything is stored."""
     result = attempt.observations.result
     reports = attempt.ranks.reports
     final = dict(result.final_metrics) if result is not None and result.final_metrics else reports.final_metrics
     end_step = reports.last_step if result is None or result.step is None else result.step
     written = {name: json_number(value) for name, value in final.items()}
-    return Outcome(
-        kind=verdict.kind,
-        cause=verdict.cause,
+    return replace(
+        outcome,
         # Part of it may be a file's name or a rank's word: it must not make the outcome unwritable, nor tell a secret.
-        message=clean_text(attempt.context.redaction.bounded(_message(attempt, verdict, end_step), MAX_SAID)),
-        stack=clean_text(attempt.context.redaction.bounded(verdict.stack, MAX_TEXT)),
-        exit_code=verdict.exit_code,
-        related_task=verdict.related_task,
+        message=clean_text(attempt.context.redaction.bounded(_message(attempt, outcome, end_step), MAX_SAID)),
+        stack=clean_text(attempt.context.redaction.bounded(outcome.stack, MAX_TEXT)),
         end_step=end_step,
-        detect_seconds=_rounded(attempt.observations.detect_seconds) if verdict.kind == "failed" else None,
+        detect_seconds=_rounded(attempt.observations.detect_seconds) if outcome.kind == "failed" else None,
         ran_seconds=round(time.monotonic() - attempt.began, 3),
-        report=model.report(written) if verdict.kind == "completed" or model.artifacts else {},
+        report=model.report(written) if outcome.kind == "completed" or model.artifacts else {},
         artifacts=model.artifacts,
         left_behind=attempt.ranks.left_behind,
         ends_since=attempt.observations.ends_since,
-        is_consequence=is_consequence(attempt.observations, verdict),
+        is_consequence=is_consequence(attempt.observations, outcome),
     )
 
 
-def _message(attempt: FinishedAttempt, verdict: Verdict, end_step: int) -> str:
+def _message(attempt: FinishedAttempt, outcome: Outcome, end_step: int) -> str:
     """Of a stop that saved nothing it says what that costs."""
     saved = max(attempt.ranks.reports.start_step, attempt.recorders.checkpoints.newest_step)
     if end_step <= saved:
-        return verdict.message
+        return outcome.message
     lost = f"the {end_step - saved} steps after step {saved} were not saved"
-    if verdict.cause == "MAX_RUNTIME_EXCEEDED":
-        return f"{verdict.message}; {lost} and are lost"
-    if verdict.kind not in ("paused", "requeued", "preempted"):
-        return verdict.message
-    return f"{lost} and are done again: {verdict.message}" if verdict.message else f"{lost} and are done again"
+    if outcome.cause == "MAX_RUNTIME_EXCEEDED":
+        return f"{outcome.message}; {lost} and are lost"
+    if outcome.kind not in ("paused", "requeued", "preempted"):
+        return outcome.message
+    return f"{lost} and are done again: {outcome.message}" if outcome.message else f"{lost} and are done again"
 
 
 def _backoff(settings: Settings) -> Backoff:

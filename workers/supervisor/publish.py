@@ -5,11 +5,10 @@ from dataclasses import replace
 
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.events import EventType
-from app.domain.lifecycle.outcomes import OutcomeKind
+from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
 from workers.publishing.orders import File, Order
 from workers.publishing.runner import Publication, Published
 from workers.supervisor.finished_attempt import FinishedAttempt
-from workers.supervisor.ranks.verdict import Verdict
 from workers.supervisor.recording.model_export import StoredModel
 from workers.supervisor.recording.report_writer import Note
 
@@ -18,7 +17,7 @@ REQUEUE_PATIENCE_SECONDS = 20.0
 KEPT = "the model is complete and kept among the job's artifacts, but it could not be published"
 
 
-def deliver(attempt: FinishedAttempt, verdict: Verdict, model: StoredModel) -> tuple[Verdict, StoredModel]:
+def deliver(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -> tuple[Outcome, StoredModel]:
     """Carry the stored model to where the job wishes it; what people wish meanwhile is obeyed. Raises LeaseLost."""
     work = attempt.work
     order = Order(
@@ -39,13 +38,13 @@ def deliver(attempt: FinishedAttempt, verdict: Verdict, model: StoredModel) -> t
         raise LeaseLost("the lease was lost while the model was being published")
     if publication.result is None:
         kind: OutcomeKind = "cancelled" if attempt.observations.stopping == "cancel" else "requeued"
-        return Verdict(kind=kind), model if kind == "cancelled" else StoredModel()
-    return _delivered(attempt, publication.result, verdict, model)
+        return Outcome(kind=kind), model if kind == "cancelled" else StoredModel()
+    return _delivered(attempt, publication.result, outcome, model)
 
 
 def _delivered(
-    attempt: FinishedAttempt, result: Published, verdict: Verdict, model: StoredModel
-) -> tuple[Verdict, StoredModel]:
+    attempt: FinishedAttempt, result: Published, outcome: Outcome, model: StoredModel
+) -> tuple[Outcome, StoredModel]:
     size = sum(each.size_bytes for each in model.artifacts)
     told = {"files": len(model.artifacts), "size_bytes": size}
     if result.uri:
@@ -58,8 +57,8 @@ def _delivered(
         attempt.reporter.add(Note(kind=EventType.EXPORTED, message=message, data={"hub_url": result.hub_url, **told}))
     problems = "; ".join(result.failures + result.passing)
     if not problems:
-        return verdict, model
-    return Verdict(kind="failed", cause="EXPORT_FAILED", message=f"{KEPT}: {problems}", exit_code=0), model
+        return outcome, model
+    return Outcome(kind="failed", cause="EXPORT_FAILED", message=f"{KEPT}: {problems}", exit_code=0), model
 
 
 class _Patience:

@@ -1,7 +1,8 @@
-"""How an attempt ended, together with what people wished meanwhile → what becomes of the job."""
+"""How an attempt ended, and what becomes of its job, given the control requests that came meanwhile."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from app.domain.lifecycle.retry_policy import Policy, Recovery
 from app.domain.lifecycle.states import JobState, allowed
@@ -9,6 +10,38 @@ from app.domain.lifecycle.states import JobState, allowed
 OutcomeKind = Literal["completed", "paused", "cancelled", "requeued", "preempted", "failed"]
 # What becomes of a job after it was preempted, as its scheduling_config.on_preemption says.
 Preemption = Literal["terminate", "requeue"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewArtifact:
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How an attempt ended, from what its supervisor observed to its record in the database.
+
+    ``cause`` is one of ``domain.errors.ERROR_TYPES`` when it failed. ``end_step`` of a loss that went wrong is the
+    step at which it did.
+    """
+
+    kind: OutcomeKind
+    cause: str = ""
+    message: str = ""
+    stack: str = ""
+    exit_code: int | None = None
+    related_task: str = ""  # the rank that failed first
+    end_step: int = 0
+    ran_seconds: float = 0.0
+    detect_seconds: float | None = None  # from the fault until it was noticed; None: unknown
+    report: dict[str, Any] = field(default_factory=dict)  # model_hash, model_uri, weight_files, final_metrics
+    artifacts: Sequence[NewArtifact] = ()
+    left_behind: bool = False  # a process that can't be killed still holds the devices
+    node: str = ""  # of an attempt on several nodes: the one whose ranks ended so, or made the attempt end
+    ends_since: float | None = None  # monotonic clock: the first fault or the request to stop; None: just now
+    is_consequence: bool = False  # of the end of ranks on another node: it knows no cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +67,7 @@ def decide(
     preemption: Preemption,
     recovery: Recovery | None,
 ) -> Decision:
-    """A finished training stays finished; a wish to cancel beats every retry; pause and preemption beat a retry too.
+    """A finished training stays finished; a request to cancel beats every retry; pause and preemption do, too.
 
     ``recovery`` is what can be done about a failure; None for an attempt that did not fail.
     """
@@ -50,7 +83,7 @@ def decide(
     # An export is not stopped for a pause that came too late for the training; one that ended otherwise is not redone.
     if stopped is JobState.PAUSED and requested == "pause":
         return Decision(state=stopped, recovery=recovery, by_way_of=JobState.QUEUED)
-    # What nobody took up was not preempted, and neither was an export: the table sends both back.
+    # An attempt that no node took up was not preempted, and neither was an export: the table sends both back.
     if recovery is None:
         return Decision(state=JobState.QUEUED, policy=Policy.RESCHEDULE)
     return Decision(
@@ -61,7 +94,7 @@ def decide(
 
 
 def _stopped(kind: OutcomeKind, requested: str | None, preemption: Preemption) -> JobState | None:
-    """Where a wish leads that the attempt's end fulfils, whether the ranks stopped for it or broke meanwhile."""
+    """The state that a control request leads to, whether the ranks stopped for it or broke meanwhile."""
     if kind == "paused" or requested == "pause":
         return JobState.PAUSED
     if (kind == "preempted" or requested == "preempt") and preemption == "terminate":

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from app.database.transient_errors import passes
+from app.domain.lifecycle.outcomes import NewArtifact
 from app.services.attempts import artifacts
-from app.services.attempts.work_orders import NewArtifact
 from app.storage.keys import run_file_key, stacks_file
 from workers.attempt_failed import AttemptFailed
 from workers.supervisor.control.hang_detector import Hang

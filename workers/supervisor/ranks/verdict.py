@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from app.domain.lifecycle.outcomes import OutcomeKind
+from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
 from trainyard.protocol.messages import Failure, RankExit
 from workers.rank.agent import EXIT_STOPPED, TEARDOWN_SECONDS
 from workers.supervisor.ranks.observations import TIME_LIMIT, Sightings
@@ -47,56 +47,44 @@ KILLED_FOR_MEMORY = (
 KILLED_CHILD = "killed by signal"  # as PyTorch says it
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """How the attempt ended."""
-
-    kind: OutcomeKind
-    cause: str = ""
-    message: str = ""
-    stack: str = ""
-    exit_code: int | None = None
-    related_task: str = ""
-
-
-def judge(seen: Sightings) -> Verdict:
+def judge(seen: Sightings) -> Outcome:
     """A finished training stays finished; else what we asked for explains the end; else it is a fault.
 
     A fault that a GPU explains which broke meanwhile is that GPU's.
     """
-    verdict = _judge(seen)
-    if not seen.broken_devices or verdict.cause not in OF_BROKEN_DEVICES:
-        return verdict
-    return replace(verdict, cause="DEVICE_FAULT", message=f"{seen.broken_devices}; {verdict.message}")
+    outcome = _judge(seen)
+    if not seen.broken_devices or outcome.cause not in OF_BROKEN_DEVICES:
+        return outcome
+    return replace(outcome, cause="DEVICE_FAULT", message=f"{seen.broken_devices}; {outcome.message}")
 
 
-def _judge(seen: Sightings) -> Verdict:
+def _judge(seen: Sightings) -> Outcome:
     if seen.failure is not None and not _hangs_in_its_exit(seen):
         return _fault(seen.failure.error_type, seen.failure.message, seen.failure.stack)
     if _finished(seen):
-        return Verdict(kind="completed", exit_code=0)
+        return Outcome(kind="completed", exit_code=0)
     if seen.stopping == TIME_LIMIT:
         limit = seen.time_limit_seconds
         return _fault("MAX_RUNTIME_EXCEEDED", f"the job ran longer than its max_runtime_seconds of {limit}")
     if seen.stopping is not None and (seen.forced or not _failed_by_itself(seen)):
-        return Verdict(kind=ENDED_BY_WISH[seen.stopping], message=seen.unsaved, exit_code=seen.exit_code)
+        return Outcome(kind=ENDED_BY_WISH[seen.stopping], message=seen.unsaved, exit_code=seen.exit_code)
     if seen.stopping == "cancel":
-        return Verdict(kind="cancelled", exit_code=seen.exit_code)
+        return Outcome(kind="cancelled", exit_code=seen.exit_code)
     if seen.gave_up and seen.exit_code == 0 and seen.result is not None:
-        return Verdict(kind="requeued", message=STOPPED_LATE, exit_code=0)
+        return Outcome(kind="requeued", message=STOPPED_LATE, exit_code=0)
     return _explain(seen)
 
 
-def judge_part(seen: Sightings) -> Verdict:
+def judge_part(seen: Sightings) -> Outcome:
     """The same of ranks on another node than the first one's, of whom nobody hears what they have made."""
     if seen.failure is not None or seen.exit_code != 0 or seen.out_of_memory_kills:
         return judge(seen)
-    return Verdict(kind=ENDED_BY_WISH.get(seen.stopping or "", "completed"), exit_code=0)
+    return Outcome(kind=ENDED_BY_WISH.get(seen.stopping or "", "completed"), exit_code=0)
 
 
-def is_consequence(seen: Sightings, verdict: Verdict) -> bool:
+def is_consequence(seen: Sightings, outcome: Outcome) -> bool:
     """Whether ranks of a gang only ended because others did. Who was killed from outside did not, and knew no more."""
-    if verdict.cause != "RANK_KILLED":
+    if outcome.cause != "RANK_KILLED":
         return False
     first = next((gone for gone in seen.exits if gone.exit_code != 0), None)
     was_killed = first is None or first.signal in KILLED_FROM_OUTSIDE or first.exit_code == EXIT_STOPPED
@@ -126,7 +114,7 @@ def _failed_by_itself(seen: Sightings) -> bool:
     return bool(seen.said) or any(e.exit_code != 0 and e.signal not in KILLED_FROM_OUTSIDE for e in seen.exits)
 
 
-def _explain(seen: Sightings) -> Verdict:
+def _explain(seen: Sightings) -> Outcome:
     first = next((e for e in seen.exits if e.exit_code != 0), None)
     own_fault = "SCRIPT_ERROR" if seen.custom else "TRAINER_ERROR"
     # A rank that was ended because another one was gone, or lost its connection to that one, knows no cause.
@@ -161,7 +149,7 @@ def _killed_for_memory(seen: Sightings, first: RankExit | None) -> RankExit | No
     return next((e for e in seen.exits if e.signal == "SIGKILL" and (e.at is None or e.at < ours_from)), None)
 
 
-def _as_said(seen: Sightings, said: Failure, first: RankExit | None, own_fault: str) -> Verdict:
+def _as_said(seen: Sightings, said: Failure, first: RankExit | None, own_fault: str) -> Outcome:
     cause = said.error_type if said.error_type in RANKS_MAY_SAY else own_fault
     message = said.message or f"rank {said.rank} failed without saying why"
     if cause == "STORAGE_ERROR" and seen.no_room:
@@ -169,7 +157,7 @@ def _as_said(seen: Sightings, said: Failure, first: RankExit | None, own_fault: 
     elif cause == own_fault and seen.out_of_memory_kills and KILLED_CHILD in message:
         # A data loader's worker, of which the rank that started it tells.
         cause = "HOST_OUT_OF_MEMORY"
-    return Verdict(
+    return Outcome(
         kind="failed",
         cause=cause,
         message=message,
@@ -179,14 +167,14 @@ def _as_said(seen: Sightings, said: Failure, first: RankExit | None, own_fault: 
     )
 
 
-def _no_result(seen: Sightings) -> Verdict:
+def _no_result(seen: Sightings) -> Outcome:
     if seen.result is not None:
         return _fault("NO_RESULT", f"the trainer stopped for a {seen.result.stopped} that nobody had asked for")
     return _fault("NO_RESULT", "every rank exited with 0, but none reported a result", _tail(seen, 0))
 
 
-def _of_rank(seen: Sightings, first: RankExit, cause: str, what: str) -> Verdict:
-    return Verdict(
+def _of_rank(seen: Sightings, first: RankExit, cause: str, what: str) -> Outcome:
+    return Outcome(
         kind="failed",
         cause=cause,
         message=f"rank {first.rank} {what}",
@@ -196,8 +184,8 @@ def _of_rank(seen: Sightings, first: RankExit, cause: str, what: str) -> Verdict
     )
 
 
-def _fault(cause: str, message: str, stack: str = "") -> Verdict:
-    return Verdict(kind="failed", cause=cause, message=message, stack=stack)
+def _fault(cause: str, message: str, stack: str = "") -> Outcome:
+    return Outcome(kind="failed", cause=cause, message=message, stack=stack)
 
 
 def _tail(seen: Sightings, rank: int) -> str:

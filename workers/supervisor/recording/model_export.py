@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.errors import TrainyardError, TransientStorageError
-from app.services.attempts.work_orders import NewArtifact
+from app.domain.lifecycle.outcomes import NewArtifact
 from app.storage.beneath import Content, copied, directory_opened, file_opened
 from app.storage.keys import artifacts_key, is_run_file
 from app.storage.storage import Storage

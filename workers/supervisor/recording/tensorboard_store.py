@@ -10,7 +10,7 @@ from datetime import datetime
 
 from app.database.transient_errors import passes
 from app.domain.errors import LeaseLost, TransientStorageError
-from app.services.attempts.work_orders import NewArtifact
+from app.domain.lifecycle.outcomes import NewArtifact
 from app.storage.keys import event_file, run_file_key
 from app.storage.storage import Storage
 from workers.supervisor.recording import tensorboard_format
