@@ -49,7 +49,8 @@ from app.services.requests.wakeups import Dispatcher
 from app.storage.storage import Storage
 from config.logging import configure_logging
 from config.measuring import shared_counts
-from config.redaction import Redaction, secrets_of
+from config.redaction import Redaction
+from config.secrets import secrets_of
 from config.settings import Settings, load_settings
 
 # Each is served under every base path.

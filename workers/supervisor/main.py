@@ -24,7 +24,8 @@ from app.services.attempts.work_orders import Work
 from app.services.jobs import control_requests
 from config.logging import configure_logging, log_crashes
 from config.queues import node_name
-from config.redaction import Redaction, secrets_of
+from config.redaction import Redaction
+from config.secrets import secrets_of
 from config.settings import Settings, load_settings
 from workers.supervisor.recording import disk_space
 from app.host import processes
