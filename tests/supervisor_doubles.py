@@ -14,9 +14,9 @@ from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import LaunchPlan
 from workers.sandbox.sandbox import ProcessGroup, View
 from workers.supervisor.assembly import Assembly
-from workers.supervisor.ranks.event_loop import MainLoop
-from workers.supervisor.ranks.observations import Sightings
-from workers.supervisor.ranks.rank_group import Ranks
+from workers.supervisor.ranks.event_loop import EventLoop
+from workers.supervisor.ranks.observations import Observations
+from workers.supervisor.ranks.rank_group import RankGroup
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 
 
@@ -144,9 +144,9 @@ class StuckStorage(Storage):
 
 @dataclass
 class Agent:
-    ranks: Ranks
-    loop: MainLoop
-    observations: Sightings
+    ranks: RankGroup
+    loop: EventLoop
+    observations: Observations
     launched: EndedAgent
     control: socket.socket
     kills: list[int]

@@ -24,8 +24,8 @@ from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved
 from trainyard.protocol.messages import CheckpointReady
 from workers.run_dir.layout import RunDirectory
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
-from workers.supervisor.recording.context import Ground
-from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.context import AttemptContext
+from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.report_writer import Note, Reporter
 
@@ -89,9 +89,9 @@ class Taker:
         self.lost = threading.Event()
         self.reporter = Reporter(db, work, lambda _: self.lost.set())
         self.told: list[str] = []
-        self.room = RoomWatch(0.5, hurries=lambda: False, on_waiting=self.told.append, on_over=self.told.append)
+        self.room = DiskSpaceWatch(0.5, hurries=lambda: False, on_waiting=self.told.append, on_over=self.told.append)
         self.logs = LogStore(self.storage, work.job_id, work.attempt, room=self.room)
-        ground = Ground(db=db, storage=self.storage, work=work, run=self.run, redaction=Redaction())
+        ground = AttemptContext(db=db, storage=self.storage, work=work, run=self.run, redaction=Redaction())
         self.store = CheckpointStore(ground, self.reporter, self.logs, room=self.room, answer=self.answers.append)
 
     def commit(self, step, folder=None):

@@ -31,11 +31,11 @@ from workers.supervisor.control.stop_controller import (
     PAUSE_SAVE_SECONDS,
     PREEMPT_SAVE_SECONDS,
     REQUEUE_SAVE_SECONDS,
-    Obedience,
+    StopController,
 )
 from workers.supervisor.main import Supervisor
-from workers.supervisor.ranks.event_loop import MainLoop
-from workers.supervisor.ranks.observations import Sightings
+from workers.supervisor.ranks.event_loop import EventLoop
+from workers.supervisor.ranks.observations import Observations
 from workers.supervisor.ranks.oom_kills import RecentKills
 from workers.supervisor.ranks.verdict import judge
 
@@ -67,12 +67,12 @@ def assemble(world: World, part, _own_signals):
 @pytest.fixture
 def stops(part):
     """A controller of stops, what it goes by, and its loop."""
-    loop, observations = MainLoop(), Sightings(custom=False)
+    loop, observations = EventLoop(), Observations(custom=False)
 
     def withdraw(_why, _done):
         part.calls.append("the pause is withdrawn")
 
-    yield Obedience(loop, observations, part, grace_seconds=1.0, withdraw=withdraw), observations, loop
+    yield StopController(loop, observations, part, grace_seconds=1.0, withdraw=withdraw), observations, loop
     loop.close()
 
 
@@ -108,7 +108,7 @@ def test_pause_that_would_lose_steps_is_given_up_after_that_time(stops, part):
     end()
 
     assert part.calls == ["ranks are asked to pause", "ranks are told to go on", "the pause is withdrawn"]
-    assert (observations.stopping, observations.gave_up) == (None, True)
+    assert (observations.stopping, observations.pause_given_up) == (None, True)
 
 
 def test_pause_that_was_saved_is_one_although_the_ranks_do_not_end(stops, part):

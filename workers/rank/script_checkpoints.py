@@ -24,7 +24,7 @@ from trainyard.protocol.messages import CheckpointReady, fields_of
 from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Saved, manifest_for
 
-LOOK_SECONDS = 2.0
+SCAN_SECONDS = 2.0
 # Below it the files lie as they did in the script's working directory, where the next attempt puts them again.
 FILES = "work"
 _DRAFT = "kept.tmp"
@@ -42,14 +42,14 @@ def main() -> int:
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     let_through(signal.SIGTERM)
-    keeper = Keeper(spec)
-    while not over.wait(LOOK_SECONDS):
-        keeper.look()
-    keeper.look(last=True)
+    checkpoints = ScriptCheckpoints(spec)
+    while not over.wait(SCAN_SECONDS):
+        checkpoints.scan()
+    checkpoints.scan(last=True)
     return 0
 
 
-class Keeper:
+class ScriptCheckpoints:
     """Which checkpoints there are, and which of them are kept already."""
 
     def __init__(self, spec: RunSpec) -> None:
@@ -58,7 +58,7 @@ class Keeper:
         self._glob = spec.checkpoint_glob
         self._identity = Identity.of(spec)
         self._step = spec.resume_step
-        self._looked_like: dict[str, Signature] = {}
+        self._last_scan: dict[str, Signature] = {}
         # What the script was given back needs not be kept once more.
         resume = spec.resume_checkpoint
         self._kept = _found(Path(resume) / FILES, self._glob) if resume else {}
@@ -68,15 +68,15 @@ class Keeper:
             self._channel.connect(address)
         self._decoder = LineDecoder()
 
-    def look(self, *, last: bool = False) -> None:
+    def scan(self, *, last: bool = False) -> None:
         """Keep what is new and complete; ``last``: nobody writes any more, so all is."""
         found = _found(self._work, self._glob)
         due = [
             name
             for name, signature in found.items()
-            if signature != self._kept.get(name) and (last or signature == self._looked_like.get(name))
+            if signature != self._kept.get(name) and (last or signature == self._last_scan.get(name))
         ]
-        self._looked_like = found
+        self._last_scan = found
         for name in sorted(due, key=lambda name: (_step_of(name) or 0, max(time for *_, time in found[name]))):
             self._keep(name, found[name])
 
@@ -97,7 +97,7 @@ class Keeper:
             final = checkpoints / f"kept-{self._count:04d}-step-{self._step}"
             manifest.commit(draft, final, manifest_for(self._identity, Saved(step=self._step)))
         except OSError as error:
-            _tell(f"{name} could not be kept: {error}")
+            _print(f"{name} could not be kept: {error}")
             return
         finally:
             manifest.discard(draft)
@@ -112,7 +112,7 @@ class Keeper:
             for answer in map(parse, self._decoder.feed(data)):
                 if isinstance(answer, CheckpointSaved | CheckpointFailed) and answer.path == offer.path:
                     if isinstance(answer, CheckpointFailed):
-                        _tell(f"{directory.name} was not stored: {answer.message}")
+                        _print(f"{directory.name} was not stored: {answer.message}")
                     return
         sys.exit("the supervisor is gone")
 
@@ -149,7 +149,7 @@ def _step_of(name: str) -> int | None:
     return int(numbers[-1]) if numbers else None
 
 
-def _tell(what: str) -> None:
+def _print(what: str) -> None:
     print(f"trainyard: {what}", file=sys.stderr, flush=True)  # noqa: T201  (the job's log)
 
 

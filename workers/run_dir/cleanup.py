@@ -11,7 +11,7 @@ from app.services.attempts import work_orders
 from app.services.nodes import stuck_devices
 from config.settings import Settings
 from workers.run_dir.layout import RunDirectory, run_directories
-from workers.run_dir.process_registry import dismiss, leave, read_roll
+from workers.run_dir.process_registry import mark_gone, mark_left_behind, read_registry
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _ending = threading.Lock()  # one thread sees the end of a process that another 
 def end(db: Database, run: RunDirectory, job_id: str, attempt: int, *, node: str) -> bool:
     """SIGKILL every process of an attempt that is over; False when one lives on: its devices are out of service."""
     with _ending:
-        roll = read_roll(run, job_id, attempt)
+        roll = read_registry(run, job_id, attempt)
         known: Sequence[ProcessIdentity] = roll.processes if roll is not None else ()
         held = roll.held if roll is not None else work_orders.held_by(db, job_id, attempt, node=node, place=place())
         node = held.node if held is not None else node  # another worker of this machine may look after it
@@ -33,7 +33,7 @@ def end(db: Database, run: RunDirectory, job_id: str, attempt: int, *, node: str
         if not processes.kill_attempt(
             job_id, attempt, node=node, known=known, seconds=AGAIN_SECONDS if again else FIRST_SECONDS
         ):  # fmt: skip
-            leave(run)
+            mark_left_behind(run)
             if held is not None:
                 stuck_devices.mark(db, held, actor=actor, tell=again)
             if again or not processes.kill_attempt(
@@ -44,7 +44,7 @@ def end(db: Database, run: RunDirectory, job_id: str, attempt: int, *, node: str
                 return False
         if held is not None and stuck_devices.put_back(db, held.node, job_id, attempt):
             log.warning("job %s: attempt %s is gone at last, its devices are in service again", job_id, attempt)
-        dismiss(run)
+        mark_gone(run)
         return True
 
 
@@ -64,7 +64,7 @@ def settle(settings: Settings, db: Database, job_id: str, attempt: int, *, node:
     for other, number, run in there:
         if other in sharing:
             continue
-        roll = read_roll(run, other, number)
+        roll = read_registry(run, other, number)
         held = roll.held if roll is not None else work_orders.held_by(db, other, number, node=node, place=place())
         if held is not None and (held.node, held.place) == (node, place()) and not wanted.isdisjoint(held.devices):
             end(db, run, other, number, node=node)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Roll:
+class RegisteredProcesses:
     """``held``: what the attempt has been given, and where its pids mean something."""
 
     held: Held
@@ -35,17 +35,17 @@ def held_here(work: Work) -> Held:
     )  # fmt: skip
 
 
-class RollCall:
+class ProcessRegistry:
     """Kept by the supervisor; written only when it has changed."""
 
     def __init__(self, run: RunDirectory, held: Held) -> None:
         self._run, self._held = run, held
         self._written: set[ProcessIdentity] | None = None
-        self._calls = 0
+        self._scans = 0
 
-    def call(self, root_pid: int) -> int:
+    def record(self, root_pid: int) -> int:
         """Everything below the process, and what was below it before and still lives; returns which call it is."""
-        self._calls += 1
+        self._scans += 1
         found = {each for each in self._written or () if each.is_alive()}
         for pid in processes.descendants(root_pid):
             try:
@@ -54,7 +54,7 @@ class RollCall:
                 continue
         if found != self._written:
             self._write(found)
-        return self._calls
+        return self._scans
 
     def _write(self, found: set[ProcessIdentity]) -> None:
         named = [[each.pid, each.start_ticks] for each in sorted(found, key=lambda each: each.pid)]
@@ -67,16 +67,16 @@ class RollCall:
         else:
             self._written = found
 
-    def dismiss(self) -> None:
+    def mark_gone(self) -> None:
         """None of them is left."""
-        dismiss(self._run)
+        mark_gone(self._run)
 
-    def leave(self) -> None:
+    def mark_left_behind(self) -> None:
         """One of them can't be ended: its directory is kept until it is gone."""
-        leave(self._run)
+        mark_left_behind(self._run)
 
 
-def leave(run: RunDirectory) -> None:
+def mark_left_behind(run: RunDirectory) -> None:
     """Keep the directory of an attempt until a process of it is gone that can't be ended now."""
     try:
         run.taken_over.mkdir(parents=True, exist_ok=True)
@@ -85,14 +85,14 @@ def leave(run: RunDirectory) -> None:
         log.warning("it could not be written down that a process is left: %s", error)
 
 
-def dismiss(run: RunDirectory) -> None:
+def mark_gone(run: RunDirectory) -> None:
     """No process of the attempt is left: if its directory is kept, nobody has to look for one again."""
     run.left.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # there is no directory, or no room: then it is looked for again
         run.gone.touch()
 
 
-def read_roll(run: RunDirectory, job_id: str, attempt: int) -> Roll | None:
+def read_registry(run: RunDirectory, job_id: str, attempt: int) -> RegisteredProcesses | None:
     """None when nothing, or nothing that can be read, was written down."""
     try:
         document = json.loads(run.roll.read_text())
@@ -101,6 +101,8 @@ def read_roll(run: RunDirectory, job_id: str, attempt: int) -> Roll | None:
             place=document["place"],
         )  # fmt: skip
         listed: Iterable[tuple[int, int]] = document["processes"]
-        return Roll(held=held, processes=tuple(ProcessIdentity(pid, ticks, held.place) for pid, ticks in listed))
+        return RegisteredProcesses(
+            held=held, processes=tuple(ProcessIdentity(pid, ticks, held.place) for pid, ticks in listed)
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from app.database.engine import Database
 from app.domain.spec.hyperparameters import parsing
 from app.services.attempts import leases
-from app.services.attempts.leases import Wishes
+from app.services.attempts.leases import ControlRequests
 from app.services.attempts.work_orders import Work
 from app.storage.storage import Storage
 from config.redaction import Redaction
@@ -14,21 +14,21 @@ from config.settings import Settings
 from trainyard.protocol.commands import Answer
 from workers.prepare.prepare import Prepared, prepare
 from workers.run_dir.layout import run_directory
-from workers.run_dir.process_registry import RollCall, held_here
+from workers.run_dir.process_registry import ProcessRegistry, held_here
 from workers.supervisor.control.fence import Fence
-from workers.supervisor.control.lease_renewal import Renewal
+from workers.supervisor.control.lease_renewal import LeaseRenewal
 from workers.supervisor.control.rendezvous import meet
-from workers.supervisor.control.stop_controller import Obedience
-from workers.supervisor.ranks.event_loop import MainLoop
-from workers.supervisor.ranks.observations import Sightings
-from workers.supervisor.ranks.progress_watchdog import StepWatch
-from workers.supervisor.ranks.rank_group import Ranks
+from workers.supervisor.control.stop_controller import StopController
+from workers.supervisor.ranks.event_loop import EventLoop
+from workers.supervisor.ranks.observations import Observations
+from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
+from workers.supervisor.ranks.rank_group import RankGroup
 from workers.supervisor.ranks.rank_logs import RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
-from workers.supervisor.ranks.usage import UsageWatch
-from workers.supervisor.recording.context import Ground
-from workers.supervisor.recording.disk_space import RoomWatch
-from workers.supervisor.recording.recorders import Keeping, start_keeping
+from workers.supervisor.ranks.usage import UsageSampler
+from workers.supervisor.recording.context import AttemptContext
+from workers.supervisor.recording.disk_space import DiskSpaceWatch
+from workers.supervisor.recording.recorders import Recorders, start_recorders
 
 
 class Assembly:
@@ -44,18 +44,18 @@ class Assembly:
     ) -> None:  # fmt: skip
         self.settings, self.db, self.work, self.began = settings, db, work, began
         self.metric_names, self.checkpoints_asked = metric_names, checkpoints_asked
-        self.loop = MainLoop()
+        self.loop = EventLoop()
         run = run_directory(settings.data.dir, work.job_id, work.attempt, work.part)
         run.make()
-        self.context = Ground(
+        self.context = AttemptContext(
             db=db, storage=Storage(settings.storage.url), work=work, run=run, redaction=redaction or Redaction()
         )
-        self.observations = Sightings(
+        self.observations = Observations(
             custom=work.framework == parsing.CUSTOM,
-            said_to_save=work.saves_on_request,
+            saved_before=work.saves_on_request,
             time_limit_seconds=work.max_runtime_seconds,
         )
-        self.processes = RollCall(run, held_here(work))
+        self.processes = ProcessRegistry(run, held_here(work))
 
     def prepare(self, *, is_over: Callable[[], bool]) -> Prepared | None:
         """Everything the ranks need; None when the attempt is over before. Raises AttemptFailed and LeaseLost."""
@@ -63,40 +63,44 @@ class Assembly:
         alone = prepare(self.settings, self.db, context.storage, self.work, context.run, context.redaction)
         return meet(self.settings, self.db, self.work, alone, is_over=is_over)
 
-    def renewal(self, *, on_requests: Callable[[Wishes], None], on_lost: Callable[[str], None]) -> Renewal:
+    def renewal(
+        self, *, on_requests: Callable[[ControlRequests], None], on_lost: Callable[[str], None]
+    ) -> LeaseRenewal:
         db, work = self.db, self.work
 
-        def renew() -> Wishes:
+        def renew() -> ControlRequests:
             ran_seconds = round(time.monotonic() - self.began, 3)
             return leases.renew(db, lease_id=work.lease_id, fence=work.fence, ran_seconds=ran_seconds)
 
-        return Renewal(self.settings.lease, Fence(), renew, on_requests=on_requests, on_lost=on_lost)
+        return LeaseRenewal(self.settings.lease, Fence(), renew, on_requests=on_requests, on_lost=on_lost)
 
-    def disk_watch(self, *, on_waiting: Callable[[str], None], on_over: Callable[[str], None]) -> RoomWatch:
-        return RoomWatch(
+    def disk_watch(self, *, on_waiting: Callable[[str], None], on_over: Callable[[str], None]) -> DiskSpaceWatch:
+        return DiskSpaceWatch(
             self.settings.watch.disk_full_seconds, hurries=lambda: self.observations.stopping is not None,
             on_waiting=on_waiting, on_over=on_over,
         )  # fmt: skip
 
     def recorders(
-        self, disk: RoomWatch, *, answer: Callable[[Answer], None], on_lost: Callable[[str], None]
-    ) -> Keeping:  # fmt: skip
-        return start_keeping(self.context, room=disk, answer=answer, on_lost=on_lost)
+        self, disk: DiskSpaceWatch, *, answer: Callable[[Answer], None], on_lost: Callable[[str], None]
+    ) -> Recorders:  # fmt: skip
+        return start_recorders(self.context, room=disk, answer=answer, on_lost=on_lost)
 
-    def rank_group(self, recorders: Keeping, *, on_pause_failed: Callable[[str], None]) -> Ranks:
-        steps = StepWatch(self.settings.watch, custom=self.observations.custom)
-        return Ranks(
+    def rank_group(self, recorders: Recorders, *, on_pause_failed: Callable[[str], None]) -> RankGroup:
+        steps = ProgressWatchdog(self.settings.watch, custom=self.observations.custom)
+        return RankGroup(
             self.loop, self.context.run, self.observations,
             reports=RankReports(recorders.reporter, recorders.events, steps), checkpoints=recorders.checkpoints,
             logs=RankLogs(self.loop, recorders.logs), on_pause_failed=on_pause_failed,
         )  # fmt: skip
 
-    def stop_controller(self, ranks: Ranks, *, withdraw: Callable[[str, Callable[[], None]], None]) -> Obedience:
-        return Obedience(
+    def stop_controller(
+        self, ranks: RankGroup, *, withdraw: Callable[[str, Callable[[], None]], None]
+    ) -> StopController:
+        return StopController(
             self.loop, self.observations, ranks, grace_seconds=self.settings.lease.kill_grace_seconds,
             withdraw=withdraw, checkpoints_asked=self.checkpoints_asked, follows=self.work.part > 0,
         )  # fmt: skip
 
-    def usage_sampler(self, take: Callable[[Mapping[str, float]], None]) -> UsageWatch:
+    def usage_sampler(self, take: Callable[[Mapping[str, float]], None]) -> UsageSampler:
         """On nodes other than the first nothing is reported: the current step is known from rank 0 only."""
-        return UsageWatch(self.work.devices, None if self.work.part else take)
+        return UsageSampler(self.work.devices, None if self.work.part else take)

@@ -57,7 +57,7 @@ def conclude(attempt: FinishedAttempt) -> Ending | None:
 
 def _store(attempt: FinishedAttempt) -> Outcome:
     """Checkpoints, model, reports and logs to where they stay; returns how the attempt ended."""
-    attempt.observations.no_room = attempt.disk.last_error
+    attempt.observations.disk_error = attempt.disk.last_error
     outcome = judge(attempt.observations) if attempt.work.part == 0 else judge_part(attempt.observations)
     hurries = outcome.kind == "cancelled" or outcome.cause == "HANG"
     attempt.recorders.checkpoints.drain(SHORT_DRAIN_SECONDS if hurries else None)
@@ -164,7 +164,7 @@ def _finish(attempt: FinishedAttempt, outcome: Outcome) -> Ending | None:
 def _end(attempt: FinishedAttempt, outcome: Outcome, backoff: Backoff) -> Ending | None:
     if attempt.work.is_gang:
         return gang_parts.finish(attempt.db, attempt.work, outcome, backoff)
-    may_restart = not attempt.goes_down() and not attempt.ranks.left_behind
+    may_restart = not attempt.machine_stops() and not attempt.ranks.left_behind
     return work_orders.finish(attempt.db, attempt.work, outcome, backoff, may_restart=may_restart)
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from app.database.engine import Database
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
-from workers.supervisor.control.lease_renewal import Renewal
-from workers.supervisor.ranks.event_loop import MainLoop
-from workers.supervisor.ranks.observations import Sightings
-from workers.supervisor.ranks.rank_group import Ranks
-from workers.supervisor.recording.context import Ground
-from workers.supervisor.recording.disk_space import RoomWatch
-from workers.supervisor.recording.recorders import Keeping
+from workers.supervisor.control.lease_renewal import LeaseRenewal
+from workers.supervisor.ranks.event_loop import EventLoop
+from workers.supervisor.ranks.observations import Observations
+from workers.supervisor.ranks.rank_group import RankGroup
+from workers.supervisor.recording.context import AttemptContext
+from workers.supervisor.recording.disk_space import DiskSpaceWatch
+from workers.supervisor.recording.recorders import Recorders
 from workers.supervisor.recording.report_writer import Reporter
 
 
@@ -22,15 +22,15 @@ class FinishedAttempt:
 
     settings: Settings
     began: float  # by the monotonic clock
-    context: Ground
-    observations: Sightings
-    ranks: Ranks
-    recorders: Keeping
-    renewal: Renewal
-    loop: MainLoop
-    disk: RoomWatch
+    context: AttemptContext
+    observations: Observations
+    ranks: RankGroup
+    recorders: Recorders
+    renewal: LeaseRenewal
+    loop: EventLoop
+    disk: DiskSpaceWatch
     is_lost: Callable[[], bool]  # the lease
-    goes_down: Callable[[], bool]  # the machine
+    machine_stops: Callable[[], bool]  # the machine
 
     @property
     def db(self) -> Database:

@@ -19,7 +19,7 @@ from app.domain.lifecycle.events import EventType
 from app.database.engine import Database, make_engine
 from app.models import Job
 from app.services.attempts import leases, work_orders
-from app.services.attempts.leases import Wishes
+from app.services.attempts.leases import ControlRequests
 from app.services.attempts.work_orders import Work
 from app.services.jobs import control_requests
 from config.logging import configure_logging, log_crashes
@@ -33,8 +33,8 @@ from workers.supervisor.assembly import Assembly
 from workers.supervisor.finalize import conclude, give_up
 from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.attempt_failed import AttemptFailed
-from workers.supervisor.control.hang_report import KEEP_SECONDS, keep_stacks, without_stacks
-from workers.supervisor.control.hang_detector import Hang, HangWatch
+from workers.supervisor.control.hang_report import KEEP_SECONDS, store_stacks, without_stacks
+from workers.supervisor.control.hang_detector import Hang, HangDetector
 from trainyard.protocol.messages import MAX_SAID
 from workers.prepare.prepare import Prepared
 from workers.supervisor.recording.report_writer import Note
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 EXIT_LOST = 3
 # Ranks are there soon, and their children come and go.
-FIRST_ROLLS, FIRST_ROLL_SECONDS, ROLL_SECONDS = 8, 0.4, 5.0
+FIRST_SCANS, FIRST_SCAN_SECONDS, SCAN_SECONDS = 8, 0.4, 5.0
 
 
 def main() -> int:
@@ -78,7 +78,10 @@ def main() -> int:
     if supervisor is not None and following is not None:
         log.info("attempt %s follows in place", following)
         become_supervisor(
-            arguments.job, following, told_to_end=supervisor.told_to_end, checkpoints_asked=supervisor.checkpoints_asked
+            arguments.job,
+            following,
+            told_to_end=supervisor.machine_stops,
+            checkpoints_asked=supervisor.checkpoints_asked,
         )
     return exit_code
 
@@ -89,43 +92,43 @@ class Supervisor:
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
         self._settings, self._db, self._work = assembly.settings, assembly.db, assembly.work
-        self._loop, self._ground, self._seen = assembly.loop, assembly.context, assembly.observations
-        self._run, self._roll = assembly.context.run, assembly.processes
+        self._loop, self._context, self._observed = assembly.loop, assembly.context, assembly.observations
+        self._run, self._processes = assembly.context.run, assembly.processes
         self._lost = False
         self._prepared: Prepared | None = None
         self.following: int | None = None  # the attempt that this process goes on with
         self._renewal = assembly.renewal(
-            on_requests=lambda requests: self._loop.call(lambda: self._obey(requests)), on_lost=self._lose
+            on_requests=lambda requests: self._loop.call(lambda: self._apply(requests)), on_lost=self._lose
         )
-        self._room = assembly.disk_watch(on_waiting=self._wait_for_room, on_over=self._fill_up)
-        self._keeping = assembly.recorders(
-            self._room, answer=lambda answer: self._loop.call(lambda: self._ranks.answer(answer)), on_lost=self._lose
+        self._disk = assembly.disk_watch(on_waiting=self._report_full_disk, on_over=self._end_for_full_disk)
+        self._recorders = assembly.recorders(
+            self._disk, answer=lambda answer: self._loop.call(lambda: self._ranks.answer(answer)), on_lost=self._lose
         )
-        self._ranks = assembly.rank_group(self._keeping, on_pause_failed=self._pause_failed)
-        self._obedience = assembly.stop_controller(self._ranks, withdraw=self._withdraw)
+        self._ranks = assembly.rank_group(self._recorders, on_pause_failed=self._pause_failed)
+        self._stops = assembly.stop_controller(self._ranks, withdraw=self._withdraw)
         self._usage = assembly.usage_sampler(lambda values: self._loop.call(lambda: self._ranks.take_usage(values)))
 
     @property
-    def told_to_end(self) -> bool:
+    def machine_stops(self) -> bool:
         """Whether the machine goes down."""
-        return self._obedience.told_to_end
+        return self._stops.machine_stops
 
     @property
     def checkpoints_asked(self) -> int | None:
         """How many wishes for a checkpoint the ranks of this attempt, and those before it here, were told."""
-        return self._obedience.checkpoints_asked
+        return self._stops.checkpoints_asked
 
     def run(self) -> int:
         """The process's exit code."""
         self._run.write_supervisor(processes.own_identity())
-        self._obedience.listen_to_signals(self._renewal.nudge)
+        self._stops.listen_to_signals(self._renewal.nudge)
         if self._work.max_runtime_seconds is not None:
-            self._obedience.limit_time(self._work.max_runtime_seconds - self._work.ran_seconds)
+            self._stops.limit_time(self._work.max_runtime_seconds - self._work.ran_seconds)
         self._renewal.start()
         try:
             self._train()
             self._ranks.end(self._patience)
-            self._tell_what_is_left()
+            self._record_left_behind()
             if self._lost:
                 log.warning("the lease is lost: the ranks are killed, nothing more is written")
                 return EXIT_LOST
@@ -133,20 +136,20 @@ class Supervisor:
         finally:
             # Whatever was raised: as long as a rank may train, renewal and fence watch over it.
             self._ranks.kill(self._patience)
-            self._tell_what_is_left()
+            self._record_left_behind()
             self.close()
         return EXIT_LOST if self._lost else 0
 
-    def _call_the_roll(self) -> None:
+    def _register_processes(self) -> None:
         if not self._ranks.ended:
-            calls = self._roll.call(os.getpid())
-            self._loop.call_after(FIRST_ROLL_SECONDS if calls < FIRST_ROLLS else ROLL_SECONDS, self._call_the_roll)
+            scans = self._processes.record(os.getpid())
+            self._loop.call_after(FIRST_SCAN_SECONDS if scans < FIRST_SCANS else SCAN_SECONDS, self._register_processes)
 
-    def _tell_what_is_left(self) -> None:
+    def _record_left_behind(self) -> None:
         """Before anything else is written: the node worker has to find it, whatever becomes of us."""
         if self._ranks.left_behind:
-            self._roll.call(os.getpid())
-            self._roll.leave()
+            self._processes.record(os.getpid())
+            self._processes.mark_left_behind()
 
     def _patience(self) -> float:
         """Seconds until a process that nothing can end is left behind; what is lost may be another's already."""
@@ -164,18 +167,18 @@ class Supervisor:
             self._ranks.launch(self._prepared, metric_names=self._assembly.metric_names)
         except OSError as error:
             cause = "DISK_FULL" if disk_space.is_full(error) else "INTERNAL"
-            self._seen.failure = AttemptFailed(cause, f"the ranks could not be started: {error}")
+            self._observed.failure = AttemptFailed(cause, f"the ranks could not be started: {error}")
             return
-        self._call_the_roll()
+        self._register_processes()
         self._usage.start(self._ranks.root_pid)
         if self._work.part == 0:
-            HangWatch(self._loop, self._ranks, self.on_hang).start()
+            HangDetector(self._loop, self._ranks, self.on_hang).start()
         self._loop.run_until(lambda: self._ranks.ended or self._lost)
-        self._seen.broken_devices = self._usage.stop(waits=not self._lost)
+        self._observed.broken_devices = self._usage.stop(waits=not self._lost)
 
     def _is_over(self) -> bool:
         """Whether there is no reason to start ranks any more."""
-        return self._lost or self._seen.failure is not None or self._seen.stopping is not None
+        return self._lost or self._observed.failure is not None or self._observed.stopping is not None
 
     def _prepare(self) -> None:
         """On a thread of its own, so that wishes are obeyed also while a model is being fetched."""
@@ -184,7 +187,7 @@ class Supervisor:
             if prepared is None:
                 return
             for rejected in prepared.start.rejected if self._work.part == 0 else ():
-                self._keeping.reporter.add(
+                self._recorders.reporter.add(
                     Note(
                         kind=EventType.RESUME_FALLBACK,
                         message=f"checkpoint at step {rejected.step} can't be used: {rejected.reason}",
@@ -196,57 +199,57 @@ class Supervisor:
         except LeaseLost as error:
             self._lose(str(error))
         except AttemptFailed as error:
-            self._seen.failure = self._seen.failure or disk_space.named(error)
+            self._observed.failure = self._observed.failure or disk_space.named(error)
         except Exception as error:
             log.exception("preparing failed")
             cause = "DISK_FULL" if disk_space.is_full(error) else "INTERNAL"
-            self._seen.failure = AttemptFailed(cause, f"preparing failed: {type(error).__name__}: {error}")
+            self._observed.failure = AttemptFailed(cause, f"preparing failed: {type(error).__name__}: {error}")
         self._loop.wake()
 
-    def _obey(self, wishes: Wishes) -> None:
-        if wishes.part_ended and not self._seen.broke:  # else it may be the cause itself, and ends anyway
-            gone = AttemptFailed("RANK_KILLED", f"its part on node {wishes.part_ended} has ended")
+    def _apply(self, requests: ControlRequests) -> None:
+        if requests.part_ended and not self._observed.broke:  # else it may be the cause itself, and ends anyway
+            gone = AttemptFailed("RANK_KILLED", f"its part on node {requests.part_ended} has ended")
             self._end_for(gone, grace_seconds=self._settings.lease.kill_grace_seconds)
-        self._obedience.obey(wishes)
+        self._stops.apply(requests)
 
     def _pause_failed(self, why: str) -> None:
-        self._obedience.pause_failed(why)
+        self._stops.pause_failed(why)
 
     def _withdraw(self, why: str, done: Callable[[], None]) -> None:
         """Take back a pause that the ranks could not save for."""
 
         def write() -> None:
-            control_requests.pause_failed(self._db, self._work, self._ground.redaction.bounded(why, MAX_SAID))
+            control_requests.pause_failed(self._db, self._work, self._context.redaction.bounded(why, MAX_SAID))
             self._loop.call(done)
 
-        self._renewal.before_the_next(write)
+        self._renewal.run_before_next(write)
 
     def on_hang(self, hang: Hang) -> None:
         """Keep what the ranks do now, on a thread of its own, then kill them."""
         log.warning("%s", hang)
-        self._seen.detect_seconds = round(hang.seconds, 3)
+        self._observed.detect_seconds = round(hang.seconds, 3)
         ranks, writing, root_pid = dict(self._ranks.pids), set(self._ranks.write_stacks), self._ranks.root_pid
 
         def keep() -> None:
-            failure = keep_stacks(
-                self._ground, hang, root_pid, ranks, writing, ask=lambda: self._loop.call(self._ranks.ask_for_stacks)
+            failure = store_stacks(
+                self._context, hang, root_pid, ranks, writing, ask=lambda: self._loop.call(self._ranks.ask_for_stacks)
             )
             self._loop.call(lambda: self._end_for(failure, grace_seconds=0.0))
 
         threading.Thread(target=keep, name="stacks", daemon=True).start()
         self._loop.call_after(KEEP_SECONDS, lambda: self._end_for(without_stacks(hang), grace_seconds=0.0))
 
-    def _wait_for_room(self, what: str) -> None:
-        self._keeping.reporter.add(Note(kind=EventType.WARNING, reason="DISK_FULL", message=what))
+    def _report_full_disk(self, what: str) -> None:
+        self._recorders.reporter.add(Note(kind=EventType.WARNING, reason="DISK_FULL", message=what))
 
-    def _fill_up(self, what: str) -> None:
+    def _end_for_full_disk(self, what: str) -> None:
         """From any thread: nothing of this training can be kept any more, so others shall have its devices."""
         failure, grace = AttemptFailed("DISK_FULL", what), self._settings.lease.kill_grace_seconds
         self._loop.call(lambda: self._end_for(failure, grace_seconds=grace))
 
     def _end_for(self, failure: AttemptFailed, *, grace_seconds: float) -> None:
-        if not self._ranks.ended and self._seen.failure is None:
-            self._seen.failure = failure
+        if not self._ranks.ended and self._observed.failure is None:
+            self._observed.failure = failure
             self._ranks.terminate(grace_seconds)
 
     def _lose(self, reason: str) -> None:
@@ -260,9 +263,10 @@ class Supervisor:
         try:
             ending = conclude(
                 FinishedAttempt(
-                    settings=self._settings, began=self._assembly.began, context=self._ground,
-                    observations=self._seen, ranks=self._ranks, recorders=self._keeping, renewal=self._renewal,
-                    loop=self._loop, disk=self._room, is_lost=lambda: self._lost, goes_down=lambda: self.told_to_end,
+                    settings=self._settings, began=self._assembly.began, context=self._context,
+                    observations=self._observed, ranks=self._ranks, recorders=self._recorders, renewal=self._renewal,
+                    loop=self._loop, disk=self._disk, is_lost=lambda: self._lost,
+                    machine_stops=lambda: self.machine_stops,
                 )
             )  # fmt: skip
             log.info("the end is written: %s", ending or "the attempt ends on another node")
@@ -274,13 +278,13 @@ class Supervisor:
     def close(self) -> None:
         """End all threads; tidy up what no later attempt needs."""
         self._renewal.stop()
-        self._keeping.close()
+        self._recorders.close()
         self._loop.close()
         # By the directory of a process that was left behind the node worker knows what to wait for.
         if self._ranks.left_behind:
             return
         if self._settings.node.keep_runs:
-            self._roll.dismiss()
+            self._processes.mark_gone()
         elif self.following is None:
             self._run.remove()
 

@@ -101,7 +101,7 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class ControlRequests:
     """What people asked of a running job, as every renewal reads it."""
 
     requested: str | None  # pause | cancel | requeue | preempt
@@ -232,7 +232,7 @@ def register_supervisor(db: Database, lease_id: str, *, pid: int, started: int, 
         )
 
 
-def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Wishes:
+def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> ControlRequests:
     """Raise the counter and read the wishes. Raises LeaseLost when the lease is no longer live.
 
     ``ran_seconds`` is how long the attempt has run, by a clock that does not jump.
@@ -256,7 +256,7 @@ def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Wis
         ).one()  # fmt: skip
         if row.fence != fence:
             raise LeaseLost(f"lease {lease_id}: the job's token is {row.fence}, not {fence}")
-        return Wishes(
+        return ControlRequests(
             requested=row.requested, pause_saves=row.pause_saves, pause_force=row.pause_force,
             checkpoint_requests=row.checkpoint_requests, preemption=row.preemption or "terminate",
             part_ended="" if row.ending is None else row.ending["node"],

@@ -19,10 +19,10 @@ from trainyard.protocol import manifest as _manifest
 from trainyard.protocol.commands import Answer, CheckpointFailed, CheckpointSaved
 from trainyard.protocol.messages import CheckpointReady, clean_text
 from workers.supervisor.recording import disk_space
-from workers.supervisor.recording.context import Ground
-from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.context import AttemptContext
+from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_store import LogStore
-from workers.supervisor.recording.rate_limit import Allowance
+from workers.supervisor.recording.rate_limit import RateLimit
 from workers.supervisor.recording.report_writer import Note, Reporter
 from workers.supervisor.recording.takeover import Refused, take_over
 from workers.supervisor.recording.upload import RETRY_SECONDS, Patience, move_to_storage
@@ -50,11 +50,11 @@ class CheckpointStore:
 
     def __init__(
         self,
-        on: Ground,
+        on: AttemptContext,
         reporter: Reporter,
         logs: LogStore,
         *,
-        room: RoomWatch,
+        room: DiskSpaceWatch,
         answer: Callable[[Answer], None],
     ) -> None:
         self._db = on.db
@@ -69,7 +69,7 @@ class CheckpointStore:
         self._taken_fd = os.open(run.taken_over, DIRECTORY)
         self._taken = 0
         self.newest_step = 0  # of those that were stored
-        self._failures = Allowance(FAILURE_BURST, FAILURE_SECONDS)
+        self._failures = RateLimit(FAILURE_BURST, FAILURE_SECONDS)
         self._changed = threading.Condition()
         self._offered: deque[CheckpointReady] = deque()
         self._busy = False

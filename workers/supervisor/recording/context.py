@@ -10,7 +10,7 @@ from workers.run_dir.layout import RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class AttemptContext:
     """``redaction`` knows what must stand in no text that people read."""
 
     db: Database

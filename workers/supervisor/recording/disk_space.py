@@ -40,7 +40,7 @@ def named(error: AttemptFailed) -> AttemptFailed:
     return AttemptFailed("DISK_FULL", error.message, error.stack)
 
 
-class RoomWatch:
+class DiskSpaceWatch:
     """What an attempt can't store for want of room; safe from any thread.
 
     ``hurries``: whether somebody waits for an answer, so that room is not waited for. ``on_waiting`` hears what waits,

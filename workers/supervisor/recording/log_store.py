@@ -8,7 +8,7 @@ from collections.abc import Callable
 from app.domain.errors import TransientStorageError
 from app.storage.logs import LogWriter
 from app.storage.storage import Storage
-from workers.supervisor.recording.disk_space import RoomWatch, is_full
+from workers.supervisor.recording.disk_space import DiskSpaceWatch, is_full
 from workers.supervisor.recording.log_backlog import LogBacklog
 from workers.supervisor.recording.log_lines import LogLine
 
@@ -26,7 +26,7 @@ class LogStore:
     """Lines in, chunks out. Lines are dropped only while the storage fails or has stalled."""
 
     def __init__(
-        self, storage: Storage, job_id: str, attempt: int, *, room: RoomWatch,
+        self, storage: Storage, job_id: str, attempt: int, *, room: DiskSpaceWatch,
         backlog: LogBacklog | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._room = room

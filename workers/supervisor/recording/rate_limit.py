@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-class Allowance:
+class RateLimit:
     """A bucket that starts full; each ``take`` needs one, and one comes back every ``every_seconds``."""
 
     def __init__(self, burst: int, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:

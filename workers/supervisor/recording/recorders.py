@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from app.services.attempts import artifacts
 from trainyard.protocol.commands import Answer
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
-from workers.supervisor.recording.context import Ground
-from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.context import AttemptContext
+from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.report_writer import Reporter
-from workers.supervisor.recording.tensorboard_store import EventStore
+from workers.supervisor.recording.tensorboard_store import TensorboardStore
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keeping:
+class Recorders:
     """Where reports, log lines, metrics and checkpoints go."""
 
     reporter: Reporter
     logs: LogStore
-    events: EventStore
+    events: TensorboardStore
     checkpoints: CheckpointStore
 
     def close(self) -> None:
@@ -30,21 +30,21 @@ class Keeping:
         self.events.close(0.0)
 
 
-def start_keeping(
-    on: Ground,
+def start_recorders(
+    on: AttemptContext,
     *,
-    room: RoomWatch,
+    room: DiskSpaceWatch,
     answer: Callable[[Answer], None],
     on_lost: Callable[[str], None],
-) -> Keeping:
+) -> Recorders:
     """``answer`` gets what ranks are to be told of their checkpoints, ``on_lost`` hears of a stale token."""
     work = on.work
     reporter = Reporter(on.db, work, on_lost, on.redaction)
     logs = LogStore(on.storage, work.job_id, work.attempt, room=room)
-    return Keeping(
+    return Recorders(
         reporter=reporter,
         logs=logs,
-        events=EventStore(
+        events=TensorboardStore(
             on.storage, work.job_id, work.attempt,
             record=lambda new: artifacts.record(on.db, job_id=work.job_id, fence=work.fence, new=new),
         ),

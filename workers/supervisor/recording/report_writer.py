@@ -25,7 +25,7 @@ from app.services.telemetry.progress import MetricPoint
 from config.redaction import Redaction
 from trainyard.protocol.messages import Progress, clean_text
 from workers.supervisor.recording.metric_buffer import MetricBacklog
-from workers.supervisor.recording.rate_limit import Allowance
+from workers.supervisor.recording.rate_limit import RateLimit
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Reporter:
         self._summaries = summaries.SummaryCount()
         self._items: deque[Item] = deque()
         self._held: PhaseChange | None = None  # the newest of those that came too fast
-        self._phases = Allowance(PHASE_BURST, PHASE_SECONDS)
+        self._phases = RateLimit(PHASE_BURST, PHASE_SECONDS)
         self._drop_refused: Callable[[], object] = lambda: None  # forgets what is being written
         self._writing = False
         self._urgent = False

@@ -26,7 +26,7 @@ RETRY_SECONDS = 0.5
 MAX_WAITING = 50_000  # messages kept while the storage is away; then the oldest are lost to TensorBoard
 
 
-class EventStore:
+class TensorboardStore:
     """Metrics in, event files out: one folder per job, the files of later attempts after those of earlier ones.
 
     ``record`` makes a file known as an artifact of the job, with the size and hash that it has so far.
