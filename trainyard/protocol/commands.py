@@ -98,7 +98,7 @@ class ReceivedCommands:
     """Collects commands (from the reader thread) and answers questions about them (from the run).
 
     A cancel overrides any other stop; of two others the first stays, because ranks may already be
-    acting on it. A closed channel counts as a cancel: a run that nobody supervises must end.
+    acting on it. A closed channel counts as a cancel: a run without a supervisor must end.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class ReceivedCommands:
         self._watcher: Callable[[], None] = lambda: None
         self._stop: Stop | None = None
         self._next: Stop | None = None
-        self._given_up = -1  # the number of the last stop that was; the first one is 0
+        self._given_up = -1  # the number of the last stop that was given up; the first stop is 0
         self._checkpoint_requests = 0
         self._answers: dict[str, str | None] = {}
         self._orphaned = False
@@ -117,7 +117,7 @@ class ReceivedCommands:
 
     @property
     def checkpoint_requests(self) -> int:
-        """How often "save now and go on" was asked for since the start."""
+        """How often "save now and continue" was requested since the start."""
         return self._checkpoint_requests
 
     @property
@@ -153,7 +153,7 @@ class ReceivedCommands:
         self._watcher()
 
     def orphan(self) -> None:
-        """The supervisor is gone."""
+        """The supervisor has ended: a cancel."""
         with self._changed:
             self._orphaned = True
             self._request(Stop("cancel", save_checkpoint=False))
@@ -177,14 +177,14 @@ class ReceivedCommands:
 
     def _request(self, stop: Stop) -> None:
         if stop.kind != "cancel" and stop.number <= self._given_up:
-            return  # the other ranks had heard of it before this one
+            return  # already given up: the other ranks received it before this one
         if self._stop is None or stop.kind == "cancel" or self._is(stop, self._stop):
             self._stop = stop
         elif stop.number > self._stop.number:
-            self._next = stop  # this rank is about to hear that the first one was given up
+            self._next = stop  # the command that gives up the first one is still to come
 
     def _give_up(self, number: int) -> None:
-        """Only pauses are: everything else must be followed."""
+        """Give up pauses only: every other stop must be followed."""
         self._given_up = max(self._given_up, number)
         if self._stop is not None and self._stop.kind == "pause" and self._stop.number <= number:
             self._stop, self._next = self._next, None

@@ -1,4 +1,4 @@
-"""JSON as both ends of a run speak it: one line, and never a bare NaN."""
+"""Strict JSON for messages and manifests: NaN and infinities as strings."""
 
 import json
 import math

@@ -29,7 +29,7 @@ SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class BadMessage(ValueError):
-    """A message that does not say what its type promises."""
+    """A message whose fields do not match its type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ def _sent(value: Any) -> Any:
 
 
 def parse(message: Fields) -> Report:
-    """The message as a value. Raises BadMessage with the field at fault."""
+    """Parse and validate a message of a rank. Raises BadMessage, which names the field."""
     parser = _PARSERS.get(message["type"])
     if parser is None:
         raise BadMessage(f"unknown type {message['type']!r:.100}; known: {', '.join(sorted(_PARSERS))}")
@@ -182,7 +182,7 @@ def parse(message: Fields) -> Report:
 
 
 def clean_text(value: object, limit: int = MAX_TEXT) -> str:
-    """Text that any database and any reader takes: valid Unicode, no NUL, bounded."""
+    """Text that any database accepts: valid Unicode, no NUL, bounded."""
     text = value if isinstance(value, str) else ""
     return text[:limit].encode("utf-8", "replace").decode().replace("\0", "�")
 
@@ -239,7 +239,7 @@ def _note(message: Fields) -> Remark:
 
 
 def _plain(value: Any) -> Any:
-    """What the history can show of a value: text, a number as JSON has them, or a few numbers."""
+    """A value as the history can show it: text, a JSON number, or a few numbers."""
     if isinstance(value, list):
         return [_plain(each) for each in value[:MAX_NOTED] if isinstance(each, int | float)]
     if value is None or isinstance(value, bool):
@@ -319,7 +319,7 @@ def _whole(message: Fields, name: str, *, default: int | None = None, most: int 
     if value is None and default is not None:
         return default
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # 5.0, 1e6: what scripts get when they divide
+        value = int(value)  # 5.0, 1e6: results of divisions in scripts
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         raise BadMessage(f"{name} must be a whole number from 0 to {most}, not {value!r:.100}")
     return value
@@ -327,7 +327,7 @@ def _whole(message: Fields, name: str, *, default: int | None = None, most: int 
 
 def _amount(message: Fields, name: str) -> float:
     value = _number(message.get(name) or 0)
-    if not 0 <= value <= MAX_STEP:  # NaN is not either
+    if not 0 <= value <= MAX_STEP:  # also refuses NaN
         raise BadMessage(f"{name} must be a finite number of at least 0")
     return value
 
@@ -353,7 +353,7 @@ def _numbers(message: Fields, name: str) -> dict[str, float]:
 
 
 def _usable_numbers(message: Fields, name: str) -> dict[str, float]:
-    """The first ones that are numbers, of an object that is only shown."""
+    """The first MAX_METRICS values that are numbers; others are skipped, because they are only shown."""
     values = message.get(name)
     found: dict[str, float] = {}
     for key, value in values.items() if isinstance(values, dict) else ():
@@ -370,7 +370,7 @@ def _pause_failed(message: Fields) -> PauseFailed:
 
 
 def _time(value: Any) -> datetime:
-    """The sender's time; ours when it is missing or odd, for it is only shown."""
+    """The sender's time; the current time when it is missing or invalid, because it is only shown."""
     try:
         at = datetime.fromisoformat(value)
         return at.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""A run's link to whoever watches it, and what it says over that link to a supervisor."""
+"""A run's connection to its supervisor: reports, checkpoints and commands."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from trainyard.protocol.messages import (
 )
 from trainyard.protocol.run_spec import RunSpec
 
-_METRIC_BYTES = 64  # about, of a name with its value
+_METRIC_BYTES = 64  # approximate size of a name with its value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What a checkpoint records besides its files."""
+    """The metadata of a checkpoint."""
 
     step: int
     epoch: float = 0.0
@@ -69,7 +69,7 @@ class Saved:
 
 
 class Session(Protocol):
-    """What hooks and built-in trainers report through. Only rank 0's reports are passed on."""
+    """The interface through which hooks and built-in trainers report. Only rank 0's reports are sent."""
 
     identity: Identity
     commands: ReceivedCommands
@@ -124,7 +124,7 @@ class SupervisedSession:
         self._channel.send(report.type, **fields_of(report))
 
     def declare(self, *, can_checkpoint: bool) -> None:
-        """Correct what the hello said."""
+        """Correct the `can_checkpoint` of the hello."""
         self._channel.hello(can_checkpoint=can_checkpoint)
 
     def phase(self, name: str) -> None:
@@ -145,7 +145,7 @@ class SupervisedSession:
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
         """Make `tmp_dir` a complete checkpoint and offer it to the supervisor; returns its path.
 
-        One at a time is under way to storage: a slow storage slows the run rather than fill the disk.
+        Waits for the previous one to be stored: a slow storage slows the run rather than fill the disk.
         """
         self._settle_previous()
         self._committed += 1
@@ -160,14 +160,14 @@ class SupervisedSession:
         return self._in_flight
 
     def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None:
-        """Say something that belongs into the job's history."""
+        """Add a line to the job's history."""
         if self._leads:
             self._send(Remark(reason=reason, message=message, data=dict(data)))
 
     def section(self, name: str | None, *, max_seconds: float | None = None) -> None:
         """Announce work without steps, None for its end: it is not to be taken for a hang.
 
-        Within another announced work: at the end of the inner one the outer one goes on.
+        Sections may be nested: at the end of the inner one the outer one continues.
         """
         if not self._leads:
             return
@@ -186,12 +186,12 @@ class SupervisedSession:
             self.commands.wait_saved(path)
 
     def pause_failed(self, number: int, message: str) -> None:
-        """Say that the run goes on although a pause, that of this number, was wished for, and why."""
+        """Report that the run continues in spite of the pause of this number, and why."""
         if self._leads:
             self._send(PauseFailed(message, number=number))
 
     def finish(self, result: Result) -> None:
-        """Say that this rank is done, and hang up; rank 0 waits for its checkpoints first.
+        """Report that this rank is done, and close the channel; rank 0 waits for its checkpoints first.
 
         Raises CheckpointNotSaved when the run stops for a pause and its checkpoint is lost, unless it must stop.
         """
@@ -207,7 +207,7 @@ class SupervisedSession:
         self._channel.close()
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
-        """Say why this rank ends; the process must exit non-zero afterwards."""
+        """Report why this rank fails; the process must exit non-zero afterwards."""
         self._channel.release()
         self._send(Failure(error_type=error_type, message=message, stack=stack))
         self._channel.flush()
@@ -218,7 +218,7 @@ class SupervisedSession:
         try:
             self.commands.wait_saved(self._in_flight)
         except CheckpointNotSaved as error:
-            # The run goes on: the next checkpoint may fare better, and an older one is still there.
+            # The run continues: the next checkpoint may succeed, and an older one still exists.
             print(f"trainyard: checkpoint not stored: {error}", file=sys.stderr)  # noqa: T201
         self._in_flight = None
 

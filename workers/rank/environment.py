@@ -1,4 +1,4 @@
-"""What a rank executes, and the variables that it finds. Standard library only."""
+"""The command and the environment variables of a rank. Standard library only."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ KEPT_BYTES = str(1 << 30)
 
 
 def rank_command(spec: RunSpec, spec_path: Path, environment: Mapping[str, str]) -> list[str]:
-    """What a rank executes in its environment: the user's command or script, or our trainer."""
+    """The command of a rank: the user's command or script, or a built-in trainer."""
     if spec.framework == "CUSTOM":
         if spec.command:
             return [expanded(word, environment) for word in spec.command]
@@ -27,9 +27,9 @@ def rank_environment(
     place: tuple[str, int],
     job_environment: Mapping[str, str],
 ) -> dict[str, str]:
-    """The environment of one rank, as torchrun makes it; the job's variables lose against those that we depend on.
+    """The environment of one rank, as torchrun sets it; variables that the platform needs override the job's.
 
-    ``place`` is where rank 0 listens.
+    ``place``: address and port where rank 0 listens.
     """
     ours = _ours(spec, spec_path, local_rank, place)
     if spec.framework == "CUSTOM":
@@ -40,8 +40,8 @@ def rank_environment(
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
-        # OpenMP's threads wait for each other by spinning. Where several jobs share the cores, that takes the time of
-        # those who are waited for: 4 to 10 times slower steps on 2 cores. After this many rounds they sleep instead.
+        # OpenMP's threads wait for each other by spinning, which slows down other jobs on the same cores: steps take 4
+        # to 10 times as long on 2 cores. After this many rounds they sleep instead.
         "GOMP_SPINCOUNT": "1000",
         **_memory_settings(spec),
         **job_environment,
@@ -52,7 +52,7 @@ def rank_environment(
     if spec.framework != "CUSTOM":
         environment["PYTHONSAFEPATH"] = "1"
     elif "PATH" not in job_environment:
-        # What a command calls python is the interpreter that has our packages.
+        # `python` in a command is the interpreter with the platform's packages.
         environment["PATH"] = _joined([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment["PYTHONPATH"] = _joined([job_environment.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")])
     return environment
@@ -62,7 +62,7 @@ def _ours(spec: RunSpec, spec_path: Path, local_rank: int, place: tuple[str, int
     return {
         **_place_among_all(spec, local_rank, place),
         "OMP_NUM_THREADS": str(spec.threads_per_rank),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts, whose indices we were given
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of NVML, whose indices the devices have
         "CUDA_VISIBLE_DEVICES": _visible_devices(spec),
         **_attempt_of(spec, spec_path),
         **_inputs_of(spec),
@@ -74,7 +74,7 @@ def _joined(paths: Sequence[str]) -> str:
 
 
 def _attempt_of(spec: RunSpec, spec_path: Path) -> dict[str, str]:
-    """What the hooks, and whoever looks for processes of the attempt, go by."""
+    """Variables that the hooks read, and that identify processes of the attempt."""
     return {
         "TRAINYARD_GPU_MEMORY_FRACTION": str(spec.gpu_memory_fraction),
         "TRAINYARD_JOB_ID": spec.job_id,
@@ -88,7 +88,7 @@ def _attempt_of(spec: RunSpec, spec_path: Path) -> dict[str, str]:
 
 
 def _inputs_of(spec: RunSpec) -> dict[str, str]:
-    """Where a script finds what the job names, without asking the hooks."""
+    """Paths of the job's model and data, for scripts without hooks."""
     if spec.framework != "CUSTOM":
         return {}
     model = {"TRAINYARD_MODEL": spec.model_path} if spec.model_path else {}
@@ -117,9 +117,9 @@ def _network_settings(spec: RunSpec) -> dict[str, str]:
 
 
 def _memory_settings(spec: RunSpec) -> dict[str, str]:
-    """On the CPU, what a step frees stays with the process for the next step: faulting it in anew is 5 to 8 % of one.
+    """On the CPU, keep freed memory in the process: faulting it in again takes 5 to 8 % of a step.
 
-    Not beside a GPU, where a model passes through this memory once. What glibc understands; others ignore it.
+    Not with a GPU, where a model passes through this memory once. For glibc; other libraries ignore it.
     """
     if spec.device_type == "cuda" or spec.framework == "CUSTOM":
         return {}
@@ -127,9 +127,9 @@ def _memory_settings(spec: RunSpec) -> dict[str, str]:
 
 
 def _visible_devices(spec: RunSpec) -> str:
-    """The job's GPUs; each rank picks its own by LOCAL_RANK. Empty on the CPU, where none may be found.
+    """The job's GPUs; each rank picks its own by LOCAL_RANK. Empty on the CPU.
 
-    By UUID where it is known: CUDA counts anew where it can open only some GPUs, as in our sandbox.
+    By UUID where known: CUDA renumbers GPUs where only some can be opened, as in the sandbox.
     """
     gpus = spec.device_uuids or spec.device_indices
     return ",".join(map(str, gpus)) if spec.device_type == "cuda" else ""

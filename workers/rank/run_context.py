@@ -1,4 +1,4 @@
-"""What a built-in trainer is given and may call; it knows nothing of HTTP, leases, queues or Celery."""
+"""The interface of a built-in trainer to its run; knows nothing of HTTP, leases, queues or Celery."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
 
 
 def method_of(spec: RunSpec) -> str:
-    """As rlhf.method_of."""
+    """The training method of a run, as `rlhf.method_of` derives it."""
     return rlhf.method_of(spec.training_type, spec.hyperparameters)
 
 
@@ -51,33 +51,33 @@ class RunContext:
 
     @property
     def work_dir(self) -> Path:
-        """Scratch of this attempt, shared by its ranks; on one file system with the checkpoints."""
+        """Scratch directory of this attempt, shared by its ranks; on one file system with the checkpoints."""
         return _made(self.spec.run_dir / "work")
 
     @property
     def output_dir(self) -> Path:
-        """Where the finished model goes."""
+        """Directory for the finished model."""
         return _made(self.spec.run_dir / "output")
 
     @property
     def stop(self) -> Stop | None:
-        """The wish to end at the next step boundary, as this rank has heard it: agree before acting."""
+        """The stop command that this rank has received, if any: agree with all ranks before acting."""
         return self._session.commands.stop
 
     @property
     def checkpoint_requests(self) -> int:
-        """How often a checkpoint without a stop was asked for; to be agreed on, too."""
+        """How often a checkpoint without a stop was requested; to be agreed on, too."""
         return self._session.commands.checkpoint_requests
 
     def resume_manifest(self) -> _manifest.Manifest | None:
-        """The manifest of the checkpoint to go on from, None for a fresh start.
+        """The manifest of the checkpoint to resume from, None for a fresh start.
 
-        Its files were verified by whoever put them there. Raises CorruptCheckpoint.
+        Its files were verified when they were fetched. Raises CorruptCheckpoint.
         """
         return _manifest.read(self.spec.resume_checkpoint) if self.spec.resume_checkpoint else None
 
     def taken_over(self) -> _manifest.Manifest | None:
-        """The manifest of the checkpoint to go on from if it is another job's: this one has settings of its own."""
+        """The manifest of the checkpoint to resume from if it is another job's, which had other settings."""
         manifest = self.resume_manifest()
         return manifest if manifest is not None and manifest.job_id != self.spec.job_id else None
 
@@ -94,12 +94,12 @@ class RunContext:
         self._session.metrics(step, values)
 
     def note(self, reason: str, message: str, data: Mapping[str, Any] | None = None) -> None:
-        """Say something that belongs into the job's history; `reason` in capitals names it for programs."""
+        """Add a line to the job's history; `reason` in capitals identifies it for programs."""
         self._session.note(reason, message, dict(data or {}))
 
     @contextlib.contextmanager
     def section(self, name: str) -> Iterator[None]:
-        """Announce work that makes no steps and may take long, so that it does not look like a hang."""
+        """Announce work that makes no steps and may take long, so that it is not taken for a hang."""
         self._session.section(name)
         try:
             yield
@@ -107,9 +107,9 @@ class RunContext:
             self._session.section(None)
 
     def commit_checkpoint(self, directory: Path, saved: Saved, write: Callable[[], None] = lambda: None) -> None:
-        """Let `write` fill `directory`, complete it and hand it over, while the training goes on; rank 0 only.
+        """Fill `directory` by `write` and commit it on a thread of its own; rank 0 only.
 
-        One at a time. Raises what went wrong with the one before. When it fails, nothing of it is left.
+        One at a time. Raises the error of the previous one. When it fails, nothing of it is left.
         """
         self.settle()
 
@@ -124,59 +124,59 @@ class RunContext:
         self._handover = Handover(complete)
 
     def rest(self) -> None:
-        """Wait until no checkpoint is being written, whatever came of the last one."""
+        """Wait until no checkpoint is being written, without raising its error."""
         if self._handover is not None:
             self._handover.join()
 
     def check(self) -> None:
-        """Raise what went wrong with the last checkpoint, if that is known by now."""
+        """Raise the error of the last checkpoint, if it has failed by now."""
         if self._handover is not None and self._handover.error is not None:
             self.settle()
 
     def settle(self) -> None:
-        """Wait until the last checkpoint is handed over. Raises what went wrong with it."""
+        """Wait until the last checkpoint is handed over. Raises its error."""
         self.rest()
         handover, self._handover = self._handover, None
         if handover is not None and handover.error is not None:
             raise handover.error
 
     def excuse(self) -> None:
-        """What went wrong with the last checkpoint goes into the history only: the next one follows at once."""
+        """Wait for the last checkpoint; add its error to the history only, because the next one follows at once."""
         try:
             self.settle()
         except OSError as error:
             self.note(CHECKPOINT_FAILED, f"a checkpoint could not be written: {error}")
 
     def secure(self) -> str:
-        """Wait until the last checkpoint is in storage; says why it is not, "" when it is."""
+        """Wait until the last checkpoint is stored; returns why it is not, "" when it is."""
         try:
             self.settle()
             self._session.wait_stored()
         except ChannelClosed:
             raise
-        except Exception as error:  # noqa: BLE001  whatever it is, the training is as good as before
+        except Exception as error:  # noqa: BLE001  whatever the error, the training can continue
             return f"{type(error).__name__}: {error}"
         return ""
 
     def is_given_up(self, stop: Stop) -> bool:
-        """Whether the platform waits no longer for a pause, as this rank has heard it: agree before acting."""
+        """Whether the platform has given up a pause, as far as this rank knows: agree with all ranks before acting."""
         return stop.kind == "pause" and stop.number <= self._session.commands.given_up
 
     def forget_stop(self, stop: Stop) -> None:
-        """This wish will not be followed; another one may come. On every rank, before `pause_failed`."""
+        """Drop a stop that is not followed; another one may come. On every rank, before `pause_failed`."""
         self._session.commands.forget(stop)
 
     def pause_failed(self, stop: Stop, message: str) -> None:
-        """The training goes on, because the checkpoint to pause with is not in storage."""
+        """Report that the training continues because the checkpoint of a pause is not stored."""
         self._session.pause_failed(stop.number, message)
 
     def finish(self, result: Result) -> None:
-        """The last word of a rank that did its work. Raises what went wrong with its last checkpoint."""
+        """Report the result; the last call of a rank. Raises the error of its last checkpoint."""
         self.settle()
         self._session.finish(result)
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
-        """The last word of a rank that could not; it must exit non-zero afterwards."""
+        """Report a failure; the process must exit non-zero afterwards."""
         self.rest()
         self._session.fail(error_type, message, stack)
 
@@ -201,7 +201,7 @@ class Handover:
 
 
 def supervised_run(spec_path: Path | str, *, on_orphaned: Callable[[], None]) -> RunContext:
-    """The run of this process under a supervisor; `on_orphaned` runs when that one is gone."""
+    """The run of this process under a supervisor; `on_orphaned` is called when the supervisor has ended."""
     spec = RunSpec.read(spec_path)
     identity = Identity.of(spec, rank=int(os.environ.get("RANK", "0")))
     session = SupervisedSession(os.environ["TRAINYARD_CHANNEL"], identity, can_checkpoint=True, on_orphaned=on_orphaned)
@@ -209,7 +209,7 @@ def supervised_run(spec_path: Path | str, *, on_orphaned: Callable[[], None]) ->
 
 
 def local_run(spec: RunSpec) -> RunContext:
-    """The same for a plain script: prints its metrics, keeps its checkpoints in the run directory."""
+    """A run without a supervisor: prints its metrics and keeps its checkpoints in the run directory."""
     return RunContext(spec, LocalSession(Identity.of(spec, rank=int(os.environ.get("RANK", "0")))))
 
 

@@ -1,7 +1,7 @@
-"""Which processes an attempt has, on disk: whoever looks after a supervisor that is gone finds them by it.
+"""The processes of an attempt, recorded on disk, so that a node worker finds them after their supervisor has ended.
 
-A process carries its attempt in its environment, but not all do: a script may start some with another one, and whoever
-hangs in its exit has none any more. What they descend from is known only as long as the supervisor lives.
+Most processes carry their attempt in their environment, but a script may start some with another one, and a process
+that hangs in its exit has none any more. Their ancestry is known only while the supervisor lives.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class RegisteredProcesses:
-    """``held``: what the attempt has been given, and where its pids mean something."""
+    """``held``: the attempt's devices, and the PID namespace of its pids."""
 
     held: Held
     processes: tuple[ProcessIdentity, ...] = ()
 
 
 def held_here(work: Work) -> Held:
-    """The devices of an attempt that is about to run in this place."""
+    """The devices of an attempt that is about to run here."""
     return Held(
         node=work.node, devices=tuple(device.index for device in work.devices), job_id=work.job_id,
         attempt=work.attempt, place=processes.place(),
@@ -36,7 +36,7 @@ def held_here(work: Work) -> Held:
 
 
 class ProcessRegistry:
-    """Kept by the supervisor; written only when it has changed."""
+    """Maintained by the supervisor; written only when it has changed."""
 
     def __init__(self, run: RunDirectory, held: Held) -> None:
         self._run, self._held = run, held
@@ -44,7 +44,7 @@ class ProcessRegistry:
         self._scans = 0
 
     def record(self, root_pid: int) -> int:
-        """Everything below the process, and what was below it before and still lives; returns which call it is."""
+        """Record descendants of the process, and earlier ones that still live; returns the number of scans so far."""
         self._scans += 1
         found = {each for each in self._written or () if each.is_alive()}
         for pid in processes.descendants(root_pid):
@@ -62,38 +62,38 @@ class ProcessRegistry:
         document = {"node": held.node, "devices": held.devices, "place": held.place, "processes": named}
         try:
             write_atomically(self._run.roll, document)
-        except OSError as error:  # a full disk must not end a training
-            log.warning("the processes of the attempt could not be written down: %s", error)
+        except OSError as error:  # a full disk must not fail a training
+            log.warning("the processes of the attempt could not be recorded: %s", error)
         else:
             self._written = found
 
     def mark_gone(self) -> None:
-        """None of them is left."""
+        """No process of the attempt is left."""
         mark_gone(self._run)
 
     def mark_left_behind(self) -> None:
-        """One of them can't be ended: its directory is kept until it is gone."""
+        """A process can't be killed: keep the run directory until it has ended."""
         mark_left_behind(self._run)
 
 
 def mark_left_behind(run: RunDirectory) -> None:
-    """Keep the directory of an attempt until a process of it is gone that can't be ended now."""
+    """Keep the directory of an attempt until its process that can't be killed has ended."""
     try:
         run.taken_over.mkdir(parents=True, exist_ok=True)
         run.left.touch()
     except OSError as error:
-        log.warning("it could not be written down that a process is left: %s", error)
+        log.warning("a process that is left could not be recorded: %s", error)
 
 
 def mark_gone(run: RunDirectory) -> None:
-    """No process of the attempt is left: if its directory is kept, nobody has to look for one again."""
+    """No process of the attempt is left: clean-up need not look for one again if the directory is kept."""
     run.left.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # there is no directory, or no room: then it is looked for again
+    with contextlib.suppress(OSError):  # no directory or no space: clean-up looks for one again
         run.gone.touch()
 
 
 def read_registry(run: RunDirectory, job_id: str, attempt: int) -> RegisteredProcesses | None:
-    """None when nothing, or nothing that can be read, was written down."""
+    """None when there is no readable record."""
     try:
         document = json.loads(run.roll.read_text())
         held = Held(

@@ -1,4 +1,4 @@
-"""The end of an attempt: checkpoints and model to the storage, the last reports, and the outcome in one transaction."""
+"""Finalizes an attempt: stores checkpoints, model and last reports, and writes the outcome in one transaction."""
 
 import logging
 import time
@@ -28,17 +28,16 @@ from workers.supervisor.recording.upload import Patience
 
 log = logging.getLogger(__name__)
 
-# A cancelled job's checkpoints stay, but nobody waits long for one that was under way, nor for one that the ranks have
-# waited for so long that it is a hang.
+# A cancelled job's checkpoints stay, but the wait for one in progress is short; also for one whose storing is the hang.
 SHORT_DRAIN_SECONDS = 10.0
 LOG_SECONDS = 10.0
 RETRY_SECONDS = 0.5
 
 
 def conclude(attempt: FinishedAttempt) -> Ending | None:
-    """Store what is left, write the outcome, and return what came of it. No rank runs any more, or ever will.
+    """Store the results, write the outcome, and return its consequence. No rank runs any more.
 
-    None when this was one of several nodes, and the attempt goes on to its end on others.
+    None when this was one of several nodes and the attempt has not ended on all.
 
     The lease is renewed and fenced until everything is stored. Raises LeaseLost; nothing was concluded then.
     """
@@ -49,14 +48,14 @@ def conclude(attempt: FinishedAttempt) -> Ending | None:
     except Exception as error:
         if passes(error) and not isinstance(error, OSError):
             raise
-        log.exception("what the attempt has made can't be stored")
+        log.exception("the results of the attempt can't be stored")
         outcome = _unstored(attempt, error)
     attempt.renewal.unfence()
     return _finish(attempt, outcome)
 
 
 def _store(attempt: FinishedAttempt) -> Outcome:
-    """Checkpoints, model, reports and logs to where they stay; returns how the attempt ended."""
+    """Store checkpoints, model, reports and logs; returns the outcome."""
     attempt.observations.disk_error = attempt.disk.last_error
     outcome = judge(attempt.observations) if attempt.work.part == 0 else judge_part(attempt.observations)
     hurries = outcome.kind == "cancelled" or outcome.cause == "HANG"
@@ -81,7 +80,7 @@ def _store(attempt: FinishedAttempt) -> Outcome:
 
 
 def _unstored(attempt: FinishedAttempt, error: Exception) -> Outcome:
-    """How it ended, where storing failed in a way that we don't know: at worst by an error of our own."""
+    """The outcome when storing raised an unexpected error, at worst one of our own."""
     outcome = outcome_errors.outcome_of("of the attempt", error, left_behind=attempt.ranks.left_behind)
     ran_seconds = round(time.monotonic() - attempt.began, 3)
     if isinstance(error, OSError):
@@ -90,17 +89,17 @@ def _unstored(attempt: FinishedAttempt, error: Exception) -> Outcome:
 
 
 def _export(attempt: FinishedAttempt) -> StoredModel:
-    """Move the output to the storage; the job is EXPORTING meanwhile, if there is any. Raises AttemptFailed."""
+    """Move the output, if any, to the storage; the job is EXPORTING meanwhile. Raises AttemptFailed."""
     seen = attempt.observations
     limits = output_limits(attempt.work.spec, attempt.settings.storage)
     output = find_output(attempt.context.run.output, limits, custom=seen.custom)
     attempt.ranks.reports.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
-    wished = bool(wishes_of(attempt.work))
-    if wished and not output.files:
+    publishes = bool(wishes_of(attempt.work))
+    if publishes and not output.files:
         attempt.reporter.add(Note(kind=EventType.WARNING, message="the job wrote no output, so nothing is published"))
 
     def serve(seconds: float) -> bool:
-        """While the disk is full, people are still heard."""
+        """Apply control requests while waiting for disk space."""
         due = time.monotonic() + seconds
         attempt.loop.call_after(seconds, lambda: None)
         attempt.loop.run_until(lambda: time.monotonic() >= due or attempt.is_lost() or seen.stopping == "cancel")
@@ -108,7 +107,7 @@ def _export(attempt: FinishedAttempt) -> StoredModel:
 
     patience = Patience(rest=serve, waits=lambda error: attempt.disk.full("the finished model", error))
     return store_model(
-        attempt.context.storage, attempt.work.job_id, output, seen.result, keep=wished, patience=patience
+        attempt.context.storage, attempt.work.job_id, output, seen.result, keep=publishes, patience=patience
     )
 
 
@@ -129,10 +128,10 @@ def _report_the_last(attempt: FinishedAttempt, outcome: Outcome, *, finished: bo
 
 
 def _finish(attempt: FinishedAttempt, outcome: Outcome) -> Ending | None:
-    """Write the outcome, however long the database is away; of several nodes the first one when all others have.
+    """Write the outcome, with retries until the database is back; the first of several nodes after all others.
 
-    What fails in us while it is written is no fault of the node: the attempt ends by OUTCOME_ERROR then, at last by as
-    little as that takes. Raises LeaseLost.
+    An error of our own while writing is no fault of the node: the attempt then ends with OUTCOME_ERROR, at last by a
+    minimal write. Raises LeaseLost.
     """
     backoff = _backoff(attempt.settings)
     others_end_by = time.monotonic() + attempt.settings.watch.stuck_seconds
@@ -142,7 +141,7 @@ def _finish(attempt: FinishedAttempt, outcome: Outcome) -> Ending | None:
             if ending is not None or attempt.work.part > 0:
                 return ending
             if time.monotonic() >= others_end_by:
-                gang_parts.end_others(attempt.db, attempt.work, outcome)  # a rank of theirs hangs in its exit
+                gang_parts.end_others(attempt.db, attempt.work, outcome)  # one of their ranks hangs in its exit
             time.sleep(RETRY_SECONDS)
         except LeaseLost:
             raise
@@ -177,7 +176,7 @@ def _completed(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -
     written = {name: json_number(value) for name, value in final.items()}
     return replace(
         outcome,
-        # Part of it may be a file's name or a rank's word: it must not make the outcome unwritable, nor tell a secret.
+        # Parts come from ranks and file names: they must neither make the outcome unwritable nor reveal a secret.
         message=clean_text(attempt.context.redaction.bounded(_message(attempt, outcome, end_step), MAX_SAID)),
         stack=clean_text(attempt.context.redaction.bounded(outcome.stack, MAX_TEXT)),
         end_step=end_step,
@@ -192,7 +191,7 @@ def _completed(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -
 
 
 def _message(attempt: FinishedAttempt, outcome: Outcome, end_step: int) -> str:
-    """Of a stop that saved nothing it says what that costs."""
+    """The message, with the number of unsaved steps after a stop."""
     saved = max(attempt.ranks.reports.start_step, attempt.recorders.checkpoints.newest_step)
     if end_step <= saved:
         return outcome.message

@@ -1,4 +1,4 @@
-"""One attempt from claim to outcome: holds the lease, prepares, runs the ranks, relays, obeys wishes, concludes.
+"""Runs one attempt from claim to outcome: lease, preparation, ranks, reports, control requests, completion.
 
 Started as ``python -m workers.supervisor.main --job JOB --attempt N`` by the node worker.
 """
@@ -44,14 +44,14 @@ from workers.node.spawn_supervisor import become_supervisor
 log = logging.getLogger(__name__)
 
 EXIT_LOST = 3
-# Ranks are there soon, and their children come and go.
+# Ranks start soon, and their children come and go.
 FIRST_SCANS, FIRST_SCAN_SECONDS, SCAN_SECONDS = 8, 0.4, 5.0
 
 
 def main() -> int:
     """Run one claimed attempt of this node to its end."""
     began = time.monotonic()
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a nudge may come before anybody listens, and would end us
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a nudge before the handler is set would kill this process
     arguments = _arguments()
     settings = load_settings()
     # Not a logging context: threads start with an empty one.
@@ -87,7 +87,7 @@ def main() -> int:
 
 
 class Supervisor:
-    """The life of one attempt; everything but the database work of its threads happens on the main thread."""
+    """Runs one attempt; everything except the database work of its threads happens on the main thread."""
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
@@ -96,7 +96,7 @@ class Supervisor:
         self._run, self._processes = assembly.context.run, assembly.processes
         self._lost = False
         self._prepared: Prepared | None = None
-        self.following: int | None = None  # the attempt that this process goes on with
+        self.following: int | None = None  # the attempt that this process runs next
         self._renewal = assembly.renewal(
             on_requests=lambda requests: self._loop.call(lambda: self._apply(requests)), on_lost=self._lose
         )
@@ -115,11 +115,11 @@ class Supervisor:
 
     @property
     def checkpoints_asked(self) -> int | None:
-        """How many wishes for a checkpoint the ranks of this attempt, and those before it here, were told."""
+        """Requests for a checkpoint that were passed on in this attempt and in earlier ones of this process."""
         return self._stops.checkpoints_asked
 
     def run(self) -> int:
-        """The process's exit code."""
+        """Run the attempt to its end; returns the exit code of the process."""
         self._run.write_supervisor(processes.own_identity())
         self._stops.listen_to_signals(self._renewal.nudge)
         if self._work.max_runtime_seconds is not None:
@@ -134,7 +134,7 @@ class Supervisor:
                 return EXIT_LOST
             self.conclude()
         finally:
-            # Whatever was raised: as long as a rank may train, renewal and fence watch over it.
+            # After any exception: renewal and fence must outlive the ranks.
             self._ranks.kill(self._patience)
             self._record_left_behind()
             self.close()
@@ -146,18 +146,18 @@ class Supervisor:
             self._loop.call_after(FIRST_SCAN_SECONDS if scans < FIRST_SCANS else SCAN_SECONDS, self._register_processes)
 
     def _record_left_behind(self) -> None:
-        """Before anything else is written: the node worker has to find it, whatever becomes of us."""
+        """Record processes that are left before anything else is written, so that the node worker finds them."""
         if self._ranks.left_behind:
             self._processes.record(os.getpid())
             self._processes.mark_left_behind()
 
     def _patience(self) -> float:
-        """Seconds until a process that nothing can end is left behind; what is lost may be another's already."""
+        """Seconds until a process that can't be killed is left behind; 0 when another attempt may have the lease."""
         return 0.0 if self._lost else self._settings.watch.stuck_seconds
 
     def _train(self) -> None:
         if not self._settings.node.keep_runs:
-            # What this very process has left, if it ran the attempt before: it did not stop renewing for that.
+            # Directories of attempts that this process ran before; deleting them must not delay the renewal.
             threading.Thread(target=lambda: remove_earlier(self._run), name="tidy", daemon=True).start()
         threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
         self._loop.run_until(lambda: self._prepared is not None or self._is_over())
@@ -177,11 +177,11 @@ class Supervisor:
         self._observed.broken_devices = self._usage.stop(waits=not self._lost)
 
     def _is_over(self) -> bool:
-        """Whether there is no reason to start ranks any more."""
+        """Whether ranks must not be started any more."""
         return self._lost or self._observed.failure is not None or self._observed.stopping is not None
 
     def _prepare(self) -> None:
-        """On a thread of its own, so that wishes are obeyed also while a model is being fetched."""
+        """On a thread of its own, so that control requests are applied while a model is being fetched."""
         try:
             prepared = self._assembly.prepare(is_over=self._is_over)
             if prepared is None:
@@ -207,7 +207,7 @@ class Supervisor:
         self._loop.wake()
 
     def _apply(self, requests: ControlRequests) -> None:
-        if requests.part_ended and not self._observed.broke:  # else it may be the cause itself, and ends anyway
+        if requests.part_ended and not self._observed.broke:  # else this part may be the cause, and ends anyway
             gone = AttemptFailed("RANK_KILLED", f"its part on node {requests.part_ended} has ended")
             self._end_for(gone, grace_seconds=self._settings.lease.kill_grace_seconds)
         self._stops.apply(requests)
@@ -216,7 +216,7 @@ class Supervisor:
         self._stops.pause_failed(why)
 
     def _withdraw(self, why: str, done: Callable[[], None]) -> None:
-        """Take back a pause that the ranks could not save for."""
+        """Withdraw the request for a pause that the ranks could not save for."""
 
         def write() -> None:
             control_requests.pause_failed(self._db, self._work, self._context.redaction.bounded(why, MAX_SAID))
@@ -225,7 +225,7 @@ class Supervisor:
         self._renewal.run_before_next(write)
 
     def on_hang(self, hang: Hang) -> None:
-        """Keep what the ranks do now, on a thread of its own, then kill them."""
+        """Store the stacks of the ranks on a thread of its own, then kill them."""
         log.warning("%s", hang)
         self._observed.detect_seconds = round(hang.seconds, 3)
         ranks, writing, root_pid = dict(self._ranks.pids), set(self._ranks.write_stacks), self._ranks.root_pid
@@ -243,7 +243,7 @@ class Supervisor:
         self._recorders.reporter.add(Note(kind=EventType.WARNING, reason="DISK_FULL", message=what))
 
     def _end_for_full_disk(self, what: str) -> None:
-        """From any thread: nothing of this training can be kept any more, so others shall have its devices."""
+        """From any thread: end the attempt, because nothing of it can be stored."""
         failure, grace = AttemptFailed("DISK_FULL", what), self._settings.lease.kill_grace_seconds
         self._loop.call(lambda: self._end_for(failure, grace_seconds=grace))
 
@@ -253,13 +253,13 @@ class Supervisor:
             self._ranks.terminate(grace_seconds)
 
     def _lose(self, reason: str) -> None:
-        """From any thread: another attempt may begin soon, so nothing of this one may go on."""
+        """From any thread: the lease is lost; another attempt may begin soon, so this one must end."""
         log.warning("lease lost: %s", reason)
         self._lost = True
         self._loop.wake()
 
     def conclude(self) -> None:
-        """Store what the attempt has made and write its outcome; or find the lease lost."""
+        """Store the results and write the outcome, unless the lease is lost."""
         try:
             ending = conclude(
                 FinishedAttempt(
@@ -271,16 +271,16 @@ class Supervisor:
             )  # fmt: skip
             log.info("the end is written: %s", ending or "the attempt ends on another node")
             self.following = ending.restart if ending is not None else None
-            self._lost = False  # the next attempt's token may have been read as the loss of ours
+            self._lost = False  # a renewal may have read the next attempt's token as a lost lease
         except LeaseLost as error:
             self._lose(str(error))
 
     def close(self) -> None:
-        """End all threads; tidy up what no later attempt needs."""
+        """End all threads, and remove the run directory unless it is still needed."""
         self._renewal.stop()
         self._recorders.close()
         self._loop.close()
-        # By the directory of a process that was left behind the node worker knows what to wait for.
+        # The node worker needs the directory to find the process that was left behind.
         if self._ranks.left_behind:
             return
         if self._settings.node.keep_runs:
@@ -292,7 +292,7 @@ class Supervisor:
 def _supervisor(
     settings: Settings, db: Database, work: Work, began: float, redaction: Redaction, checkpoints_asked: int | None
 ) -> Supervisor | None:
-    """None when there is no room for the attempt's directory; its outcome is written then."""
+    """None when there is no disk space for the run directory; the outcome is written then."""
     try:
         assembly = Assembly(
             settings, db, work, began, redaction=redaction, metric_names=_metric_names(db, work),
@@ -307,7 +307,7 @@ def _supervisor(
 
 
 def _register(db: Database, job_id: str, attempt: int, node: str) -> Work:
-    """Make this process known as the attempt's supervisor, and get its work order."""
+    """Register this process as the attempt's supervisor, and load its work order."""
     work = work_orders.load_work(db, job_id, attempt, node=node)
     identity = processes.own_identity()
     leases.register_supervisor(
@@ -317,7 +317,7 @@ def _register(db: Database, job_id: str, attempt: int, node: str) -> Work:
 
 
 def _metric_names(db: Database, work: Work) -> Sequence[str]:
-    """What the job has reported in earlier attempts: the number of names is bounded for all of them together."""
+    """Names of metrics from earlier attempts: their number is bounded for all attempts together."""
     with db.read() as session:
         return tuple(session.get_one(Job, work.job_id).latest_metrics or {})
 
@@ -328,7 +328,7 @@ def _database(settings: Settings) -> Database:
         settings.database.url,
         busy_seconds=settings.database.busy_seconds,
         pool_size=1,
-        # An answer that comes after the fence fell is no use.
+        # An answer after the fence has fired is useless.
         statement_seconds=settings.lease.fence_seconds * 0.8,
     )
     return Database().bind(engine)
@@ -339,7 +339,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--job", required=True)
     parser.add_argument("--attempt", required=True, type=int)
     parser.add_argument(
-        "--checkpoints-asked", type=int, help="wishes for a checkpoint that earlier attempts were told, in this process"
+        "--checkpoints-asked",
+        type=int,
+        help="requests for a checkpoint that earlier attempts of this process passed on",
     )
     return parser.parse_args()
 

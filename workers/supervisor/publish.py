@@ -1,4 +1,4 @@
-"""A stored model on its way to where its job wishes it, while its supervisor goes on obeying people."""
+"""Publishes a stored model to the job's destinations while control requests are still applied."""
 
 import time
 from dataclasses import replace
@@ -12,13 +12,13 @@ from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.recording.model_export import StoredModel
 from workers.supervisor.recording.report_writer import Note
 
-# The training is done: an upload that ends within this time need not be done again elsewhere. A drain waits for 30 s.
+# An upload that ends within this time need not be repeated on another node. A drain waits for 30 s.
 REQUEUE_PATIENCE_SECONDS = 20.0
 KEPT = "the model is complete and kept among the job's artifacts, but it could not be published"
 
 
 def deliver(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -> tuple[Outcome, StoredModel]:
-    """Carry the stored model to where the job wishes it; what people wish meanwhile is obeyed. Raises LeaseLost."""
+    """Upload the stored model to the job's destinations, and apply control requests meanwhile. Raises LeaseLost."""
     work = attempt.work
     order = Order(
         job_id=work.job_id,
@@ -46,15 +46,17 @@ def _delivered(
     attempt: FinishedAttempt, result: Published, outcome: Outcome, model: StoredModel
 ) -> tuple[Outcome, StoredModel]:
     size = sum(each.size_bytes for each in model.artifacts)
-    told = {"files": len(model.artifacts), "size_bytes": size}
+    size_of_all = {"files": len(model.artifacts), "size_bytes": size}
     if result.uri:
         why = " beside the files of others that lie in output_path" if result.beside else ""
         message = f"the model was copied to {result.uri}{why}"
-        attempt.reporter.add(Note(kind=EventType.EXPORTED, message=message, data={"uri": result.uri, **told}))
+        attempt.reporter.add(Note(kind=EventType.EXPORTED, message=message, data={"uri": result.uri, **size_of_all}))
         model = replace(model, model_uri=result.uri)
     if result.hub_url:
         message = f"the model was pushed to {result.hub_url}"
-        attempt.reporter.add(Note(kind=EventType.EXPORTED, message=message, data={"hub_url": result.hub_url, **told}))
+        attempt.reporter.add(
+            Note(kind=EventType.EXPORTED, message=message, data={"hub_url": result.hub_url, **size_of_all})
+        )
     problems = "; ".join(result.failures + result.passing)
     if not problems:
         return outcome, model
@@ -62,7 +64,7 @@ def _delivered(
 
 
 class _Patience:
-    """How long an upload may go on after somebody wished something else."""
+    """How long an upload may continue after a control request."""
 
     def __init__(self, attempt: FinishedAttempt) -> None:
         self._attempt = attempt
@@ -74,5 +76,7 @@ class _Patience:
             return True
         if stopping in ("requeue", "preempt") and self._until is None:
             self._until = time.monotonic() + REQUEUE_PATIENCE_SECONDS
-            self._attempt.loop.call_after(REQUEUE_PATIENCE_SECONDS, lambda: None)  # so that this is asked again
+            self._attempt.loop.call_after(
+                REQUEUE_PATIENCE_SECONDS, lambda: None
+            )  # so that the condition is checked again
         return self._until is not None and time.monotonic() >= self._until

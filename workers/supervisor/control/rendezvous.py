@@ -94,7 +94,7 @@ def own_address(settings: Settings) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise AttemptFailed(
-            "NETWORK_ERROR", f"this node's address can't be told ({error}); set TRAINYARD_NODE_ADDRESS"
+            "NETWORK_ERROR", f"this node's address can't be determined ({error}); set TRAINYARD_NODE_ADDRESS"
         ) from error
 
 

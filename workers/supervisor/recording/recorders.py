@@ -1,4 +1,4 @@
-"""The parts of a supervisor that store and record what its attempt says, each with a thread of its own."""
+"""The parts of a supervisor that store and record its attempt's reports, each with a thread of its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Recorders:
     checkpoints: CheckpointStore
 
     def close(self) -> None:
-        """End the threads; what they still held is let go."""
+        """End the threads; what is still queued is dropped."""
         self.checkpoints.close()
         self.reporter.close()
         self.logs.close(0.0)
@@ -37,7 +37,7 @@ def start_recorders(
     answer: Callable[[Answer], None],
     on_lost: Callable[[str], None],
 ) -> Recorders:
-    """``answer`` gets what ranks are to be told of their checkpoints, ``on_lost`` hears of a stale token."""
+    """``answer`` gets the answers to the ranks' checkpoints, ``on_lost`` is called on a stale fencing token."""
     work = on.work
     reporter = Reporter(on.db, work, on_lost, on.redaction)
     logs = LogStore(on.storage, work.job_id, work.attempt, room=room)
