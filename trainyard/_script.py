@@ -28,29 +28,22 @@ _SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
 def start(defaults: Mapping[str, Any], *, can_checkpoint: bool) -> Run:
     """The run of this process, reporting by itself when the process ends."""
     channel = os.environ.get("TRAINYARD_CHANNEL")
+    local_spec = RunSpec(run_dir=Path(LOCAL_RUN_DIR).absolute(), framework="CUSTOM", training_type="")
+    spec = RunSpec.read(os.environ["TRAINYARD_SPEC"]) if channel else local_spec
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    identity = Identity.of(spec, rank=rank, world_size=world_size)
+    agreement = None
     if channel:
-        spec = RunSpec.read(os.environ["TRAINYARD_SPEC"])
-        identity = Identity.of(spec, rank=_rank(), world_size=_world_size())
         session: Session = SupervisedSession(channel, identity, can_checkpoint=can_checkpoint)
         session.phase("TRAINING")
         agreement = _agreement(session)
     else:
-        spec = RunSpec(run_dir=Path(LOCAL_RUN_DIR).absolute(), framework="CUSTOM", training_type="")
-        session = local = LocalSession(Identity.of(spec, rank=_rank(), world_size=_world_size()))
+        session = local = LocalSession(identity)
         if newest := local.newest_checkpoint():
             spec = replace(spec, resume_checkpoint=str(newest[0]), resume_step=newest[1].step)
-        agreement = None
     run = Run(session, _with_defaults(spec, defaults), agreement)
     _Ending(run, session, supervised=bool(channel)).watch()
     return run
-
-
-def _rank() -> int:
-    return int(os.environ.get("RANK", "0"))
-
-
-def _world_size() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _agreement(session: Session) -> Agreement | None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from trainyard.protocol.messages import fields_of
@@ -25,7 +25,7 @@ class ForgetStop:
     """The pause of this number is given up: continue."""
 
     type: ClassVar[str] = "forget"
-    number: int
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CheckpointSaved:
 class CheckpointFailed:
     type: ClassVar[str] = "checkpoint_failed"
     path: str
-    message: str
+    message: str = "no reason given"
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,9 @@ class WriteStacks:
 
 Answer = CheckpointSaved | CheckpointFailed  # to a CheckpointReady
 Command = Stop | ForgetStop | SaveCheckpoint | CheckpointSaved | CheckpointFailed | WriteStacks
+
+
+_BY_TYPE = {each.type: each for each in (ForgetStop, SaveCheckpoint, CheckpointSaved, CheckpointFailed, WriteStacks)}
 
 
 def to_message(command: Command) -> dict[str, Any]:
@@ -75,15 +78,10 @@ def parse(message: dict[str, Any]) -> Command | None:
         saves = kind != "cancel" and message.get("save_checkpoint", True)
         force = saves and message.get("force", False)
         return Stop(kind, saves, force=force, number=message.get("number", 0))
-    if kind == ForgetStop.type:
-        return ForgetStop(message.get("number", 0))
-    if kind == CheckpointSaved.type:
-        return CheckpointSaved(message["path"], message.get("checkpoint_id", ""))
-    if kind == CheckpointFailed.type:
-        return CheckpointFailed(message["path"], message.get("message") or "no reason given")
-    if kind == SaveCheckpoint.type:
-        return SaveCheckpoint()
-    return WriteStacks() if kind == WriteStacks.type else None
+    command = _BY_TYPE.get(kind)
+    if command is None:
+        return None
+    return command(**{each.name: message[each.name] for each in fields(command) if message.get(each.name)})
 
 
 class CheckpointNotSaved(Exception):

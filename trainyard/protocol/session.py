@@ -8,23 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainyard import _stacks
-from trainyard.protocol import manifest
+from trainyard.protocol import manifest, messages
 from trainyard.protocol.channel import Channel, Message
 from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, WriteStacks, parse
-from trainyard.protocol.messages import (
-    CheckpointReady,
-    Done,
-    Failure,
-    MetricPoint,
-    PauseFailed,
-    Phase,
-    Progress,
-    Remark,
-    Report,
-    Result,
-    Section,
-    fields_of,
-)
+from trainyard.protocol.messages import Progress, Report, Result, fields_of
 from trainyard.protocol.run_spec import RunSpec
 
 _METRIC_BYTES = 64  # approximate size of a name with its value
@@ -130,7 +117,7 @@ class SupervisedSession:
     def phase(self, name: str) -> None:
         if self._leads:
             self._channel.release()
-            self._send(Phase(name))
+            self._send(messages.Phase(name))
 
     def progress(self, progress: Progress) -> None:
         """Report at most every half second; the last one goes out in any case."""
@@ -139,7 +126,9 @@ class SupervisedSession:
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         if self._leads and values:
-            point = MetricPoint(step=step, at=datetime.now(UTC), values={str(name): values[name] for name in values})
+            point = messages.MetricPoint(
+                step=step, at=datetime.now(UTC), values={str(name): values[name] for name in values}
+            )
             self._channel.send_later(point.type, fields_of(point), size_bytes=_METRIC_BYTES * (1 + len(values)))
 
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
@@ -156,13 +145,13 @@ class SupervisedSession:
         self._in_flight = str(final_dir)
         self._channel.release()
         metrics = dict(saved.metrics)
-        self._send(CheckpointReady(step=saved.step, epoch=saved.epoch, path=self._in_flight, metrics=metrics))
+        self._send(messages.CheckpointReady(step=saved.step, epoch=saved.epoch, path=self._in_flight, metrics=metrics))
         return self._in_flight
 
     def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None:
         """Add a line to the job's history."""
         if self._leads:
-            self._send(Remark(reason=reason, message=message, data=dict(data)))
+            self._send(messages.Remark(reason=reason, message=message, data=dict(data)))
 
     def section(self, name: str | None, *, max_seconds: float | None = None) -> None:
         """Announce work without steps, None for its end: it is not to be taken for a hang.
@@ -177,7 +166,7 @@ class SupervisedSession:
             self._sections.pop()
         around: tuple[str | None, float | None] = self._sections[-1] if self._sections else (None, None)
         self._channel.release()
-        self._send(Section(name=around[0], max_seconds=around[1]))
+        self._send(messages.Section(name=around[0], max_seconds=around[1]))
 
     def wait_stored(self) -> None:
         """Wait for the answer about the last checkpoint. Raises CheckpointNotSaved; returns when a cancel comes."""
@@ -188,7 +177,7 @@ class SupervisedSession:
     def pause_failed(self, number: int, message: str) -> None:
         """Report that the run continues in spite of the pause of this number, and why."""
         if self._leads:
-            self._send(PauseFailed(message, number=number))
+            self._send(messages.PauseFailed(message, number=number))
 
     def finish(self, result: Result) -> None:
         """Report that this rank is done, and close the channel; rank 0 waits for its checkpoints first.
@@ -203,13 +192,13 @@ class SupervisedSession:
             self._channel.release()
             self._send(result)
         else:
-            self._send(Done())
+            self._send(messages.Done())
         self._channel.close()
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
         """Report why this rank fails; the process must exit non-zero afterwards."""
         self._channel.release()
-        self._send(Failure(error_type=error_type, message=message, stack=stack))
+        self._send(messages.Failure(error_type=error_type, message=message, stack=stack))
         self._channel.flush()
 
     def _settle_previous(self) -> None:

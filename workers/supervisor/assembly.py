@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from app.database.engine import Database
 from app.domain.spec.hyperparameters import parsing
-from app.services.attempts import leases
+from app.services.attempts import artifacts, leases
 from app.services.attempts.leases import ControlRequests
 from app.services.attempts.work_orders import Work
 from app.storage.storage import Storage
@@ -26,9 +26,13 @@ from workers.supervisor.ranks.rank_group import RankGroup
 from workers.supervisor.ranks.rank_logs import RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
 from workers.supervisor.ranks.usage import UsageSampler
+from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
-from workers.supervisor.recording.recorders import Recorders, start_recorders
+from workers.supervisor.recording.log_store import LogStore
+from workers.supervisor.recording.recorders import Recorders
+from workers.supervisor.recording.report_writer import Reporter
+from workers.supervisor.recording.tensorboard_store import TensorboardStore
 
 
 class Assembly:
@@ -83,7 +87,15 @@ class Assembly:
     def recorders(
         self, disk: DiskSpaceWatch, *, answer: Callable[[Answer], None], on_lost: Callable[[str], None]
     ) -> Recorders:  # fmt: skip
-        return start_recorders(self.context, room=disk, answer=answer, on_lost=on_lost)
+        on, work = self.context, self.work
+        reporter = Reporter(on.db, work, on_lost, on.redaction)
+        logs = LogStore(on.storage, work.job_id, work.attempt, room=disk)
+        events = TensorboardStore(
+            on.storage, work.job_id, work.attempt,
+            record=lambda new: artifacts.record(on.db, job_id=work.job_id, fence=work.fence, new=new),
+        )  # fmt: skip
+        checkpoints = CheckpointStore(on, reporter, logs, room=disk, answer=answer)
+        return Recorders(reporter=reporter, logs=logs, events=events, checkpoints=checkpoints)
 
     def rank_group(self, recorders: Recorders, *, on_pause_failed: Callable[[str], None]) -> RankGroup:
         steps = ProgressWatchdog(self.settings.watch, custom=self.observations.custom)

@@ -169,7 +169,7 @@ def _end(attempt: FinishedAttempt, outcome: Outcome, backoff: Backoff) -> Ending
 
 def _completed(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -> Outcome:
     """Add what is known only now that everything is stored."""
-    result = attempt.observations.result
+    result, noticed = attempt.observations.result, attempt.observations.detect_seconds
     reports = attempt.ranks.reports
     final = dict(result.final_metrics) if result is not None and result.final_metrics else reports.final_metrics
     end_step = reports.last_step if result is None or result.step is None else result.step
@@ -180,7 +180,7 @@ def _completed(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -
         message=clean_text(attempt.context.redaction.bounded(_message(attempt, outcome, end_step), MAX_SAID)),
         stack=clean_text(attempt.context.redaction.bounded(outcome.stack, MAX_TEXT)),
         end_step=end_step,
-        detect_seconds=_rounded(attempt.observations.detect_seconds) if outcome.kind == "failed" else None,
+        detect_seconds=None if noticed is None or outcome.kind != "failed" else round(noticed, 3),
         ran_seconds=round(time.monotonic() - attempt.began, 3),
         report=model.report(written) if outcome.kind == "completed" or model.artifacts else {},
         artifacts=model.artifacts,
@@ -206,10 +206,6 @@ def _message(attempt: FinishedAttempt, outcome: Outcome, end_step: int) -> str:
 def _backoff(settings: Settings) -> Backoff:
     scheduler = settings.scheduler
     return Backoff(base_seconds=scheduler.retry_base_seconds, max_seconds=scheduler.retry_max_seconds)
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
 
 
 def give_up(settings: Settings, db: Database, work: Work, failure: AttemptFailed) -> None:

@@ -80,8 +80,8 @@ def main() -> int:
         become_supervisor(
             arguments.job,
             following,
-            told_to_end=supervisor.machine_stops,
-            checkpoints_asked=supervisor.checkpoints_asked,
+            told_to_end=supervisor.stops.machine_stops,
+            checkpoints_asked=supervisor.stops.checkpoints_asked,
         )
     return exit_code
 
@@ -105,25 +105,15 @@ class Supervisor:
             self._disk, answer=lambda answer: self._loop.call(lambda: self._ranks.answer(answer)), on_lost=self._lose
         )
         self._ranks = assembly.rank_group(self._recorders, on_pause_failed=self._pause_failed)
-        self._stops = assembly.stop_controller(self._ranks, withdraw=self._withdraw)
+        self.stops = assembly.stop_controller(self._ranks, withdraw=self._withdraw)
         self._usage = assembly.usage_sampler(lambda values: self._loop.call(lambda: self._ranks.take_usage(values)))
-
-    @property
-    def machine_stops(self) -> bool:
-        """Whether the machine goes down."""
-        return self._stops.machine_stops
-
-    @property
-    def checkpoints_asked(self) -> int | None:
-        """Requests for a checkpoint that were passed on in this attempt and in earlier ones of this process."""
-        return self._stops.checkpoints_asked
 
     def run(self) -> int:
         """Run the attempt to its end; returns the exit code of the process."""
         self._run.write_supervisor(processes.own_identity())
-        self._stops.listen_to_signals(self._renewal.nudge)
+        self.stops.listen_to_signals(self._renewal.nudge)
         if self._work.max_runtime_seconds is not None:
-            self._stops.limit_time(self._work.max_runtime_seconds - self._work.ran_seconds)
+            self.stops.limit_time(self._work.max_runtime_seconds - self._work.ran_seconds)
         self._renewal.start()
         try:
             self._train()
@@ -210,10 +200,10 @@ class Supervisor:
         if requests.part_ended and not self._observed.broke:  # else this part may be the cause, and ends anyway
             gone = AttemptFailed("RANK_KILLED", f"its part on node {requests.part_ended} has ended")
             self._end_for(gone, grace_seconds=self._settings.lease.kill_grace_seconds)
-        self._stops.apply(requests)
+        self.stops.apply(requests)
 
     def _pause_failed(self, why: str) -> None:
-        self._stops.pause_failed(why)
+        self.stops.pause_failed(why)
 
     def _withdraw(self, why: str, done: Callable[[], None]) -> None:
         """Withdraw the request for a pause that the ranks could not save for."""
@@ -266,7 +256,7 @@ class Supervisor:
                     settings=self._settings, began=self._assembly.began, context=self._context,
                     observations=self._observed, ranks=self._ranks, recorders=self._recorders, renewal=self._renewal,
                     loop=self._loop, disk=self._disk, is_lost=lambda: self._lost,
-                    machine_stops=lambda: self.machine_stops,
+                    machine_stops=lambda: self.stops.machine_stops,
                 )
             )  # fmt: skip
             log.info("the end is written: %s", ending or "the attempt ends on another node")

@@ -8,17 +8,8 @@ from dataclasses import replace
 
 from app.domain.lifecycle.states import JobState
 from app.host import processes
-from trainyard.protocol import messages
+from trainyard.protocol import commands, messages
 from trainyard.protocol.channel import LineDecoder, Message
-from trainyard.protocol.commands import (
-    Answer,
-    Command,
-    ForgetStop,
-    SaveCheckpoint,
-    Stop,
-    WriteStacks,
-    to_message,
-)
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import TEARDOWN_SECONDS
@@ -65,7 +56,7 @@ class RankGroup:
         self._launched: Launched | None = None
         self._server: ChannelServer | None = None
         self._decoder = LineDecoder()
-        self._pending: list[Command] = []  # for ranks that have not sent their hello yet
+        self._pending: list[commands.Command] = []  # for ranks that have not sent their hello yet
         self._memory_kills: RecentKills | None = None  # until the first rank has failed
         self._world_size = self._local_ranks = 0
         self._first_rank = 0
@@ -142,7 +133,7 @@ class RankGroup:
         Asking again with ``force`` turns an earlier stop into one that needs no checkpoint.
         """
         sent = SENT_AS.get(kind, kind)
-        command = Stop(sent, save, force=force, number=self._pauses_failed)
+        command = commands.Stop(sent, save, force=force, number=self._pauses_failed)
         if self._waits_for_hello():
             self._pending.append(command)
             return True
@@ -154,9 +145,9 @@ class RankGroup:
 
     def forget_stop(self) -> None:
         """Give up the pause: ranks that have not stopped yet continue, including those that connect later."""
-        command = ForgetStop(self._pauses_failed)
+        command = commands.ForgetStop(self._pauses_failed)
         self._pauses_failed += 1
-        self._pending = [command, *(each for each in self._pending if isinstance(each, SaveCheckpoint))]
+        self._pending = [command, *(each for each in self._pending if isinstance(each, commands.SaveCheckpoint))]
         self._send(command)
 
     def ask_for_checkpoint(self) -> None:
@@ -164,15 +155,15 @@ class RankGroup:
         if not self._can_be_asked:
             return
         if self._leader() is None:
-            self._pending.append(SaveCheckpoint())
+            self._pending.append(commands.SaveCheckpoint())
         else:
-            self._send(SaveCheckpoint())
+            self._send(commands.SaveCheckpoint())
 
     def ask_for_stacks(self) -> None:
         """Ask the ranks to write their stacks."""
-        self._send(WriteStacks())
+        self._send(commands.WriteStacks())
 
-    def answer(self, outcome: Answer) -> None:
+    def answer(self, outcome: commands.Answer) -> None:
         """Send the answer to a checkpoint."""
         self.reports.steps.answered(time.monotonic())
         self._send(outcome)
@@ -246,7 +237,7 @@ class RankGroup:
         if hello.dumps and hello.rank < self._world_size:
             self.write_stacks.add(hello.rank)
         for command in self._pending if not connection.greeted else []:
-            connection.send(to_message(command))
+            connection.send(commands.to_message(command))
         connection.greeted = True
         self._announce_saving()
 
@@ -320,9 +311,9 @@ class RankGroup:
 
     # ---- commands to ranks
 
-    def _send(self, command: Command) -> None:
+    def _send(self, command: commands.Command) -> None:
         if self._server is not None:
-            self._server.broadcast(to_message(command))
+            self._server.broadcast(commands.to_message(command))
 
     def _leader(self) -> Connection | None:
         connections = self._server.connections if self._server is not None else []
