@@ -4,12 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
-from typing import TYPE_CHECKING
-from urllib.parse import quote, quote_plus, unquote
-
-if TYPE_CHECKING:
-    from config.settings import Settings
+from urllib.parse import quote, quote_plus
 
 MASK = "***"
 # Shorter secrets occur in ordinary words and numbers; masking them would make a log unreadable without hiding them.
@@ -17,7 +12,6 @@ SHORTEST = 6
 SHORTEST_NUMBER = 12
 SHORTEST_ENCODED = 8
 SHORTEST_BEGINNING = 4  # of a secret, where a text was truncated
-SECRET_NAMES = ("password", "secret", "secret_key")  # suffixes of settings that hold a secret
 
 # With more secrets than this, candidates are prefiltered.
 PREFILTER_ABOVE = 60
@@ -111,23 +105,6 @@ def masked_forms(text: str) -> str:
 
 def _parameter(found: re.Match[str]) -> str:
     return f"{found[1]}{found[2]}={MASK}" if _SIGNS.search(found[2]) else found[0]
-
-
-def secrets_of(settings: "Settings") -> list[str]:
-    """The secret values in the settings: passwords, keys, and passwords in URLs."""
-    return [secret for concern in fields(settings) for secret in _secrets_in(getattr(settings, concern.name))]
-
-
-def _secrets_in(part: object) -> Iterator[str]:
-    for name, value in vars(part).items():
-        if not isinstance(value, str):
-            continue
-        if name.endswith(SECRET_NAMES):
-            yield value
-        user, at, _ = value.partition("://")[2].rpartition("@")
-        if at and "/" not in user.partition(":")[0]:
-            password = user.partition(":")[2] or user
-            yield from (password, unquote(password))
 
 
 def _encodings(secret: str) -> Iterator[str]:

@@ -16,7 +16,8 @@ from app.database.from_settings import open_database
 from app.services.requests.wakeups import Dispatcher
 from config.logging import configure_logging, log_crashes
 from config.queues import POOL_THREADS, celery_config
-from config.redaction import Redaction, secrets_of
+from config.redaction import Redaction
+from config.secrets import secrets_of
 from config.settings import Settings
 
 HEARTBEAT_SECONDS = 10

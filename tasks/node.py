@@ -9,17 +9,15 @@ from config.queues import NODE, node_name, worker_hostname
 from config.settings import Settings, SettingsError, load_settings
 from tasks import control, training
 from tasks.celery_app import build_app, run_worker
+from workers.node.worker_step import NodeStep
 
 __all__ = ["control", "make_app", "training"]
-
-# Loaded by name: tasks may import only the function that starts attempts from the workers.
-NODE_STEP = "workers.node.worker_step:NodeStep"
 
 
 def make_app(settings: Settings) -> Celery:
     """The step takes the inventory and registers the queues to consume."""
     celery = build_app(settings)
-    celery.steps["worker"].add(NODE_STEP)
+    celery.steps["worker"].add(NodeStep)
     return celery
 
 

@@ -5,13 +5,14 @@ from typing import Any
 from sqlalchemy import select
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent, Node
 from app.models.base import utc_now
 from app.services.attempts import work_orders
 from app.services.attempts.completion import end_attempt
 from app.services.attempts.leases import NO_RETRY
-from app.services.attempts.work_orders import Ending, Outcome, Work
+from app.services.attempts.work_orders import Ending, Work
 from tests.factories import make_attempt
 from tests.walks import NO_WAIT, make_job, make_node, start_attempt
 

@@ -5,12 +5,13 @@ from typing import Any
 from sqlalchemy import select
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent, Lease
 from app.services.attempts import checkpoints, leases, work_orders
 from app.services.attempts.checkpoints import NewCheckpoint, Recorded
-from app.services.attempts.work_orders import Outcome, Work
+from app.services.attempts.work_orders import Work
 from app.services.scheduling import planner
 from tests import factories
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.protocol import manifest
-from trainyard.protocol.commands import Wishes
-from trainyard.protocol.session import Identity, Progress, Result, Saved, manifest_for
+from trainyard.protocol.commands import ReceivedCommands
+from trainyard.protocol.messages import Progress, Result
+from trainyard.protocol.session import Identity, Saved, manifest_for
 
 _CHECKPOINTS_KEPT = 3
 
@@ -16,7 +17,7 @@ class LocalSession:
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
-        self.wishes = Wishes()
+        self.commands = ReceivedCommands()
         self._leads = identity.rank == 0
 
     def declare(self, *, can_checkpoint: bool) -> None:

@@ -10,36 +10,38 @@ from trainyard._agreement import Agreement
 from trainyard._outputs import weight_files
 from trainyard._stopping import StopCoordinator
 from trainyard.protocol import manifest
+from trainyard.protocol.messages import Progress, Result
 from trainyard.protocol.numbers import whole
-from trainyard.protocol.session import Progress, Result, Saved, Session
+from trainyard.protocol.run_spec import RunSpec
+from trainyard.protocol.session import Saved, Session
 
 
 class Run:
     """One rank of a run. `hooks.init()` creates it; reports of ranks other than 0 are not shown."""
 
-    def __init__(self, session: Session, spec: Mapping[str, Any], agreement: Agreement | None) -> None:
+    def __init__(self, session: Session, spec: RunSpec, agreement: Agreement | None) -> None:
         identity = session.identity
-        self.hyperparameters: dict[str, Any] = dict(spec.get("hyperparameters") or {})
-        self.data_paths: list[str] = list(spec.get("data_paths") or [])
-        # As submitted: settings that a built-in trainer applies by itself are the script's to apply.
-        self.training_config: dict[str, Any] = dict(spec.get("training_config") or {})
-        self.data_config: dict[str, Any] = dict(spec.get("data_config") or {})
-        self.output_config: dict[str, Any] = dict(spec.get("output_config") or {})
-        self.model_path: str = spec.get("model_path") or ""
+        self.hyperparameters: dict[str, Any] = dict(spec.hyperparameters)
+        self.data_paths: list[str] = list(spec.data_paths)
+        # As submitted: what a built-in trainer acts on by itself is the script's to follow.
+        self.training_config: dict[str, Any] = dict(spec.training_config)
+        self.data_config: dict[str, Any] = dict(spec.data_config)
+        self.output_config: dict[str, Any] = dict(spec.output_config)
+        self.model_path: str = spec.model_path
         self.output_dir: str = str(_made(identity.run_dir / "output"))
         self.rank = identity.rank
         self.world_size = identity.world_size
         self._session = session
-        self._resume = spec.get("resume_checkpoint") or None
+        self._resume = spec.resume_checkpoint or None
         self._work = _made(identity.run_dir / "work")
-        self._progress = Progress(step=int(spec.get("resume_step") or 0))
+        self._progress = Progress(step=spec.resume_step)
         self._metrics: dict[str, float] = {}
         self._answered_requests = 0
         self._rounds = itertools.count(1)
         self._declared = False
         self._agreement = agreement
         self._stopping = StopCoordinator(session, agreement)
-        session.wishes.watch(self._propagate_requests)
+        session.commands.watch(self._propagate_requests)
 
     @property
     def stop_reason(self) -> str | None:
@@ -100,7 +102,7 @@ class Run:
         if self._agreement:
             due = self._agreement.due("checkpoint", number)
         else:
-            due = self._session.wishes.checkpoint_requests >= number
+            due = self._session.commands.checkpoint_requests >= number
         self._answered_requests += due
         return due
 
@@ -217,7 +219,7 @@ class Run:
         if self._agreement is None:
             return
         self._stopping.spread()
-        for number in range(1, self._session.wishes.checkpoint_requests + 1):
+        for number in range(1, self._session.commands.checkpoint_requests + 1):
             self._agreement.propose("checkpoint", number)
 
 

@@ -1,13 +1,13 @@
 """Binds a run to the script's process: where it starts and how it ends."""
 
 import atexit
-import json
 import os
 import signal
 import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -17,7 +17,8 @@ from trainyard._failures import error_type
 from trainyard._local_session import LocalSession
 from trainyard._run import Run
 from trainyard.protocol.channel import ChannelClosed
-from trainyard.protocol.commands import CheckpointNotSaved
+from trainyard.protocol.commands import CheckpointNotSaved, Stop
+from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Session, SupervisedSession
 
 LOCAL_RUN_DIR = "trainyard-run"
@@ -27,46 +28,22 @@ _SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
 def start(defaults: Mapping[str, Any], *, can_checkpoint: bool) -> Run:
     """The run of this process, which reports automatically when the process ends."""
     channel = os.environ.get("TRAINYARD_CHANNEL")
+    local_spec = RunSpec(run_dir=Path(LOCAL_RUN_DIR).absolute(), framework="CUSTOM", training_type="")
+    spec = RunSpec.read(os.environ["TRAINYARD_SPEC"]) if channel else local_spec
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    identity = Identity.of(spec, rank=rank, world_size=world_size)
+    agreement = None
     if channel:
-        spec = json.loads(Path(os.environ["TRAINYARD_SPEC"]).read_text(encoding="utf-8"))
-        identity = _identity(spec)
         session: Session = SupervisedSession(channel, identity, can_checkpoint=can_checkpoint)
         session.phase("TRAINING")
         agreement = _agreement(session)
     else:
-        session = local = LocalSession(_local_identity())
-        newest = local.newest_checkpoint()
-        spec = {"resume_checkpoint": str(newest[0]), "resume_step": newest[1].step} if newest else {}
-        agreement = None
+        session = local = LocalSession(identity)
+        if newest := local.newest_checkpoint():
+            spec = replace(spec, resume_checkpoint=str(newest[0]), resume_step=newest[1].step)
     run = Run(session, _with_defaults(spec, defaults), agreement)
     _ExitReporter(run, session, supervised=bool(channel)).watch()
     return run
-
-
-def _identity(spec: Mapping[str, Any]) -> Identity:
-    return Identity(
-        run_dir=Path(spec["run_dir"]),
-        job_id=spec["job_id"],
-        attempt=spec["attempt"],
-        framework=spec["framework"],
-        training_type=spec["training_type"],
-        threads_per_rank=spec.get("threads_per_rank") or 1,
-        rank=_rank(),
-        world_size=_world_size(),
-    )
-
-
-def _local_identity() -> Identity:
-    run_dir = Path(LOCAL_RUN_DIR).absolute()
-    return Identity(run_dir=run_dir, rank=_rank(), world_size=_world_size())
-
-
-def _rank() -> int:
-    return int(os.environ.get("RANK", "0"))
-
-
-def _world_size() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _agreement(session: Session) -> Agreement | None:
@@ -76,20 +53,19 @@ def _agreement(session: Session) -> Agreement | None:
         return None
 
     def given_up() -> bool:
-        stop = session.wishes.stop
+        stop = session.commands.stop
         return stop is not None and stop.kind == "cancel"
 
     return Agreement(identity.run_dir / "work" / "agreement", identity.rank, given_up)
 
 
-def _with_defaults(spec: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    given = spec.get("hyperparameters") or {}
-    return {
-        **spec,
-        "hyperparameters": {**defaults["hyperparameters"], **given},
-        "data_paths": spec.get("data_paths") or defaults["data_paths"],
-        "model_path": spec.get("model_path") or defaults["model_path"],
-    }
+def _with_defaults(spec: RunSpec, defaults: Mapping[str, Any]) -> RunSpec:
+    return replace(
+        spec,
+        hyperparameters={**defaults["hyperparameters"], **spec.hyperparameters},
+        data_paths=spec.data_paths or tuple(defaults["data_paths"]),
+        model_path=spec.model_path or defaults["model_path"],
+    )
 
 
 class _ExitReporter:
@@ -133,9 +109,9 @@ class _ExitReporter:
         self._previous_hook(kind, error, trace)
 
     def _on_sigterm(self, _number: int, frame: FrameType | None) -> None:
-        if not self._supervised and self._session.wishes.stop is None:
+        if not self._supervised and self._session.commands.stop is None:
             # SIGINT in a terminal means pause; a second one ends the script at once.
-            self._session.wishes.receive({"type": "pause", "force": True})
+            self._session.commands.apply(Stop("pause", save_checkpoint=True, force=True))
             return
         if self._first():
             stack = "".join(traceback.format_stack(frame))

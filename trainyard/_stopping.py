@@ -44,11 +44,11 @@ class StopCoordinator:
         """Propagate this rank's requests to the other ranks; runs on the reader thread."""
         if self._agreement is None:
             return
-        wishes = self._session.wishes
-        for given_up in range(self._number, wishes.given_up + 1):
+        commands = self._session.commands
+        for given_up in range(self._number, commands.given_up + 1):
             # All ranks pass it at the same boundary, including those that never received the request.
             self._agreement.propose("stop", given_up, reason="pause")
-        stop = wishes.stop
+        stop = commands.stop
         if stop is not None:
             number = self._number if stop.kind == "cancel" else stop.number
             self._agreement.propose("stop", number, reason=stop.kind)
@@ -74,20 +74,20 @@ class StopCoordinator:
             raise CheckpointNotSaved(message, error_type(self._unsaved, otherwise="STORAGE_ERROR"))
 
     def _may_go_on(self) -> bool:
-        stop = self._session.wishes.stop
+        stop = self._session.commands.stop
         return self.reason == "pause" and (stop is None or (stop.kind == "pause" and not stop.force))
 
     def _is_requested(self) -> bool:
         if self._agreement is not None:
             return self._agreement.due("stop", self._number)
-        stop = self._session.wishes.stop
+        stop = self._session.commands.stop
         if stop is not None:
             self._number = stop.number
         return stop is not None
 
     def _holds(self) -> bool:
         """Whether the stop is still valid; rank 0 decides, because it saves."""
-        given_up = self.reason == "pause" and self._number <= self._session.wishes.given_up
+        given_up = self.reason == "pause" and self._number <= self._session.commands.given_up
         holds = self._unsaved is None and not given_up
         if self._agreement is None:
             return holds
@@ -104,11 +104,11 @@ class StopCoordinator:
         given_up = Stop("pause", save_checkpoint=True, number=self._number)
         self.reason, self._unsaved = None, None
         self._number, self._repeats = self._number + 1, 0
-        self._session.wishes.forget(given_up)
+        self._session.commands.forget(given_up)
 
     def _why(self) -> str:
         """The stop's kind, equal on all ranks; a rank that was cancelled meanwhile does not wait for the others."""
-        stop = self._session.wishes.stop
+        stop = self._session.commands.stop
         heard = {stop.kind} if stop is not None else set()
         if self._agreement and "cancel" not in heard:
             heard = self._agreement.reasons("stop", self._number)

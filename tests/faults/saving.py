@@ -19,12 +19,12 @@ from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests.faults.invariants import chain_of
 from trainyard.protocol import manifest
-from trainyard.protocol.channel import Message
+from trainyard.protocol.commands import Answer, CheckpointSaved
+from trainyard.protocol.messages import CheckpointReady
 from workers.run_dir.layout import RunDirectory
-from workers.supervisor.messages import CheckpointReady
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
-from workers.supervisor.recording.context import Ground
-from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.context import AttemptContext
+from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.report_writer import Reporter
 
@@ -56,10 +56,10 @@ def save(data_dir: Path, database_url: str, job_id: str, step: int) -> int:
     run.make()
     storage = Storage(f"file://{data_dir / 'files'}")
     reporter = Reporter(db, work, lambda _: None)
-    room = RoomWatch(0.0, hurries=lambda: True, on_waiting=lambda _: None, on_over=lambda _: None)
+    room = DiskSpaceWatch(0.0, hurries=lambda: True, on_waiting=lambda _: None, on_over=lambda _: None)
     logs = LogStore(storage, job_id, 1, room=room)
-    answers: list[Message] = []
-    ground = Ground(db=db, storage=storage, work=work, run=run, redaction=Redaction())
+    answers: list[Answer] = []
+    ground = AttemptContext(db=db, storage=storage, work=work, run=run, redaction=Redaction())
     store = CheckpointStore(ground, reporter, logs, room=room, answer=answers.append)
     try:
         store.offer(CheckpointReady(step=step, epoch=0.0, path=str(written(run, job_id, step)), metrics={}))
@@ -69,7 +69,7 @@ def save(data_dir: Path, database_url: str, job_id: str, step: int) -> int:
     store.close()
     reporter.close()
     logs.close(0.0)
-    return 0 if answers and answers[0]["type"] == "checkpoint_saved" else 1
+    return 0 if answers and isinstance(answers[0], CheckpointSaved) else 1
 
 
 def written(run: RunDirectory, job_id: str, step: int) -> Path:

@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.errors import LeaseLost
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
 from app.models import Attempt, Job, Lease, Reservation
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.jobs import control_requests
 from tests.apps import Api
 from tests.controlled import SCRIPT, audited, events, held_job, job_of, paused_job, refused, verb, with_checkpoints

@@ -18,10 +18,11 @@ from app.security.permissions import Role
 from app.services.access import keys
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Progress, Reports
+from app.services.telemetry.progress import MetricPoint, Reports
 from app.storage.logs import LogWriter
 from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node
+from trainyard.protocol.messages import Progress
 
 SSE = {"Accept": "text/event-stream"}
 
@@ -146,7 +147,8 @@ def trained_job(api: Api, *points: tuple[str, int, float]) -> str:
     progress.store(
         api.db, job_id=job_id, attempt=1, fence=fence,
         reports=Reports(
-            progress=Progress(step=2, total_steps=4, epoch=0.5, total_epochs=1.0, tokens=10, eta_seconds=3.0),
+            progress=Progress(step=2, total_steps=4, epoch=0.5, total_epochs=1.0, tokens=10),
+            eta_seconds=3.0,
             points=[MetricPoint(name=n, step=s, at=a, value=v) for (n, s, v), a in zip(points, at, strict=True)],
         ),
     )  # fmt: skip

@@ -7,11 +7,11 @@ from sqlalchemy import event
 
 from app.database.engine import Database, make_engine
 from app.domain.errors import LeaseLost, NotFound
+from app.domain.lifecycle.outcomes import NewArtifact, Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.services.attempts import artifact_rows, artifacts, work_orders
 from app.services.attempts.artifact_rows import CHUNK
-from app.services.attempts.work_orders import NewArtifact, Outcome
 from tests.factories import make_attempt, make_job, make_node
 from tests.walks import NO_WAIT
 

@@ -5,11 +5,12 @@ from datetime import timedelta
 import pytest
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, AuditEntry, Job
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Outcome, Work
+from app.services.attempts.work_orders import Work
 from app.services.queues import gpu_budgets, project_quotas
 from app.services.scheduling import planner
 from tests import factories

@@ -20,11 +20,12 @@ from config.redaction import Redaction
 from tests import walks
 from tests.factories import make_attempt, make_job, make_node
 from trainyard.protocol import manifest as _manifest
+from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved
+from trainyard.protocol.messages import CheckpointReady
 from workers.run_dir.layout import RunDirectory
-from workers.supervisor.messages import CheckpointReady
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
-from workers.supervisor.recording.context import Ground
-from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.context import AttemptContext
+from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.report_writer import Note, Reporter
 
@@ -90,9 +91,9 @@ class Taker:
         self.lost = threading.Event()
         self.reporter = Reporter(db, work, lambda _: self.lost.set())
         self.told: list[str] = []
-        self.room = RoomWatch(0.5, hurries=lambda: False, on_waiting=self.told.append, on_over=self.told.append)
+        self.room = DiskSpaceWatch(0.5, hurries=lambda: False, on_waiting=self.told.append, on_over=self.told.append)
         self.logs = LogStore(self.storage, work.job_id, work.attempt, room=self.room)
-        ground = Ground(db=db, storage=self.storage, work=work, run=self.run, redaction=Redaction())
+        ground = AttemptContext(db=db, storage=self.storage, work=work, run=self.run, redaction=Redaction())
         self.store = CheckpointStore(ground, self.reporter, self.logs, room=self.room, answer=self.answers.append)
 
     def commit(self, step, folder=None):
@@ -139,9 +140,7 @@ def test_checkpoint_is_stored_and_recorded_as_it_was_offered(db, taker):
     answer = taker.take(5)
 
     (row,) = rows(db)
-    assert answer == {
-        "type": "checkpoint_saved", "path": str(taker.run.checkpoints / "5"), "checkpoint_id": row.id
-    }  # fmt: skip
+    assert answer == CheckpointSaved(str(taker.run.checkpoints / "5"), row.id)
     assert (row.step, row.epoch, row.world_size) == (5, 0.5, 1)
     assert stored(taker) == [row.id]
 
@@ -155,7 +154,7 @@ def test_directory_of_others_in_place_of_ours_is_not_touched(taker, tmp_path):
 
     answer = taker.take(5, taker.run.checkpoints / "5")
 
-    assert answer["type"] == "checkpoint_failed"
+    assert isinstance(answer, CheckpointFailed)
     assert sorted(path.name for path in (theirs / "5").iterdir()) == ["manifest.json", "state"]
 
 
@@ -167,7 +166,7 @@ def test_link_to_a_checkpoint_of_others_is_not_followed(taker, tmp_path):
 
     answer = taker.take(5, taker.run.checkpoints / "5")
 
-    assert answer["type"] == "checkpoint_failed"
+    assert isinstance(answer, CheckpointFailed)
     assert sorted(path.name for path in (theirs / "5").iterdir()) == ["manifest.json", "state"]
 
 
@@ -185,7 +184,7 @@ def test_lost_answer_to_a_commit_loses_no_checkpoint(db, taker, error):
 def test_lost_answer_and_then_a_lost_lease_lose_no_checkpoint(db, taker):
     db.lose, db.takes_the_job_away = 1, True
 
-    assert taker.take(5)["type"] == "checkpoint_saved"
+    assert isinstance(taker.take(5), CheckpointSaved)
 
     (row,) = rows(db)
     assert stored(taker) == [row.id]
@@ -245,7 +244,7 @@ def test_checkpoint_before_whose_metrics_the_end_came_is_none(db, work, tmp_path
 
     end_while_away(db, taker)
 
-    assert [answer["type"] for answer in taker.answers] == ["checkpoint_failed"]
+    assert [type(answer) for answer in taker.answers] == [CheckpointFailed]
     assert (stored(taker), rows(db)) == ([], [])
 
 
@@ -304,7 +303,7 @@ def test_corrupt_checkpoint_is_not_the_best_any_more(db, work, taker):
 def test_checkpoint_that_could_not_be_stored_frees_its_room(db, work, tmp_path):
     taker = Taker(db, work, tmp_path, FullStorage)
 
-    assert taker.take(5)["type"] == "checkpoint_failed"
+    assert isinstance(taker.take(5), CheckpointFailed)
 
     assert list(taker.run.taken_over.iterdir()) == []
     taker.close()

@@ -10,11 +10,11 @@ from sqlalchemy import select
 
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import HELD, JobState
 from app.models import Attempt, Job, Lease, Reservation
 from app.services.attempts import leases, work_orders
 from app.services.attempts.leases import Claim
-from app.services.attempts.work_orders import Outcome
 from app.services.scheduling import planner
 from tests.apps import Api
 from tests.controlled import events, job_of, paused_job

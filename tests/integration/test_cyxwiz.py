@@ -9,6 +9,7 @@ from google.protobuf import json_format
 from werkzeug.test import TestResponse
 
 from app.compat.cyxwiz import messages_pb2 as pb
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job
 from app.models.base import utc_now
@@ -292,7 +293,7 @@ def test_elapsed_seconds_never_go_back(api: Api) -> None:
     work_orders.finish(
         api.db,
         work_orders.load_work(api.db, job_id, 1),
-        work_orders.Outcome(kind="cancelled", ran_seconds=26.0),
+        Outcome(kind="cancelled", ran_seconds=26.0),
         NO_WAIT,
     )
     ended = said(api.call("GET", f"{BASE}/jobs/{job_id}/progress"))

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Job, Node
 from app.services.attempts import gang_parts, leases, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.lifecycle import transitions
 from app.services.scheduling import planner
 from tests.walks import BROKEN, NO_WAIT, attempt_of, job_of, live_nodes, make_gang, make_node, start_gang

@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import select
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.services.attempts import work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.scheduling import planner
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt

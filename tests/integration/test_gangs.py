@@ -5,6 +5,7 @@ from sqlalchemy import select
 
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.gang_placement import Part
 from app.domain.scheduling.placement import Placement
@@ -12,7 +13,7 @@ from app.domain.scheduling.planner import Policy
 from app.domain.scheduling.resources import Device
 from app.models import Job, Lease, Node, NodeFault, Reservation
 from app.services.attempts import gang_parts, leases, rendezvous, work_orders
-from app.services.attempts.work_orders import Outcome, Work
+from app.services.attempts.work_orders import Work
 from app.services.nodes import registry
 from app.services.operations import integrity
 from app.services.queues import project_quotas

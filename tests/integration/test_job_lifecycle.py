@@ -7,11 +7,11 @@ from sqlalchemy import select
 
 from app.database.engine import Database
 from app.domain.errors import IllegalTransition, StaleJob
+from app.domain.lifecycle.outcomes import NewArtifact, Outcome
 from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState
 from app.domain.spec.locations.paths import ReadingRules
 from app.models import Attempt, JobEvent, Lease, Reservation
 from app.services.attempts import checkpoints, leases, work_orders
-from app.services.attempts.work_orders import NewArtifact, Outcome
 from app.services.jobs import control_requests
 from app.services.lifecycle import transitions
 from app.services.preflight import admission

@@ -7,21 +7,22 @@ import pytest
 
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Node, ProcessBeat
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.jobs import control_requests
 from app.services.lifecycle import transitions
 from app.services.nodes import registry
 from app.services.scheduling import planner
 from app.services.scheduling.leader_election import LeaderLease
 from app.services.telemetry import progress
-from app.services.telemetry.progress import Progress, Reports
+from app.services.telemetry.progress import Reports
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
+from trainyard.protocol.messages import Progress
 
 pytestmark = pytest.mark.both_databases
 

@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.database.engine import Database, make_engine
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
@@ -23,7 +24,6 @@ from app.security.secrets import SecretBox
 from app.services.access import keys, projects
 from app.services.attempts import leases, work_orders
 from app.services.attempts.leases import NO_RETRY
-from app.services.attempts.work_orders import Outcome
 from app.services.lifecycle import transitions
 from app.services.nodes import maintenance
 from app.services.scheduling import placement as placing

@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
 from app.models import Node
 from app.services.attempts import checkpoints, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.nodes import registry
 from app.services.nodes.registry import NodeReport
 from app.services.operations import liveness
 from app.services.scheduling import placement, planner
 from tests import factories
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
+from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.input_library import Sources
 from workers.prepare.prepare import make_spec
 from workers.prepare.resume_point import StartPoint
@@ -118,7 +119,7 @@ def test_threads_are_the_node_s_where_the_job_asks_for_none(
     assert start_attempt(database, job_id).threads_per_rank == threads
 
 
-def spec_of(work: work_orders.Work) -> dict[str, Any]:
+def spec_of(work: work_orders.Work) -> RunSpec:
     nothing = Sources(model=None, tokenizer=None, data=(), script=None)
     start = StartPoint(path=None, step=0, checkpoint_id=None, rejected=())
     return make_spec(work, RunDirectory(Path("/run")), nothing, start)
@@ -139,7 +140,7 @@ def test_a_job_that_does_not_say_when_to_save_does_as_its_node_says(
     make_node(database, limits={"checkpoint_interval_epochs": 5})
     (job_id,) = queued(database, output_config={"checkpoint": said})
 
-    assert spec_of(start_attempt(database, job_id))["output_config"] == {"checkpoint": saving}
+    assert spec_of(start_attempt(database, job_id)).output_config == {"checkpoint": saving}
 
 
 def test_without_presets_the_document_is_handed_on_as_it_is(database: Database) -> None:
@@ -148,7 +149,7 @@ def test_without_presets_the_document_is_handed_on_as_it_is(database: Database) 
 
     spec = spec_of(start_attempt(database, job_id))
 
-    assert (spec["output_config"], spec["gpu_memory_percent"]) == ({"checkpoint": {}}, None)
+    assert (spec.output_config, spec.gpu_memory_percent) == ({"checkpoint": {}}, None)
 
 
 def test_presets_of_the_first_attempt_hold_for_the_next_but_the_share_of_memory_is_the_node_s(
@@ -164,7 +165,7 @@ def test_presets_of_the_first_attempt_hold_for_the_next_but_the_share_of_memory_
     second = start_attempt(database, job_id)
 
     assert (first.node_defaults, second.node_defaults) == ({"checkpoint_interval_epochs": 5},) * 2
-    assert [spec_of(work)["gpu_memory_percent"] for work in (first, second)] == [80, 50]
+    assert [spec_of(work).gpu_memory_percent for work in (first, second)] == [80, 50]
 
 
 @pytest.mark.parametrize(("said", "steps"), [({}, [3]), ({"save_total_limit": 2}, [2, 3])])

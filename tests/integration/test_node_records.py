@@ -5,11 +5,11 @@ import threading
 import pytest
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.quarantine import QuarantineRule
 from app.models import Node, NodeRecord
 from app.services.attempts import leases
-from app.services.attempts.completion import Outcome
 from app.services.attempts.leases import NO_RETRY
 from app.services.nodes import quarantine, registry, reliability
 from app.services.scheduling import planner

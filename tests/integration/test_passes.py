@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.planner import Policy
 from app.models import Job
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.nodes import registry
 from app.services.scheduling.placement import Dispatched
 from app.services.scheduling.planning_loop import REST, PlanningLoop

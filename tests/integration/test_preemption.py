@@ -8,12 +8,13 @@ import pytest
 
 from app.database.engine import Database
 from app.domain.errors import IllegalTransition
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.preemption import Preemption
 from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Ending, Outcome
+from app.services.attempts.work_orders import Ending
 from app.services.jobs import control_requests
 from app.services.nodes import registry
 from app.services.scheduling import planner, preemption

@@ -8,13 +8,13 @@ import pytest
 
 from app.database.engine import Database
 from app.domain.errors import QuotaExceeded
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.resources import Request
 from app.models import Artifact, Attempt, Checkpoint, Job, Project, ProjectUsage
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.queues import project_quotas
 from app.services.scheduling import planner as scheduling
 from tests import factories

@@ -11,11 +11,11 @@ import pytest
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.local.node_drain import NodeDrain
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.quarantine import QuarantineRule
 from app.models import AuditEntry, Job, Lease, Node, NodeFault
 from app.models.base import utc_now
-from app.services.attempts.completion import Outcome
 from app.services.nodes import maintenance, quarantine, registry, reliability
 from app.services.operations import cluster_summary
 from app.services.scheduling import planner

@@ -8,12 +8,12 @@ import pytest
 
 from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound, QuotaExceeded
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job, Queue, QueueWait
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.jobs import control_requests
 from app.services.queues import limits, queues
 from app.services.scheduling import planner as scheduling

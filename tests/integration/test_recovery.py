@@ -5,10 +5,11 @@ from sqlalchemy import select
 
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Reservation
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Ending, Outcome
+from app.services.attempts.work_orders import Ending
 from app.services.jobs import control_requests
 from app.services.nodes import registry
 from app.services.scheduling import planner

@@ -5,11 +5,12 @@ from datetime import timedelta
 import pytest
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Node
 from app.services.attempts import checkpoints, leases, work_orders
-from app.services.attempts.work_orders import Ending, Outcome
+from app.services.attempts.work_orders import Ending
 from app.services.jobs.reports import completion_report
 from app.services.scheduling import planner
 from tests import factories

@@ -9,12 +9,13 @@ import pytest
 from sqlalchemy import select
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Checkpoint, Job, JobEvent
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import checkpoints, work_orders
-from app.services.attempts.work_orders import Outcome, Work
+from app.services.attempts.work_orders import Work
 from tests.apps import Api
 from tests.factories import make_checkpoint, make_document
 from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt

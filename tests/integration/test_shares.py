@@ -8,12 +8,12 @@ from sqlalchemy.exc import IntegrityError
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
 from app.models import Attempt, Reservation
 from app.services.attempts import leases, recovery, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.lifecycle import transitions
 from app.services.nodes import listing, registry, stuck_devices
 from app.services.nodes.stuck_devices import HeldDevices

@@ -8,6 +8,7 @@ import pytest
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.errors import Conflict
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.filters import examine, explain
 from app.domain.scheduling.resources import NOTHING, Request
@@ -17,7 +18,6 @@ from app.host import processes
 from app.models import Job, Node, StuckDevice
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.nodes import maintenance, registry, stuck_devices
 from app.services.nodes.registry import NodeReport
 from app.services.operations.diagnosis import stuck
@@ -28,16 +28,16 @@ from tests.supervising import NODE, SLEEPS, World
 from workers.node.attempt_manager import AttemptManager
 from workers.run_dir.cleanup import settle
 from workers.run_dir.layout import remove_earlier, run_directory
-from workers.run_dir.process_registry import RollCall
+from workers.run_dir.process_registry import ProcessRegistry
 
 
 def test_kept_directories_of_the_dead_cost_a_start_nothing(world, monkeypatch):
     for number in range(20):
         run = run_directory(world.data_dir, f"job-{number}", 1)
         run.make()
-        calls = RollCall(run, held(f"job-{number}", 0))
-        calls.call(os.getpid())
-        calls.dismiss()
+        calls = ProcessRegistry(run, held(f"job-{number}", 0))
+        calls.record(os.getpid())
+        calls.mark_gone()
     looked: list[str] = []
 
     def look(job_id: str, _attempt: int, *, root_pid: int = 0) -> list[int]:
@@ -102,9 +102,9 @@ def test_what_has_no_directory_any_more_is_judged_by_its_place(world, left, plac
 def test_directory_of_another_place_is_let_alone_unless_the_machine_was_restarted(world, left, place, comes_back):
     run = run_directory(world.data_dir, left, 1)
     run.make()
-    calls = RollCall(run, held(left, 1, place=place))
-    calls.call(os.getpid())
-    calls.leave()
+    calls = ProcessRegistry(run, held(left, 1, place=place))
+    calls.record(os.getpid())
+    calls.mark_left_behind()
 
     AttemptManager(world.settings, world.db, NODE).clean()
 

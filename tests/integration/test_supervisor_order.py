@@ -5,88 +5,39 @@ import signal
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from app.models import Attempt, Lease, NodeFault
 from app.services.attempts import work_orders
-from config.watching import WatchSettings
 from tests.factories import make_attempt, make_job, make_node
 from tests.supervising import World
+from tests.supervisor_doubles import (
+    Agent,
+    EndedAgent,
+    Part,
+    StuckStorage,
+    WithDoubles,
+    WithRealRanks,
+    WithStuckCheckpoints,
+    prepared,
+)
+from trainyard.protocol.channel import encode, short_address
+from trainyard.protocol.messages import Hello, PauseFailed, RankExit, Result, fields_of
 from workers.supervisor.control.hang_detector import Hang
 from workers.supervisor.control.hang_report import without_stacks
-from workers.supervisor.control.stop_controller import PAUSE_SAVE_SECONDS, PREEMPT_SAVE_SECONDS, REQUEUE_SAVE_SECONDS
+from workers.supervisor.control.stop_controller import (
+    PAUSE_SAVE_SECONDS,
+    PREEMPT_SAVE_SECONDS,
+    REQUEUE_SAVE_SECONDS,
+    StopController,
+)
 from workers.supervisor.main import Supervisor
-from workers.supervisor.messages import PauseFailed, RankExit, Result
-from workers.supervisor.ranks.event_loop import MainLoop
+from workers.supervisor.ranks.event_loop import EventLoop
+from workers.supervisor.ranks.observations import Observations
 from workers.supervisor.ranks.oom_kills import RecentKills
-from workers.supervisor.ranks.progress_watchdog import StepWatch
-from workers.supervisor.ranks.rank_group import Ranks
-from workers.supervisor.ranks.rank_logs import RankLogs
-from workers.supervisor.ranks.rank_reports import RankReports
-from workers.supervisor.ranks.verdict import Sightings, judge
-
-
-class Part:
-    """Stands for the ranks and for the renewal; remembers what was called."""
-
-    ended = left_behind = False
-    write_stacks: frozenset[int] = frozenset()
-    root_pid = os.getpid()
-
-    def __init__(self):
-        self.calls = []
-        self.pids = {}
-
-    def start(self):
-        self.calls.append("renewal starts")
-
-    def stop(self):
-        self.calls.append("renewal stops")
-
-    def kill(self, patience):
-        self.calls.append("ranks are dead")
-
-    def end(self, patience):
-        raise RuntimeError("a fault of ours")
-
-    def ask_for_stacks(self):
-        """There is no rank that could answer."""
-
-    def nudge(self):
-        pass
-
-    def unfence(self):
-        pass
-
-    def ask_to_stop(self, kind, *, save, force):
-        self.calls.append(f"ranks are asked to {kind}")
-        return True
-
-    def forget_stop(self):
-        self.calls.append("ranks are told to go on")
-
-    def terminate(self, grace_seconds):
-        self.calls.append("ranks are terminated")
-
-    def before_the_next(self, errand):
-        self.calls.append("the wish is taken back")
-
-
-class EndedAgent:
-    """A launched attempt whose agent speaks over ``control``."""
-
-    def __init__(self, control):
-        self.control = control
-        self.kills = 0
-
-    def wait(self):
-        return -9
-
-    def kill(self, *, root_pid):
-        """It can't."""
-        self.kills += 1
-        return False
+from workers.supervisor.ranks.verdict import judge
 
 
 @pytest.fixture
@@ -103,21 +54,31 @@ def part():
 
 
 @pytest.fixture
-def supervisor(world: World, part, monkeypatch, _own_signals):
+def assemble(world: World, part, _own_signals):
+    """Parts of an attempt's supervisor, by the class that makes them."""
     with world.db.write() as session:
         job = make_job(session)
         make_attempt(session, job, make_node(session, "n"))
         job_id = job.id
     work = work_orders.load_work(world.db, job_id, 1)
-    supervisor = Supervisor(world.settings, world.db, work, time.monotonic())
-    monkeypatch.setattr(supervisor, "_ranks", part)
-    monkeypatch.setattr(supervisor._obedience, "_ranks", part)
-    monkeypatch.setattr(supervisor, "_renewal", part)
-    monkeypatch.setattr(supervisor, "_train", lambda: None)
-    return supervisor
+    return lambda kind=WithDoubles: kind(world.settings, world.db, work, time.monotonic(), part=part)
 
 
-def test_ranks_are_dead_before_renewal_and_fence_end_whatever_was_raised(supervisor, part):
+@pytest.fixture
+def stops(part):
+    """A controller of stops, what it goes by, and its loop."""
+    loop, observations = EventLoop(), Observations(custom=False)
+
+    def withdraw(_why, _done):
+        part.calls.append("the pause is withdrawn")
+
+    yield StopController(loop, observations, part, grace_seconds=1.0, withdraw=withdraw), observations, loop
+    loop.close()
+
+
+def test_ranks_are_dead_before_renewal_and_fence_end_whatever_was_raised(assemble, part):
+    supervisor = Supervisor(assemble())
+
     with pytest.raises(RuntimeError, match="a fault of ours"):
         supervisor.run()
 
@@ -125,202 +86,209 @@ def test_ranks_are_dead_before_renewal_and_fence_end_whatever_was_raised(supervi
 
 
 @pytest.mark.parametrize(
-    ("wish", "seconds"),
+    ("request_", "seconds"),
     [("requeue", REQUEUE_SAVE_SECONDS), ("preempt", PREEMPT_SAVE_SECONDS), ("pause", PAUSE_SAVE_SECONDS)],
 )
-def test_ranks_that_never_stop_are_ended_after_a_bounded_time(supervisor, part, wish, seconds):
-    supervisor._obedience.stop(wish, save=True, force=True)
+def test_ranks_that_never_stop_are_ended_after_a_bounded_time(stops, part, request_, seconds):
+    controller, _, loop = stops
 
-    ((due, _, end),) = supervisor._loop._timers
+    controller.stop(request_, save=True, force=True)
+
+    ((due, _, end),) = loop._timers
     assert due - time.monotonic() == pytest.approx(seconds, abs=1)
     end()
-    assert part.calls == [f"ranks are asked to {wish}", "ranks are terminated"]
-    supervisor._close()
+    assert part.calls == [f"ranks are asked to {request_}", "ranks are terminated"]
 
 
-def test_pause_that_would_lose_steps_is_given_up_after_that_time(supervisor, part):
-    supervisor._obedience.stop("pause")
+def test_pause_that_would_lose_steps_is_given_up_after_that_time(stops, part):
+    controller, observations, loop = stops
+    controller.stop("pause")
 
-    ((_, _, end),) = supervisor._loop._timers
+    ((_, _, end),) = loop._timers
     end()
 
-    assert part.calls == ["ranks are asked to pause", "ranks are told to go on", "the wish is taken back"]
-    assert (supervisor._seen.stopping, supervisor._seen.gave_up) == (None, True)
-    supervisor._close()
+    assert part.calls == ["ranks are asked to pause", "ranks are told to go on", "the pause is withdrawn"]
+    assert (observations.stopping, observations.pause_given_up) == (None, True)
 
 
-def test_pause_that_was_saved_is_one_although_the_ranks_do_not_end(supervisor, part):
-    supervisor._obedience.stop("pause")
-    supervisor._seen.result = Result(stopped="pause", step=5, tokens=0, final_metrics={}, weight_files=())
+def test_pause_that_was_saved_is_one_although_the_ranks_do_not_end(stops, part):
+    controller, observations, loop = stops
+    controller.stop("pause")
+    observations.result = Result(stopped="pause", step=5)
 
-    ((_, _, end),) = supervisor._loop._timers
+    ((_, _, end),) = loop._timers
     end()
 
     assert part.calls == ["ranks are asked to pause", "ranks are terminated"]
-    assert judge(supervisor._seen).kind == "paused"
-    supervisor._close()
+    assert judge(observations).kind == "paused"
 
 
-def test_machine_that_goes_down_during_a_pause_costs_nothing_though_the_save_fails(supervisor):
-    supervisor._obedience.stop("pause")
-    supervisor._obedience._give_back()
+@pytest.mark.usefixtures("_own_signals")
+def test_machine_that_goes_down_during_a_pause_costs_nothing_though_the_save_fails(stops):
+    controller, observations, loop = stops
+    controller.listen_to_signals(lambda: None)
+    controller.stop("pause")
+    os.kill(os.getpid(), signal.SIGTERM)
+    loop.run_until(lambda: observations.forced)
 
-    supervisor._obedience.pause_failed("no room")
+    controller.pause_failed("no room")
 
-    supervisor._seen.exits.append(RankExit(rank=0, exit_code=143, signal="SIGTERM"))
-    supervisor._seen.exit_code = 143
-    assert judge(supervisor._seen).kind == "paused"
-    supervisor._close()
+    observations.exits.append(RankExit(rank=0, exit_code=143, signal="SIGTERM"))
+    observations.exit_code = 143
+    assert judge(observations).kind == "paused"
 
 
-def test_pause_of_ranks_that_are_ended_already_is_not_given_up(supervisor, part):
-    supervisor._obedience.stop("pause")
-    supervisor._seen.terminated = True
+def test_pause_of_ranks_that_are_ended_already_is_not_given_up(stops, part):
+    controller, observations, _ = stops
+    controller.stop("pause")
+    observations.terminated = True
 
-    supervisor._obedience.pause_failed("no room")
+    controller.pause_failed("no room")
 
     assert part.calls == ["ranks are asked to pause"]
-    assert (supervisor._seen.stopping, supervisor._seen.unsaved) == ("pause", "no room")
-    supervisor._close()
+    assert (observations.stopping, observations.unsaved) == ("pause", "no room")
 
 
 HANG = Hang(step=5, seconds=70.0, allowed=60.0, doing="training", stopped=())
 
 
-def test_hang_is_ended_although_its_stacks_can_not_be_stored(supervisor, part, monkeypatch):
-    storage_is_back = threading.Event()
+def test_hang_is_ended_although_its_stacks_can_not_be_stored(assemble, world, part, monkeypatch):
     monkeypatch.setattr("workers.supervisor.main.KEEP_SECONDS", 0.3)
-    monkeypatch.setattr(supervisor._ground.storage, "write", lambda *_: storage_is_back.wait(20))
+    assembly = assemble()
+    storage = StuckStorage(world.settings.storage.url)
+    assembly.context = replace(assembly.context, storage=storage)
+    supervisor, loop = Supervisor(assembly), assembly.loop
 
-    supervisor._hung(HANG)
+    supervisor.on_hang(HANG)
     late = []
-    supervisor._loop.call_after(10.0, lambda: late.append(True))
-    supervisor._loop.run_until(lambda: bool(part.calls or late))
+    loop.call_after(10.0, lambda: late.append(True))
+    loop.run_until(lambda: bool(part.calls or late))
 
     assert part.calls == ["ranks are terminated"]
-    verdict = judge(supervisor._seen)
-    assert (verdict.kind, verdict.cause) == ("failed", "HANG")
-    assert "after step 5" in verdict.message
-    assert "their stacks could not be kept within" in verdict.message
-    storage_is_back.set()
+    outcome = judge(assembly.observations)
+    assert (outcome.kind, outcome.cause) == ("failed", "HANG")
+    assert "after step 5" in outcome.message
+    assert "their stacks could not be kept within" in outcome.message
+    storage.is_back.set()
     (keeper,) = [thread for thread in threading.enumerate() if thread.name == "stacks"]
     keeper.join()
-    supervisor._loop.run_until(lambda: not supervisor._loop._calls)
-    assert judge(supervisor._seen) == verdict, "what comes later is no news"
-    supervisor._close()
+    done = []
+    loop.call(lambda: done.append(True))
+    loop.run_until(lambda: bool(done))
+    assert judge(assembly.observations) == outcome, "what comes later is no news"
+    supervisor.close()
 
 
 @pytest.fixture
-def agent(supervisor, monkeypatch):
-    """Ranks as a launched attempt has them, and the agent's end of their channel."""
-    ours, theirs = socket.socketpair()
-    loop, seen, keeping = MainLoop(), Sightings(custom=True), supervisor._keeping
-    ranks = Ranks(
-        loop, supervisor._run, seen,
-        reports=RankReports(keeping.reporter, keeping.events, StepWatch(WatchSettings(), custom=True)),
-        checkpoints=keeping.checkpoints, logs=RankLogs(loop, keeping.logs), on_pause_failed=lambda _: None,
+def agent(assemble):
+    """Launched ranks with the agent's end of their channel, and what they go by."""
+    assembly, (ours, theirs) = assemble(WithRealRanks), socket.socketpair()
+    disk = assembly.disk_watch(on_waiting=lambda _: None, on_over=lambda _: None)
+    recorders = assembly.recorders(disk, answer=lambda _: None, on_lost=lambda _: None)
+    launched, kills = EndedAgent(ours), [3]
+    pauses_failed: list[str] = []
+    ranks = assembly.rank_group(recorders, on_pause_failed=pauses_failed.append)
+    ranks.launch(prepared(assembly), start=lambda _: launched, memory_kills=RecentKills(lambda: kills[-1]))
+    yield Agent(
+        ranks, assembly.loop, assembly.observations, launched, theirs, kills, pauses_failed, assembly.context.run
     )  # fmt: skip
-    monkeypatch.setattr(ranks, "_launched", EndedAgent(ours))
-    loop.watch(ours, ranks._hear_agent)
-    yield ranks, theirs
-    for end in (ours, theirs, loop):
-        end.close()
-    supervisor._close()
+    theirs.close()
+    ranks.end(lambda: 0.0)
+    recorders.close()
+    assembly.loop.close()
 
 
-def test_pause_that_was_given_up_says_nothing_of_the_next_one(agent, monkeypatch):
-    ranks, _ = agent
-    heard: list[str] = []
-    monkeypatch.setattr(ranks, "_on_pause_failed", heard.append)
+def test_pause_that_was_given_up_says_nothing_of_the_next_one(agent):
+    said = (
+        Hello(can_checkpoint=True),
+        PauseFailed("of the one before", number=0),
+        PauseFailed("of this one", number=1),
+        PauseFailed("of an older library"),
+    )
+    agent.ranks.forget_stop()
 
-    ranks.forget_stop()
-    for number, message in ((0, "of the one before"), (1, "of this one"), (None, "of an older library")):
-        ranks._take_from_leader(PauseFailed(message, number=number))
+    with socket.socket(socket.AF_UNIX) as rank:
+        with short_address(agent.run.channel) as address:
+            rank.connect(address)
+        rank.sendall(b"".join(encode({"type": each.type, "rank": 0, **fields_of(each)}) for each in said))
+        agent.loop.run_until(lambda: agent.pauses_failed[-1:] == ["of an older library"])
 
-    assert heard == ["of this one", "of an older library"]
+    assert agent.pauses_failed == ["of this one", "of an older library"]
 
 
-def test_hang_is_concluded_although_a_checkpoint_can_not_be_stored(supervisor, agent, monkeypatch):
-    ranks, _ = agent
-    checkpoints = supervisor._keeping.checkpoints
+def test_hang_is_concluded_although_a_checkpoint_can_not_be_stored(assemble, monkeypatch):
     monkeypatch.setattr("workers.supervisor.finalize.SHORT_DRAIN_SECONDS", 0.2)
-    monkeypatch.setattr(supervisor, "_ranks", ranks)
-    monkeypatch.setattr(checkpoints, "_busy", True)  # in a storage that does not answer
-    supervisor._seen.failure = without_stacks(HANG)
+    assembly = assemble(WithStuckCheckpoints)
+    supervisor = Supervisor(assembly)
+    assembly.observations.failure = without_stacks(HANG)
 
-    concluding = threading.Thread(target=supervisor._conclude)
+    concluding = threading.Thread(target=supervisor.conclude)
     concluding.start()
     concluding.join(10)
 
-    with supervisor._db.read() as session:
+    with assembly.db.read() as session:
         assert session.query(Attempt).filter_by(number=1).one().cause == "HANG"
     assert not concluding.is_alive()
+    supervisor.close()
 
 
-def test_error_of_ours_before_the_outcome_is_known_is_no_fault_of_the_node(supervisor, agent, monkeypatch):
-    ranks, _ = agent
-    monkeypatch.setattr(supervisor, "_ranks", ranks)
-    supervisor._seen.stopping, supervisor._seen.forced = "a wish that no table knows", True
+def test_error_of_ours_before_the_outcome_is_known_is_no_fault_of_the_node(assemble):
+    assembly = assemble(WithRealRanks)
+    supervisor = Supervisor(assembly)
+    assembly.observations.stopping, assembly.observations.forced = "a request that no table knows", True
 
-    supervisor._conclude()
+    supervisor.conclude()
 
-    with supervisor._db.read() as session:
+    with assembly.db.read() as session:
         attempt = session.query(Attempt).filter_by(number=1).one()
         assert attempt.cause == "OUTCOME_ERROR"
         assert attempt.end_reason == "the outcome of the attempt could not be written: KeyError"
         assert session.query(NodeFault).count() == 0
         assert session.query(Lease).filter(Lease.released_at.is_(None)).count() == 0
+    supervisor.close()
 
 
 def test_broken_word_of_the_agent_is_its_end(agent):
-    ranks, theirs = agent
-    theirs.sendall(b'{"type":"rank_exit","rank":0,"exit_code":1}\n{"type":"rank_exit","rank":"?"}\n')
+    agent.control.sendall(b'{"type":"rank_exit","rank":0,"exit_code":1}\n{"type":"rank_exit","rank":"?"}\n')
 
-    ranks._loop.run_until(lambda: ranks.ended)
+    agent.loop.run_until(lambda: agent.ranks.ended)
 
-    assert ranks._seen.exit_code == -9
-    assert [gone.exit_code for gone in ranks._seen.exits] == [1]
+    assert agent.observations.exit_code == -9
+    assert [gone.exit_code for gone in agent.observations.exits] == [1]
 
 
-def test_kills_for_memory_count_until_the_first_rank_has_broken(agent, monkeypatch):
-    ranks, theirs = agent
-    kills = [3]
-    monkeypatch.setattr(ranks, "_memory_kills", RecentKills(lambda: kills[-1]))
-    kills.append(4)
+def test_kills_for_memory_count_until_the_first_rank_has_broken(agent):
+    agent.kills.append(4)
 
-    theirs.sendall(b'{"type":"rank_exit","rank":0,"exit_code":1}\n')
-    ranks._loop.run_until(lambda: bool(ranks._seen.exits))
-    kills.append(9)
-    theirs.close()
-    ranks._loop.run_until(lambda: ranks.ended)
+    agent.control.sendall(b'{"type":"rank_exit","rank":0,"exit_code":1}\n')
+    agent.loop.run_until(lambda: bool(agent.observations.exits))
+    agent.kills.append(9)
+    agent.control.close()
+    agent.loop.run_until(lambda: agent.ranks.ended)
 
-    assert ranks._seen.out_of_memory_kills == 1
+    assert agent.observations.out_of_memory_kills == 1
 
 
 @pytest.mark.parametrize("terminated", [False, True])
 def test_others_are_killed_after_the_teardown_but_not_within_a_grace_that_they_were_given(
     agent, monkeypatch, terminated
 ):
-    ranks, theirs = agent
-    killed = []
-    monkeypatch.setattr(ranks, "_kill_what_is_left", lambda: killed.append(True))
     monkeypatch.setattr("workers.supervisor.ranks.rank_group.TEARDOWN_SECONDS", -0.9)
-    ranks._seen.terminated = terminated
+    agent.observations.terminated = terminated
     waited: list[bool] = []
-    ranks._loop.call_after(0.5, lambda: waited.append(True))
+    agent.loop.call_after(0.5, lambda: waited.append(True))
 
-    theirs.sendall(b'{"type":"rank_exit","rank":0,"exit_code":1}\n')
-    ranks._loop.run_until(lambda: bool(waited))
+    agent.control.sendall(b'{"type":"rank_exit","rank":0,"exit_code":1}\n')
+    agent.loop.run_until(lambda: bool(waited))
 
-    assert bool(killed) != terminated
+    assert bool(agent.launched.agent_kills) != terminated
 
 
 def test_what_can_not_be_killed_is_left_behind_once_patience_ends(agent):
-    ranks, _ = agent
     left = [600.0, 600.0, 0.0]  # as when the lease is lost meanwhile
 
-    ranks.kill(lambda: left.pop(0))
+    agent.ranks.kill(lambda: left.pop(0))
 
-    assert (ranks.left_behind, ranks._launched.kills) == (True, 3)
-    ranks.kill(lambda: 600.0)
-    assert ranks._launched.kills == 3, "it is not waited for again"
+    assert (agent.ranks.left_behind, agent.launched.kills) == (True, 3)
+    agent.ranks.kill(lambda: 600.0)
+    assert agent.launched.kills == 3, "it is not waited for again"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job
 from app.services.attempts import work_orders
-from app.services.attempts.work_orders import Outcome
 from app.services.jobs import reports
 from app.storage.storage import Storage
 from config.settings import load_settings

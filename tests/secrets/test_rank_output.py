@@ -14,8 +14,8 @@ from app.models import Attempt, Job, JobEvent
 from app.security.secrets import SecretBox
 from tests.secrets.canaries import Canaries
 from tests.supervising import NODE, World, rows
+from trainyard.protocol.messages import MAX_SAID
 from workers.node.spawn_supervisor import start_attempts
-from workers.supervisor.messages import MAX_SAID
 from workers.supervisor.recording.log_lines import CUT_MARK, MAX_LINE_BYTES
 
 TELLS = """

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.domain.errors import LeaseLost
-from app.domain.lifecycle.outcomes import OutcomeKind
-from app.services.attempts.work_orders import Outcome, Work
+from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
+from app.services.attempts.work_orders import Work
 
 
 @dataclass

@@ -31,9 +31,10 @@ from tests.trainers.step_hooks import (
     wish_within,
 )
 from trainyard.protocol import manifest
-from trainyard.protocol.commands import CheckpointNotSaved, Wishes
-from trainyard.protocol.session import Identity, Progress, Result, Saved, manifest_for
-from workers.rank.run_context import RunContext, RunSpec
+from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, parse
+from trainyard.protocol.messages import Progress, Result
+from trainyard.protocol.session import Identity, Saved, manifest_for
+from workers.rank.run_context import RunContext, RunSpec, method_of
 
 
 class RecordingSession:
@@ -46,7 +47,7 @@ class RecordingSession:
 
     def __init__(self, identity: Identity, plan: Mapping[str, Any]) -> None:
         self.identity = identity
-        self.wishes = Wishes()
+        self.commands = ReceivedCommands()
         self.values: dict[str, dict[int, float]] = {}
         self.progress_made: list[tuple[int, int | None]] = []  # step, of how many
         self.phases: list[str] = []
@@ -72,7 +73,7 @@ class RecordingSession:
         self.reached = progress.step
         self.progress_made.append((progress.step, progress.total_steps))
         if self.identity.rank == 0 and progress.step in self._at:
-            self.wishes.receive(self._at.pop(progress.step))
+            self.commands.apply(parse(self._at.pop(progress.step)))
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -132,7 +133,7 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
     spec = RunSpec.from_document(plan["spec"])
     if trainer := plan.get("trainer"):
-        registry.TRAINERS[spec.framework, spec.method] = trainer
+        registry.TRAINERS[spec.framework, method_of(spec)] = trainer
     spec.run_dir.mkdir(parents=True, exist_ok=True)
     identity = Identity(run_dir=spec.run_dir, rank=int(os.environ.get("RANK", "0")), world_size=spec.world_size)
     session = RecordingSession(identity, plan)
@@ -141,7 +142,7 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     with ExitStack() as hooks:
         _interfere(hooks, plan, session)
         try:
-            result = registry.load(spec.framework, spec.method)(context).run()
+            result = registry.load(spec.framework, method_of(spec))(context).run()
             context.finish(result)
             outcome |= {"result": vars(result)}
         except Exception as error:
@@ -169,7 +170,7 @@ def _interfere(hooks: ExitStack, plan: Mapping[str, Any], session: RecordingSess
     if (steps := plan.get("unwritten_shards")) and identity.rank == identity.world_size - 1:
         hooks.enter_context(unwritten_shards(steps))
     if (step := plan.get("pause_within")) and identity.rank == 0:
-        hooks.enter_context(wish_within(step, lambda: session.wishes.receive({"type": "pause"})))
+        hooks.enter_context(wish_within(step, lambda: session.commands.apply(parse({"type": "pause"}))))
     if plan.get("saves_twice"):
         hooks.enter_context(saved_by_transformers(identity.run_dir / "transformers"))
 

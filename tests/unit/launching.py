@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.ids import new_id
+from trainyard.protocol.run_spec import Gang, RunSpec
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
 from workers.sandbox.sandbox import FilesystemView, Sandbox
 
@@ -30,28 +31,26 @@ def make_plan(
     run_dir = data_dir / "run" / "jobs" / JOB / "1"
     for name in ("work", "output", "checkpoints", "tmp"):
         (run_dir / name).mkdir(parents=True, exist_ok=True)
-    spec = {
-        "job_id": JOB,
-        "attempt": 1,
-        "run_dir": str(run_dir),
-        "channel": str(run_dir / "channel"),
-        "framework": "CUSTOM",
-        "script": str(run_dir / "code" / script.name),
-        "arguments": list(arguments),
-        "command": list(command),
-        "directory": str(run_dir / ("code" if command else "work")),
-        "model_path": "/srv/models/base",
-        "data_paths": [str(path) for path in readable],
-        "device_type": "cpu",
-        "device_indices": list(range(world_size)),
-        "world_size": world_size,
-        "threads_per_rank": 1,
-        "launcher": launcher,
-    }
-    if gang is not None:
-        spec["gang"] = gang
+    spec = RunSpec(
+        job_id=JOB,
+        run_dir=run_dir,
+        channel=str(run_dir / "channel"),
+        framework="CUSTOM",
+        training_type="",
+        hyperparameters={},
+        script=str(run_dir / "code" / script.name),
+        arguments=tuple(arguments),
+        command=tuple(command),
+        directory=str(run_dir / ("code" if command else "work")),
+        model_path="/srv/models/base",
+        data_paths=tuple(str(path) for path in readable),
+        device_indices=tuple(range(world_size)),
+        world_size=world_size,
+        launcher=launcher,
+        gang=None if gang is None else Gang(**gang),
+    )
     spec_path = run_dir / "spec.json"
-    spec_path.write_text(json.dumps(spec))
+    spec_path.write_text(json.dumps(spec.to_document()))
     view = FilesystemView(
         run_dir=run_dir,
         data_dir=data_dir,

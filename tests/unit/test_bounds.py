@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from app.services.telemetry.progress import MetricPoint
 from config.redaction import Redaction
 from workers.supervisor.recording.metric_buffer import MetricBacklog, MetricNames
-from workers.supervisor.recording.rate_limit import Allowance
+from workers.supervisor.recording.rate_limit import RateLimit
 
 
 def point(step, name="loss"):
@@ -14,7 +14,7 @@ def point(step, name="loss"):
 
 def test_allowance_lets_a_burst_pass_and_then_one_now_and_then():
     now = [100.0]
-    allowance = Allowance(3, 10.0, lambda: now[0])
+    allowance = RateLimit(3, 10.0, lambda: now[0])
 
     assert [allowance.take() for _ in range(5)] == [True, True, True, False, False]
     assert allowance.seconds_to_next() == 10.0

@@ -13,14 +13,14 @@ import pytest
 
 from trainyard.protocol.channel import MAX_LINE_BYTES, Channel, short_address
 from workers.supervisor.ranks.channel_server import MAX_COMPLAINTS, ChannelServer
-from workers.supervisor.ranks.event_loop import MainLoop
+from workers.supervisor.ranks.event_loop import EventLoop
 
 
 class Ear:
     """A server on a loop, with everything it heard."""
 
     def __init__(self, path):
-        self.loop = MainLoop()
+        self.loop = EventLoop()
         self.heard: list[Any] = []
         self.server = ChannelServer(path, self.loop, lambda connection, message: self.heard.append(message))
 
@@ -167,7 +167,7 @@ def test_many_connections_are_no_way_round_the_bound_of_our_log(ear, path, caplo
 
 
 def test_full_channel_serves_those_it_has_and_the_next_when_one_leaves(path):
-    loop, heard = MainLoop(), []
+    loop, heard = EventLoop(), []
     server = ChannelServer(path, loop, lambda connection, message: heard.append(message["n"]), max_connections=2)
     clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
     for n, client in enumerate(clients):

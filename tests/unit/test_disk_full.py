@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 
 from app.domain.errors import TransientStorageError
 from workers.attempt_failed import AttemptFailed
-from workers.supervisor.recording.disk_space import RoomWatch, is_full, named
+from workers.supervisor.recording.disk_space import DiskSpaceWatch, is_full, named
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 
@@ -65,7 +65,7 @@ class Heard:
     def __init__(self, patience_seconds: float, *, hurries: bool = False) -> None:
         self.waiting: list[str] = []
         self.over: list[str] = []
-        self.room = RoomWatch(
+        self.room = DiskSpaceWatch(
             patience_seconds, hurries=lambda: hurries, on_waiting=self.waiting.append, on_over=self.over.append
         )
 

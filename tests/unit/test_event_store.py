@@ -9,10 +9,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from app.domain.errors import LeaseLost, TransientStorageError
-from app.services.attempts.work_orders import NewArtifact
+from app.domain.lifecycle.outcomes import NewArtifact
 from app.storage.storage import Storage
 from workers.supervisor.recording import tensorboard_store
-from workers.supervisor.recording.tensorboard_store import EventStore
+from workers.supervisor.recording.tensorboard_store import TensorboardStore
 
 NOW = datetime(2026, 5, 17, 12, tzinfo=UTC)
 
@@ -25,8 +25,8 @@ class World:
         self.storage = Storage(f"file://{folder}")
         self.recorded: dict[str, NewArtifact] = {}
 
-    def store(self, attempt: int = 1, *, start_step: int = 0) -> EventStore:
-        store = EventStore(self.storage, "job-1", attempt, record=self.record)
+    def store(self, attempt: int = 1, *, start_step: int = 0) -> TensorboardStore:
+        store = TensorboardStore(self.storage, "job-1", attempt, record=self.record)
         store.start_from(start_step)
         return store
 
@@ -114,7 +114,7 @@ def test_they_are_there_while_the_job_runs(world, monkeypatch):
         world.record(new)
         seen.set()
 
-    store = EventStore(world.storage, "job-1", 1, record=record)
+    store = TensorboardStore(world.storage, "job-1", 1, record=record)
     store.add(1, NOW, {"loss": 1.0})
 
     assert seen.wait(5)
@@ -155,7 +155,7 @@ def test_a_lost_lease_or_a_bug_ends_it_without_a_word_to_the_job(world):
     def refuse(new):
         raise LeaseLost("gone")
 
-    store = EventStore(world.storage, "job-1", 1, record=refuse)
+    store = TensorboardStore(world.storage, "job-1", 1, record=refuse)
     store.add(1, NOW, {"loss": 1.0})
     store.close(5)
     store.add(2, NOW, {"loss": 1.0})

@@ -4,7 +4,7 @@ import pytest
 
 from tests.trainers.supervision import FakeSupervisor, at_step
 from tests.unit.hook_scripts import LOOP, supervised
-from trainyard.protocol.commands import Stop, Wishes
+from trainyard.protocol.commands import ReceivedCommands, Stop, parse
 
 ASKS_AGAIN = LOOP.replace("    if stop:\n", "    if stop and run.should_stop():\n")
 SAVES = '            (pathlib.Path(path) / "state.json")'
@@ -103,36 +103,36 @@ def test_all_ranks_go_on_together_and_stop_together_later(tmp_path, monkeypatch)
 
 
 def test_wish_that_comes_before_the_first_was_given_up_is_not_lost():
-    wishes = Wishes()
+    commands = ReceivedCommands()
     first = Stop("pause", save_checkpoint=True)
-    wishes.receive({"type": "pause"})
-    wishes.receive({"type": "pause", "number": 1})
-    assert wishes.stop == first
+    commands.apply(parse({"type": "pause"}))
+    commands.apply(parse({"type": "pause", "number": 1}))
+    assert commands.stop == first
 
-    wishes.forget(first)
+    commands.forget(first)
 
-    assert wishes.stop == Stop("pause", save_checkpoint=True, number=1)
-    wishes.forget(first)
-    assert wishes.stop is not None
+    assert commands.stop == Stop("pause", save_checkpoint=True, number=1)
+    commands.forget(first)
+    assert commands.stop is not None
 
 
 def test_first_pause_that_comes_after_it_was_given_up_is_not_followed():
-    wishes = Wishes()
-    wishes.forget(Stop("pause", save_checkpoint=True))
+    commands = ReceivedCommands()
+    commands.forget(Stop("pause", save_checkpoint=True))
 
-    wishes.receive({"type": "pause"})
+    commands.apply(parse({"type": "pause"}))
 
-    assert wishes.stop is None
-    wishes.receive({"type": "pause", "number": 1})
-    assert wishes.stop == Stop("pause", save_checkpoint=True, number=1)
+    assert commands.stop is None
+    commands.apply(parse({"type": "pause", "number": 1}))
+    assert commands.stop == Stop("pause", save_checkpoint=True, number=1)
 
 
 def test_only_pauses_are_given_up():
-    wishes = Wishes()
-    wishes.receive({"type": "cancel"})
-    wishes.receive({"type": "forget", "number": 0})
+    commands = ReceivedCommands()
+    commands.apply(parse({"type": "cancel"}))
+    commands.apply(parse({"type": "forget", "number": 0}))
 
-    assert wishes.stop == Stop("cancel", save_checkpoint=False)
+    assert commands.stop == Stop("cancel", save_checkpoint=False)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -171,13 +171,13 @@ def test_pause_that_is_given_up_while_it_is_saved_is_over_at_the_next_asking(tmp
 
 
 def test_pause_may_become_more_urgent():
-    wishes = Wishes()
-    wishes.receive({"type": "pause"})
-    wishes.receive({"type": "pause", "force": True})
+    commands = ReceivedCommands()
+    commands.apply(parse({"type": "pause"}))
+    commands.apply(parse({"type": "pause", "force": True}))
 
-    assert wishes.stop == Stop("pause", save_checkpoint=True, force=True)
-    wishes.forget(Stop("pause", save_checkpoint=True))
-    assert wishes.stop is None
+    assert commands.stop == Stop("pause", save_checkpoint=True, force=True)
+    commands.forget(Stop("pause", save_checkpoint=True))
+    assert commands.stop is None
 
 
 def test_sections_notes_and_stacks_are_announced(tmp_path):

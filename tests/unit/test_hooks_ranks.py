@@ -1,11 +1,13 @@
 """A script of one's own on several ranks: stopping and saving together."""
 
+from tests.run_specs import make_run_spec
 from tests.trainers.supervision import at_step
 from tests.unit.hook_scripts import LOOP, supervised
 from trainyard._agreement import Agreement
 from trainyard._local_session import LocalSession
 from trainyard._run import Run
 from trainyard.protocol import manifest
+from trainyard.protocol.commands import parse
 from trainyard.protocol.session import Identity
 
 
@@ -71,22 +73,22 @@ with run.checkpoint(step=1) as path:
 
 def rank_of_two(directory, rank):
     session = LocalSession(Identity(run_dir=directory, rank=rank, world_size=2))
-    return session.wishes, Run(session, {}, Agreement(directory / "agreement", rank, lambda: False))
+    return session.commands, Run(session, make_run_spec(), Agreement(directory / "agreement", rank, lambda: False))
 
 
 def test_ranks_that_heard_different_wishes_name_the_same_reason(tmp_path):
-    (first_wishes, first), (second_wishes, second) = rank_of_two(tmp_path, 0), rank_of_two(tmp_path, 1)
+    (first_commands, first), (second_commands, second) = rank_of_two(tmp_path, 0), rank_of_two(tmp_path, 1)
 
-    first_wishes.receive({"type": "requeue"})
-    second_wishes.receive({"type": "pause"})
+    first_commands.apply(parse({"type": "requeue"}))
+    second_commands.apply(parse({"type": "pause"}))
 
     assert (first.should_stop(), second.should_stop()) == (True, True)
     assert first.stop_reason == second.stop_reason == "pause"
 
 
 def test_rank_that_comes_late_learns_the_reason_from_the_others(tmp_path):
-    wishes, first = rank_of_two(tmp_path, 0)
-    wishes.receive({"type": "pause"})
+    commands, first = rank_of_two(tmp_path, 0)
+    commands.apply(parse({"type": "pause"}))
     _, late = rank_of_two(tmp_path, 1)
 
     assert (first.should_stop(), late.should_stop()) == (True, True)

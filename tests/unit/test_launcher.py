@@ -7,12 +7,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from app.host import processes
 from tests.unit.launching import JOB, Run, make_plan, write_script
+from trainyard.protocol.run_spec import Gang
 from workers.rank.environment import rank_environment
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
 
@@ -250,7 +252,7 @@ def test_rank_that_ends_by_a_signal_without_a_name_is_reported(start):
 def test_ranks_see_the_gpus_of_their_job(tmp_path, spec, visible):
     plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
 
-    environment = rank_environment({**plan.spec, **spec}, plan.spec_path, 0, ("127.0.0.1", 1234), {})
+    environment = rank_environment(replace(plan.spec, **spec), plan.spec_path, 0, ("127.0.0.1", 1234), {})
 
     assert environment["CUDA_VISIBLE_DEVICES"] == visible
 
@@ -259,7 +261,7 @@ def test_ranks_are_told_what_part_of_their_gpu_is_theirs(tmp_path):
     plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
 
     def told(**spec):
-        environment = rank_environment({**plan.spec, **spec}, plan.spec_path, 0, ("127.0.0.1", 1234), {})
+        environment = rank_environment(replace(plan.spec, **spec), plan.spec_path, 0, ("127.0.0.1", 1234), {})
         return environment["TRAINYARD_GPU_MEMORY_FRACTION"]
 
     assert (told(), told(gpu_memory_fraction=0.25)) == ("1.0", "0.25")
@@ -276,14 +278,14 @@ def test_ranks_are_told_what_part_of_their_gpu_is_theirs(tmp_path):
 def test_only_built_in_trainers_on_the_cpu_keep_freed_memory(tmp_path, spec, kept):
     plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
 
-    environment = rank_environment({**plan.spec, **spec}, plan.spec_path, 0, ("127.0.0.1", 1234), {})
+    environment = rank_environment(replace(plan.spec, **spec), plan.spec_path, 0, ("127.0.0.1", 1234), {})
 
     assert ({"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"} <= environment.keys()) == kept
 
 
 def test_a_job_may_set_how_memory_is_kept(tmp_path):
     plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
-    spec = {**plan.spec, "framework": "HF_TRAINER"}
+    spec = replace(plan.spec, framework="HF_TRAINER")
 
     environment = rank_environment(spec, plan.spec_path, 0, ("127.0.0.1", 1234), {"MALLOC_TRIM_THRESHOLD_": "1"})
 
@@ -307,9 +309,9 @@ def test_libraries_that_ranks_inherit_are_seen_in_a_home_directory(tmp_path, mon
 
 def test_ranks_of_the_second_node_know_their_place_among_all(tmp_path):
     plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup(), world_size=4)
-    gang = {"node_rank": 1, "nodes": 2, "local_ranks": 2, "address": "10.0.0.1", "port": 23456, "interface": "eth7"}
+    gang = Gang(node_rank=1, nodes=2, local_ranks=2, address="10.0.0.1", port=23456, interface="eth7")
 
-    environment = rank_environment({**plan.spec, "gang": gang}, plan.spec_path, 1, ("10.0.0.1", 23456), {})
+    environment = rank_environment(replace(plan.spec, gang=gang), plan.spec_path, 1, ("10.0.0.1", 23456), {})
 
     named = (
         "RANK",

@@ -12,7 +12,7 @@ from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from tests.system import wait_for
 from workers.supervisor.recording import log_store
-from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_backlog import LINE_BYTES, LogBacklog
 from workers.supervisor.recording.log_lines import LogLine
 from workers.supervisor.recording.log_store import LogStore
@@ -63,7 +63,7 @@ def store(storage: GatedStorage, clock: Clock) -> Iterator[LogStore]:
         storage,
         JOB,
         1,
-        room=RoomWatch(60, hurries=lambda: False, on_waiting=print, on_over=print),
+        room=DiskSpaceWatch(60, hurries=lambda: False, on_waiting=print, on_over=print),
         backlog=backlog,
         clock=clock,
     )

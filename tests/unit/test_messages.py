@@ -1,10 +1,23 @@
 """Every message of the channel, right and wrong."""
 
+import json
 import math
+from datetime import UTC, datetime
 
 import pytest
 
-from workers.supervisor.messages import (
+from trainyard.protocol.channel import encode
+from trainyard.protocol.commands import (
+    CheckpointFailed,
+    CheckpointSaved,
+    ForgetStop,
+    SaveCheckpoint,
+    Stop,
+    WriteStacks,
+    to_message,
+)
+from trainyard.protocol.commands import parse as parse_command
+from trainyard.protocol.messages import (
     BadMessage,
     CheckpointReady,
     Done,
@@ -19,6 +32,7 @@ from workers.supervisor.messages import (
     Result,
     Section,
     clean_text,
+    fields_of,
     parse,
 )
 
@@ -26,7 +40,7 @@ from workers.supervisor.messages import (
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ({"type": "hello", "rank": 1, "pid": 7, "can_checkpoint": True}, Hello(rank=1, can_checkpoint=True)),
+        ({"type": "hello", "rank": 1, "pid": 7, "can_checkpoint": True}, Hello(rank=1, pid=7, can_checkpoint=True)),
         ({"type": "hello", "can_checkpoint": False, "dumps": True}, Hello(rank=0, can_checkpoint=False, dumps=True)),
         ({"type": "phase", "phase": "TRAINING"}, Phase("TRAINING")),
         ({"type": "section", "name": "warm-up", "max_seconds": 30}, Section(name="warm-up", max_seconds=30.0)),
@@ -121,9 +135,9 @@ def test_bad_message_is_refused(message):
         ({"step": "many", "tokens": -1}, {"step": None, "tokens": 0}),
         ({"final_metrics": {"loss": 1.0, "note": "good"}}, {"final_metrics": {"loss": 1.0}}),
         ({"final_metrics": [1]}, {"final_metrics": {}}),
-        ({"weight_files": "a"}, {"weight_files": None}),
-        ({"weight_files": [1]}, {"weight_files": None}),
-        ({"weight_files": ["x"] * 10_001}, {"weight_files": None}),
+        ({"weight_files": "a"}, {"weight_files": ()}),
+        ({"weight_files": [1]}, {"weight_files": ()}),
+        ({"weight_files": ["x"] * 10_001}, {"weight_files": ()}),
         ({"weight_files": ["b", "a", "b"]}, {"weight_files": ("b", "a")}),
     ],
 )
@@ -169,3 +183,85 @@ def test_note_without_data_is_one(data):
 def test_section_that_lasts_for_ever_is_refused():
     with pytest.raises(BadMessage):
         parse({"type": "section", "name": "for ever", "max_seconds": "Infinity"})
+
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("message", "sent"),
+    [
+        (Hello(pid=7, can_checkpoint=True), {"pid": 7, "can_checkpoint": True, "dumps": False}),
+        (Phase("TRAINING"), {"phase": "TRAINING"}),
+        (
+            Progress(step=3, total_steps=9),
+            {"step": 3, "total_steps": 9, "epoch": None, "total_epochs": None, "tokens": None},
+        ),
+        (
+            MetricPoint(step=3, at=AT, values={"loss": 1.0}),
+            {"step": 3, "at": "2026-01-02T03:04:05.678Z", "values": {"loss": 1.0}},
+        ),
+        (
+            CheckpointReady(step=2, epoch=0.5, path="/run/2", metrics={"loss": 1.0}),
+            {"step": 2, "epoch": 0.5, "path": "/run/2", "metrics": {"loss": 1.0}},
+        ),
+        (
+            CheckpointReady(step=2, epoch=0.0, path="/run/2", metrics={}, kept=True),
+            {"step": 2, "epoch": 0.0, "path": "/run/2", "metrics": {}, "kept": True},
+        ),
+        (Remark(reason="A", message="b", data={"c": 1}), {"reason": "A", "message": "b", "data": {"c": 1}}),
+        (Section(name="a", max_seconds=None), {"name": "a", "max_seconds": None}),
+        (PauseFailed("no room", number=0), {"message": "no room", "number": 0}),
+        (
+            Result(stopped="pause", step=5, final_metrics={"loss": 1.0}, output="/o", weight_files=("a",)),
+            {
+                "stopped": "pause", "step": 5, "tokens": 0, "final_metrics": {"loss": 1.0}, "output": "/o",
+                "weight_files": ["a"],
+            },
+        ),
+        (Failure(error_type="A", message="b", stack="c"), {"error_type": "A", "message": "b", "stack": "c"}),
+        (Done(), {}),
+        (RankExit(rank=2, exit_code=1, signal="SIGKILL", at=1.5), {"exit_code": 1, "signal": "SIGKILL", "at": 1.5}),
+    ],
+)  # fmt: skip
+def test_messages_are_sent_as_they_ever_were_and_read_again(message, sent):
+    line = encode({"type": message.type, "rank": getattr(message, "rank", 0), **fields_of(message)})
+
+    received = json.loads(line)
+
+    assert {name: value for name, value in received.items() if name not in ("type", "rank")} == sent
+    read = parse(received)
+    assert type(read) is type(message)
+    assert {name: fields_of(read)[name] for name in _read(message)} == _read(message)
+
+
+def _read(message):
+    """Of a message what a supervisor reads: a local run alone shows where its output is."""
+    return {name: value for name, value in fields_of(message).items() if value is not None and name != "output"}
+
+
+@pytest.mark.parametrize(
+    ("command", "sent"),
+    [
+        (
+            Stop("pause", save_checkpoint=True, number=2),
+            {"type": "pause", "save_checkpoint": True, "force": False, "number": 2},
+        ),
+        (Stop("cancel", False), {"type": "cancel", "save_checkpoint": False, "force": False, "number": 0}),
+        (ForgetStop(1), {"type": "forget", "number": 1}),
+        (SaveCheckpoint(), {"type": "checkpoint"}),
+        (
+            CheckpointSaved("/run/2", "ckpt-1"),
+            {"type": "checkpoint_saved", "path": "/run/2", "checkpoint_id": "ckpt-1"},
+        ),
+        (CheckpointFailed("/run/2", "full"), {"type": "checkpoint_failed", "path": "/run/2", "message": "full"}),
+        (WriteStacks(), {"type": "stacks"}),
+    ],
+)
+def test_commands_are_sent_as_they_ever_were_and_read_again(command, sent):
+    assert to_message(command) == sent
+    assert parse_command(sent) == command
+
+
+def test_command_of_a_newer_supervisor_is_ignored():
+    assert parse_command({"type": "dance"}) is None

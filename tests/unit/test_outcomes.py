@@ -2,9 +2,10 @@
 
 import pytest
 
+from trainyard.protocol.messages import Failure, RankExit, Result
 from workers.attempt_failed import AttemptFailed
-from workers.supervisor.messages import Failure, RankExit, Result
-from workers.supervisor.ranks.verdict import TIME_LIMIT, Sightings, is_consequence, judge, judge_part
+from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
+from workers.supervisor.ranks.verdict import is_consequence, judge, judge_part
 
 
 def result(stopped=None):
@@ -29,7 +30,7 @@ CASES = {
     "result but exit 1": ({"result": result(), "exit_code": 1, "exits": [gone()]}, "failed", "TRAINER_ERROR"),
     "silent script exits 0": ({"custom": True, "exit_code": 0}, "completed", ""),
     "silent trainer exits 0": ({"exit_code": 0}, "failed", "NO_RESULT"),
-    "script spoke, exits 0": ({"custom": True, "spoke": True, "exit_code": 0}, "failed", "NO_RESULT"),
+    "script spoke, exits 0": ({"custom": True, "has_connected": True, "exit_code": 0}, "failed", "NO_RESULT"),
     "script exits 3": ({"custom": True, "exit_code": 3, "exits": [gone(exit_code=3)]}, "failed", "SCRIPT_ERROR"),
     "trainer exits 3": ({"exit_code": 3, "exits": [gone(exit_code=3)]}, "failed", "TRAINER_ERROR"),
     "rank killed": ({"exit_code": 137, "exits": [KILLED]}, "failed", "RANK_KILLED"),
@@ -39,14 +40,14 @@ CASES = {
         "HOST_OUT_OF_MEMORY",
     ),
     "rank killed for memory, others noticed first": (
-        {"exits": [gone(rank=1), KILLED], "said": [said("RANK_KILLED")], "out_of_memory_kills": 1},
+        {"exits": [gone(rank=1), KILLED], "reported": [said("RANK_KILLED")], "out_of_memory_kills": 1},
         "failed",
         "HOST_OUT_OF_MEMORY",
     ),
     "rank killed for memory, so another one lost its connection": (
         {
             "custom": True,
-            "said": [said("SCRIPT_ERROR", "RuntimeError: Connection closed by peer")],
+            "reported": [said("SCRIPT_ERROR", "RuntimeError: Connection closed by peer")],
             "exits": [KILLED, gone(rank=1)],
             "out_of_memory_kills": 1,
         },
@@ -56,7 +57,7 @@ CASES = {
     "rank says why, another one is killed by our teardown, and a neighbour for memory": (
         {
             "custom": True,
-            "said": [said("SCRIPT_ERROR", "KeyError: 'txt'", rank=0)],
+            "reported": [said("SCRIPT_ERROR", "KeyError: 'txt'", rank=0)],
             "exits": [gone(), gone(rank=1, exit_code=137, signal="SIGKILL")],
             "out_of_memory_kills": 1,
         },
@@ -87,39 +88,43 @@ CASES = {
         "HOST_OUT_OF_MEMORY",
     ),
     "a data loader killed for memory": (
-        {"said": [said("TRAINER_ERROR", WORKER_KILLED)], "exits": [gone()], "out_of_memory_kills": 1},
+        {"reported": [said("TRAINER_ERROR", WORKER_KILLED)], "exits": [gone()], "out_of_memory_kills": 1},
         "failed",
         "HOST_OUT_OF_MEMORY",
     ),
     "a data loader killed by somebody": (
-        {"said": [said("TRAINER_ERROR", WORKER_KILLED)], "exits": [gone()]},
+        {"reported": [said("TRAINER_ERROR", WORKER_KILLED)], "exits": [gone()]},
         "failed",
         "TRAINER_ERROR",
     ),
-    "device out of memory": ({"said": [said("OUT_OF_MEMORY")], "exits": [gone()]}, "failed", "OUT_OF_MEMORY"),
+    "device out of memory": ({"reported": [said("OUT_OF_MEMORY")], "exits": [gone()]}, "failed", "OUT_OF_MEMORY"),
     "others end because a rank was killed": (
-        {"custom": True, "said": [said("RANK_KILLED")], "exits": [KILLED, gone(rank=1, exit_code=143)]},
+        {"custom": True, "reported": [said("RANK_KILLED")], "exits": [KILLED, gone(rank=1, exit_code=143)]},
         "failed",
         "RANK_KILLED",
     ),
     "others end because a rank broke without a word": (
-        {"custom": True, "said": [said("RANK_KILLED")], "exits": [gone(exit_code=7), gone(rank=1, exit_code=143)]},
+        {
+            "custom": True,
+            "reported": [said("RANK_KILLED")],
+            "exits": [gone(exit_code=7), gone(rank=1, exit_code=143)],
+        },
         "failed",
         "SCRIPT_ERROR",
     ),
     "one that knows is believed": (
-        {"said": [said("RANK_KILLED"), said("DATA_INVALID", rank=0)], "exits": [gone(rank=1)]},
+        {"reported": [said("RANK_KILLED"), said("DATA_INVALID", rank=0)], "exits": [gone(rank=1)]},
         "failed",
         "DATA_INVALID",
     ),
     "rank that somebody sent a SIGTERM": (
-        {"custom": True, "said": [said("RANK_KILLED")], "exits": [gone(rank=1, exit_code=143)]},
+        {"custom": True, "reported": [said("RANK_KILLED")], "exits": [gone(rank=1, exit_code=143)]},
         "failed",
         "RANK_KILLED",
     ),
-    "disk full, says a rank": ({"said": [said("DISK_FULL")], "exits": [gone()]}, "failed", "DISK_FULL"),
+    "disk full, says a rank": ({"reported": [said("DISK_FULL")], "exits": [gone()]}, "failed", "DISK_FULL"),
     "not saved, because of a full disk of ours": (
-        {"said": [said("STORAGE_ERROR")], "exits": [gone()], "no_room": "a checkpoint found no room"},
+        {"reported": [said("STORAGE_ERROR")], "exits": [gone()], "disk_error": "a checkpoint found no room"},
         "failed",
         "DISK_FULL",
     ),
@@ -130,13 +135,17 @@ CASES = {
         "",
     ),
     "forced pause whose save broke the script": (
-        {"stopping": "pause", "forced": True, "exit_code": 1, "said": [said()], "exits": [gone()]},
+        {"stopping": "pause", "forced": True, "exit_code": 1, "reported": [said()], "exits": [gone()]},
         "paused",
         "",
     ),
     "rank crashed": ({"custom": True, "exits": [gone(signal="SIGSEGV", exit_code=139)]}, "failed", "SCRIPT_ERROR"),
-    "rank said why": ({"said": [said()], "exits": [gone()]}, "failed", "DATA_INVALID"),
-    "rank may not blame the node": ({"said": [said("NODE_LOST")], "exits": [gone()]}, "failed", "TRAINER_ERROR"),
+    "rank said why": ({"reported": [said()], "exits": [gone()]}, "failed", "DATA_INVALID"),
+    "rank may not blame the node": (
+        {"reported": [said("NODE_LOST")], "exits": [gone()]},
+        "failed",
+        "TRAINER_ERROR",
+    ),
     "nothing was ever heard": ({"exit_code": 1}, "failed", "RANK_KILLED"),
     "paused": ({"stopping": "pause", "result": result("pause"), "exit_code": 0}, "paused", ""),
     "requeued": ({"stopping": "requeue", "result": result("requeue"), "exit_code": 0}, "requeued", ""),
@@ -146,7 +155,7 @@ CASES = {
     "cancelled before it was launched": ({"stopping": "cancel"}, "cancelled", ""),
     "paused before it was launched": ({"stopping": "pause"}, "paused", ""),
     "broke while saving for a pause": (
-        {"stopping": "pause", "exit_code": 1, "said": [said()], "exits": [gone()]},
+        {"stopping": "pause", "exit_code": 1, "reported": [said()], "exits": [gone()]},
         "failed",
         "DATA_INVALID",
     ),
@@ -156,7 +165,7 @@ CASES = {
         "",
     ),
     "broke while being cancelled": (
-        {"stopping": "cancel", "exit_code": 1, "said": [said()], "exits": [gone()]},
+        {"stopping": "cancel", "exit_code": 1, "reported": [said()], "exits": [gone()]},
         "cancelled",
         "",
     ),
@@ -169,12 +178,12 @@ CASES = {
     "silent script ended by a pause": ({"custom": True, "stopping": "pause", "exit_code": 0}, "paused", ""),
     "stopped though nobody asked": ({"result": result("pause"), "exit_code": 0}, "failed", "NO_RESULT"),
     "stopped for a pause that was given up": (
-        {"gave_up": True, "result": result("pause"), "exit_code": 0},
+        {"pause_given_up": True, "result": result("pause"), "exit_code": 0},
         "requeued",
         "",
     ),
     "broke after a pause that was given up": (
-        {"gave_up": True, "exit_code": 1, "said": [said()], "exits": [gone()]},
+        {"pause_given_up": True, "exit_code": 1, "reported": [said()], "exits": [gone()]},
         "failed",
         "DATA_INVALID",
     ),
@@ -205,13 +214,13 @@ CASES = {
 
 @pytest.mark.parametrize(("seen", "kind", "cause"), CASES.values(), ids=CASES.keys())
 def test_what_was_seen_decides(seen, kind, cause):
-    verdict = judge(Sightings(**{"custom": False, **seen}))
+    verdict = judge(Observations(**{"custom": False, **seen}))
 
     assert (verdict.kind, verdict.cause) == (kind, cause)
 
 
 def test_unexplained_end_shows_the_last_lines_of_the_first_rank_that_broke():
-    seen = Sightings(
+    seen = Observations(
         custom=True, exits=[gone(rank=1), gone(rank=0)], exit_code=1, last_lines={0: ["fine"], 1: ["a", "b"]}
     )
 
@@ -231,28 +240,31 @@ BROKEN = "GPU 1 has 4 memory errors"
     ("seen", "cause"),
     [
         ({"exits": [gone()], "exit_code": 1}, "DEVICE_FAULT"),
-        ({"said": [said("NON_FINITE_LOSS", "loss is nan")], "exits": [gone(rank=1)], "exit_code": 1}, "DEVICE_FAULT"),
+        (
+            {"reported": [said("NON_FINITE_LOSS", "loss is nan")], "exits": [gone(rank=1)], "exit_code": 1},
+            "DEVICE_FAULT",
+        ),
         ({"failure": AttemptFailed("HANG", "no step")}, "DEVICE_FAULT"),
-        ({"said": [said("DATA_INVALID")], "exits": [gone(rank=1)], "exit_code": 1}, "DATA_INVALID"),
+        ({"reported": [said("DATA_INVALID")], "exits": [gone(rank=1)], "exit_code": 1}, "DATA_INVALID"),
         ({"failure": AttemptFailed("DISK_FULL", "no room")}, "DISK_FULL"),
         ({"result": result(), "exit_code": 0}, ""),
         ({"result": result("pause"), "exit_code": 0, "stopping": "pause"}, ""),
     ],
 )
 def test_gpu_that_broke_meanwhile_explains_what_ranks_end_by(seen, cause):
-    verdict = judge(Sightings(**{"custom": False, "broken_devices": BROKEN, **seen}))
+    verdict = judge(Observations(**{"custom": False, "broken_devices": BROKEN, **seen}))
 
     assert verdict.cause == cause
     assert verdict.message.startswith(BROKEN) == (cause == "DEVICE_FAULT")
 
 
 def test_time_limit_is_named():
-    assert "90" in judge(Sightings(custom=True, stopping=TIME_LIMIT, time_limit_seconds=90)).message
+    assert "90" in judge(Observations(custom=True, stopping=TIME_LIMIT, time_limit_seconds=90)).message
 
 
 PART_CASES = {
-    "exit 0": ({"exit_code": 0, "spoke": True}, "completed", ""),
-    "exit 0 of a script that spoke": ({"custom": True, "spoke": True, "exit_code": 0}, "completed", ""),
+    "exit 0": ({"exit_code": 0, "has_connected": True}, "completed", ""),
+    "exit 0 of a script that spoke": ({"custom": True, "has_connected": True, "exit_code": 0}, "completed", ""),
     "stopped as asked": ({"exit_code": 0, "stopping": "pause"}, "paused", ""),
     "stopped at the time limit": ({"exit_code": 0, "stopping": TIME_LIMIT}, "completed", ""),
     "rank killed": ({"exit_code": 137, "exits": [KILLED]}, "failed", "RANK_KILLED"),
@@ -264,7 +276,7 @@ PART_CASES = {
 
 @pytest.mark.parametrize(("seen", "kind", "cause"), PART_CASES.values(), ids=PART_CASES.keys())
 def test_ranks_on_a_further_node_are_judged_by_how_they_end(seen, kind, cause):
-    verdict = judge_part(Sightings(**{"custom": False, **seen}))
+    verdict = judge_part(Observations(**{"custom": False, **seen}))
 
     assert (verdict.kind, verdict.cause) == (kind, cause)
 
@@ -273,21 +285,21 @@ def test_ranks_on_a_further_node_are_judged_by_how_they_end(seen, kind, cause):
     ("seen", "follows"),
     [
         ({"failure": AttemptFailed("RANK_KILLED", "its part on node n2 has ended"), "terminated": True}, True),
-        ({"said": [said("RANK_KILLED", "connection reset by peer")], "exits": [gone(rank=1)]}, True),
+        ({"reported": [said("RANK_KILLED", "connection reset by peer")], "exits": [gone(rank=1)]}, True),
         ({"exits": [KILLED], "exit_code": 137}, False),
-        ({"said": [said("RANK_KILLED", "ended by SIGTERM")], "exits": [gone(rank=1, exit_code=143)]}, False),
+        ({"reported": [said("RANK_KILLED", "ended by SIGTERM")], "exits": [gone(rank=1, exit_code=143)]}, False),
         ({"exit_code": -9}, False),
         ({"custom": True, "exits": [gone()], "exit_code": 1}, False),
     ],
 )
 def test_ranks_that_lost_others_end_as_a_consequence_and_those_that_were_killed_do_not(seen, follows):
-    found = Sightings(**{"custom": False, **seen})
+    found = Observations(**{"custom": False, **seen})
 
     assert is_consequence(found, judge(found)) is follows
 
 
 def test_an_end_begins_with_the_first_sign_of_it():
-    seen = Sightings(custom=True)
+    seen = Observations(custom=True)
 
     for at in (100.0, 103.0):
         seen.ends(at)

@@ -20,10 +20,10 @@ from workers.prepare.input_library import Library
 from workers.prepare.prepare import (
     device_uuids,
     find_sources,
+    input_fields,
     job_environment,
     private_paths,
     program,
-    reward_document,
     sources_document,
 )
 from workers.run_dir.layout import run_directory
@@ -60,7 +60,7 @@ def test_slices_are_known_to_cuda_by_what_nvml_said(monkeypatch):
     )
     whole, part = Device(index=1, type="h100"), Device(index=2000, type="h100-mig-1g.10gb", uuid="MIG-a")
 
-    assert (device_uuids([part]), device_uuids([whole])) == (["MIG-a"], ["GPU-1"])
+    assert (device_uuids([part]), device_uuids([whole])) == (("MIG-a",), ("GPU-1",))
 
 
 LINES = b'{"text": "hello"}\n'
@@ -148,7 +148,7 @@ def test_command_starts_where_the_code_is_and_else_among_its_own_files(library, 
     del framework["custom_code_dir"]
     alone = program(spec, run, find_sources(library, "CUSTOM", spec))
 
-    assert (beside["command"], beside["directory"][-5:]) == (["bash", "-c", "true"], "/code")
+    assert (beside["command"], beside["directory"][-5:]) == (("bash", "-c", "true"), "/code")
     assert alone["directory"].endswith("/work")
 
 
@@ -192,7 +192,7 @@ def test_file_that_judges_completions_is_readable_and_known_by_its_digest(librar
 
     assert sources.reward == tmp_path / "mine/train.py"
     assert sources.reward in sources.readable
-    assert reward_document(sources) == {
+    assert {name: value for name, value in input_fields(sources).items() if name.startswith("reward")} == {
         "reward_path": str(tmp_path / "mine/train.py"),
         "reward_sha256": hashlib.sha256(b"").hexdigest(),
         "reward_model_path": "",
@@ -211,7 +211,7 @@ def test_model_that_judges_is_found_beside_the_others(library, tmp_path):
     assert sources.model.path.name == "model"
     assert sources.tokenizer is not None
     assert sources.tokenizer.path.name == "tokenizer"
-    assert reward_document(sources)["reward_model_path"] == str(tmp_path / "mine/judge")
+    assert input_fields(sources)["reward_model_path"] == str(tmp_path / "mine/judge")
     assert tmp_path / "mine/judge" in sources.readable
 
 

@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from config.redaction import MASK, Redaction, masked_forms, secrets_of
+from config.redaction import MASK, Redaction, masked_forms
+from config.secrets import secrets_of
 from config.settings import SettingsError, load_settings
 
 SECRET = "s3cr3t/with+odd=chars&é"

@@ -5,9 +5,9 @@ import socket
 import pytest
 
 from config.settings import load_settings
+from tests.run_specs import make_run_spec
 from tests.servers import free_port as some_port
 from workers.attempt_failed import AttemptFailed
-from workers.rank import gang
 from workers.supervisor.control import rendezvous
 
 
@@ -53,8 +53,7 @@ def test_the_interface_of_an_address_is_known():
 
 
 def test_an_attempt_on_one_node_has_all_ranks_here():
-    spec = {"world_size": 3}
+    spec = make_run_spec(world_size=3)
 
-    assert (gang.local_ranks(spec), gang.first_rank(spec), gang.nodes(spec)) == (3, 0, 1)
-    assert gang.meeting_point(spec) is None
-    assert gang.network_settings(spec) == {}
+    assert (spec.local_ranks, spec.first_rank, spec.nodes) == (3, 0, 1)
+    assert "gang" not in spec.to_document()

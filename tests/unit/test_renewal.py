@@ -10,7 +10,7 @@ from app.domain.errors import LeaseLost
 from app.services.attempts.leases import ControlRequests
 from config.settings import LeaseSettings
 from workers.supervisor.control.fence import boot_seconds
-from workers.supervisor.control.lease_renewal import Renewal
+from workers.supervisor.control.lease_renewal import LeaseRenewal
 
 WISHES = ControlRequests(requested="pause", pause_saves=True, checkpoint_requests=2)
 
@@ -59,7 +59,7 @@ def keep():
         fence, lost = RecordingFence(), threading.Event()
         heard: list[ControlRequests] = []
         settings = LeaseSettings(**{"renew_seconds": 0.02, "fence_seconds": 1.0, **seconds})
-        renewal = Renewal(settings, fence, lease, on_wishes=heard.append, on_lost=lambda reason: lost.set())
+        renewal = LeaseRenewal(settings, fence, lease, on_requests=heard.append, on_lost=lambda reason: lost.set())
         started.append(renewal)
         return renewal, fence, heard, lost
 
@@ -146,7 +146,7 @@ class SlowFence(RecordingFence):
 def test_renewal_under_way_does_not_arm_what_was_unfenced():
     fence = SlowFence()
     settings = LeaseSettings(renew_seconds=0.01, fence_seconds=1.0)
-    renewal = Renewal(settings, fence, Lease(WISHES), on_wishes=lambda _: None, on_lost=lambda _: None)
+    renewal = LeaseRenewal(settings, fence, Lease(WISHES), on_requests=lambda _: None, on_lost=lambda _: None)
     renewal.start()
     fence.arming.clear()
     assert fence.arming.wait(5)
@@ -217,7 +217,7 @@ def test_errand_is_done_before_the_wishes_are_read_again_and_again_until_it_work
             raise problem
         done.append(lease.asked)
 
-    renewal.before_the_next(errand)
+    renewal.run_before_next(errand)
     lease.wait_asked(2)  # the first try failed: renewed all the same
     assert done == []
     renewal.nudge()
@@ -234,7 +234,7 @@ def test_errand_under_a_stale_token_is_a_loss(keep):
     def errand() -> None:
         raise LeaseLost("somebody else has the job")
 
-    renewal.before_the_next(errand)
+    renewal.run_before_next(errand)
 
     assert lost.wait(5)
 
@@ -249,7 +249,7 @@ def test_errand_that_can_never_work_is_dropped(keep):
         tried.append(lease.asked)
         raise ValueError("nonsense")
 
-    renewal.before_the_next(errand)
+    renewal.run_before_next(errand)
     lease.wait_asked(2)
     renewal.nudge()
     lease.wait_asked(3)

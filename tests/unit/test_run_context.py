@@ -8,7 +8,7 @@ import pytest
 from trainyard._local_session import LocalSession
 from trainyard.protocol import manifest
 from trainyard.protocol.channel import ChannelClosed
-from trainyard.protocol.commands import CheckpointNotSaved, Stop
+from trainyard.protocol.commands import CheckpointNotSaved, Stop, parse
 from trainyard.protocol.session import Identity
 from workers.rank.run_context import Progress, Result, RunContext, RunSpec, Saved, local_run
 
@@ -222,13 +222,13 @@ def test_history_and_supervisor_are_told(tmp_path):
 
 def test_wish_that_was_given_up_holds_no_more(tmp_path):
     context = RunContext(spec_in(tmp_path), session := Storage(tmp_path))
-    session.wishes.receive({"type": "pause", "number": 1})
+    session.commands.apply(parse({"type": "pause", "number": 1}))
     stop = context.stop
     assert stop is not None
 
     context.forget_stop(stop)
     assert context.stop is None
-    session.wishes.receive({"type": "pause", "number": 1})
+    session.commands.apply(parse({"type": "pause", "number": 1}))
     assert context.stop is None, "one rank may hear of it later than the others"
-    session.wishes.receive({"type": "pause", "number": 2})
+    session.commands.apply(parse({"type": "pause", "number": 2}))
     assert context.stop is not None

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from workers.supervisor.messages import MetricPoint, Progress
+from trainyard.protocol.messages import MetricPoint, Progress
 from workers.supervisor.ranks.script_metrics import ScriptMetrics
 
 STEPS = {"metric.step": r"step (\d+)", "metric.loss": r"loss[ =]([-+.\deE]+|nan)"}

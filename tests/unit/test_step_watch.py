@@ -3,18 +3,18 @@
 import pytest
 
 from config.watching import WatchSettings
-from workers.supervisor.ranks.progress_watchdog import StepWatch
+from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
 
 SETTINGS = WatchSettings(step_seconds=60.0, step_factor=10.0, first_step_seconds=1800.0, section_seconds=14_400.0)
 
 
-def watch(*, custom: bool = False) -> StepWatch:
-    made = StepWatch(SETTINGS, custom=custom)
+def watch(*, custom: bool = False) -> ProgressWatchdog:
+    made = ProgressWatchdog(SETTINGS, custom=custom)
     made.begin(100.0)
     return made
 
 
-def stepping(seconds: float, steps: int = 10, *, custom: bool = False) -> tuple[StepWatch, float]:
+def stepping(seconds: float, steps: int = 10, *, custom: bool = False) -> tuple[ProgressWatchdog, float]:
     """One that has made steps of so many seconds, and the time."""
     made, now = watch(custom=custom), 100.0
     for step in range(steps):
@@ -23,7 +23,7 @@ def stepping(seconds: float, steps: int = 10, *, custom: bool = False) -> tuple[
     return made, now
 
 
-def allowed(made: StepWatch) -> float | None:
+def allowed(made: ProgressWatchdog) -> float | None:
     limit = made.limit()
     return limit.seconds if limit is not None else None
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.domain.scheduling.resources import Device
 from workers.supervisor.ranks import usage
-from workers.supervisor.ranks.usage import UsageMeter, UsageWatch, consumption
+from workers.supervisor.ranks.usage import UsageMeter, UsageSampler, consumption
 
 CPU = (Device(index=0, type="cpu"),)
 GPUS = (Device(index=1, type="h200"), Device(index=3, type="h200"))
@@ -183,7 +183,7 @@ def test_end_of_a_watch_says_what_broke_meanwhile(monkeypatch):
     monkeypatch.setattr(usage, "_pynvml", lambda: fake_nvml(health=health))
     monkeypatch.setattr(usage, "SAMPLE_SECONDS", 0.01)
     monkeypatch.setattr(usage, "LAST_LOOK_SECONDS", 20.0)
-    watch = UsageWatch(GPUS, lambda _: sampled.set())
+    watch = UsageSampler(GPUS, lambda _: sampled.set())
     watch.start(os.getpid())
     assert sampled.wait(5)
     health[1] = 4, False
@@ -209,7 +209,7 @@ def test_samples_are_at_most_every_two_seconds(monkeypatch):
         samples.append(values)
         arrived.set()
 
-    watch = UsageWatch(CPU, take)
+    watch = UsageSampler(CPU, take)
     watch.start(os.getpid())
     assert arrived.wait(5)
     watch.stop()

@@ -1,4 +1,4 @@
-"""The wire between a rank and its supervisor: JSON lines over a Unix socket."""
+"""The connection of a rank to its supervisor: JSON lines over a Unix socket."""
 
 import contextlib
 import json
@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.protocol.json import dumps
+from trainyard.protocol.messages import Hello, fields_of
 
 Message = dict[str, Any]
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 _MAX_WAITING_BYTES = 8 * 1024 * 1024
-# Long enough to gather the messages of one step into one write; nobody watching notices it.
+# Long enough to gather the messages of one step into one write, too short to be noticed.
 _LINGER_SECONDS = 0.02
 # Between two messages of the kind of which only the newest counts.
 _NEWEST_SECONDS = 0.5
 
 
 class ChannelClosed(ConnectionError):
-    """The supervisor's end is gone: nobody would hear, so the run must not go on."""
+    """The supervisor's end is closed, so the run must not continue."""
 
 
 class ProtocolError(ValueError):
@@ -33,12 +34,12 @@ class ProtocolError(ValueError):
 
 
 def encode(message: Message) -> bytes:
-    """One line of the wire."""
+    """The message as one line."""
     return dumps(message).encode() + b"\n"
 
 
 class LineDecoder:
-    """Turns the bytes of a stream into messages; keeps what is still incomplete."""
+    """Turns the bytes of a stream into messages; keeps an incomplete line."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -87,7 +88,7 @@ class Channel:
     """A rank's connection to its supervisor; sending does not wait for the other end.
 
     `on_command(message)` is called on the reader thread for each message from the supervisor and
-    must be quick; `on_closed()` once when the supervisor's end is gone without `close()` from
+    must be quick; `on_closed()` once when the supervisor's end is closed without `close()` from
     here. Safe to use from any thread.
     """
 
@@ -108,7 +109,7 @@ class Channel:
         self._waiting: list[bytes | Message] = []
         self._waiting_bytes = 0
         self._newest: Message | None = None
-        self._newest_at = float("-inf")  # when the one before went out
+        self._newest_at = float("-inf")  # when the previous one was sent
         self._writing = False
         self._urgent = False
         self._closed = False
@@ -128,7 +129,8 @@ class Channel:
 
     def hello(self, *, can_checkpoint: bool) -> None:
         """Introduce this rank; a later hello on the same connection corrects `can_checkpoint`."""
-        self.send("hello", pid=os.getpid(), can_checkpoint=can_checkpoint, dumps=self._dumps)
+        hello = Hello(pid=os.getpid(), can_checkpoint=can_checkpoint, dumps=self._dumps)
+        self.send(hello.type, **fields_of(hello))
 
     def send(self, type_: str, **fields: Any) -> None:
         """Queue one message; waits only while 8 MiB are unsent. Raises ChannelClosed."""
@@ -145,7 +147,7 @@ class Channel:
     def send_newest(self, type_: str, fields: Message) -> None:
         """Queue a message of which only the newest counts: it goes out at most every half second, and with `release`.
 
-        The writer's thread sends what is held back, so that the last one before a crash is known, too.
+        The writer's thread sends what is held back, so that the last one before a crash arrives, too.
         """
         with self._changed:
             if self._closed:
@@ -174,11 +176,11 @@ class Channel:
                 raise ChannelClosed("the supervisor has closed the channel")
             self._waiting.append(message)
             self._waiting_bytes += size_bytes
-            if len(self._waiting) == 1:  # else the writer knows already that there is something
+            if len(self._waiting) == 1:  # else the writer is awake already
                 self._changed.notify_all()
 
     def flush(self, timeout_seconds: float = 10.0) -> bool:
-        """Wait until all that is queued is with the kernel; False if it was not or nobody reads."""
+        """Wait until all queued messages are written to the socket; False after the timeout or when it is closed."""
         with self._changed:
             self._urgent = True
             self._changed.notify_all()
@@ -188,7 +190,7 @@ class Channel:
 
     def close(self) -> None:
         """Send what is queued and hang up; calling it again does nothing."""
-        # First of all: a supervisor that hangs up on hearing the last message is no loss.
+        # First: a supervisor that hangs up after the last message is no error.
         self._on_closed = lambda: None
         self.flush()
         self._hang_up()
@@ -208,7 +210,7 @@ class Channel:
                 self._changed.notify_all()
 
     def _next_lines(self) -> list[bytes | Message]:
-        """What to write next, after a moment for more to gather; nothing once closed."""
+        """The next messages to write, after a moment to gather more; empty once closed."""
         with self._changed:
             while not self._waiting and not self._closed:
                 due = self._newest_at + _NEWEST_SECONDS - time.monotonic()
@@ -229,7 +231,7 @@ class Channel:
             while data := self._receive():
                 for message in decoder.feed(data):
                     self._on_command(message)
-        except Exception:  # noqa: BLE001  (whatever it is: a rank that no longer hears must not go on)
+        except Exception:  # noqa: BLE001  (whatever the error: a rank that can't receive commands must not continue)
             print("trainyard: a message of the supervisor could not be handled", file=sys.stderr)  # noqa: T201
             traceback.print_exc()
         finally:

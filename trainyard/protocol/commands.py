@@ -1,36 +1,102 @@
-"""What the supervisor wants of a run, as a rank has heard it so far."""
+"""Commands from the supervisor to its ranks: types, encoding, parsing, and what a rank has received so far."""
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from trainyard.protocol.messages import fields_of
 
 STOPS = ("pause", "cancel", "requeue")
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The wish that the run ends at the next step boundary; `number` tells a later one from one that was given up."""
+    """End at the next step boundary; `number` tells a later stop from one that was given up."""
 
-    kind: str
+    kind: str  # one of STOPS, and the type of its message
     save_checkpoint: bool
     force: bool = False  # end also when the checkpoint can't be saved
     number: int = 0
 
 
+@dataclass(frozen=True)
+class ForgetStop:
+    """The pause of this number is given up: continue."""
+
+    type: ClassVar[str] = "forget"
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class SaveCheckpoint:
+    """Save at the next step boundary and continue."""
+
+    type: ClassVar[str] = "checkpoint"
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    type: ClassVar[str] = "checkpoint_saved"
+    path: str
+    checkpoint_id: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointFailed:
+    type: ClassVar[str] = "checkpoint_failed"
+    path: str
+    message: str = "no reason given"
+
+
+@dataclass(frozen=True)
+class WriteStacks:
+    """Write the stacks of all threads into the run directory."""
+
+    type: ClassVar[str] = "stacks"
+
+
+Answer = CheckpointSaved | CheckpointFailed  # to a CheckpointReady
+Command = Stop | ForgetStop | SaveCheckpoint | CheckpointSaved | CheckpointFailed | WriteStacks
+
+
+_BY_TYPE = {each.type: each for each in (ForgetStop, SaveCheckpoint, CheckpointSaved, CheckpointFailed, WriteStacks)}
+
+
+def to_message(command: Command) -> dict[str, Any]:
+    """The command as it is sent."""
+    if isinstance(command, Stop):
+        save, force, number = command.save_checkpoint, command.force, command.number
+        return {"type": command.kind, "save_checkpoint": save, "force": force, "number": number}
+    return {"type": command.type, **fields_of(command)}
+
+
+def parse(message: dict[str, Any]) -> Command | None:
+    """The command of a supervisor's message; None for one that only a newer supervisor knows."""
+    kind = message["type"]
+    if kind in STOPS:
+        saves = kind != "cancel" and message.get("save_checkpoint", True)
+        force = saves and message.get("force", False)
+        return Stop(kind, saves, force=force, number=message.get("number", 0))
+    command = _BY_TYPE.get(kind)
+    if command is None:
+        return None
+    return command(**{each.name: message[each.name] for each in fields(command) if message.get(each.name)})
+
+
 class CheckpointNotSaved(Exception):
-    """A checkpoint did not get into storage; ``error_type`` is how the platform calls the reason."""
+    """A checkpoint was not stored; ``error_type`` is the platform's name of the reason."""
 
     def __init__(self, message: str, error_type: str = "STORAGE_ERROR") -> None:
         super().__init__(message)
         self.error_type = error_type
 
 
-class Wishes:
+class ReceivedCommands:
     """Collects commands (from the reader thread) and answers questions about them (from the run).
 
     A cancel overrides any other stop; of two others the first stays, because ranks may already be
-    acting on it. A closed channel counts as a cancel: a run that nobody supervises must end.
+    acting on it. A closed channel counts as a cancel: a run without a supervisor must end.
     """
 
     def __init__(self) -> None:
@@ -38,7 +104,7 @@ class Wishes:
         self._watcher: Callable[[], None] = lambda: None
         self._stop: Stop | None = None
         self._next: Stop | None = None
-        self._given_up = -1  # the number of the last stop that was; the first one is 0
+        self._given_up = -1  # the number of the last stop that was given up; the first stop is 0
         self._checkpoint_requests = 0
         self._answers: dict[str, str | None] = {}
         self._orphaned = False
@@ -49,7 +115,7 @@ class Wishes:
 
     @property
     def checkpoint_requests(self) -> int:
-        """How often "save now and go on" was asked for since the start."""
+        """How often "save now and continue" was requested since the start."""
         return self._checkpoint_requests
 
     @property
@@ -62,36 +128,33 @@ class Wishes:
         self._watcher = watcher
         watcher()
 
-    def receive(self, message: dict[str, Any]) -> None:
-        """Take in one message; an unknown one is a newer supervisor's and ignored."""
-        kind = message["type"]
+    def apply(self, command: Command | None) -> None:
+        """Take in one command; None, as of `parse`, is ignored."""
         with self._changed:
-            if kind in STOPS:
-                saves = kind != "cancel" and message.get("save_checkpoint", True)
-                force, number = saves and message.get("force", False), message.get("number", 0)
-                self._wish(Stop(kind, saves, force=force, number=number))
-            elif kind == "forget":
-                self._give_up(message.get("number", 0))
-            elif kind == "checkpoint":
+            if isinstance(command, Stop):
+                self._request(command)
+            elif isinstance(command, ForgetStop):
+                self._give_up(command.number)
+            elif isinstance(command, SaveCheckpoint):
                 self._checkpoint_requests += 1
-            elif kind == "checkpoint_saved":
-                self._answers[message["path"]] = None
-            elif kind == "checkpoint_failed":
-                self._answers[message["path"]] = message.get("message") or "no reason given"
+            elif isinstance(command, CheckpointSaved):
+                self._answers[command.path] = None
+            elif isinstance(command, CheckpointFailed):
+                self._answers[command.path] = command.message
             self._changed.notify_all()
         self._watcher()
 
     def forget(self, stop: Stop) -> None:
-        """This wish was not followed and holds no more; a stronger or a later one that came since does."""
+        """Drop a stop that was not followed; a stronger or a later one that has come since remains."""
         with self._changed:
             self._give_up(stop.number)
         self._watcher()
 
     def orphan(self) -> None:
-        """The supervisor is gone."""
+        """The supervisor has ended: a cancel."""
         with self._changed:
             self._orphaned = True
-            self._wish(Stop("cancel", save_checkpoint=False))
+            self._request(Stop("cancel", save_checkpoint=False))
             self._changed.notify_all()
         self._watcher()
 
@@ -110,23 +173,23 @@ class Wishes:
                 raise CheckpointNotSaved(problem)
             return True
 
-    def _wish(self, stop: Stop) -> None:
+    def _request(self, stop: Stop) -> None:
         if stop.kind != "cancel" and stop.number <= self._given_up:
-            return  # the other ranks had heard of it before this one
+            return  # already given up: the other ranks received it before this one
         if self._stop is None or stop.kind == "cancel" or self._is(stop, self._stop):
             self._stop = stop
         elif stop.number > self._stop.number:
-            self._next = stop  # this rank is about to hear that the first one was given up
+            self._next = stop  # the command that gives up the first one is still to come
 
     def _give_up(self, number: int) -> None:
-        """Only pauses are: everything else must be followed."""
+        """Give up pauses only: every other stop must be followed."""
         self._given_up = max(self._given_up, number)
         if self._stop is not None and self._stop.kind == "pause" and self._stop.number <= number:
             self._stop, self._next = self._next, None
 
     @staticmethod
     def _is(one: Stop, other: Stop) -> bool:
-        """Whether they are the same wish, which may have become more urgent meanwhile."""
+        """Whether they are the same request, which may have become more urgent meanwhile."""
         return (one.kind, one.number) == (other.kind, other.number)
 
     def _cancelled(self) -> bool:

@@ -1,4 +1,4 @@
-"""JSON as both ends of a run speak it: one line, and never a bare NaN."""
+"""Strict JSON for messages and manifests: NaN and infinities as strings."""
 
 import json
 import math
@@ -15,9 +15,16 @@ def dumps(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> 
         return json.dumps(_without_bare_nan(value), allow_nan=False, **options)
 
 
+def json_number(value: float) -> float | str:
+    """The value itself when it is finite, else "NaN", "Infinity" or "-Infinity"."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
 def _without_bare_nan(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float):
+        return json_number(value)
     if isinstance(value, dict):
         return {key: _without_bare_nan(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

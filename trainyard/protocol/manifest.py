@@ -30,7 +30,7 @@ class FileEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a checkpoint holds and where in the run it was taken."""
+    """The content of a checkpoint, and the point of the run at which it was taken."""
 
     job_id: str
     attempt: int
@@ -55,7 +55,7 @@ class Manifest:
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint that must not be used: `file` is the culprit, `what` is wrong with it."""
+    """A checkpoint that must not be used: `file` is the bad file, `what` the reason."""
 
     def __init__(self, file: str, what: str) -> None:
         super().__init__(f"{file}: {what}")
@@ -68,8 +68,8 @@ def commit(tmp_dir: Path | str, final_dir: Path | str, manifest: Manifest) -> Ma
 
     Both must lie on one file system and `final_dir` must not exist. After a crash at any moment
     either the whole checkpoint is there under its final name, or nothing is. Raises ValueError
-    for an empty directory, a link or a special file, OSError when the disk refuses; `tmp_dir` is
-    then still the caller's to remove.
+    for an empty directory, a link or a special file, OSError when the disk refuses; the caller
+    must then remove `tmp_dir`.
     """
     source, target = Path(tmp_dir), Path(final_dir)
     if target.exists():
@@ -88,7 +88,7 @@ def commit(tmp_dir: Path | str, final_dir: Path | str, manifest: Manifest) -> Ma
 
 
 def read(directory: Path | str) -> Manifest:
-    """The manifest of a checkpoint, its shape checked and its files not yet."""
+    """Read and check the manifest, but not the files. Raises CorruptCheckpoint."""
     try:
         with _opened(Path(directory) / NAME) as file:
             return _from_document(json.loads(file.read().decode("utf-8")))
@@ -99,7 +99,7 @@ def read(directory: Path | str) -> Manifest:
 
 
 def verify(directory: Path | str) -> Manifest:
-    """The manifest, once every file is there with its size and hash and no other file is."""
+    """The manifest, after checking that exactly its files exist with size and hash. Raises CorruptCheckpoint."""
     root = Path(directory)
     manifest = read(root)
     try:
@@ -122,7 +122,7 @@ def digest(manifest: Manifest) -> str:
 
 
 def discard(directory: Path | str) -> None:
-    """Remove an unfinished checkpoint directory; one that is not there is fine."""
+    """Remove an unfinished checkpoint directory, if it exists."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -132,7 +132,7 @@ def _files(root: Path) -> Iterator[Path]:
         names.sort()
         for name in sorted(files) + [name for name in names if (Path(directory) / name).is_symlink()]:
             path = Path(directory) / name
-            # A link may point outside, and would not be copied as what was hashed.
+            # A link may point outside, and its copy would differ from what was hashed.
             if not stat.S_ISREG(path.lstat().st_mode):
                 raise ValueError(f"{path.relative_to(root)} is not a regular file")
             yield path.relative_to(root)
@@ -146,8 +146,8 @@ def _stored(root: Path, relative: Path) -> FileEntry:
 
 
 def _opened(path: Path) -> io.BufferedReader:
-    """A regular file, never through a link; whoever wrote the directory may still be changing it."""
-    # Without O_NONBLOCK a pipe put in the file's place would make the opener wait for ever.
+    """Open a regular file, never through a link; the writer of the directory may still be changing it."""
+    # Without O_NONBLOCK a pipe in the file's place would block forever.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Numbers as scripts hand them over: of numpy, of torch, or computed as 1e6."""
+"""Converts numbers from scripts: of numpy, of torch, or written as 1e6."""
 
 import operator
 from typing import Any

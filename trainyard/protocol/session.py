@@ -1,4 +1,4 @@
-"""A run's link to whoever watches it, and what it says over that link to a supervisor."""
+"""A run's connection to its supervisor: reports, checkpoints and commands."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainyard import _stacks
-from trainyard.protocol import manifest
+from trainyard.protocol import manifest, messages
 from trainyard.protocol.channel import Channel, Message
-from trainyard.protocol.commands import CheckpointNotSaved, Wishes
+from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, WriteStacks, parse
+from trainyard.protocol.messages import Progress, Report, Result, fields_of
+from trainyard.protocol.run_spec import RunSpec
 
-_METRIC_BYTES = 64  # about, of a name with its value
+_METRIC_BYTES = 64  # approximate size of a name with its value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,21 +30,24 @@ class Identity:
     training_type: str = ""
     threads_per_rank: int = 1
 
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """How far the run is; `step` counts finished optimizer steps."""
-
-    step: int
-    total_steps: int | None = None
-    epoch: float | None = None
-    total_epochs: float | None = None
-    tokens: int | None = None
+    @classmethod
+    def of(cls, spec: RunSpec, *, rank: int = 0, world_size: int | None = None) -> "Identity":
+        """The identity of one rank; ``world_size`` overrides that of the specification."""
+        return cls(
+            run_dir=spec.run_dir,
+            rank=rank,
+            world_size=spec.world_size if world_size is None else world_size,
+            job_id=spec.job_id,
+            attempt=spec.attempt,
+            framework=spec.framework,
+            training_type=spec.training_type,
+            threads_per_rank=spec.threads_per_rank,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What a checkpoint records besides its files."""
+    """The metadata of a checkpoint."""
 
     step: int
     epoch: float = 0.0
@@ -50,23 +55,11 @@ class Saved:
     data_position: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """How a run ended; `stopped` is the wish it followed, None when it ran to its end."""
-
-    stopped: str | None = None
-    step: int = 0
-    tokens: int = 0
-    final_metrics: Mapping[str, float] = field(default_factory=dict)
-    output: str = ""
-    weight_files: tuple[str, ...] = ()
-
-
 class Session(Protocol):
-    """What hooks and built-in trainers report through. Only rank 0's reports are passed on."""
+    """The interface through which hooks and built-in trainers report. Only rank 0's reports are sent."""
 
     identity: Identity
-    wishes: Wishes
+    commands: ReceivedCommands
 
     def declare(self, *, can_checkpoint: bool) -> None: ...
     def phase(self, name: str) -> None: ...
@@ -93,7 +86,7 @@ class SupervisedSession:
         on_orphaned: Callable[[], None] | None = None,
     ) -> None:
         self.identity = identity
-        self.wishes = Wishes()
+        self.commands = ReceivedCommands()
         self._leads = identity.rank == 0
         self._sections: list[tuple[str, float | None]] = []
         self._committed = 0
@@ -104,38 +97,44 @@ class SupervisedSession:
             can_checkpoint=can_checkpoint,
             dumps=_stacks.register(identity.run_dir, identity.rank),
             on_command=self._receive,
-            on_closed=on_orphaned or self.wishes.orphan,
+            on_closed=on_orphaned or self.commands.orphan,
         )
 
     def _receive(self, message: Message) -> None:
-        if message["type"] == "stacks":
+        command = parse(message)
+        if isinstance(command, WriteStacks):
             _stacks.write()
         else:
-            self.wishes.receive(message)
+            self.commands.apply(command)
+
+    def _send(self, report: Report) -> None:
+        self._channel.send(report.type, **fields_of(report))
 
     def declare(self, *, can_checkpoint: bool) -> None:
-        """Correct what the hello said."""
+        """Correct the `can_checkpoint` of the hello."""
         self._channel.hello(can_checkpoint=can_checkpoint)
 
     def phase(self, name: str) -> None:
         if self._leads:
             self._channel.release()
-            self._channel.send("phase", phase=name)
+            self._send(messages.Phase(name))
 
     def progress(self, progress: Progress) -> None:
         """Report at most every half second; the last one goes out in any case."""
         if self._leads:
-            self._channel.send_newest("progress", vars(progress))
+            self._channel.send_newest(progress.type, fields_of(progress))
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         if self._leads and values:
-            fields = {"step": step, "at": _now(), "values": {str(name): value for name, value in values.items()}}
-            self._channel.send_later("metric", fields, size_bytes=_METRIC_BYTES * (1 + len(values)))
+            point = messages.MetricPoint(
+                step=step, at=datetime.now(UTC), values={str(name): values[name] for name in values}
+            )
+            self._channel.send_later(point.type, fields_of(point), size_bytes=_METRIC_BYTES * (1 + len(values)))
 
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
         """Make `tmp_dir` a complete checkpoint and offer it to the supervisor; returns its path.
 
-        One at a time is under way to storage: a slow storage slows the run rather than fill the disk.
+        Waits for the previous one to be stored: a slow storage slows the run rather than fill the disk.
         """
         self._settle_previous()
         self._committed += 1
@@ -145,24 +144,19 @@ class SupervisedSession:
         manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
         self._in_flight = str(final_dir)
         self._channel.release()
-        self._channel.send(
-            "checkpoint",
-            step=saved.step,
-            epoch=saved.epoch,
-            path=self._in_flight,
-            metrics=dict(saved.metrics),
-        )
+        metrics = dict(saved.metrics)
+        self._send(messages.CheckpointReady(step=saved.step, epoch=saved.epoch, path=self._in_flight, metrics=metrics))
         return self._in_flight
 
     def note(self, reason: str, message: str, data: Mapping[str, Any]) -> None:
-        """Say something that belongs into the job's history."""
+        """Add a line to the job's history."""
         if self._leads:
-            self._channel.send("note", reason=reason, message=message, data=dict(data))
+            self._send(messages.Remark(reason=reason, message=message, data=dict(data)))
 
     def section(self, name: str | None, *, max_seconds: float | None = None) -> None:
         """Announce work without steps, None for its end: it is not to be taken for a hang.
 
-        Within another announced work: at the end of the inner one the outer one goes on.
+        Sections may be nested: at the end of the inner one the outer one continues.
         """
         if not self._leads:
             return
@@ -172,56 +166,48 @@ class SupervisedSession:
             self._sections.pop()
         around: tuple[str | None, float | None] = self._sections[-1] if self._sections else (None, None)
         self._channel.release()
-        self._channel.send("section", name=around[0], max_seconds=around[1])
+        self._send(messages.Section(name=around[0], max_seconds=around[1]))
 
     def wait_stored(self) -> None:
         """Wait for the answer about the last checkpoint. Raises CheckpointNotSaved; returns when a cancel comes."""
         path, self._in_flight = self._in_flight, None
         if path is not None:
-            self.wishes.wait_saved(path)
+            self.commands.wait_saved(path)
 
     def pause_failed(self, number: int, message: str) -> None:
-        """Say that the run goes on although a pause, that of this number, was wished for, and why."""
+        """Report that the run continues in spite of the pause of this number, and why."""
         if self._leads:
-            self._channel.send("pause_failed", number=number, message=message)
+            self._send(messages.PauseFailed(message, number=number))
 
     def finish(self, result: Result) -> None:
-        """Say that this rank is done, and hang up; rank 0 waits for its checkpoints first.
+        """Report that this rank is done, and close the channel; rank 0 waits for its checkpoints first.
 
         Raises CheckpointNotSaved when the run stops for a pause and its checkpoint is lost, unless it must stop.
         """
         if self._leads:
-            stop = self.wishes.stop
+            stop = self.commands.stop
             if result.stopped == "pause" and not (stop is not None and stop.force):
                 self.wait_stored()
             self._settle_previous()
             self._channel.release()
-            self._channel.send(
-                "result",
-                stopped=result.stopped,
-                step=result.step,
-                tokens=result.tokens,
-                final_metrics=dict(result.final_metrics),
-                output=result.output,
-                weight_files=list(result.weight_files),
-            )
+            self._send(result)
         else:
-            self._channel.send("done")
+            self._send(messages.Done())
         self._channel.close()
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
-        """Say why this rank ends; the process must exit non-zero afterwards."""
+        """Report why this rank fails; the process must exit non-zero afterwards."""
         self._channel.release()
-        self._channel.send("error", error_type=error_type, message=message, stack=stack)
+        self._send(messages.Failure(error_type=error_type, message=message, stack=stack))
         self._channel.flush()
 
     def _settle_previous(self) -> None:
         if self._in_flight is None:
             return
         try:
-            self.wishes.wait_saved(self._in_flight)
+            self.commands.wait_saved(self._in_flight)
         except CheckpointNotSaved as error:
-            # The run goes on: the next checkpoint may fare better, and an older one is still there.
+            # The run continues: the next checkpoint may succeed, and an older one still exists.
             print(f"trainyard: checkpoint not stored: {error}", file=sys.stderr)  # noqa: T201
         self._in_flight = None
 
@@ -240,7 +226,3 @@ def manifest_for(identity: Identity, saved: Saved) -> manifest.Manifest:
         metrics=dict(saved.metrics),
         data_position=dict(saved.data_position),
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

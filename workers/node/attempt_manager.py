@@ -18,7 +18,7 @@ from config.settings import Settings
 from workers.node.spawn_supervisor import is_starting, reap_supervisors, start_attempts
 from workers.run_dir import cleanup
 from workers.run_dir.layout import RunDirectory, run_directories, run_directory
-from workers.run_dir.process_registry import read_roll
+from workers.run_dir.process_registry import read_registry
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class AttemptManager:
             self._cleaned_at = time.monotonic()
 
     def _clean(self, directory: RunDirectory, key: tuple[str, int]) -> None:
-        roll = read_roll(directory, *key)
+        roll = read_registry(directory, *key)
         if directory.left.exists() and roll is not None and processes.is_hidden(roll.held.place):
             return  # belongs to another container on this machine; its processes are not visible here
         if not cleanup.end(self._db, directory, *key, node=self._node):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +27,7 @@ from app.host.processes import die_with_parent, hide_from_same_user
 from app.services.preflight import admission, fingerprints, inspections
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
+from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.directory_locks import DirectoryLock, sweep
 from workers.fetching.fetch import TooLargeHere
@@ -33,7 +35,12 @@ from workers.job_secrets import opened_secrets
 from workers.prepare import inspection_report
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.inspection_report import Report
-from workers.prepare.prepare import find_sources, library_for, private_paths, reward_document, sources_document
+from workers.prepare.prepare import (
+    find_sources,
+    input_fields,
+    library_for,
+    private_paths,
+)
 from workers.prepare.preview import Preview, all_local, has_weights, identities
 from workers.sandbox.launcher import inherited_environment, inherited_libraries
 from workers.sandbox.sandbox import (
@@ -92,9 +99,9 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
         with db.read() as session:
             report = inspections.remembered(session, print_)
         if report is None:
-            spec = _spec(question, sources, values, settings)
-            spec["has_weights"] = sources.model is not None and has_weights(sources.model, library)
-            report = _inspect(settings, spec, sources, limit - seconds["found"])
+            spec = _spec(question, sources, values)
+            weights = sources.model is not None and has_weights(sources.model, library)
+            report = _inspect(settings, spec, sources, limit - seconds["found"], has_weights=weights)
     except AttemptFailed as failure:
         return _failed(failure, question, library)
     except PreflightTimeout:
@@ -131,32 +138,27 @@ def _hyperparameters(spec: Mapping[str, Any]) -> dict[str, Any]:
         raise AttemptFailed("INVALID_CONFIG", error.message) from error
 
 
-def _spec(question: PreflightRequest, sources: Sources, values: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """The spec.json for the inspection, as far as it is known before the attempt."""
+def _spec(question: PreflightRequest, sources: Sources, values: dict[str, Any]) -> RunSpec:
+    """The specification that a rank would get, as far as it is known before placement."""
     spec = question["spec"]
     training, resources = {**spec["training_config"], "environment": {}}, spec.get("resource_config") or {}
-    return {
-        "job_id": question.get("job_id") or "inspection",
-        "framework": training["framework"]["type"],
-        "training_type": training["training_type"],
-        "training_config": training,
-        "data_config": spec["data_config"],
-        "output_config": spec.get("output_config") or {},
-        "hyperparameters": values,
-        "model_path": str(sources.model.path) if sources.model is not None else "",
-        "tokenizer_path": str(sources.tokenizer.path) if sources.tokenizer is not None else "",
-        "data_paths": [str(source.path) for source in sources.data],
-        **reward_document(sources),
-        "sources": sources_document(sources.data),
-        "world_size": (resources.get("gpu_count") or 1) * (resources.get("node_count") or 1),
-        "rows": settings.preflight.rows,
-        "memory_bytes": settings.preflight.memory_mb << 20,
-    }
+    return RunSpec(
+        job_id=question.get("job_id") or "inspection",
+        run_dir=Path(),  # set in _inspect
+        framework=training["framework"]["type"],
+        training_type=training["training_type"],
+        training_config=training,
+        data_config=spec["data_config"],
+        output_config=spec.get("output_config") or {},
+        hyperparameters=values,
+        **input_fields(sources),
+        world_size=(resources.get("gpu_count") or 1) * (resources.get("node_count") or 1),
+    )
 
 
-def _inspect(settings: Settings, spec: dict[str, Any], sources: Sources, seconds: float) -> Report:
-    if spec["framework"] == parsing.CUSTOM:
-        return {}  # a script reads its data itself
+def _inspect(settings: Settings, spec: RunSpec, sources: Sources, seconds: float, *, has_weights: bool) -> Report:
+    if spec.framework == parsing.CUSTOM:
+        return {}  # a script reads its data as it likes
     try:
         sandbox = _sandbox(settings, spec)
     except SandboxUnavailable as error:
@@ -168,7 +170,9 @@ def _inspect(settings: Settings, spec: dict[str, Any], sources: Sources, seconds
         for name in ("work", "tmp"):
             (run_dir / name).mkdir()
         path = run_dir / "spec.json"
-        path.write_text(json.dumps({**spec, "run_dir": str(run_dir)}))
+        limits = {"rows": settings.preflight.rows, "memory_bytes": settings.preflight.memory_mb << 20}
+        document = replace(spec, run_dir=run_dir).to_document()
+        path.write_text(json.dumps({**document, **limits, "has_weights": has_weights}))
         view = FilesystemView(
             run_dir=run_dir,
             data_dir=settings.data.dir.resolve(),
@@ -182,14 +186,14 @@ def _inspect(settings: Settings, spec: dict[str, Any], sources: Sources, seconds
             return inspection_report.read(run_dir, log, why)
 
 
-def _sandbox(settings: Settings, spec: Mapping[str, Any]) -> Sandbox:
+def _sandbox(settings: Settings, spec: RunSpec) -> Sandbox:
     """The sandbox; without one, only our own code reads user files. Raises SandboxUnavailable when user code would
     run.
     """
     try:
         return choose_sandbox(settings.node.sandbox)
     except SandboxUnavailable:
-        if settings.node.sandbox == BUBBLEWRAP or spec["training_config"]["base_model"].get("trust_remote_code"):
+        if settings.node.sandbox == BUBBLEWRAP or spec.training_config["base_model"].get("trust_remote_code"):
             raise
         return ProcessGroup()
 

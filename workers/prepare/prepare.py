@@ -22,6 +22,7 @@ from app.services.requests.storage_access import reading_rules
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
+from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of, shown
 from workers.job_secrets import opened_secrets
@@ -65,8 +66,8 @@ def prepare(
     if start.path is not None and checkpoint_glob(work.spec):
         restore_script_files(start.path, run)
     spec = make_spec(work, run, sources, start)
-    refuse_changed_reward(start, spec["reward_sha256"])
-    write_atomically(run.spec, spec)
+    refuse_changed_reward(start, spec.reward_sha256)
+    write_atomically(run.spec, spec.to_document())
     resume = (start.path,) if start.path is not None else ()
     view = FilesystemView(
         run_dir=run.path,
@@ -75,7 +76,7 @@ def prepare(
         readable=sources.readable + resume + named_files(library, work.spec["training_config"]["framework"]),
         protected=(run.spec, run.supervisor),
         hidden=private_paths(settings, storage),
-        gpus=tuple(map(gpu_of, spec["device_indices"])) if spec["device_type"] == "cuda" else (),
+        gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
     )
     plan = LaunchPlan(
         spec=spec,
@@ -192,65 +193,63 @@ def data_requests(data_config: Mapping[str, Any], secrets: Mapping[str, str], *,
     ]  # fmt: skip
 
 
-def sources_document(data: Sequence[LocalData]) -> list[dict[str, Any]]:
+def sources_document(data: Sequence[LocalData]) -> tuple[dict[str, Any], ...]:
     """The part of spec.json that names the files of each source."""
-    return [
+    return tuple(
         {
             "location": shown(source.location),
             "files": [{**asdict(file), "path": str(file.path)} for file in source.files],
             "sha256": source.sha256,
         }
         for source in data
-    ]
+    )
 
 
-def reward_document(sources: Sources) -> dict[str, str]:
-    """The part of spec.json about the reward, if it is a file or a model."""
-    path, model = sources.reward, sources.reward_model
+def input_fields(sources: Sources) -> dict[str, Any]:
+    """The fields of a RunSpec that name the job's inputs on this machine."""
+    model, tokenizer, reward, reward_model = sources.model, sources.tokenizer, sources.reward, sources.reward_model
     return {
-        "reward_path": "" if path is None else str(path),
-        "reward_sha256": "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest(),
-        "reward_model_path": "" if model is None else str(model.path),
-    }
-
-
-def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint) -> dict[str, Any]:
-    """The spec.json that agent and ranks read. Never contains a secret: those are passed by environment."""
-    on_gpus = all(not device.is_cpu and not device.simulated for device in work.devices)
-    indices = [device.index for device in work.devices]
-    training = {**work.spec["training_config"], "environment": {}}
-    return {
-        "job_id": work.job_id,
-        "attempt": work.attempt,
-        "node": work.node,
-        "name": work.name,
-        "run_dir": str(run.path),
-        "channel": str(run.channel),
-        "framework": work.framework,
-        "training_type": work.training_type,
-        "training_config": training,
-        "data_config": work.spec["data_config"],
-        "output_config": _output_config(work),
-        "hyperparameters": _hyperparameters(work),
-        "model_path": str(sources.model.path) if sources.model is not None else "",
-        "tokenizer_path": str(sources.tokenizer.path) if sources.tokenizer is not None else "",
-        "data_paths": [str(source.path) for source in sources.data],
-        **reward_document(sources),
+        "model_path": str(model.path) if model is not None else "",
+        "tokenizer_path": str(tokenizer.path) if tokenizer is not None else "",
+        "data_paths": tuple(str(source.path) for source in sources.data),
+        "reward_path": str(reward) if reward is not None else "",
+        "reward_sha256": hashlib.sha256(reward.read_bytes()).hexdigest() if reward is not None else "",
+        "reward_model_path": str(reward_model.path) if reward_model is not None else "",
         "sources": sources_document(sources.data),
-        **program(work.spec, run, sources),
-        "device_type": "cuda" if on_gpus else "cpu",
-        "device_indices": indices,
-        "device_uuids": device_uuids(work.devices) if on_gpus else [],
-        "gpu_memory_fraction": work.device_share / WHOLE,
-        "world_size": work.world_size,
-        "threads_per_rank": work.threads_per_rank,
-        "launcher": launcher(work.spec),
-        "checkpoint_glob": checkpoint_glob(work.spec),
-        "gpu_memory_percent": work.limits.default_gpu_memory_percent,
-        "resume_checkpoint": str(start.path) if start.path is not None else "",
-        "resume_step": start.step,
-        "adjustments": work.adjustments,
     }
+
+
+def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint) -> RunSpec:
+    """The specification that agent and ranks read. Never contains a secret: those are passed by environment."""
+    on_gpus = all(not device.is_cpu and not device.simulated for device in work.devices)
+    return RunSpec(
+        job_id=work.job_id,
+        attempt=work.attempt,
+        node=work.node,
+        name=work.name,
+        run_dir=run.path,
+        channel=str(run.channel),
+        framework=work.framework,
+        training_type=work.training_type,
+        training_config={**work.spec["training_config"], "environment": {}},
+        data_config=work.spec["data_config"],
+        output_config=_output_config(work),
+        hyperparameters=_hyperparameters(work),
+        **input_fields(sources),
+        **program(work.spec, run, sources),
+        device_type="cuda" if on_gpus else "cpu",
+        device_indices=tuple(device.index for device in work.devices),
+        device_uuids=device_uuids(work.devices) if on_gpus else (),
+        gpu_memory_fraction=work.device_share / WHOLE,
+        world_size=work.world_size,
+        threads_per_rank=work.threads_per_rank,
+        launcher=launcher(work.spec),
+        checkpoint_glob=checkpoint_glob(work.spec),
+        gpu_memory_percent=work.limits.default_gpu_memory_percent,
+        resume_checkpoint=str(start.path) if start.path is not None else "",
+        resume_step=start.step,
+        adjustments=work.adjustments,
+    )
 
 
 def program(spec: Mapping[str, Any], run: RunDirectory, sources: Sources) -> dict[str, Any]:
@@ -261,17 +260,17 @@ def program(spec: Mapping[str, Any], run: RunDirectory, sources: Sources) -> dic
     starts_in_code = bool(command) and sources.code is not None
     return {
         "script": script,
-        "arguments": framework.get("custom_arguments") or [],
-        "command": command,
+        "arguments": tuple(framework.get("custom_arguments") or ()),
+        "command": tuple(command),
         "directory": str(code if starts_in_code else run.path / "work"),
     }
 
 
-def device_uuids(devices: Sequence[Device]) -> list[str]:
+def device_uuids(devices: Sequence[Device]) -> tuple[str, ...]:
     """UUIDs for CUDA; empty when unknown. Those of MIG slices come from NVML, which the node worker has queried."""
     if all(device.uuid for device in devices):
-        return [device.uuid for device in devices]
-    return [gpu.uuid for gpu in own_gpus([device.index for device in devices])]
+        return tuple(device.uuid for device in devices)
+    return tuple(gpu.uuid for gpu in own_gpus([device.index for device in devices]))
 
 
 def job_environment(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, str]:

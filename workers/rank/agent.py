@@ -7,7 +7,6 @@ When that socket closes the supervisor is dead, and so is everything here. Stand
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import resource
@@ -19,18 +18,19 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from app.host.processes import adopt_orphans, block_signal, descendants, die_with_parent, kill
 from trainyard.protocol.channel import LineDecoder, Message, encode
-from workers.rank import gang, mpi
+from trainyard.protocol.messages import RankExit, fields_of
+from trainyard.protocol.run_spec import RunSpec
+from workers.rank import mpi
 from workers.rank.environment import rank_command, rank_environment
 
-# The others get this long to notice that a rank failed; with the SIGKILL after it they are gone within 5 s.
+# After a rank failed the others get this long to end; with the SIGKILL after it all have ended within 5 s.
 TEARDOWN_SECONDS = 3.0
 EXIT_STOPPED = 143
-OOM_SCORE = 500  # half of what the machine has, as if a rank had it in addition
-# Below the kernel's range for outgoing connections, so that none of those sits on the port when rank 0 binds it.
+OOM_SCORE = 500  # as if a rank used half of the machine's memory in addition
+# Below the kernel's range for outgoing connections, so that none of those occupies the port when rank 0 binds it.
 PORTS = (20000, 32000)
 LOOPBACK = "127.0.0.1"
 
@@ -38,7 +38,7 @@ LOOPBACK = "127.0.0.1"
 def main() -> int:
     """Run the ranks that the spec describes; 0 only if each of them exited with 0."""
     arguments = _arguments()
-    spec = json.loads(Path(arguments.spec).read_text())
+    spec = RunSpec.read(arguments.spec)
     log_fds = [int(fd) for fd in arguments.log_fds.split(",")]
     control = socket.socket(fileno=arguments.control_fd)
     if arguments.die_with:
@@ -55,16 +55,16 @@ def main() -> int:
 class RankAgent:
     """The ranks of one attempt on this node."""
 
-    def __init__(self, spec: Mapping[str, Any], spec_path: Path, log_fds: list[int], control: socket.socket) -> None:
+    def __init__(self, spec: RunSpec, spec_path: Path, log_fds: list[int], control: socket.socket) -> None:
         self._spec = spec
         self._spec_path = spec_path
         self._log_fds = log_fds
         self._control = control
         self._decoder = LineDecoder()
-        self._ranks: dict[int, int] = {}  # pid → rank, the living ones
+        self._ranks: dict[int, int] = {}  # pid → rank, of live ranks
         self._ended: set[int] = set()
         self._mpirun: mpi.Mpirun | None = None  # as long as it runs
-        self._keeper = 0  # the pid of who keeps the script's own checkpoints, as long as it runs
+        self._collector = 0  # pid of workers.rank.script_checkpoints, while it runs
         self._exit_code = 0
         self._kill_at: float | None = None
 
@@ -76,22 +76,22 @@ class RankAgent:
             self._start_ranks(self._environment_from_supervisor())
             if self._mpirun is not None:
                 selector.register(self._mpirun.reports, selectors.EVENT_READ)
-            while self._has_ranks or self._keeper:
+            while self._has_ranks or self._collector:
                 for key, _ in selector.select(self._seconds_until_kill()):
                     if key.fileobj is wakeup:
                         self._take_signals(wakeup)
                     elif key.fileobj is self._control:
                         self._take_commands()
-                self._hear_mpi_ranks()
+                self._take_mpi_messages()
                 self._collect_exits()
-                if not self._has_ranks and self._keeper:
-                    kill([self._keeper], signal.SIGTERM)
+                if not self._has_ranks and self._collector:
+                    kill([self._collector], signal.SIGTERM)
                 if self._seconds_until_kill() == 0:
                     kill(descendants(os.getpid()))
         return self._exit_code
 
     def _environment_from_supervisor(self) -> dict[str, str]:
-        """The job's own variables: sent here, because this process must not run under them."""
+        """Receive the job's variables; this process itself must not run under them."""
         while True:
             data = self._control.recv(65536)
             if not data:
@@ -102,24 +102,25 @@ class RankAgent:
                 raise SystemExit(EXIT_STOPPED)
 
     def _start_ranks(self, job_environment: Mapping[str, str]) -> None:
-        place = gang.meeting_point(self._spec) or (LOOPBACK, free_port())
+        gang = self._spec.gang
+        place = (gang.address, gang.port) if gang is not None else (LOOPBACK, free_port())
         environments = [
             rank_environment(self._spec, self._spec_path, local_rank, place, job_environment)
-            for local_rank in range(gang.local_ranks(self._spec))
+            for local_rank in range(self._spec.local_ranks)
         ]
-        if self._spec.get("checkpoint_glob") and gang.node_rank(self._spec) == 0:
-            self._keeper = self._spawn_keeper()
-        directory = Path(self._spec["directory"])
-        if self._spec.get("launcher") == mpi.MPI:
+        if self._spec.checkpoint_glob and self._spec.node_rank == 0:
+            self._collector = self._spawn_collector()
+        directory = Path(self._spec.directory)
+        if self._spec.launcher == mpi.MPI:
             # One command for all: references to a rank's own number are those of the first.
             command, parent = rank_command(self._spec, self._spec_path, environments[0]), os.getpid()
             self._mpirun = mpi.Mpirun(command, directory, environments, self._log_fds, prepare=lambda: _as_rank(parent))
-            return  # the ranks open their logs by our descriptors
+            return  # the ranks open their logs through this process's descriptors
         for local_rank, environment in enumerate(environments):
             pid = self._spawn(
                 rank_command(self._spec, self._spec_path, environment), directory, local_rank, environment
             )
-            self._ranks[pid] = gang.first_rank(self._spec) + local_rank
+            self._ranks[pid] = self._spec.first_rank + local_rank
         for fd in self._log_fds:
             os.close(fd)
 
@@ -127,16 +128,16 @@ class RankAgent:
     def _has_ranks(self) -> bool:
         return bool(self._ranks) or self._mpirun is not None
 
-    def _spawn_keeper(self) -> int:
+    def _spawn_collector(self) -> int:
         parent = os.getpid()
 
         def prepare() -> None:
             _as_rank(parent)
-            block_signal(signal.SIGTERM)  # until it listens: a script may end before
+            block_signal(signal.SIGTERM)  # until its handler is set: a script may end before
 
         process = subprocess.Popen(
             [sys.executable, "-m", "workers.rank.script_checkpoints", "--spec", str(self._spec_path)],
-            cwd=self._spec["run_dir"],
+            cwd=self._spec.run_dir,
             stdin=subprocess.DEVNULL,
             stdout=self._log_fds[0],
             stderr=self._log_fds[0],
@@ -184,12 +185,12 @@ class RankAgent:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
     def _collect_exits(self) -> None:
-        while self._has_ranks or self._keeper:
+        while self._has_ranks or self._collector:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:  # mpirun's ranks may be collected by their own parent, which then is killed
+            except ChildProcessError:  # mpirun's ranks may be reaped by their own parent, which was killed
                 self._ranks.clear()
-                self._keeper = 0
+                self._collector = 0
                 return
             if pid == 0:
                 return
@@ -197,14 +198,14 @@ class RankAgent:
             rank = self._ranks.pop(pid, None)
             if rank is not None:
                 self._rank_ended(rank, code, time.monotonic())
-            elif pid == self._keeper:
-                self._keeper = 0
+            elif pid == self._collector:
+                self._collector = 0
             elif self._mpirun is not None and pid == self._mpirun.pid:
-                self._hear_mpi_ranks()
+                self._take_mpi_messages()
                 self._mpirun_ended(code)
 
-    def _hear_mpi_ranks(self) -> None:
-        for message in self._mpirun.heard() if self._mpirun is not None else ():
+    def _take_mpi_messages(self) -> None:
+        for message in self._mpirun.messages() if self._mpirun is not None else ():
             if message["type"] == "rank_started":
                 self._ranks[message["pid"]] = message["rank"]
             else:
@@ -212,33 +213,26 @@ class RankAgent:
                 self._rank_ended(message["rank"], message["code"], message["at"])
 
     def _mpirun_ended(self, code: int) -> None:
-        """It is the last, unless it is what has failed: of ranks that it has not started, or that died with it."""
+        """Report ranks that mpirun did not start or that ended with it; usually it ends last."""
         self._mpirun = None
-        for rank in range(gang.local_ranks(self._spec)):
+        for rank in range(self._spec.local_ranks):
             if rank not in self._ended and code != 0:
                 self._rank_ended(rank, code, time.monotonic())
-        # Such as of a rank that ended well, but without MPI_Finalize.
+        # For example of a rank that exited with 0, but without MPI_Finalize.
         self._exit_code = self._exit_code or (128 - code if code < 0 else code)
 
     def _rank_ended(self, rank: int, code: int, at: float) -> None:
-        if rank in self._ended:  # of ranks of mpirun's it may be known by two ways
+        if rank in self._ended:  # mpirun's ranks may be reported twice
             return
         self._ended.add(rank)
         killed_by = signal_name(-code) if code < 0 else None
-        self._send(
-            {
-                "type": "rank_exit",
-                "rank": rank,
-                "exit_code": 128 - code if code < 0 else code,
-                "signal": killed_by,
-                "at": at,
-            }
-        )
+        ended = RankExit(rank=rank, exit_code=128 - code if code < 0 else code, signal=killed_by, at=at)
+        self._send({"type": ended.type, "rank": rank, **fields_of(ended)})
         if code != 0 and self._kill_at is None:
             self._stop(TEARDOWN_SECONDS, code if code > 0 else 128 - code)
 
     def _send(self, message: Message) -> None:
-        with contextlib.suppress(OSError):  # its end is noticed where commands are read
+        with contextlib.suppress(OSError):  # a closed socket is detected where commands are read
             self._control.sendall(encode(message))
 
 
@@ -251,7 +245,7 @@ def signal_name(number: int) -> str:
 
 
 def free_port() -> int:
-    """A TCP port nobody uses right now."""
+    """A TCP port that is free now."""
     while True:
         port = random.randrange(*PORTS)  # noqa: S311 – spreads jobs, hides nothing
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -260,7 +254,7 @@ def free_port() -> int:
 
 
 def _as_rank(parent: int) -> None:
-    """Between fork and exec: ends with the agent, and before everything of the platform when memory runs out."""
+    """Between fork and exec: die with the agent, and be killed before the platform when memory runs out."""
     die_with_parent(parent)
     with contextlib.suppress(OSError):  # /proc may be read-only, then the kernel decides by size
         adjustment = Path("/proc/self/oom_score_adj")
@@ -268,7 +262,7 @@ def _as_rank(parent: int) -> None:
 
 
 def _leave_no_core_dumps() -> None:
-    """The memory of a rank that crashes holds the job's secrets, and what writes it for the kernel may run as root."""
+    """A core dump would hold the job's secrets, and may be written by a process of root."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

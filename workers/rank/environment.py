@@ -1,48 +1,47 @@
-"""What a rank executes, and the variables that it finds. Standard library only."""
+"""The command and the environment variables of a rank. Standard library only."""
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from workers.rank import gang
+from trainyard.protocol.run_spec import RunSpec
 from workers.rank.variable_expansion import expanded, expanded_in_turn
 
 KEPT_BYTES = str(1 << 30)
 
 
-def rank_command(spec: Mapping[str, Any], spec_path: Path, environment: Mapping[str, str]) -> list[str]:
-    """What a rank executes in its environment: the user's command or script, or our trainer."""
-    if spec["framework"] == "CUSTOM":
-        if spec["command"]:
-            return [expanded(word, environment) for word in spec["command"]]
-        return [sys.executable, spec["script"], *(expanded(word, environment) for word in spec["arguments"])]
+def rank_command(spec: RunSpec, spec_path: Path, environment: Mapping[str, str]) -> list[str]:
+    """The command of a rank: the user's command or script, or a built-in trainer."""
+    if spec.framework == "CUSTOM":
+        if spec.command:
+            return [expanded(word, environment) for word in spec.command]
+        return [sys.executable, spec.script, *(expanded(word, environment) for word in spec.arguments)]
     return [sys.executable, "-m", "workers.trainers.main", "--spec", str(spec_path)]
 
 
 def rank_environment(
-    spec: Mapping[str, Any],
+    spec: RunSpec,
     spec_path: Path,
     local_rank: int,
     place: tuple[str, int],
     job_environment: Mapping[str, str],
 ) -> dict[str, str]:
-    """The environment of one rank, as torchrun makes it; the job's variables lose against those that we depend on.
+    """The environment of one rank, as torchrun sets it; variables that the platform needs override the job's.
 
-    ``place`` is where rank 0 listens.
+    ``place``: address and port where rank 0 listens.
     """
     ours = _ours(spec, spec_path, local_rank, place)
-    if spec["framework"] == "CUSTOM":
+    if spec.framework == "CUSTOM":
         job_environment = expanded_in_turn(job_environment, {**os.environ, **ours})
     environment = {
-        **gang.network_settings(spec),
+        **_network_settings(spec),
         **os.environ,
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
-        # OpenMP's threads wait for each other by spinning. Where several jobs share the cores, that takes the time of
-        # those who are waited for: 4 to 10 times slower steps on 2 cores. After this many rounds they sleep instead.
+        # OpenMP's threads wait for each other by spinning, which slows down other jobs on the same cores: steps take 4
+        # to 10 times as long on 2 cores. After this many rounds they sleep instead.
         "GOMP_SPINCOUNT": "1000",
         **_memory_settings(spec),
         **job_environment,
@@ -50,20 +49,20 @@ def rank_environment(
     }
     # The script imports its siblings, even one called config.py; our trainers must not.
     environment.pop("PYTHONSAFEPATH", None)
-    if spec["framework"] != "CUSTOM":
+    if spec.framework != "CUSTOM":
         environment["PYTHONSAFEPATH"] = "1"
     elif "PATH" not in job_environment:
-        # What a command calls python is the interpreter that has our packages.
+        # `python` in a command is the interpreter with the platform's packages.
         environment["PATH"] = _joined([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment["PYTHONPATH"] = _joined([job_environment.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")])
     return environment
 
 
-def _ours(spec: Mapping[str, Any], spec_path: Path, local_rank: int, place: tuple[str, int]) -> dict[str, str]:
+def _ours(spec: RunSpec, spec_path: Path, local_rank: int, place: tuple[str, int]) -> dict[str, str]:
     return {
         **_place_among_all(spec, local_rank, place),
-        "OMP_NUM_THREADS": str(spec["threads_per_rank"]),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts, whose indices we were given
+        "OMP_NUM_THREADS": str(spec.threads_per_rank),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of NVML, whose indices the devices have
         "CUDA_VISIBLE_DEVICES": _visible_devices(spec),
         **_attempt_of(spec, spec_path),
         **_inputs_of(spec),
@@ -74,36 +73,36 @@ def _joined(paths: Sequence[str]) -> str:
     return ":".join(path for path in paths if path)
 
 
-def _attempt_of(spec: Mapping[str, Any], spec_path: Path) -> dict[str, str]:
-    """What the hooks, and whoever looks for processes of the attempt, go by."""
+def _attempt_of(spec: RunSpec, spec_path: Path) -> dict[str, str]:
+    """Variables that the hooks read, and that identify processes of the attempt."""
     return {
-        "TRAINYARD_GPU_MEMORY_FRACTION": str(spec.get("gpu_memory_fraction", 1.0)),
-        "TRAINYARD_JOB_ID": spec["job_id"],
-        "TRAINYARD_ATTEMPT": str(spec["attempt"]),
-        **({"TRAINYARD_NODE": spec["node"]} if spec.get("node") else {}),
-        "TRAINYARD_RUN_DIR": spec["run_dir"],
-        "TRAINYARD_OUTPUT_DIR": str(Path(spec["run_dir"]) / "output"),
+        "TRAINYARD_GPU_MEMORY_FRACTION": str(spec.gpu_memory_fraction),
+        "TRAINYARD_JOB_ID": spec.job_id,
+        "TRAINYARD_ATTEMPT": str(spec.attempt),
+        **({"TRAINYARD_NODE": spec.node} if spec.node else {}),
+        "TRAINYARD_RUN_DIR": str(spec.run_dir),
+        "TRAINYARD_OUTPUT_DIR": str(spec.run_dir / "output"),
         "TRAINYARD_SPEC": str(spec_path),
-        "TRAINYARD_CHANNEL": spec["channel"],
+        "TRAINYARD_CHANNEL": spec.channel,
     }
 
 
-def _inputs_of(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Where a script finds what the job names, without asking the hooks."""
-    if spec["framework"] != "CUSTOM":
+def _inputs_of(spec: RunSpec) -> dict[str, str]:
+    """Paths of the job's model and data, for scripts without hooks."""
+    if spec.framework != "CUSTOM":
         return {}
-    model = {"TRAINYARD_MODEL": spec["model_path"]} if spec["model_path"] else {}
-    return model | {f"TRAINYARD_DATA_{number}": path for number, path in enumerate(spec["data_paths"])}
+    model = {"TRAINYARD_MODEL": spec.model_path} if spec.model_path else {}
+    return model | {f"TRAINYARD_DATA_{number}": path for number, path in enumerate(spec.data_paths)}
 
 
-def _place_among_all(spec: Mapping[str, Any], local_rank: int, place: tuple[str, int]) -> dict[str, str]:
+def _place_among_all(spec: RunSpec, local_rank: int, place: tuple[str, int]) -> dict[str, str]:
     numbers = {
-        "RANK": gang.first_rank(spec) + local_rank,
+        "RANK": spec.first_rank + local_rank,
         "LOCAL_RANK": local_rank,
-        "WORLD_SIZE": spec["world_size"],
-        "LOCAL_WORLD_SIZE": gang.local_ranks(spec),
-        "NODE_RANK": gang.node_rank(spec),
-        "NNODES": gang.nodes(spec),
+        "WORLD_SIZE": spec.world_size,
+        "LOCAL_WORLD_SIZE": spec.local_ranks,
+        "NODE_RANK": spec.node_rank,
+        "NNODES": spec.nodes,
     }
     return {name: str(number) for name, number in numbers.items()} | {
         "MASTER_ADDR": place[0],
@@ -111,20 +110,26 @@ def _place_among_all(spec: Mapping[str, Any], local_rank: int, place: tuple[str,
     }
 
 
-def _memory_settings(spec: Mapping[str, Any]) -> dict[str, str]:
-    """On the CPU, what a step frees stays with the process for the next step: faulting it in anew is 5 to 8 % of one.
+def _network_settings(spec: RunSpec) -> dict[str, str]:
+    """Without them gloo takes the address of the host's name, on many machines one of the loopback."""
+    interface = spec.gang.interface if spec.gang is not None else ""
+    return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
 
-    Not beside a GPU, where a model passes through this memory once. What glibc understands; others ignore it.
+
+def _memory_settings(spec: RunSpec) -> dict[str, str]:
+    """On the CPU, keep freed memory in the process: faulting it in again takes 5 to 8 % of a step.
+
+    Not with a GPU, where a model passes through this memory once. For glibc; other libraries ignore it.
     """
-    if spec["device_type"] == "cuda" or spec["framework"] == "CUSTOM":
+    if spec.device_type == "cuda" or spec.framework == "CUSTOM":
         return {}
     return {"MALLOC_TRIM_THRESHOLD_": KEPT_BYTES, "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES}
 
 
-def _visible_devices(spec: Mapping[str, Any]) -> str:
-    """The job's GPUs; each rank picks its own by LOCAL_RANK. Empty on the CPU, where none may be found.
+def _visible_devices(spec: RunSpec) -> str:
+    """The job's GPUs; each rank picks its own by LOCAL_RANK. Empty on the CPU.
 
-    By UUID where it is known: CUDA counts anew where it can open only some GPUs, as in our sandbox.
+    By UUID where known: CUDA renumbers GPUs where only some can be opened, as in the sandbox.
     """
-    gpus = spec.get("device_uuids") or spec["device_indices"]
-    return ",".join(map(str, gpus)) if spec["device_type"] == "cuda" else ""
+    gpus = spec.device_uuids or spec.device_indices
+    return ",".join(map(str, gpus)) if spec.device_type == "cuda" else ""

@@ -11,7 +11,7 @@ from trainyard.protocol.channel import LineDecoder, Message
 
 MPI = "mpi"  # the launcher in a spec.json
 MPIRUN = "mpirun"
-# hwloc would ask on the ports 6000 to 6009 for X servers with GPUs, and wait for ever for an answer of anything else.
+# hwloc looks for X servers with GPUs on the ports 6000 to 6009, and waits forever for any other server.
 _NO_X_SERVERS = ("env", "HWLOC_COMPONENTS=-gl")
 _SIGKILL_SECONDS = 3
 _READ_BYTES = 65536
@@ -54,8 +54,8 @@ class Mpirun:
         process.returncode = 0  # collected with all other children
         self.pid = process.pid
 
-    def heard(self) -> Iterator[Message]:
-        """What ranks have said meanwhile: ``rank_started {rank, pid}``, ``rank_ended {rank, code, at}``."""
+    def messages(self) -> Iterator[Message]:
+        """Messages from ranks: ``rank_started {rank, pid}``, ``rank_ended {rank, code, at}``."""
         while True:
             try:
                 data = os.read(self.reports, _READ_BYTES)
@@ -70,7 +70,7 @@ def mpirun_command(ranks: int, plan: Path) -> list[str]:
         # Processes in a namespace of their own may not read each other's memory.
         "btl_vader_single_copy_mechanism": "none",
         "odls_base_sigkill_timeout": str(_SIGKILL_SECONDS),
-        # There is one machine, and nobody to log in to.
+        # There is one machine, so no remote shell.
         "plm": "isolated",
     }
     mca = [word for name, value in settings.items() for word in ("--mca", name, value)]

@@ -1,4 +1,4 @@
-"""One rank under mpirun: gives it the log, directory and variables that it would have without, and tells of its end.
+"""One rank under mpirun: sets the log, directory and variables that it would have without, and reports its end.
 
 Executed by mpirun as ``python -m workers.rank.mpi_rank --plan PATH``; `workers.rank.mpi.write_plan` writes the plan.
 mpirun itself would mix the ranks' lines, and reports neither when a rank ended nor which was the first. Standard
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--plan", required=True)
     plan = json.loads(Path(parser.parse_args().plan).read_text())
     die_with_parent(os.getppid())
-    # mpirun ends a rank by its whole process group; this process is to see how the rank took it.
+    # mpirun ends the whole process group of a rank; this process survives to report how the rank ended.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     rank = int(os.environ[RANK])
     log = os.open(plan["logs"][rank], os.O_WRONLY)

@@ -1,20 +1,20 @@
-"""What a built-in trainer is given and may call; it knows nothing of HTTP, leases, queues or Celery."""
+"""The interface of a built-in trainer to its run; knows nothing of HTTP, leases, queues or Celery."""
 
 import contextlib
-import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.domain.spec.hyperparameters.rlhf import method_of
+from app.domain.spec.hyperparameters import rlhf
 from trainyard._local_session import LocalSession
 from trainyard.protocol import manifest as _manifest
 from trainyard.protocol.channel import ChannelClosed
 from trainyard.protocol.commands import CheckpointNotSaved, Stop
-from trainyard.protocol.session import Identity, Progress, Result, Saved, Session, SupervisedSession
+from trainyard.protocol.messages import Progress, Result
+from trainyard.protocol.run_spec import RunSpec
+from trainyard.protocol.session import Identity, Saved, Session, SupervisedSession
 
 __all__ = [
     "CheckpointNotSaved",
@@ -25,71 +25,16 @@ __all__ = [
     "Saved",
     "Stop",
     "local_run",
+    "method_of",
     "supervised_run",
 ]
-
-Document = Mapping[str, Any]
 
 CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunSpec:
-    """The job as a rank needs it: everything resolved to local paths and typed values.
-
-    `sources` stands in the order of data_config.sources: for each its `location` as submitted, its local `files`
-    (`path`, `name`, `size_bytes`, `sha256`) and the `sha256` over their digests. Without it (tests, local runs)
-    each of `data_paths` is a source of one file. `reward_path` is the file that hyperparameter `reward` names, if it
-    does, `reward_sha256` its digest, and `reward_model_path` the model that judges instead. `adjustments` is what was
-    learnt from earlier attempts: `batch_halvings` after running out of memory, `learning_rate_factor` after the loss
-    exploded.
-    """
-
-    run_dir: Path
-    framework: str
-    training_type: str
-    hyperparameters: Document
-    model_path: str
-    data_paths: tuple[str, ...]
-    sources: tuple[Document, ...] = ()
-    job_id: str = "local"
-    attempt: int = 1
-    tokenizer_path: str = ""
-    reward_path: str = ""
-    reward_sha256: str = ""
-    reward_model_path: str = ""
-    training_config: Document = field(default_factory=dict)
-    data_config: Document = field(default_factory=dict)
-    output_config: Document = field(default_factory=dict)
-    device_type: str = "cpu"
-    gpu_memory_fraction: float = 1.0  # of each GPU, when others have the rest
-    world_size: int = 1
-    threads_per_rank: int = 1
-    gpu_memory_percent: int | None = None  # None: all of it
-    resume_checkpoint: str = ""
-    adjustments: Document = field(default_factory=dict)
-
-    @property
-    def method(self) -> str:
-        """As rlhf.method_of."""
-        return method_of(self.training_type, self.hyperparameters)
-
-    @classmethod
-    def from_document(cls, document: Document) -> "RunSpec":
-        """The spec.json of a supervisor; what a trainer has no use for is left out."""
-        given = {name: document[name] for name in cls.__dataclass_fields__ if document.get(name) is not None}
-        typed: dict[str, Any] = {
-            "run_dir": Path(document["run_dir"]),
-            "data_paths": tuple(document["data_paths"]),
-            "sources": tuple(document.get("sources") or ()),
-        }
-        return cls(**{**given, **typed})
-
-    def __post_init__(self) -> None:
-        if not self.sources:
-            files = ({"path": path, "name": Path(path).name} for path in self.data_paths)
-            sources = tuple({"location": file["path"], "files": [file]} for file in files)
-            object.__setattr__(self, "sources", sources)
+def method_of(spec: RunSpec) -> str:
+    """The training method of a run, as `rlhf.method_of` derives it."""
+    return rlhf.method_of(spec.training_type, spec.hyperparameters)
 
 
 class RunContext:
@@ -106,33 +51,33 @@ class RunContext:
 
     @property
     def work_dir(self) -> Path:
-        """Scratch of this attempt, shared by its ranks; on one file system with the checkpoints."""
+        """Scratch directory of this attempt, shared by its ranks; on one file system with the checkpoints."""
         return _made(self.spec.run_dir / "work")
 
     @property
     def output_dir(self) -> Path:
-        """Where the finished model goes."""
+        """Directory for the finished model."""
         return _made(self.spec.run_dir / "output")
 
     @property
     def stop(self) -> Stop | None:
-        """The wish to end at the next step boundary, as this rank has heard it: agree before acting."""
-        return self._session.wishes.stop
+        """The stop command that this rank has received, if any: agree with all ranks before acting."""
+        return self._session.commands.stop
 
     @property
     def checkpoint_requests(self) -> int:
-        """How often a checkpoint without a stop was asked for; to be agreed on, too."""
-        return self._session.wishes.checkpoint_requests
+        """How often a checkpoint without a stop was requested; to be agreed on, too."""
+        return self._session.commands.checkpoint_requests
 
     def resume_manifest(self) -> _manifest.Manifest | None:
-        """The manifest of the checkpoint to go on from, None for a fresh start.
+        """The manifest of the checkpoint to resume from, None for a fresh start.
 
-        Its files were verified by whoever put them there. Raises CorruptCheckpoint.
+        Its files were verified when they were fetched. Raises CorruptCheckpoint.
         """
         return _manifest.read(self.spec.resume_checkpoint) if self.spec.resume_checkpoint else None
 
     def taken_over(self) -> _manifest.Manifest | None:
-        """The manifest of the checkpoint to go on from if it is another job's: this one has settings of its own."""
+        """The manifest of the checkpoint to resume from if it is another job's, which had other settings."""
         manifest = self.resume_manifest()
         return manifest if manifest is not None and manifest.job_id != self.spec.job_id else None
 
@@ -149,12 +94,12 @@ class RunContext:
         self._session.metrics(step, values)
 
     def note(self, reason: str, message: str, data: Mapping[str, Any] | None = None) -> None:
-        """Say something that belongs into the job's history; `reason` in capitals names it for programs."""
+        """Add a line to the job's history; `reason` in capitals identifies it for programs."""
         self._session.note(reason, message, dict(data or {}))
 
     @contextlib.contextmanager
     def section(self, name: str) -> Iterator[None]:
-        """Announce work that makes no steps and may take long, so that it does not look like a hang."""
+        """Announce work that makes no steps and may take long, so that it is not taken for a hang."""
         self._session.section(name)
         try:
             yield
@@ -162,9 +107,9 @@ class RunContext:
             self._session.section(None)
 
     def commit_checkpoint(self, directory: Path, saved: Saved, write: Callable[[], None] = lambda: None) -> None:
-        """Let `write` fill `directory`, complete it and hand it over, while the training goes on; rank 0 only.
+        """Fill `directory` by `write` and commit it on a thread of its own; rank 0 only.
 
-        One at a time. Raises what went wrong with the one before. When it fails, nothing of it is left.
+        One at a time. Raises the error of the previous one. When it fails, nothing of it is left.
         """
         self.settle()
 
@@ -179,59 +124,59 @@ class RunContext:
         self._handover = Handover(complete)
 
     def rest(self) -> None:
-        """Wait until no checkpoint is being written, whatever came of the last one."""
+        """Wait until no checkpoint is being written, without raising its error."""
         if self._handover is not None:
             self._handover.join()
 
     def check(self) -> None:
-        """Raise what went wrong with the last checkpoint, if that is known by now."""
+        """Raise the error of the last checkpoint, if it has failed by now."""
         if self._handover is not None and self._handover.error is not None:
             self.settle()
 
     def settle(self) -> None:
-        """Wait until the last checkpoint is handed over. Raises what went wrong with it."""
+        """Wait until the last checkpoint is handed over. Raises its error."""
         self.rest()
         handover, self._handover = self._handover, None
         if handover is not None and handover.error is not None:
             raise handover.error
 
     def excuse(self) -> None:
-        """What went wrong with the last checkpoint goes into the history only: the next one follows at once."""
+        """Wait for the last checkpoint; add its error to the history only, because the next one follows at once."""
         try:
             self.settle()
         except OSError as error:
             self.note(CHECKPOINT_FAILED, f"a checkpoint could not be written: {error}")
 
     def secure(self) -> str:
-        """Wait until the last checkpoint is in storage; says why it is not, "" when it is."""
+        """Wait until the last checkpoint is stored; returns why it is not, "" when it is."""
         try:
             self.settle()
             self._session.wait_stored()
         except ChannelClosed:
             raise
-        except Exception as error:  # noqa: BLE001  whatever it is, the training is as good as before
+        except Exception as error:  # noqa: BLE001  whatever the error, the training can continue
             return f"{type(error).__name__}: {error}"
         return ""
 
     def is_given_up(self, stop: Stop) -> bool:
-        """Whether the platform waits no longer for a pause, as this rank has heard it: agree before acting."""
-        return stop.kind == "pause" and stop.number <= self._session.wishes.given_up
+        """Whether the platform has given up a pause, as far as this rank knows: agree with all ranks before acting."""
+        return stop.kind == "pause" and stop.number <= self._session.commands.given_up
 
     def forget_stop(self, stop: Stop) -> None:
-        """This wish will not be followed; another one may come. On every rank, before `pause_failed`."""
-        self._session.wishes.forget(stop)
+        """Drop a stop that is not followed; another one may come. On every rank, before `pause_failed`."""
+        self._session.commands.forget(stop)
 
     def pause_failed(self, stop: Stop, message: str) -> None:
-        """The training goes on, because the checkpoint to pause with is not in storage."""
+        """Report that the training continues because the checkpoint of a pause is not stored."""
         self._session.pause_failed(stop.number, message)
 
     def finish(self, result: Result) -> None:
-        """The last word of a rank that did its work. Raises what went wrong with its last checkpoint."""
+        """Report the result; the last call of a rank. Raises the error of its last checkpoint."""
         self.settle()
         self._session.finish(result)
 
     def fail(self, error_type: str, message: str, stack: str) -> None:
-        """The last word of a rank that could not; it must exit non-zero afterwards."""
+        """Report a failure; the process must exit non-zero afterwards."""
         self.rest()
         self._session.fail(error_type, message, stack)
 
@@ -256,29 +201,16 @@ class Handover:
 
 
 def supervised_run(spec_path: Path | str, *, on_orphaned: Callable[[], None]) -> RunContext:
-    """The run of this process under a supervisor; `on_orphaned` runs when that one is gone."""
-    spec = RunSpec.from_document(json.loads(Path(spec_path).read_text(encoding="utf-8")))
-    identity = _identity(spec, int(os.environ.get("RANK", "0")))
+    """The run of this process under a supervisor; `on_orphaned` is called when the supervisor has ended."""
+    spec = RunSpec.read(spec_path)
+    identity = Identity.of(spec, rank=int(os.environ.get("RANK", "0")))
     session = SupervisedSession(os.environ["TRAINYARD_CHANNEL"], identity, can_checkpoint=True, on_orphaned=on_orphaned)
     return RunContext(spec, session)
 
 
 def local_run(spec: RunSpec) -> RunContext:
-    """The same for a plain script: prints its metrics, keeps its checkpoints in the run directory."""
-    return RunContext(spec, LocalSession(_identity(spec, int(os.environ.get("RANK", "0")))))
-
-
-def _identity(spec: RunSpec, rank: int) -> Identity:
-    return Identity(
-        run_dir=spec.run_dir,
-        rank=rank,
-        world_size=spec.world_size,
-        job_id=spec.job_id,
-        attempt=spec.attempt,
-        framework=spec.framework,
-        training_type=spec.training_type,
-        threads_per_rank=spec.threads_per_rank,
-    )
+    """A run without a supervisor: prints its metrics and keeps its checkpoints in the run directory."""
+    return RunContext(spec, LocalSession(Identity.of(spec, rank=int(os.environ.get("RANK", "0")))))
 
 
 def _made(directory: Path) -> Path:

@@ -1,12 +1,11 @@
-"""Keeps the checkpoints that a script writes by itself, without hooks: those that its ``checkpoint_glob`` names.
+"""Collects checkpoints that a script writes without hooks: those that match its ``checkpoint_glob``.
 
-Runs beside the ranks in the sandbox, as ``python -m workers.rank.script_checkpoints --spec PATH``, where no link of the
-script's leads to anything that the script could not read. What has not changed between two looks is complete and is
-copied; SIGTERM, when the ranks have ended, is followed by a last look. Standard library and ``trainyard`` only.
+Runs beside the ranks in the sandbox, as ``python -m workers.rank.script_checkpoints --spec PATH``, where a link
+can only lead to what the script itself can read. Files that did not change between two scans are complete and copied;
+SIGTERM, when the ranks have ended, is followed by a last scan. Standard library and ``trainyard`` only.
 """
 
 import argparse
-import json
 import re
 import shutil
 import signal
@@ -14,17 +13,19 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from app.host.processes import unblock_signal
 from trainyard.protocol import manifest
 from trainyard.protocol.channel import LineDecoder, encode, short_address
+from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved, parse
+from trainyard.protocol.messages import CheckpointReady, fields_of
+from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Saved, manifest_for
 
-LOOK_SECONDS = 2.0
-# Below it the files lie as they did in the script's working directory, where the next attempt puts them again.
+SCAN_SECONDS = 2.0
+# Below it the files have their paths in the script's working directory, to which the next attempt restores them.
 FILES = "work"
 _DRAFT = "kept.tmp"
 _NUMBER = re.compile(r"\d{1,15}")
@@ -34,56 +35,48 @@ Signature = tuple[tuple[str, int, int], ...]
 
 
 def main() -> int:
-    """Look until SIGTERM."""
+    """Scan until SIGTERM."""
     parser = argparse.ArgumentParser(prog="workers.rank.script_checkpoints", description=__doc__)
     parser.add_argument("--spec", required=True)
-    spec = json.loads(Path(parser.parse_args().spec).read_text())
+    spec = RunSpec.read(parser.parse_args().spec)
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
     unblock_signal(signal.SIGTERM)
-    keeper = Keeper(spec)
-    while not over.wait(LOOK_SECONDS):
-        keeper.look()
-    keeper.look(last=True)
+    checkpoints = ScriptCheckpoints(spec)
+    while not over.wait(SCAN_SECONDS):
+        checkpoints.scan()
+    checkpoints.scan(last=True)
     return 0
 
 
-class Keeper:
-    """Which checkpoints there are, and which of them are kept already."""
+class ScriptCheckpoints:
+    """Knows which checkpoints exist, and which of them are collected already."""
 
-    def __init__(self, spec: Mapping[str, Any]) -> None:
-        self._run_dir = Path(spec["run_dir"])
+    def __init__(self, spec: RunSpec) -> None:
+        self._run_dir = spec.run_dir
         self._work = self._run_dir / "work"
-        self._glob = spec["checkpoint_glob"]
-        self._identity = Identity(
-            run_dir=self._run_dir,
-            job_id=spec["job_id"],
-            attempt=spec["attempt"],
-            framework=spec["framework"],
-            training_type=spec["training_type"],
-            threads_per_rank=spec["threads_per_rank"],
-            world_size=spec["world_size"],
-        )
-        self._step = int(spec["resume_step"])
-        self._looked_like: dict[str, Signature] = {}
-        # What the script was given back needs not be kept once more.
-        resume = spec["resume_checkpoint"]
+        self._glob = spec.checkpoint_glob
+        self._identity = Identity.of(spec)
+        self._step = spec.resume_step
+        self._last_scan: dict[str, Signature] = {}
+        # What was restored from the resume checkpoint is not collected again.
+        resume = spec.resume_checkpoint
         self._kept = _found(Path(resume) / FILES, self._glob) if resume else {}
         self._count = 0
         self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with short_address(spec["channel"]) as address:
+        with short_address(spec.channel) as address:
             self._channel.connect(address)
         self._decoder = LineDecoder()
 
-    def look(self, *, last: bool = False) -> None:
-        """Keep what is new and complete; ``last``: nobody writes any more, so all is."""
+    def scan(self, *, last: bool = False) -> None:
+        """Collect what is new and complete; ``last``: all writers have ended, so everything is complete."""
         found = _found(self._work, self._glob)
         due = [
             name
             for name, signature in found.items()
-            if signature != self._kept.get(name) and (last or signature == self._looked_like.get(name))
+            if signature != self._kept.get(name) and (last or signature == self._last_scan.get(name))
         ]
-        self._looked_like = found
+        self._last_scan = found
         for name in sorted(due, key=lambda name: (_step_of(name) or 0, max(time for *_, time in found[name]))):
             self._keep(name, found[name])
 
@@ -99,12 +92,12 @@ class Keeper:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(self._work / path, target, follow_symlinks=False)
             if _signature(self._work, self._work / name) != signature:
-                return  # it is being written anew; a later look finds it complete
+                return  # it is being rewritten; a later scan finds it complete
             self._count += 1
             final = checkpoints / f"kept-{self._count:04d}-step-{self._step}"
             manifest.commit(draft, final, manifest_for(self._identity, Saved(step=self._step)))
         except OSError as error:
-            _tell(f"{name} could not be kept: {error}")
+            _print(f"{name} could not be stored: {error}")
             return
         finally:
             manifest.discard(draft)
@@ -112,23 +105,20 @@ class Keeper:
         self._offer(final)
 
     def _offer(self, directory: Path) -> None:
-        """Hand it over, and wait for what became of it: a slow storage slows the keeping rather than fill the disk."""
-        offer = {
-            "type": "checkpoint", "rank": 0, "step": self._step, "epoch": 0.0, "path": str(directory), "metrics": {},
-            "kept": True,
-        }  # fmt: skip
-        self._channel.sendall(encode(offer))
+        """Offer it and wait for the answer: a slow storage slows down collecting rather than fill the disk."""
+        offer = CheckpointReady(step=self._step, epoch=0.0, path=str(directory), metrics={}, kept=True)
+        self._channel.sendall(encode({"type": offer.type, "rank": 0, **fields_of(offer)}))
         while data := self._channel.recv(65536):
-            for message in self._decoder.feed(data):
-                if message.get("path") == str(directory):
-                    if message["type"] == "checkpoint_failed":
-                        _tell(f"{directory.name} was not stored: {message.get('message')}")
+            for answer in map(parse, self._decoder.feed(data)):
+                if isinstance(answer, CheckpointSaved | CheckpointFailed) and answer.path == offer.path:
+                    if isinstance(answer, CheckpointFailed):
+                        _print(f"{directory.name} was not stored: {answer.message}")
                     return
-        sys.exit("the supervisor is gone")
+        sys.exit("the supervisor has ended")
 
 
 def _found(root: Path, glob: str) -> dict[str, Signature]:
-    """Relative path → what it looks like, of all files and directories that match and have something in them."""
+    """Relative path → signature, of all matching files and non-empty directories."""
     found = {}
     for path in root.glob(glob):
         if signature := _signature(root, path):
@@ -141,14 +131,14 @@ def _signature(root: Path, path: Path) -> Signature:
 
 
 def _files(root: Path, path: Path) -> Iterator[tuple[str, int, int]]:
-    """Links are not followed: what they lead to is not the script's to keep."""
+    """Links are not followed: their targets are not the script's."""
     try:
-        told = path.lstat()
-        if stat.S_ISDIR(told.st_mode):
+        status = path.lstat()
+        if stat.S_ISDIR(status.st_mode):
             for below in path.iterdir():
                 yield from _files(root, below)
-        elif stat.S_ISREG(told.st_mode):
-            yield path.relative_to(root).as_posix(), told.st_size, told.st_mtime_ns
+        elif stat.S_ISREG(status.st_mode):
+            yield path.relative_to(root).as_posix(), status.st_size, status.st_mtime_ns
     except OSError:  # the script has just deleted or moved it
         return
 
@@ -159,7 +149,7 @@ def _step_of(name: str) -> int | None:
     return int(numbers[-1]) if numbers else None
 
 
-def _tell(what: str) -> None:
+def _print(what: str) -> None:
     print(f"trainyard: {what}", file=sys.stderr, flush=True)  # noqa: T201  (the job's log)
 
 

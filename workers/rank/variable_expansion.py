@@ -10,7 +10,7 @@ _REFERENCE = re.compile(r"(\$?)\$\(([A-Za-z_][A-Za-z0-9_]*)\)", re.ASCII)
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
-    """With the values of all that are known; others stay, since a shell may know what they mean."""
+    """Replace references to known variables; others stay, because a shell may resolve them."""
 
     def value(found: re.Match[str]) -> str:
         escaped, name = found.groups()

@@ -1,4 +1,4 @@
-"""The scratch directory of one attempt on this node: where its parts lie, and who may touch them."""
+"""The run directory of one attempt on this node: its layout, and which parts ranks can write."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from app.host.processes import ProcessIdentity, own_identity
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """DATA_DIR/run/jobs/<job>/<attempt>, and beside it what its ranks must not reach.
+    """DATA_DIR/run/jobs/<job>/<attempt>, and beside it files that its ranks can't reach.
 
     Of an attempt on several nodes each part has its own, <attempt>-<part> from the second on: node workers of one
     machine may share a data directory.
@@ -30,7 +30,7 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
-        """Complete checkpoints that wait to be taken over."""
+        """Complete checkpoints that the ranks offer."""
         return self.path / "checkpoints"
 
     @property
@@ -39,7 +39,7 @@ class RunDirectory:
 
     @property
     def stacks(self) -> Path:
-        """What ranks write when they are asked where they are."""
+        """Stacks that ranks write on request."""
         return self.path / "stacks"
 
     @property
@@ -48,37 +48,37 @@ class RunDirectory:
 
     @property
     def taken_over(self) -> Path:
-        """What the supervisor took over from the ranks; outside of what they can write."""
+        """Checkpoints that the supervisor took over, out of the ranks' reach."""
         return self.path.with_name(self.path.name + ".taken")
 
     @property
     def roll(self) -> Path:
-        """Which processes the attempt has; see ``workers.run_dir.process_registry``."""
+        """Processes of the attempt; see ``workers.run_dir.process_registry``."""
         return self.taken_over / "roll.json"
 
     @property
     def left(self) -> Path:
-        """There when a process of the attempt could not be ended."""
+        """Exists when a process of the attempt could not be killed."""
         return self.taken_over / "left"
 
     @property
     def gone(self) -> Path:
-        """There when it is known that no process of the attempt is left; kept directories have it."""
+        """Exists when no process of the attempt is left; for directories that are kept."""
         return self.taken_over / "gone"
 
     def make(self) -> None:
-        """Create what is missing."""
+        """Create missing directories."""
         for directory in (self.path, self.taken_over):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in ("work", "checkpoints", "output", "stacks", "tmp"):
             (self.path / name).mkdir(exist_ok=True)
 
     def write_supervisor(self, identity: ProcessIdentity) -> None:
-        """Leave a note by which a later node worker, or a person, recognises the supervisor."""
+        """Write the supervisor's identity for later node workers."""
         write_atomically(self.supervisor, vars(identity))
 
     def remove(self) -> None:
-        """Delete everything, also what ranks made unreadable for themselves."""
+        """Delete everything, including directories that ranks made unreadable."""
         for directory in (self.path, self.taken_over):
             shutil.rmtree(directory, ignore_errors=True)
         try:
@@ -94,9 +94,9 @@ def run_directory(data_dir: Path, job_id: str, attempt: int, part: int = 0) -> R
 
 
 def remove_earlier(run: RunDirectory) -> None:
-    """Delete what earlier attempts of this very process have left; it runs one after the other, and none any more.
+    """Delete directories of earlier attempts that this process has run; none of them runs any more.
 
-    Other attempts of the job on this node had supervisors of their own: the node worker looks after what those left.
+    The node worker cleans up after other supervisors.
     """
     mine, attempt = vars(own_identity()), int(run.path.name.partition("-")[0])
     for path in run.path.parent.iterdir():
@@ -112,7 +112,7 @@ def remove_earlier(run: RunDirectory) -> None:
 
 
 def run_directories(data_dir: Path) -> list[tuple[str, int, RunDirectory]]:
-    """(job, attempt, directory) of all that lie on this node."""
+    """(job, attempt, directory) of all run directories on this node."""
     found = {}
     for path in runs_root(data_dir).glob("*/*"):
         name = path.name.removesuffix(".taken")
@@ -127,7 +127,7 @@ def runs_root(data_dir: Path) -> Path:
 
 
 def write_atomically(path: Path, document: dict[str, Any]) -> None:
-    """Write JSON that a reader sees whole or not at all."""
+    """Write JSON atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(document))
     temporary.replace(path)

@@ -1,7 +1,7 @@
-"""Which processes an attempt has, on disk: whoever looks after a supervisor that is gone finds them by it.
+"""The processes of an attempt, recorded on disk, so that a node worker finds them after their supervisor has ended.
 
-A process carries its attempt in its environment, but not all do: a script may start some with another one, and whoever
-hangs in its exit has none any more. What they descend from is known only as long as the supervisor lives.
+Most processes carry their attempt in their environment, but a script may start some with another one, and a process
+that hangs in its exit has none any more. Their ancestry is known only while the supervisor lives.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Roll:
-    """``held``: what the attempt has been given, and where its pids mean something."""
+class RegisteredProcesses:
+    """``held``: the attempt's devices, and the PID namespace of its pids."""
 
     held: HeldDevices
     processes: tuple[ProcessIdentity, ...] = ()
@@ -35,17 +35,17 @@ def held_here(work: Work) -> HeldDevices:
     )  # fmt: skip
 
 
-class RollCall:
-    """Kept by the supervisor; written only when it has changed."""
+class ProcessRegistry:
+    """Maintained by the supervisor; written only when it has changed."""
 
     def __init__(self, run: RunDirectory, held: HeldDevices) -> None:
         self._run, self._held = run, held
         self._written: set[ProcessIdentity] | None = None
-        self._calls = 0
+        self._scans = 0
 
-    def call(self, root_pid: int) -> int:
-        """Everything below the process, and what was below it before and still lives; returns which call it is."""
-        self._calls += 1
+    def record(self, root_pid: int) -> int:
+        """Record descendants of the process, and earlier ones that still live; returns the number of scans so far."""
+        self._scans += 1
         found = {each for each in self._written or () if each.is_alive()}
         for pid in processes.descendants(root_pid):
             try:
@@ -54,7 +54,7 @@ class RollCall:
                 continue
         if found != self._written:
             self._write(found)
-        return self._calls
+        return self._scans
 
     def _write(self, found: set[ProcessIdentity]) -> None:
         named = [[each.pid, each.start_ticks] for each in sorted(found, key=lambda each: each.pid)]
@@ -62,38 +62,38 @@ class RollCall:
         document = {"node": held.node, "devices": held.devices, "place": held.place, "processes": named}
         try:
             write_atomically(self._run.roll, document)
-        except OSError as error:  # a full disk must not end a training
-            log.warning("the processes of the attempt could not be written down: %s", error)
+        except OSError as error:  # a full disk must not fail a training
+            log.warning("the processes of the attempt could not be recorded: %s", error)
         else:
             self._written = found
 
-    def dismiss(self) -> None:
-        """None of them is left."""
-        dismiss(self._run)
+    def mark_gone(self) -> None:
+        """No process of the attempt is left."""
+        mark_gone(self._run)
 
-    def leave(self) -> None:
-        """One of them can't be ended: its directory is kept until it is gone."""
-        leave(self._run)
+    def mark_left_behind(self) -> None:
+        """A process can't be killed: keep the run directory until it has ended."""
+        mark_left_behind(self._run)
 
 
-def leave(run: RunDirectory) -> None:
-    """Keep the directory of an attempt until a process of it is gone that can't be ended now."""
+def mark_left_behind(run: RunDirectory) -> None:
+    """Keep the directory of an attempt until its process that can't be killed has ended."""
     try:
         run.taken_over.mkdir(parents=True, exist_ok=True)
         run.left.touch()
     except OSError as error:
-        log.warning("it could not be written down that a process is left: %s", error)
+        log.warning("a process that is left could not be recorded: %s", error)
 
 
-def dismiss(run: RunDirectory) -> None:
-    """No process of the attempt is left: if its directory is kept, nobody has to look for one again."""
+def mark_gone(run: RunDirectory) -> None:
+    """No process of the attempt is left: clean-up need not look for one again if the directory is kept."""
     run.left.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # there is no directory, or no room: then it is looked for again
+    with contextlib.suppress(OSError):  # no directory or no space: clean-up looks for one again
         run.gone.touch()
 
 
-def read_roll(run: RunDirectory, job_id: str, attempt: int) -> Roll | None:
-    """None when nothing, or nothing that can be read, was written down."""
+def read_registry(run: RunDirectory, job_id: str, attempt: int) -> RegisteredProcesses | None:
+    """None when there is no readable record."""
     try:
         document = json.loads(run.roll.read_text())
         held = HeldDevices(
@@ -101,6 +101,8 @@ def read_roll(run: RunDirectory, job_id: str, attempt: int) -> Roll | None:
             place=document["place"],
         )  # fmt: skip
         listed: Iterable[tuple[int, int]] = document["processes"]
-        return Roll(held=held, processes=tuple(ProcessIdentity(pid, ticks, held.place) for pid, ticks in listed))
+        return RegisteredProcesses(
+            held=held, processes=tuple(ProcessIdentity(pid, ticks, held.place) for pid, ticks in listed)
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None

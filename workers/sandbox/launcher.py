@@ -10,11 +10,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from app.host import processes
 from trainyard.protocol.channel import Message, encode
-from workers.rank import gang
+from trainyard.protocol.run_spec import RunSpec
 from workers.sandbox.sandbox import PROCESS, FilesystemView, Sandbox
 
 PIPE_BYTES = 1 << 20  # a rank with much output must not block on every line
@@ -36,7 +35,7 @@ PASSED_ON_PREFIXES = ("LC_", "NCCL_", "CUDA_DEVICE_", "NVIDIA_")
 class LaunchPlan:
     """Everything needed to start the ranks of one attempt on this node."""
 
-    spec: Mapping[str, Any]
+    spec: RunSpec
     spec_path: Path
     view: FilesystemView
     sandbox: Sandbox
@@ -52,9 +51,9 @@ class LaunchedRanks:
         self.process = process
         self.control = control
         self.log_fds = logs
-        self._job_id = plan.spec["job_id"]
-        self._attempt = plan.spec["attempt"]
-        self._node = plan.spec.get("node", "")
+        self._job_id = plan.spec.job_id
+        self._attempt = plan.spec.attempt
+        self._node = plan.spec.node
 
     def stop(self, grace_seconds: float) -> None:
         """Send SIGTERM to every rank, and SIGKILL to those left after the grace period; returns at once."""
@@ -93,7 +92,7 @@ class LaunchedRanks:
 def launch(plan: LaunchPlan) -> LaunchedRanks:
     """Start the sandbox with the ranks. Must run on the main thread: the ranks die with the thread that forks."""
     ours, theirs = socket.socketpair()
-    pipes = [_log_pipe() for _ in range(gang.local_ranks(plan.spec))]
+    pipes = [_log_pipe() for _ in range(plan.spec.local_ranks)]
     writers = [writer for _, writer in pipes]
     try:
         process = subprocess.Popen(
@@ -133,10 +132,10 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
         "HF_HOME": str(work / "huggingface"),
         "PYTHONSAFEPATH": "1",
         "PYTHONPATH": str(Path(__file__).parents[2]),
-        # /proc scans identify the processes of an attempt by these.
-        "TRAINYARD_JOB_ID": plan.spec["job_id"],
-        "TRAINYARD_ATTEMPT": str(plan.spec["attempt"]),
-        **({"TRAINYARD_NODE": plan.spec["node"]} if plan.spec.get("node") else {}),
+        # By these the processes of an attempt are found in /proc.
+        "TRAINYARD_JOB_ID": plan.spec.job_id,
+        "TRAINYARD_ATTEMPT": str(plan.spec.attempt),
+        **({"TRAINYARD_NODE": plan.spec.node} if plan.spec.node else {}),
     }
     temporary = str(plan.view.temporary_dir)
     if plan.sandbox.kind == PROCESS and len(temporary) <= LONGEST_TMPDIR:

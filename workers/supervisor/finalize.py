@@ -1,77 +1,43 @@
-"""The end of an attempt: checkpoints and model to the storage, the last reports, and the outcome in one transaction."""
+"""Finalizes an attempt: stores checkpoints, model and last reports, and writes the outcome in one transaction."""
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from app.database.engine import Database
 from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, StaleJob
 from app.domain.json_numbers import json_number
 from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
 from app.services.attempts import gang_parts, outcome_errors, work_orders
-from app.services.attempts.work_orders import Ending, Outcome, Work
-from app.storage.storage import Storage
-from config.redaction import Redaction
+from app.services.attempts.work_orders import Ending, Work
 from config.settings import Settings
+from trainyard.protocol.messages import MAX_SAID, MAX_TEXT, clean_text
 from workers.attempt_failed import AttemptFailed
 from workers.publishing.runner import publish_options
-from workers.run_dir.layout import RunDirectory
-from workers.supervisor.control.lease_renewal import Renewal
-from workers.supervisor.messages import MAX_SAID, MAX_TEXT, clean_text
+from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.publish import deliver
-from workers.supervisor.ranks.event_loop import MainLoop
-from workers.supervisor.ranks.rank_group import Ranks
-from workers.supervisor.ranks.verdict import Sightings, Verdict, is_consequence, judge, judge_part
+from workers.supervisor.ranks.verdict import is_consequence, judge, judge_part
 from workers.supervisor.recording import disk_space
-from workers.supervisor.recording.checkpoint_store import CheckpointStore
-from workers.supervisor.recording.disk_space import RoomWatch
-from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.model_export import StoredModel, find_output, output_limits, store_model
-from workers.supervisor.recording.report_writer import Note, Reporter
-from workers.supervisor.recording.tensorboard_store import EventStore
+from workers.supervisor.recording.report_writer import Note
 from workers.supervisor.recording.upload import Patience
 
 log = logging.getLogger(__name__)
 
-# A cancelled job's checkpoints stay, but nobody waits long for one that was under way, nor for one that the ranks have
-# waited for so long that it is a hang.
+# A cancelled job's checkpoints stay, but the wait for one in progress is short; also for one whose storing is the hang.
 SHORT_DRAIN_SECONDS = 10.0
 LOG_SECONDS = 10.0
 RETRY_SECONDS = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """A finished attempt's parts, as the supervisor held them."""
+def conclude(attempt: FinishedAttempt) -> Ending | None:
+    """Store the results, write the outcome, and return its consequence. No rank runs any more.
 
-    settings: Settings
-    db: Database
-    storage: Storage
-    work: Work
-    run: RunDirectory
-    seen: Sightings
-    ranks: Ranks
-    reporter: Reporter
-    checkpoints: CheckpointStore
-    logs: LogStore
-    events: EventStore
-    renewal: Renewal
-    loop: MainLoop
-    room: RoomWatch
-    lost: Callable[[], bool]
-    told_to_end: Callable[[], bool]
-    began: float
-    redaction: Redaction
-
-
-def conclude(attempt: Attempt) -> Ending | None:
-    """Store what is left, write the outcome, and return what came of it. No rank runs any more, or ever will.
-
-    None when this was one of several nodes, and the attempt goes on to its end on others.
+    None when this was one of several nodes and the attempt has not ended on all.
 
     The lease is renewed and fenced until everything is stored. Raises LeaseLost; nothing was concluded then.
     """
@@ -82,39 +48,39 @@ def conclude(attempt: Attempt) -> Ending | None:
     except Exception as error:
         if is_transient(error) and not isinstance(error, OSError):
             raise
-        log.exception("what the attempt has made can't be stored")
+        log.exception("the results of the attempt can't be stored")
         outcome = _unstored(attempt, error)
     attempt.renewal.unfence()
     return _finish(attempt, outcome)
 
 
-def _store(attempt: Attempt) -> Outcome:
-    """Checkpoints, model, reports and logs to where they stay; returns how the attempt ended."""
-    attempt.seen.no_room = attempt.room.last_error
-    verdict = judge(attempt.seen) if attempt.work.part == 0 else judge_part(attempt.seen)
-    hurries = verdict.kind == "cancelled" or verdict.cause == "HANG"
-    attempt.checkpoints.drain(SHORT_DRAIN_SECONDS if hurries else None)
+def _store(attempt: FinishedAttempt) -> Outcome:
+    """Store checkpoints, model, reports and logs; returns the outcome."""
+    attempt.observations.disk_error = attempt.disk.last_error
+    outcome = judge(attempt.observations) if attempt.work.part == 0 else judge_part(attempt.observations)
+    hurries = outcome.kind == "cancelled" or outcome.cause == "HANG"
+    attempt.recorders.checkpoints.drain(SHORT_DRAIN_SECONDS if hurries else None)
     model = StoredModel()
-    if verdict.kind == "completed" and attempt.work.part == 0:
+    if outcome.kind == "completed" and attempt.work.part == 0:
         try:
             model = _export(attempt)
         except AttemptFailed as error:
             error = disk_space.named(error)
-            verdict = Verdict(kind="failed", cause=error.error_type, message=error.message)
+            outcome = Outcome(kind="failed", cause=error.error_type, message=error.message)
     if model.artifacts and publish_options(attempt.work):
-        verdict, model = deliver(attempt, verdict, model)
-    _report_the_last(attempt, verdict, finished=verdict.kind == "completed" or bool(model.artifacts))
+        outcome, model = deliver(attempt, outcome, model)
+    _report_the_last(attempt, outcome, finished=outcome.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
-    if lost := attempt.logs.close(LOG_SECONDS):
+    if lost := attempt.recorders.logs.close(LOG_SECONDS):
         what = f"the last {lost} log lines could not be stored within {LOG_SECONDS:g} s"
         attempt.reporter.add(Note(kind=EventType.WARNING, message=what))
         attempt.reporter.flush()
-    attempt.events.close(LOG_SECONDS)
-    return _outcome(attempt, verdict, model)
+    attempt.recorders.events.close(LOG_SECONDS)
+    return _completed(attempt, outcome, model)
 
 
-def _unstored(attempt: Attempt, error: Exception) -> Outcome:
-    """How it ended, where storing failed in a way that we don't know: at worst by an error of our own."""
+def _unstored(attempt: FinishedAttempt, error: Exception) -> Outcome:
+    """The outcome when storing raised an unexpected error, at worst one of our own."""
     outcome = outcome_errors.outcome_of("of the attempt", error, left_behind=attempt.ranks.left_behind)
     ran_seconds = round(time.monotonic() - attempt.began, 3)
     if isinstance(error, OSError):
@@ -122,33 +88,35 @@ def _unstored(attempt: Attempt, error: Exception) -> Outcome:
     return replace(outcome, ran_seconds=ran_seconds, end_step=attempt.ranks.reports.last_step)
 
 
-def _export(attempt: Attempt) -> StoredModel:
-    """Move the output to the storage; the job is EXPORTING meanwhile, if there is any. Raises AttemptFailed."""
-    seen = attempt.seen
+def _export(attempt: FinishedAttempt) -> StoredModel:
+    """Move the output, if any, to the storage; the job is EXPORTING meanwhile. Raises AttemptFailed."""
+    seen = attempt.observations
     limits = output_limits(attempt.work.spec, attempt.settings.storage)
-    output = find_output(attempt.run.output, limits, custom=seen.custom)
+    output = find_output(attempt.context.run.output, limits, custom=seen.custom)
     attempt.ranks.reports.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
-    wished = bool(publish_options(attempt.work))
-    if wished and not output.files:
+    publishes = bool(publish_options(attempt.work))
+    if publishes and not output.files:
         attempt.reporter.add(Note(kind=EventType.WARNING, message="the job wrote no output, so nothing is published"))
 
     def serve(seconds: float) -> bool:
-        """While the disk is full, people are still heard."""
+        """Apply control requests while waiting for disk space."""
         due = time.monotonic() + seconds
         attempt.loop.call_after(seconds, lambda: None)
-        attempt.loop.run_until(lambda: time.monotonic() >= due or attempt.lost() or seen.stopping == "cancel")
-        return not attempt.lost() and seen.stopping != "cancel"
+        attempt.loop.run_until(lambda: time.monotonic() >= due or attempt.is_lost() or seen.stopping == "cancel")
+        return not attempt.is_lost() and seen.stopping != "cancel"
 
-    patience = Patience(rest=serve, waits=lambda error: attempt.room.full("the finished model", error))
-    return store_model(attempt.storage, attempt.work.job_id, output, seen.result, keep=wished, patience=patience)
+    patience = Patience(rest=serve, waits=lambda error: attempt.disk.full("the finished model", error))
+    return store_model(
+        attempt.context.storage, attempt.work.job_id, output, seen.result, keep=publishes, patience=patience
+    )
 
 
-def _report_the_last(attempt: Attempt, verdict: Verdict, *, finished: bool) -> None:
-    result, reporter = attempt.seen.result, attempt.reporter
+def _report_the_last(attempt: FinishedAttempt, outcome: Outcome, *, finished: bool) -> None:
+    result, reporter = attempt.observations.result, attempt.reporter
     if result is not None and result.stopped is None and finished:
         attempt.ranks.reports.end(result)
-    for gone in attempt.seen.exits:
-        if gone.exit_code != 0 and verdict.kind == "failed":
+    for gone in attempt.observations.exits:
+        if gone.exit_code != 0 and outcome.kind == "failed":
             how = gone.signal or f"exit code {gone.exit_code}"
             reporter.add(
                 Note(
@@ -159,11 +127,11 @@ def _report_the_last(attempt: Attempt, verdict: Verdict, *, finished: bool) -> N
             )
 
 
-def _finish(attempt: Attempt, outcome: Outcome) -> Ending | None:
-    """Write the outcome, however long the database is away; of several nodes the first one when all others have.
+def _finish(attempt: FinishedAttempt, outcome: Outcome) -> Ending | None:
+    """Write the outcome, with retries until the database is back; the first of several nodes after all others.
 
-    What fails in us while it is written is no fault of the node: the attempt ends by OUTCOME_ERROR then, at last by as
-    little as that takes. Raises LeaseLost.
+    An error of our own while writing is no fault of the node: the attempt then ends with OUTCOME_ERROR, at last by a
+    minimal write. Raises LeaseLost.
     """
     backoff = _backoff(attempt.settings)
     others_end_by = time.monotonic() + attempt.settings.watch.stuck_seconds
@@ -173,7 +141,7 @@ def _finish(attempt: Attempt, outcome: Outcome) -> Ending | None:
             if ending is not None or attempt.work.part > 0:
                 return ending
             if time.monotonic() >= others_end_by:
-                gang_parts.end_others(attempt.db, attempt.work, outcome)  # a rank of theirs hangs in its exit
+                gang_parts.end_others(attempt.db, attempt.work, outcome)  # one of their ranks hangs in its exit
             time.sleep(RETRY_SECONDS)
         except LeaseLost:
             raise
@@ -192,58 +160,52 @@ def _finish(attempt: Attempt, outcome: Outcome) -> Ending | None:
             outcome = instead
 
 
-def _end(attempt: Attempt, outcome: Outcome, backoff: Backoff) -> Ending | None:
+def _end(attempt: FinishedAttempt, outcome: Outcome, backoff: Backoff) -> Ending | None:
     if attempt.work.is_gang:
         return gang_parts.finish(attempt.db, attempt.work, outcome, backoff)
-    may_restart = not attempt.told_to_end() and not attempt.ranks.left_behind
+    may_restart = not attempt.machine_stops() and not attempt.ranks.left_behind
     return work_orders.finish(attempt.db, attempt.work, outcome, backoff, may_restart=may_restart)
 
 
-def _outcome(attempt: Attempt, verdict: Verdict, model: StoredModel) -> Outcome:
-    result = attempt.seen.result
+def _completed(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -> Outcome:
+    """Add what is known only now that everything is stored."""
+    result, noticed = attempt.observations.result, attempt.observations.detect_seconds
     reports = attempt.ranks.reports
     final = dict(result.final_metrics) if result is not None and result.final_metrics else reports.final_metrics
     end_step = reports.last_step if result is None or result.step is None else result.step
     written = {name: json_number(value) for name, value in final.items()}
-    return Outcome(
-        kind=verdict.kind,
-        cause=verdict.cause,
-        # Part of it may be a file's name or a rank's word: it must not make the outcome unwritable, nor tell a secret.
-        message=clean_text(attempt.redaction.bounded(_message(attempt, verdict, end_step), MAX_SAID)),
-        stack=clean_text(attempt.redaction.bounded(verdict.stack, MAX_TEXT)),
-        exit_code=verdict.exit_code,
-        related_task=verdict.related_task,
+    return replace(
+        outcome,
+        # Parts come from ranks and file names: they must neither make the outcome unwritable nor reveal a secret.
+        message=clean_text(attempt.context.redaction.bounded(_message(attempt, outcome, end_step), MAX_SAID)),
+        stack=clean_text(attempt.context.redaction.bounded(outcome.stack, MAX_TEXT)),
         end_step=end_step,
-        detect_seconds=_rounded(attempt.seen.detect_seconds) if verdict.kind == "failed" else None,
+        detect_seconds=None if noticed is None or outcome.kind != "failed" else round(noticed, 3),
         ran_seconds=round(time.monotonic() - attempt.began, 3),
-        report=model.report(written) if verdict.kind == "completed" or model.artifacts else {},
+        report=model.report(written) if outcome.kind == "completed" or model.artifacts else {},
         artifacts=model.artifacts,
         left_behind=attempt.ranks.left_behind,
-        ends_since=attempt.seen.ends_since,
-        is_consequence=is_consequence(attempt.seen, verdict),
+        ends_since=attempt.observations.ends_since,
+        is_consequence=is_consequence(attempt.observations, outcome),
     )
 
 
-def _message(attempt: Attempt, verdict: Verdict, end_step: int) -> str:
-    """Of a stop that saved nothing it says what that costs."""
-    saved = max(attempt.ranks.reports.start_step, attempt.checkpoints.newest_step)
+def _message(attempt: FinishedAttempt, outcome: Outcome, end_step: int) -> str:
+    """The message, with the number of unsaved steps after a stop."""
+    saved = max(attempt.ranks.reports.start_step, attempt.recorders.checkpoints.newest_step)
     if end_step <= saved:
-        return verdict.message
+        return outcome.message
     lost = f"the {end_step - saved} steps after step {saved} were not saved"
-    if verdict.cause == "MAX_RUNTIME_EXCEEDED":
-        return f"{verdict.message}; {lost} and are lost"
-    if verdict.kind not in ("paused", "requeued", "preempted"):
-        return verdict.message
-    return f"{lost} and are done again: {verdict.message}" if verdict.message else f"{lost} and are done again"
+    if outcome.cause == "MAX_RUNTIME_EXCEEDED":
+        return f"{outcome.message}; {lost} and are lost"
+    if outcome.kind not in ("paused", "requeued", "preempted"):
+        return outcome.message
+    return f"{lost} and are done again: {outcome.message}" if outcome.message else f"{lost} and are done again"
 
 
 def _backoff(settings: Settings) -> Backoff:
     scheduler = settings.scheduler
     return Backoff(base_seconds=scheduler.retry_base_seconds, max_seconds=scheduler.retry_max_seconds)
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
 
 
 def give_up(settings: Settings, db: Database, work: Work, failure: AttemptFailed) -> None:

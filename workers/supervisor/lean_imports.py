@@ -1,7 +1,7 @@
 """Imports SQLAlchemy without what it needs for its asyncio side alone: 3.5 MB of each supervisor, never used there.
 
 asyncio brings ssl, concurrent.futures and more; importlib.metadata brings email and zipfile. SQLAlchemy gets stand-ins,
-which become the real modules when it does ask for something; everybody else imports the real ones. In a process that
+which become the real modules on first use; other importers get the real ones. In a process that
 has SQLAlchemy or asyncio already this does nothing.
 """
 
@@ -19,14 +19,14 @@ _SQLALCHEMY = ("sqlalchemy.orm", "sqlalchemy.dialects.postgresql", "sqlalchemy.d
 
 
 class Later(ModuleType):
-    """Stands in for a module until an attribute is asked for that it has not."""
+    """Stands in for a module until a missing attribute is accessed."""
 
-    # Asked for while SQLAlchemy is imported.
+    # Accessed while SQLAlchemy is imported.
     iscoroutine = staticmethod(inspect.iscoroutine)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
-            raise AttributeError(name)  # whoever looks over all modules does not mean to load them
+            raise AttributeError(name)  # code that iterates over all modules must not load them
         return getattr(importlib.import_module(self.__name__), name)
 
 

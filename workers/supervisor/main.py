@@ -1,4 +1,4 @@
-"""One attempt from claim to outcome: holds the lease, prepares, runs the ranks, relays, obeys wishes, concludes.
+"""Runs one attempt from claim to outcome: lease, preparation, ranks, reports, control requests, completion.
 
 Started as ``python -m workers.supervisor.main --job JOB --attempt N`` by the node worker.
 """
@@ -16,55 +16,42 @@ from collections.abc import Callable, Sequence
 
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.events import EventType
-from app.domain.spec.hyperparameters import parsing
 from app.database.engine import Database, make_engine
 from app.models import Job
 from app.services.attempts import leases, work_orders
 from app.services.attempts.leases import ControlRequests
 from app.services.attempts.work_orders import Work
 from app.services.jobs import control_requests
-from app.storage.storage import Storage
 from config.logging import configure_logging, log_crashes
 from config.queues import node_name
-from config.redaction import Redaction, secrets_of
+from config.redaction import Redaction
+from config.secrets import secrets_of
 from config.settings import Settings, load_settings
 from workers.supervisor.recording import disk_space
 from app.host import processes
-from workers.supervisor.finalize import Attempt, conclude, give_up
+from workers.supervisor.assembly import Assembly
+from workers.supervisor.finalize import conclude, give_up
+from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.attempt_failed import AttemptFailed
-from workers.supervisor.control.fence import Fence
-from workers.supervisor.recording.context import Ground
-from workers.supervisor.control.hang_report import KEEP_SECONDS, keep_stacks, without_stacks
-from workers.supervisor.control.hang_detector import Hang, HangWatch
-from workers.supervisor.recording.recorders import start_keeping
-from workers.supervisor.ranks.event_loop import MainLoop
-from workers.supervisor.messages import MAX_SAID
-from workers.supervisor.control.stop_controller import Obedience
-from workers.supervisor.ranks.verdict import Sightings
-from workers.prepare.prepare import Prepared, prepare
-from workers.supervisor.ranks.rank_logs import RankLogs
-from workers.supervisor.ranks.rank_reports import RankReports
-from workers.supervisor.ranks.rank_group import Ranks
-from workers.supervisor.control.rendezvous import meet
-from workers.supervisor.control.lease_renewal import Renewal
+from workers.supervisor.control.hang_report import KEEP_SECONDS, store_stacks, without_stacks
+from workers.supervisor.control.hang_detector import Hang, HangDetector
+from trainyard.protocol.messages import MAX_SAID
+from workers.prepare.prepare import Prepared
 from workers.supervisor.recording.report_writer import Note
-from workers.run_dir.process_registry import RollCall, held_here
-from workers.run_dir.layout import remove_earlier, run_directory
+from workers.run_dir.layout import remove_earlier
 from workers.node.spawn_supervisor import become_supervisor
-from workers.supervisor.ranks.progress_watchdog import StepWatch
-from workers.supervisor.ranks.usage import UsageWatch
 
 log = logging.getLogger(__name__)
 
 EXIT_LOST = 3
-# Ranks are there soon, and their children come and go.
-FIRST_ROLLS, FIRST_ROLL_SECONDS, ROLL_SECONDS = 8, 0.4, 5.0
+# Ranks start soon, and their children come and go.
+FIRST_SCANS, FIRST_SCAN_SECONDS, SCAN_SECONDS = 8, 0.4, 5.0
 
 
 def main() -> int:
     """Run one claimed attempt of this node to its end."""
     began = time.monotonic()
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a nudge may come before anybody listens, and would end us
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a nudge before the handler is set would kill this process
     arguments = _arguments()
     settings = load_settings()
     # Not a logging context: threads start with an empty one.
@@ -91,155 +78,106 @@ def main() -> int:
     if supervisor is not None and following is not None:
         log.info("attempt %s follows in place", following)
         become_supervisor(
-            arguments.job, following, told_to_end=supervisor.told_to_end, checkpoints_asked=supervisor.checkpoints_asked
+            arguments.job,
+            following,
+            told_to_end=supervisor.stops.machine_stops,
+            checkpoints_asked=supervisor.stops.checkpoints_asked,
         )
     return exit_code
 
 
 class Supervisor:
-    """The life of one attempt; everything but the database work of its threads happens on the main thread."""
+    """Runs one attempt; everything except the database work of its threads happens on the main thread."""
 
-    def __init__(
-        self, settings: Settings, db: Database, work: Work, began: float, *, redaction: Redaction | None = None,
-        metric_names: Sequence[str] = (), checkpoints_asked: int | None = None,
-    ) -> None:  # fmt: skip
-        self._settings, self._db, self._work, self._began = settings, db, work, began
-        self._metric_names = metric_names
-        self._loop = MainLoop()
-        self._run = run_directory(settings.data.dir, work.job_id, work.attempt, work.part)
-        self._run.make()
-        self._ground = Ground(
-            db=db, storage=Storage(settings.storage.url), work=work, run=self._run, redaction=redaction or Redaction()
-        )
-        self._seen = Sightings(
-            custom=work.framework == parsing.CUSTOM,
-            said_to_save=work.saves_on_request,
-            time_limit_seconds=work.max_runtime_seconds,
-        )
-        self._roll = RollCall(self._run, held_here(work))
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._settings, self._db, self._work = assembly.settings, assembly.db, assembly.work
+        self._loop, self._context, self._observed = assembly.loop, assembly.context, assembly.observations
+        self._run, self._processes = assembly.context.run, assembly.processes
         self._lost = False
         self._prepared: Prepared | None = None
-        self.following: int | None = None  # the attempt that this process goes on with
-        self._renewal = self._make_renewal()
-        self._room = disk_space.RoomWatch(
-            settings.watch.disk_full_seconds, hurries=lambda: self._seen.stopping is not None,
-            on_waiting=self._wait_for_room, on_over=self._fill_up,
-        )  # fmt: skip
-        self._keeping = start_keeping(
-            self._ground, room=self._room, on_lost=self._lose,
-            answer=lambda message: self._loop.call(lambda: self._ranks.answer(message)),
-        )  # fmt: skip
-        self._ranks = self._make_ranks()
-        grace = settings.lease.kill_grace_seconds
-        self._obedience = Obedience(
-            self._loop, self._seen, self._ranks, grace_seconds=grace, withdraw=self._withdraw,
-            checkpoints_asked=checkpoints_asked, follows=work.part > 0,
-        )  # fmt: skip
-        self._usage = UsageWatch(
-            work.devices, None if work.part else lambda values: self._loop.call(lambda: self._ranks.take_usage(values))
-        )  # what rank 0 does not say is not known on the other nodes
-
-    def _make_renewal(self) -> Renewal:
-        db, work, began = self._db, self._work, self._began
-        return Renewal(
-            self._settings.lease, Fence(),
-            lambda: leases.renew(
-                db, lease_id=work.lease_id, fence=work.fence, ran_seconds=round(time.monotonic() - began, 3)
-            ),
-            on_wishes=lambda wishes: self._loop.call(lambda: self._obey(wishes)), on_lost=self._lose,
-        )  # fmt: skip
-
-    def _make_ranks(self) -> Ranks:
-        keeping, steps = self._keeping, StepWatch(self._settings.watch, custom=self._seen.custom)
-        return Ranks(
-            self._loop, self._run, self._seen,
-            reports=RankReports(keeping.reporter, keeping.events, steps), checkpoints=keeping.checkpoints,
-            logs=RankLogs(self._loop, keeping.logs), on_pause_failed=self._pause_failed,
-        )  # fmt: skip
-
-    @property
-    def told_to_end(self) -> bool:
-        """Whether the machine goes down."""
-        return self._obedience.told_to_end
-
-    @property
-    def checkpoints_asked(self) -> int | None:
-        """How many wishes for a checkpoint the ranks of this attempt, and those before it here, were told."""
-        return self._obedience.checkpoints_asked
+        self.following: int | None = None  # the attempt that this process runs next
+        self._renewal = assembly.renewal(
+            on_requests=lambda requests: self._loop.call(lambda: self._apply(requests)), on_lost=self._lose
+        )
+        self._disk = assembly.disk_watch(on_waiting=self._report_full_disk, on_over=self._end_for_full_disk)
+        self._recorders = assembly.recorders(
+            self._disk, answer=lambda answer: self._loop.call(lambda: self._ranks.answer(answer)), on_lost=self._lose
+        )
+        self._ranks = assembly.rank_group(self._recorders, on_pause_failed=self._pause_failed)
+        self.stops = assembly.stop_controller(self._ranks, withdraw=self._withdraw)
+        self._usage = assembly.usage_sampler(lambda values: self._loop.call(lambda: self._ranks.take_usage(values)))
 
     def run(self) -> int:
-        """The process's exit code."""
+        """Run the attempt to its end; returns the exit code of the process."""
         self._run.write_supervisor(processes.own_identity())
-        self._obedience.listen_to_signals(self._renewal.nudge)
+        self.stops.listen_to_signals(self._renewal.nudge)
         if self._work.max_runtime_seconds is not None:
-            self._obedience.limit_time(self._work.max_runtime_seconds - self._work.ran_seconds)
+            self.stops.limit_time(self._work.max_runtime_seconds - self._work.ran_seconds)
         self._renewal.start()
         try:
             self._train()
             self._ranks.end(self._patience)
-            self._tell_what_is_left()
+            self._record_left_behind()
             if self._lost:
                 log.warning("the lease is lost: the ranks are killed, nothing more is written")
                 return EXIT_LOST
-            self._conclude()
+            self.conclude()
         finally:
-            # Whatever was raised: as long as a rank may train, renewal and fence watch over it.
+            # After any exception: renewal and fence must outlive the ranks.
             self._ranks.kill(self._patience)
-            self._tell_what_is_left()
-            self._close()
+            self._record_left_behind()
+            self.close()
         return EXIT_LOST if self._lost else 0
 
-    def _call_the_roll(self) -> None:
+    def _register_processes(self) -> None:
         if not self._ranks.ended:
-            calls = self._roll.call(os.getpid())
-            self._loop.call_after(FIRST_ROLL_SECONDS if calls < FIRST_ROLLS else ROLL_SECONDS, self._call_the_roll)
+            scans = self._processes.record(os.getpid())
+            self._loop.call_after(FIRST_SCAN_SECONDS if scans < FIRST_SCANS else SCAN_SECONDS, self._register_processes)
 
-    def _tell_what_is_left(self) -> None:
-        """Before anything else is written: the node worker has to find it, whatever becomes of us."""
+    def _record_left_behind(self) -> None:
+        """Record processes that are left before anything else is written, so that the node worker finds them."""
         if self._ranks.left_behind:
-            self._roll.call(os.getpid())
-            self._roll.leave()
+            self._processes.record(os.getpid())
+            self._processes.mark_left_behind()
 
     def _patience(self) -> float:
-        """Seconds until a process that nothing can end is left behind; what is lost may be another's already."""
+        """Seconds until a process that can't be killed is left behind; 0 when another attempt may have the lease."""
         return 0.0 if self._lost else self._settings.watch.stuck_seconds
 
     def _train(self) -> None:
         if not self._settings.node.keep_runs:
-            # What this very process has left, if it ran the attempt before: it did not stop renewing for that.
+            # Directories of attempts that this process ran before; deleting them must not delay the renewal.
             threading.Thread(target=lambda: remove_earlier(self._run), name="tidy", daemon=True).start()
         threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
         self._loop.run_until(lambda: self._prepared is not None or self._is_over())
         if self._prepared is None or self._is_over():
             return
         try:
-            self._ranks.launch(self._prepared, metric_names=self._metric_names)
+            self._ranks.launch(self._prepared, metric_names=self._assembly.metric_names)
         except OSError as error:
             cause = "DISK_FULL" if disk_space.is_full(error) else "INTERNAL"
-            self._seen.failure = AttemptFailed(cause, f"the ranks could not be started: {error}")
+            self._observed.failure = AttemptFailed(cause, f"the ranks could not be started: {error}")
             return
-        self._call_the_roll()
+        self._register_processes()
         self._usage.start(self._ranks.root_pid)
         if self._work.part == 0:
-            HangWatch(self._loop, self._ranks, self._hung).start()
+            HangDetector(self._loop, self._ranks, self.on_hang).start()
         self._loop.run_until(lambda: self._ranks.ended or self._lost)
-        self._seen.broken_devices = self._usage.stop(waits=not self._lost)
+        self._observed.broken_devices = self._usage.stop(waits=not self._lost)
 
     def _is_over(self) -> bool:
-        """Whether there is no reason to start ranks any more."""
-        return self._lost or self._seen.failure is not None or self._seen.stopping is not None
+        """Whether ranks must not be started any more."""
+        return self._lost or self._observed.failure is not None or self._observed.stopping is not None
 
     def _prepare(self) -> None:
-        """On a thread of its own, so that wishes are obeyed also while a model is being fetched."""
+        """On a thread of its own, so that control requests are applied while a model is being fetched."""
         try:
-            alone = prepare(
-                self._settings, self._db, self._ground.storage, self._work, self._run, self._ground.redaction
-            )
-            prepared = meet(self._settings, self._db, self._work, alone, is_over=self._is_over)
+            prepared = self._assembly.prepare(is_over=self._is_over)
             if prepared is None:
                 return
             for rejected in prepared.start.rejected if self._work.part == 0 else ():
-                self._keeping.reporter.add(
+                self._recorders.reporter.add(
                     Note(
                         kind=EventType.RESUME_FALLBACK,
                         message=f"checkpoint at step {rejected.step} can't be used: {rejected.reason}",
@@ -251,92 +189,92 @@ class Supervisor:
         except LeaseLost as error:
             self._lose(str(error))
         except AttemptFailed as error:
-            self._seen.failure = self._seen.failure or disk_space.named(error)
+            self._observed.failure = self._observed.failure or disk_space.named(error)
         except Exception as error:
             log.exception("preparing failed")
             cause = "DISK_FULL" if disk_space.is_full(error) else "INTERNAL"
-            self._seen.failure = AttemptFailed(cause, f"preparing failed: {type(error).__name__}: {error}")
+            self._observed.failure = AttemptFailed(cause, f"preparing failed: {type(error).__name__}: {error}")
         self._loop.wake()
 
-    def _obey(self, wishes: ControlRequests) -> None:
-        if wishes.part_ended and not self._seen.broke:  # else it may be the cause itself, and ends anyway
-            gone = AttemptFailed("RANK_KILLED", f"its part on node {wishes.part_ended} has ended")
+    def _apply(self, requests: ControlRequests) -> None:
+        if requests.part_ended and not self._observed.broke:  # else this part may be the cause, and ends anyway
+            gone = AttemptFailed("RANK_KILLED", f"its part on node {requests.part_ended} has ended")
             self._end_for(gone, grace_seconds=self._settings.lease.kill_grace_seconds)
-        self._obedience.obey(wishes)
+        self.stops.apply(requests)
 
     def _pause_failed(self, why: str) -> None:
-        self._obedience.pause_failed(why)
+        self.stops.pause_failed(why)
 
     def _withdraw(self, why: str, done: Callable[[], None]) -> None:
-        """Take back a pause that the ranks could not save for."""
+        """Withdraw the request for a pause that the ranks could not save for."""
 
         def write() -> None:
-            control_requests.pause_failed(self._db, self._work, self._ground.redaction.bounded(why, MAX_SAID))
+            control_requests.pause_failed(self._db, self._work, self._context.redaction.bounded(why, MAX_SAID))
             self._loop.call(done)
 
-        self._renewal.before_the_next(write)
+        self._renewal.run_before_next(write)
 
-    def _hung(self, hang: Hang) -> None:
-        """Keep what the ranks do now, on a thread of its own, then kill them."""
+    def on_hang(self, hang: Hang) -> None:
+        """Store the stacks of the ranks on a thread of its own, then kill them."""
         log.warning("%s", hang)
-        self._seen.detect_seconds = round(hang.seconds, 3)
+        self._observed.detect_seconds = round(hang.seconds, 3)
         ranks, writing, root_pid = dict(self._ranks.pids), set(self._ranks.write_stacks), self._ranks.root_pid
 
         def keep() -> None:
-            failure = keep_stacks(
-                self._ground, hang, root_pid, ranks, writing, ask=lambda: self._loop.call(self._ranks.ask_for_stacks)
+            failure = store_stacks(
+                self._context, hang, root_pid, ranks, writing, ask=lambda: self._loop.call(self._ranks.ask_for_stacks)
             )
             self._loop.call(lambda: self._end_for(failure, grace_seconds=0.0))
 
         threading.Thread(target=keep, name="stacks", daemon=True).start()
         self._loop.call_after(KEEP_SECONDS, lambda: self._end_for(without_stacks(hang), grace_seconds=0.0))
 
-    def _wait_for_room(self, what: str) -> None:
-        self._keeping.reporter.add(Note(kind=EventType.WARNING, reason="DISK_FULL", message=what))
+    def _report_full_disk(self, what: str) -> None:
+        self._recorders.reporter.add(Note(kind=EventType.WARNING, reason="DISK_FULL", message=what))
 
-    def _fill_up(self, what: str) -> None:
-        """From any thread: nothing of this training can be kept any more, so others shall have its devices."""
+    def _end_for_full_disk(self, what: str) -> None:
+        """From any thread: end the attempt, because nothing of it can be stored."""
         failure, grace = AttemptFailed("DISK_FULL", what), self._settings.lease.kill_grace_seconds
         self._loop.call(lambda: self._end_for(failure, grace_seconds=grace))
 
     def _end_for(self, failure: AttemptFailed, *, grace_seconds: float) -> None:
-        if not self._ranks.ended and self._seen.failure is None:
-            self._seen.failure = failure
+        if not self._ranks.ended and self._observed.failure is None:
+            self._observed.failure = failure
             self._ranks.terminate(grace_seconds)
 
     def _lose(self, reason: str) -> None:
-        """From any thread: another attempt may begin soon, so nothing of this one may go on."""
+        """From any thread: the lease is lost; another attempt may begin soon, so this one must end."""
         log.warning("lease lost: %s", reason)
         self._lost = True
         self._loop.wake()
 
-    def _conclude(self) -> None:
+    def conclude(self) -> None:
+        """Store the results and write the outcome, unless the lease is lost."""
         try:
             ending = conclude(
-                Attempt(
-                    settings=self._settings, db=self._db, storage=self._ground.storage, work=self._work, run=self._run,
-                    seen=self._seen, ranks=self._ranks, reporter=self._keeping.reporter,
-                    checkpoints=self._keeping.checkpoints, logs=self._keeping.logs, events=self._keeping.events,
-                    renewal=self._renewal, loop=self._loop,
-                    room=self._room, lost=lambda: self._lost, told_to_end=lambda: self.told_to_end, began=self._began,
-                    redaction=self._ground.redaction,
+                FinishedAttempt(
+                    settings=self._settings, began=self._assembly.began, context=self._context,
+                    observations=self._observed, ranks=self._ranks, recorders=self._recorders, renewal=self._renewal,
+                    loop=self._loop, disk=self._disk, is_lost=lambda: self._lost,
+                    machine_stops=lambda: self.stops.machine_stops,
                 )
             )  # fmt: skip
             log.info("the end is written: %s", ending or "the attempt ends on another node")
             self.following = ending.restart if ending is not None else None
-            self._lost = False  # the next attempt's token may have been read as the loss of ours
+            self._lost = False  # a renewal may have read the next attempt's token as a lost lease
         except LeaseLost as error:
             self._lose(str(error))
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End all threads, and remove the run directory unless it is still needed."""
         self._renewal.stop()
-        self._keeping.close()
+        self._recorders.close()
         self._loop.close()
-        # By the directory of a process that was left behind the node worker knows what to wait for.
+        # The node worker needs the directory to find the process that was left behind.
         if self._ranks.left_behind:
             return
         if self._settings.node.keep_runs:
-            self._roll.dismiss()
+            self._processes.mark_gone()
         elif self.following is None:
             self._run.remove()
 
@@ -344,12 +282,13 @@ class Supervisor:
 def _supervisor(
     settings: Settings, db: Database, work: Work, began: float, redaction: Redaction, checkpoints_asked: int | None
 ) -> Supervisor | None:
-    """None when there is no room for the attempt's directory; its outcome is written then."""
+    """None when there is no disk space for the run directory; the outcome is written then."""
     try:
-        return Supervisor(
+        assembly = Assembly(
             settings, db, work, began, redaction=redaction, metric_names=_metric_names(db, work),
             checkpoints_asked=checkpoints_asked,
         )  # fmt: skip
+        return Supervisor(assembly)
     except OSError as error:
         if not disk_space.is_full(error):
             raise
@@ -358,7 +297,7 @@ def _supervisor(
 
 
 def _register(db: Database, job_id: str, attempt: int, node: str) -> Work:
-    """Make this process known as the attempt's supervisor, and get its work order."""
+    """Register this process as the attempt's supervisor, and load its work order."""
     work = work_orders.load_work(db, job_id, attempt, node=node)
     identity = processes.own_identity()
     leases.register_supervisor(
@@ -368,7 +307,7 @@ def _register(db: Database, job_id: str, attempt: int, node: str) -> Work:
 
 
 def _metric_names(db: Database, work: Work) -> Sequence[str]:
-    """What the job has reported in earlier attempts: the number of names is bounded for all of them together."""
+    """Names of metrics from earlier attempts: their number is bounded for all attempts together."""
     with db.read() as session:
         return tuple(session.get_one(Job, work.job_id).latest_metrics or {})
 
@@ -379,7 +318,7 @@ def _database(settings: Settings) -> Database:
         settings.database.url,
         busy_seconds=settings.database.busy_seconds,
         pool_size=1,
-        # An answer that comes after the fence fell is no use.
+        # An answer after the fence has fired is useless.
         statement_seconds=settings.lease.fence_seconds * 0.8,
     )
     return Database().bind(engine)
@@ -390,7 +329,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--job", required=True)
     parser.add_argument("--attempt", required=True, type=int)
     parser.add_argument(
-        "--checkpoints-asked", type=int, help="wishes for a checkpoint that earlier attempts were told, in this process"
+        "--checkpoints-asked",
+        type=int,
+        help="requests for a checkpoint that earlier attempts of this process passed on",
     )
     return parser.parse_args()
 

@@ -1,28 +1,24 @@
-"""A stored model on its way to where its job wishes it, while its supervisor goes on obeying people."""
+"""Publishes a stored model to the job's destinations while control requests are still applied."""
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.events import EventType
-from app.domain.lifecycle.outcomes import OutcomeKind
+from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
 from workers.publishing.orders import File, PublishOrder
 from workers.publishing.runner import Publication, Published
-from workers.supervisor.ranks.verdict import Verdict
+from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.recording.model_export import StoredModel
 from workers.supervisor.recording.report_writer import Note
 
-if TYPE_CHECKING:
-    from workers.supervisor.finalize import Attempt
-
-# The training is done: an upload that ends within this time need not be done again elsewhere. A drain waits for 30 s.
+# An upload that ends within this time need not be repeated on another node. A drain waits for 30 s.
 REQUEUE_PATIENCE_SECONDS = 20.0
 KEPT = "the model is complete and kept among the job's artifacts, but it could not be published"
 
 
-def deliver(attempt: "Attempt", verdict: Verdict, model: StoredModel) -> tuple[Verdict, StoredModel]:
-    """Carry the stored model to where the job wishes it; what people wish meanwhile is obeyed. Raises LeaseLost."""
+def deliver(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -> tuple[Outcome, StoredModel]:
+    """Upload the stored model to the job's destinations, and apply control requests meanwhile. Raises LeaseLost."""
     work = attempt.work
     order = PublishOrder(
         job_id=work.job_id,
@@ -38,45 +34,49 @@ def deliver(attempt: "Attempt", verdict: Verdict, model: StoredModel) -> tuple[V
         attempt.loop.run_until(lambda: publication.result is not None or patience.is_over())
     finally:
         publication.stop()
-    if attempt.lost():
+    if attempt.is_lost():
         raise LeaseLost("the lease was lost while the model was being published")
     if publication.result is None:
-        kind: OutcomeKind = "cancelled" if attempt.seen.stopping == "cancel" else "requeued"
-        return Verdict(kind=kind), model if kind == "cancelled" else StoredModel()
-    return _delivered(attempt, publication.result, verdict, model)
+        kind: OutcomeKind = "cancelled" if attempt.observations.stopping == "cancel" else "requeued"
+        return Outcome(kind=kind), model if kind == "cancelled" else StoredModel()
+    return _delivered(attempt, publication.result, outcome, model)
 
 
 def _delivered(
-    attempt: "Attempt", result: Published, verdict: Verdict, model: StoredModel
-) -> tuple[Verdict, StoredModel]:
+    attempt: FinishedAttempt, result: Published, outcome: Outcome, model: StoredModel
+) -> tuple[Outcome, StoredModel]:
     size = sum(each.size_bytes for each in model.artifacts)
-    told = {"files": len(model.artifacts), "size_bytes": size}
+    size_of_all = {"files": len(model.artifacts), "size_bytes": size}
     if result.uri:
         why = " beside the files of others that lie in output_path" if result.beside else ""
         message = f"the model was copied to {result.uri}{why}"
-        attempt.reporter.add(Note(kind=EventType.EXPORTED, message=message, data={"uri": result.uri, **told}))
+        attempt.reporter.add(Note(kind=EventType.EXPORTED, message=message, data={"uri": result.uri, **size_of_all}))
         model = replace(model, model_uri=result.uri)
     if result.hub_url:
         message = f"the model was pushed to {result.hub_url}"
-        attempt.reporter.add(Note(kind=EventType.EXPORTED, message=message, data={"hub_url": result.hub_url, **told}))
+        attempt.reporter.add(
+            Note(kind=EventType.EXPORTED, message=message, data={"hub_url": result.hub_url, **size_of_all})
+        )
     problems = "; ".join(result.failures + result.passing)
     if not problems:
-        return verdict, model
-    return Verdict(kind="failed", cause="EXPORT_FAILED", message=f"{KEPT}: {problems}", exit_code=0), model
+        return outcome, model
+    return Outcome(kind="failed", cause="EXPORT_FAILED", message=f"{KEPT}: {problems}", exit_code=0), model
 
 
 class _Patience:
-    """How long an upload may go on after somebody wished something else."""
+    """How long an upload may continue after a control request."""
 
-    def __init__(self, attempt: "Attempt") -> None:
+    def __init__(self, attempt: FinishedAttempt) -> None:
         self._attempt = attempt
         self._until: float | None = None
 
     def is_over(self) -> bool:
-        stopping = self._attempt.seen.stopping
-        if self._attempt.lost() or stopping == "cancel":
+        stopping = self._attempt.observations.stopping
+        if self._attempt.is_lost() or stopping == "cancel":
             return True
         if stopping in ("requeue", "preempt") and self._until is None:
             self._until = time.monotonic() + REQUEUE_PATIENCE_SECONDS
-            self._attempt.loop.call_after(REQUEUE_PATIENCE_SECONDS, lambda: None)  # so that this is asked again
+            self._attempt.loop.call_after(
+                REQUEUE_PATIENCE_SECONDS, lambda: None
+            )  # so that the condition is checked again
         return self._until is not None and time.monotonic() >= self._until

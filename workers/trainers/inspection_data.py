@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from app.domain.spec import defaults
 from app.domain.spec.data.preprocessing import EXAMPLES, PROMPTS, records_of
 from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_METHOD, completes, reward_file
-from workers.rank.run_context import RunSpec
+from workers.rank.run_context import RunSpec, method_of
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
 from workers.trainers.data.reading import rows
 from workers.trainers.data.records import LocatedRecord, records
@@ -70,7 +70,7 @@ class _Reader:
         """Raises DataNotFound, DataInvalid, InvalidConfig."""
         found = _Read(source)
         mapping = (self._spec.data_config.get("preprocess") or {}).get("field_mapping") or {}
-        for located in records(source, mapping, self._spec.method, one_pass=True):
+        for located in records(source, mapping, method_of(self._spec), one_pass=True):
             if found.count >= self._most or time.monotonic() > self._until:
                 return found
             self._add(found, located)
@@ -208,7 +208,7 @@ def _token_warnings(spec: RunSpec, reader: _Reader, sources: list[_Read]) -> Ite
                 f"no record of {_name(each.source)} teaches the end of sequence {reader.eos_token!r}: the model will "
                 "not learn to stop"
             )
-    wants = spec.hyperparameters.get("assistant_only_loss", records_of(spec.method) == EXAMPLES)
+    wants = spec.hyperparameters.get("assistant_only_loss", records_of(method_of(spec)) == EXAMPLES)
     if wants and any(each.conversational for each in sources) and not reader.marks_assistant:
         yield (
             "the chat template does not mark the assistant's turns ({% generation %}): questions are learned like "
@@ -241,7 +241,7 @@ def _adds_end(spec: RunSpec) -> bool:
 
 def _learns_to_stop(spec: RunSpec) -> bool:
     """Whether the model learns the end of sequence from records; generating methods and reward models do not."""
-    return records_of(spec.method) != PROMPTS and spec.method != REWARD_METHOD
+    return records_of(method_of(spec)) != PROMPTS and method_of(spec) != REWARD_METHOD
 
 
 def _longest(spec: RunSpec) -> int:

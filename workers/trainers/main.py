@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from trainyard.protocol.channel import ChannelClosed
-from workers.rank.run_context import RunContext, supervised_run
+from workers.rank.run_context import RunContext, method_of, supervised_run
 
 # No process is left to report to; the exit code only explains the end in process tables.
 _ORPHANED = 74
@@ -46,7 +46,7 @@ def _train(context: RunContext) -> None:
     if context.spec.framework != DEEPSPEED:
         # transformers and accelerate import it too, which takes several seconds.
         sys.modules["deepspeed"] = None  # type: ignore[assignment]
-    trainer = registry.load(context.spec.framework, context.spec.method)
+    trainer = registry.load(context.spec.framework, method_of(context.spec))
     distributed.join(context.spec)
     result = trainer(context).run()
     distributed.leave()

@@ -1,7 +1,8 @@
 """Outcome of an attempt plus pending control request → next state of the job."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from app.domain.lifecycle.retry_policy import Policy, Recovery
 from app.domain.lifecycle.states import JobState, allowed
@@ -9,6 +10,38 @@ from app.domain.lifecycle.states import JobState, allowed
 OutcomeKind = Literal["completed", "paused", "cancelled", "requeued", "preempted", "failed"]
 # What happens to a preempted job, by its scheduling_config.on_preemption.
 Preemption = Literal["terminate", "requeue"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewArtifact:
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How an attempt ended, from what its supervisor observed to its record in the database.
+
+    ``cause`` is one of ``domain.errors.ERROR_TYPES`` when it failed. ``end_step`` of a loss that went wrong is the
+    step at which it did.
+    """
+
+    kind: OutcomeKind
+    cause: str = ""
+    message: str = ""
+    stack: str = ""
+    exit_code: int | None = None
+    related_task: str = ""  # the rank that failed first
+    end_step: int = 0
+    ran_seconds: float = 0.0
+    detect_seconds: float | None = None  # from the fault until it was noticed; None: unknown
+    report: dict[str, Any] = field(default_factory=dict)  # model_hash, model_uri, weight_files, final_metrics
+    artifacts: Sequence[NewArtifact] = ()
+    left_behind: bool = False  # a process that can't be killed still holds the devices
+    node: str = ""  # of an attempt on several nodes: the one whose ranks ended so, or made the attempt end
+    ends_since: float | None = None  # monotonic clock: the first fault or the request to stop; None: just now
+    is_consequence: bool = False  # of the end of ranks on another node: it knows no cause
 
 
 @dataclass(frozen=True, kw_only=True)

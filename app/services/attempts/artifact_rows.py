@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
+from app.domain.lifecycle.outcomes import NewArtifact
 from app.domain.lifecycle.states import HELD
 from app.models import Artifact
-from app.services.attempts.completion import NewArtifact
 from app.services.lifecycle import transitions
 
 # Rows per transaction. On SQLite all other writers wait for it: about 20 ms, mostly disk time.

@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.errors import LeaseLost, NotFound
+from app.domain.lifecycle.outcomes import NewArtifact
 from app.domain.lifecycle.states import HELD
 from app.models import Artifact, Job
-from app.services.attempts.work_orders import NewArtifact
 from app.storage.keys import BadKey, artifact_key, is_diagnosis, is_event_file
 from app.storage.storage import Storage
 

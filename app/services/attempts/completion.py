@@ -1,7 +1,6 @@
 """Completion of an attempt: close its record, release or hand over its devices, and move the job on."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import what_to_do
 from app.domain.lifecycle.events import EventType
-from app.domain.lifecycle.outcomes import Decision, OutcomeKind, decide
+from app.domain.lifecycle.outcomes import Decision, Outcome, decide
 from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER, Backoff
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.reliability import effect_on_node
@@ -24,37 +23,6 @@ from app.services.nodes import quarantine, reliability, stuck_devices
 from app.services.queues import project_quotas
 
 _NO_ERROR: dict[str, Any] = {"error_type": None, "error_message": None, "error_stack": None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewArtifact:
-    path: str
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How an attempt ended. ``cause`` is one of ``domain.errors.ERROR_TYPES`` when it failed.
-
-    For a diverged loss ``end_step`` is the step at which it diverged.
-    """
-
-    kind: OutcomeKind
-    cause: str = ""
-    message: str = ""
-    stack: str = ""
-    exit_code: int | None = None
-    end_step: int = 0
-    ran_seconds: float = 0.0
-    related_task: str = ""
-    detect_seconds: float | None = None  # from the fault to its detection, if known
-    report: dict[str, Any] = field(default_factory=dict)  # model_hash, model_uri, weight_files, final_metrics
-    artifacts: Sequence[NewArtifact] = ()
-    left_behind: bool = False  # an unkillable process still holds the devices
-    node: str = ""  # of a gang: the node of this part, or of the part that caused the end
-    ends_since: float | None = None  # monotonic time of the first fault or of the stop request; None: now
-    is_consequence: bool = False  # of an event on another node; the cause is not known here
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,13 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff, takes_host_down
 from app.domain.lifecycle.states import HELD
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now
 from app.services.attempts import artifact_rows, completion
-from app.services.attempts.completion import Ending, Outcome, end_attempt
+from app.services.attempts.completion import Ending, end_attempt
 from app.services.attempts.work_orders import Work
 from app.services.lifecycle import transitions
 from app.services.queues import project_quotas
@@ -35,13 +36,13 @@ _UNKNOWN, _NAMED, _HOST_DOWN = 0, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class _End:
+class _PartEnd:
     """Outcome of a part, and when its end began, by the database's clock, which all nodes share."""
 
     outcome: Outcome
     since: float
 
-    def stored(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         return {"since": self.since, **{name: getattr(self.outcome, name) for name in _STORED}}
 
 
@@ -74,7 +75,7 @@ def end_others(db: Database, work: Work, outcome: Outcome) -> None:
 def request_end(session: Session, attempt: Attempt, outcome: Outcome, *, node: str) -> None:
     """Tell the parts of the locked attempt to end, because the part on ``node`` has; the first call sets the cause."""
     if attempt.ending is None:
-        attempt.ending = _end(session, replace(outcome, node=node)).stored()
+        attempt.ending = _end(session, replace(outcome, node=node)).to_document()
 
 
 def end_part(
@@ -96,7 +97,7 @@ def end_part(
         whole = replace(outcome if is_done else _of_all(known, this), left_behind=False)
         return end_attempt(session, job, attempt.number, whole, backoff, actor=actor)
     if outcome.kind != "completed" and outcome.exit_code != 0:
-        attempt.ending = (this if known is None else _weightier(known, this)).stored()
+        attempt.ending = (this if known is None else _weightier(known, this)).to_document()
     if not stays:
         _release(session, job, attempt, outcome, actor)
     session.flush()
@@ -124,24 +125,24 @@ def _take_out_of_service(session: Session, attempt: Attempt, outcome: Outcome, a
         completion.leave_behind(session, attempt, actor, node=outcome.node)
 
 
-def _end(session: Session, outcome: Outcome) -> _End:
+def _end(session: Session, outcome: Outcome) -> _PartEnd:
     asked = time.monotonic()
     now = database_now(session).timestamp()
     answered = time.monotonic()
     seconds = 0.0 if outcome.ends_since is None else (asked + answered) / 2 - outcome.ends_since
-    return _End(outcome=outcome, since=now - seconds)
+    return _PartEnd(outcome=outcome, since=now - seconds)
 
 
-def _known(attempt: Attempt) -> _End | None:
+def _known(attempt: Attempt) -> _PartEnd | None:
     stored = attempt.ending
     if stored is None:
         return None
-    return _End(
+    return _PartEnd(
         outcome=Outcome(**{name: stored[name] for name in _STORED if name in stored}), since=stored.get("since", 0.0)
     )
 
 
-def _of_all(known: _End | None, this: _End) -> Outcome:
+def _of_all(known: _PartEnd | None, this: _PartEnd) -> Outcome:
     """Outcome of the attempt: that of its last part, unless another part has a more specific cause."""
     last = this.outcome
     as_requested = last.kind not in ("completed", "failed") and last.exit_code == 0
@@ -155,12 +156,12 @@ def _of_all(known: _End | None, this: _End) -> Outcome:
     )  # fmt: skip
 
 
-def _does_not_matter(known: _End | None) -> bool:
+def _does_not_matter(known: _PartEnd | None) -> bool:
     """Whether a completed training stays completed: a node was lost, or asked to stop, only after it."""
     return known is None or known.outcome.kind != "failed" or _weight(known.outcome) == _HOST_DOWN
 
 
-def _weightier(first: _End, later: _End) -> _End:
+def _weightier(first: _PartEnd, later: _PartEnd) -> _PartEnd:
     """The one of two ends that caused the other: the more specific, else the one that began first.
 
     When a node fails its ranks may take seconds to end, while ranks on other nodes have noticed and ended already.

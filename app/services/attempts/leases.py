@@ -13,13 +13,12 @@ from sqlalchemy.orm import Session, load_only
 from app.database.engine import Database, is_deadlock
 from app.database.transient_errors import is_transient
 from app.domain.errors import Conflict, LeaseLost, NotFound, StaleJob, TrainyardError
-from app.domain.lifecycle.outcomes import OutcomeKind, Preemption
+from app.domain.lifecycle.outcomes import Outcome, OutcomeKind, Preemption
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now, utc_now
 from app.services.attempts import outcome_errors
-from app.services.attempts.completion import Outcome
 from app.services.attempts.gang_parts import end_part
 from app.services.lifecycle import transitions
 from app.services.lifecycle.transitions import Step

@@ -10,13 +10,14 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.errors import Cause, LeaseLost, what_to_do
 from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff, Policy
 from app.domain.lifecycle.states import HELD, JobState
 from app.models import Attempt, Job, Lease
 from app.models.attempt import IS_OUTCOME_ERROR
 from app.models.base import database_now, utc_now
 from app.services.attempts import completion, gang_parts
-from app.services.attempts.completion import Ending, Outcome
+from app.services.attempts.completion import Ending
 from app.services.attempts.work_orders import Work
 from app.services.lifecycle import transitions
 

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.events import EventType
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import HELD, JobState
 from app.domain.nodes.limits import NodeLimits, limits_of
@@ -21,15 +22,13 @@ from app.models import Device as DeviceRow
 from app.models.base import utc_now
 from app.services.attempts import artifact_rows, checkpoints
 from app.services.attempts.checkpoints import ResumeCandidate
-from app.services.attempts.completion import Ending, NewArtifact, Outcome, end_attempt
+from app.services.attempts.completion import Ending, end_attempt
 from app.services.lifecycle import transitions
 from app.services.nodes import stuck_devices
 from app.services.nodes.stuck_devices import HeldDevices
 
 __all__ = [
     "Ending",
-    "NewArtifact",
-    "Outcome",
     "Work",
     "end_attempt",
     "enter_phase",

@@ -8,14 +8,14 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.errors import IllegalTransition, LeaseLost
 from app.domain.lifecycle.events import EventType
-from app.domain.lifecycle.outcomes import OutcomeKind
+from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
 from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
 from app.domain.spec.hyperparameters import parsing
 from app.models import Job, Lease, Queue
 from app.models.base import utc_now
 from app.services.attempts import work_orders
 from app.services.attempts.leases import NO_RETRY
-from app.services.attempts.work_orders import Outcome, Work
+from app.services.attempts.work_orders import Work
 from app.services.jobs import start_points
 from app.services.lifecycle import audit, transitions
 from app.services.queues import limits, project_quotas

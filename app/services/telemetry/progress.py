@@ -19,6 +19,7 @@ from app.domain.lifecycle.states import HELD
 from app.models import Job
 from app.models.base import Base, utc_now
 from app.services.telemetry import summaries
+from trainyard.protocol.messages import Progress
 
 _METRIC = Base.metadata.tables["metric"]  # without the ORM: there may be a million points
 # Larger chunks are slower: they live long enough to burden the garbage collector.
@@ -35,18 +36,6 @@ _NAMES = text("""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Progress of a training; ``step`` counts finished optimizer steps."""
-
-    step: int
-    total_steps: int | None = None
-    epoch: float = 0.0
-    total_epochs: float | None = None
-    tokens: int = 0
-    eta_seconds: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class MetricPoint:
     name: str
     step: int
@@ -59,6 +48,7 @@ class Reports:
     """Telemetry that a supervisor has collected since its last write."""
 
     progress: Progress | None = None
+    eta_seconds: float | None = None  # at that progress; None: unknown
     points: Sequence[MetricPoint] = field(default_factory=tuple)
     gpu_samples: Sequence[float] = ()  # GPU utilisation in percent, over equal intervals
 
@@ -80,7 +70,7 @@ def store(db: Database, *, job_id: str, attempt: int, fence: int, reports: Repor
     with db.write() as session:
         values: dict[str, Any] = {"updated_at": utc_now(), "metric_seq": Job.metric_seq + len(points)}
         if reports.progress is not None:
-            values |= _progress_columns(reports.progress)
+            values |= _progress_columns(reports.progress, reports.eta_seconds)
         if reports.gpu_samples:
             values |= _gpu_columns(reports.gpu_samples)
         newest = {p.name: json_number(p.value) for p in sorted(points, key=lambda p: p.step)}
@@ -140,16 +130,16 @@ def _gpu_columns(samples: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _progress_columns(progress: Progress) -> dict[str, Any]:
+def _progress_columns(progress: Progress, eta_seconds: float | None) -> dict[str, Any]:
     total = progress.total_steps
     share = min(1.0, progress.step / total) if total else 0.0
     return {
         "current_step": progress.step,
         "total_steps": total,
-        "current_epoch": progress.epoch,
+        "current_epoch": progress.epoch or 0.0,
         "total_epochs": progress.total_epochs,
-        "tokens": progress.tokens,
-        "eta_seconds": progress.eta_seconds,
+        "tokens": progress.tokens or 0,
+        "eta_seconds": eta_seconds,
         "progress": share,
     }
 

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 
-CLOCK_BOOTTIME = 7  # goes on while the machine sleeps, and nobody can set it
+CLOCK_BOOTTIME = 7  # counts while the machine sleeps, and can't be set
 TIMER_ABSTIME = 1
 SIGEV_SIGNAL = 0
 
@@ -36,7 +36,7 @@ class _TimerSpec(ctypes.Structure):
 
 
 def boot_seconds() -> float:
-    """Now, on the clock that the fence counts by."""
+    """The current time on the fence's clock."""
     return time.clock_gettime(CLOCK_BOOTTIME)
 
 
@@ -52,7 +52,7 @@ class Fence:
         self._check(self._libc.timer_create(CLOCK_BOOTTIME, ctypes.byref(event), ctypes.byref(self._timer)))
 
     def arm(self, sent_at: float, seconds: float) -> None:
-        """SIGKILL this process ``seconds`` after ``sent_at`` (from ``boot_seconds``), even if that is over already.
+        """SIGKILL this process ``seconds`` after ``sent_at`` (from ``boot_seconds``), at once if that is over already.
 
         ``sent_at`` is when the renewal that is now confirmed was sent: the database may have counted from then.
         """

@@ -1,12 +1,12 @@
-"""Notices that the ranks of an attempt hang: no step for too long, or a rank that was stopped."""
+"""Detects that the ranks of an attempt hang: no step for too long, or a rank stopped by a signal."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.host import processes
-from workers.supervisor.ranks.event_loop import MainLoop
-from workers.supervisor.ranks.rank_group import Ranks
+from workers.supervisor.ranks.event_loop import EventLoop
+from workers.supervisor.ranks.rank_group import RankGroup
 
 LOOK_SECONDS = 5.0
 LEAST_LOOK_SECONDS = 0.1
@@ -14,7 +14,7 @@ LEAST_LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """``seconds`` without a step after ``step``, of which ``allowed`` were; ``stopped``: ranks that a signal holds."""
+    """``seconds`` without a step after ``step`` where ``allowed`` is the limit; ``stopped``: ranks held by SIGSTOP."""
 
     step: int | None
     seconds: float
@@ -33,10 +33,10 @@ class Hang:
         return said
 
 
-class HangWatch:
-    """Looks every few seconds, on the loop's thread; calls ``on_hang`` once."""
+class HangDetector:
+    """Checks every few seconds on the loop's thread; calls ``on_hang`` once."""
 
-    def __init__(self, loop: MainLoop, ranks: Ranks, on_hang: Callable[[Hang], None]) -> None:
+    def __init__(self, loop: EventLoop, ranks: RankGroup, on_hang: Callable[[Hang], None]) -> None:
         self._loop = loop
         self._ranks = ranks
         self._steps = ranks.reports.steps
@@ -55,7 +55,7 @@ class HangWatch:
         if self._hang() is None:
             self.start()
         else:
-            self._loop.call(self._look_again)  # what the ranks have said meanwhile is heard before
+            self._loop.call(self._look_again)  # messages received meanwhile are handled first
 
     def _look_again(self) -> None:
         hang = self._hang()
@@ -70,7 +70,7 @@ class HangWatch:
             return None
         stopped = self._stopped(now)
         since, allowed = limit.since, limit.seconds
-        # A rank that is stopped while the others go on, or have ended, holds no step up.
+        # A rank that is stopped while the others continue, or have ended, delays no step.
         long_stopped = [rank for rank, at in stopped.items() if now - at > self._steps.step_limit_seconds]
         if long_stopped and not limit.overdue(now):
             since, allowed = min(stopped.values()), self._steps.step_limit_seconds
@@ -82,7 +82,7 @@ class HangWatch:
         )  # fmt: skip
 
     def _stopped(self, now: float) -> dict[int, float]:
-        """Ranks that are stopped → since when they were seen so."""
+        """Stopped ranks → when each was first found stopped."""
         stopped = {rank for rank, pid in self._ranks.pids.items() if processes.state_of(pid) == "T"}
         self._stopped_since = {rank: self._stopped_since.get(rank, now) for rank in stopped}
         return self._stopped_since

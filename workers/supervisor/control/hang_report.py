@@ -1,4 +1,4 @@
-"""A hang on record: the stacks of all ranks become an artifact of the job, before the ranks are killed."""
+"""Stores the stacks of all ranks as an artifact of the job before hanging ranks are killed."""
 
 import logging
 import time
@@ -7,20 +7,20 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from app.database.transient_errors import is_transient
+from app.domain.lifecycle.outcomes import NewArtifact
 from app.services.attempts import artifacts
-from app.services.attempts.work_orders import NewArtifact
 from app.storage.keys import run_file_key, stacks_file
 from workers.attempt_failed import AttemptFailed
 from workers.supervisor.control.hang_detector import Hang
 from workers.supervisor.control.stack_dump import dump
-from workers.supervisor.recording.context import Ground
+from workers.supervisor.recording.context import AttemptContext
 
 log = logging.getLogger(__name__)
 
-# The devices stand still meanwhile; a dump that can't be stored is not worth more.
+# The devices are idle meanwhile; storing a dump is not worth more.
 RECORD_SECONDS = 5.0
 RETRY_SECONDS = 0.5
-# A dump takes 4 s, its record 5 s at most: what takes longer waits for what the ranks wait for, a storage say.
+# A dump takes 4 s, its record 5 s at most; beyond that it probably waits for the same thing as the ranks.
 KEEP_SECONDS = 15.0
 WAY_OUT = (
     "look there for what they wait for; work that makes no steps and takes long is announced with "
@@ -28,17 +28,17 @@ WAY_OUT = (
 )
 
 
-def keep_stacks(
-    on: Ground,
+def store_stacks(
+    on: AttemptContext,
     hang: Hang,
     root_pid: int,
     ranks: Mapping[int, int],
     writing: Collection[int],
     ask: Callable[[], None],
 ) -> AttemptFailed:
-    """Dump and store the stacks, and say what happened; takes some seconds, raises nothing.
+    """Dump and store the stacks; return the failure to report. Takes some seconds, raises nothing.
 
-    ``ranks``: rank -> pid; ``writing``: the ranks that write their stacks when they are asked; ``ask`` asks them.
+    ``ranks``: rank -> pid; ``writing``: ranks that write their stacks on request; ``ask`` sends that request.
     """
     path = stacks_file(on.work.attempt)
     try:
@@ -53,13 +53,13 @@ def keep_stacks(
 
 
 def without_stacks(hang: Hang) -> AttemptFailed:
-    """What is said when they could not be kept in time."""
+    """The failure to report when the stacks could not be stored in time."""
     return AttemptFailed(
         "HANG", f"{hang}; their stacks could not be kept within {KEEP_SECONDS:g} s: the storage may hang, too"
     )
 
 
-def _store(on: Ground, path: str, data: bytes) -> None:
+def _store(on: AttemptContext, path: str, data: bytes) -> None:
     on.storage.write(run_file_key(on.work.job_id, path), data)
     new = NewArtifact(path=path, size_bytes=len(data), sha256=sha256(data).hexdigest())
     deadline = time.monotonic() + RECORD_SECONDS

@@ -1,4 +1,4 @@
-"""The thread that keeps the lease: renews it, re-arms the fence after each confirmed renewal, and brings the wishes."""
+"""The thread that renews the lease, re-arms the fence after each renewal, and delivers control requests."""
 
 import logging
 import threading
@@ -15,21 +15,21 @@ from workers.supervisor.control.fence import boot_seconds
 
 log = logging.getLogger(__name__)
 
-# After a failed renewal: soon, for every second counts against the fence.
+# After a failed renewal: soon, because the fence's time is running.
 RETRY_SECONDS = 0.5
-# A renewal that hangs must not keep a supervisor that is done.
+# A renewal that hangs must not delay the end of a supervisor.
 STOP_SECONDS = 5.0
 
 
 class Timer(Protocol):
-    """The fence, as far as this thread uses it."""
+    """The part of the fence that this thread uses."""
 
     def arm(self, sent_at: float, seconds: float) -> None: ...
     def disarm(self) -> None: ...
 
 
-class Renewal:
-    """Renews every ``renew_seconds`` until stopped or lost; ``nudge`` makes it look at the wishes now."""
+class LeaseRenewal:
+    """Renews every ``renew_seconds`` until stopped or lost; ``nudge`` renews and reads the requests now."""
 
     def __init__(
         self,
@@ -37,23 +37,23 @@ class Renewal:
         fence: Timer,
         renew: Callable[[], ControlRequests],
         *,
-        on_wishes: Callable[[ControlRequests], None],
+        on_requests: Callable[[ControlRequests], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._fence = fence
         self._renew = renew
-        self._on_wishes = on_wishes
+        self._on_requests = on_requests
         self._on_lost = on_lost
         self._due = threading.Event()
-        self._errands: deque[Callable[[], None]] = deque()
+        self._actions: deque[Callable[[], None]] = deque()
         self._stopped = False
         self._fenced = True
-        self._fencing = threading.Lock()  # a renewal confirmed just now must not arm what was just disarmed
+        self._fencing = threading.Lock()  # a renewal confirmed just now must not re-arm a fence that was just disarmed
         self._thread = threading.Thread(target=self._keep, name="renewal", daemon=True)
 
     def start(self) -> None:
-        """Take the first renewal at once, so that nothing ever runs unfenced. Raises LeaseLost."""
+        """Renew for the first time before anything runs, so that it is fenced. Raises LeaseLost."""
         deadline = time.monotonic() + self._settings.fence_seconds
         while not self._try(first=True):
             if time.monotonic() > deadline:
@@ -62,28 +62,28 @@ class Renewal:
         self._thread.start()
 
     def nudge(self) -> None:
-        """Renew and read the wishes now; safe from a signal handler's deferred call and from any thread."""
+        """Renew and read the requests now; safe from a signal handler's deferred call and from any thread."""
         self._due.set()
 
-    def before_the_next(self, errand: Callable[[], None]) -> None:
-        """Have something written before the wishes are read again, and read them now; again until it works."""
-        self._errands.append(errand)
+    def run_before_next(self, action: Callable[[], None]) -> None:
+        """Run ``action`` before the requests are read again, and read them now; retried on transient errors."""
+        self._actions.append(action)
         self._due.set()
 
     def unfence(self) -> None:
-        """From now on a missed renewal kills nobody: no process of the attempt can train, nothing is being written."""
+        """From now on a missed renewal kills no process: none of the attempt can train or write any more."""
         with self._fencing:
             self._fenced = False
             self._fence.disarm()
 
     def stop(self, timeout_seconds: float = STOP_SECONDS) -> None:
-        """Renew no more; returns when no renewal is under way, or after a while with one that hangs."""
+        """Stop renewing; returns when no renewal is in progress, or after ``timeout_seconds``."""
         self._stopped = True
         self._due.set()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
             if self._thread.is_alive():
-                log.warning("a renewal still waits for the database; ending without its answer")
+                log.warning("a renewal is still waiting for the database; not waiting for its answer")
         self.unfence()
 
     def _keep(self) -> None:
@@ -94,39 +94,39 @@ class Renewal:
             if self._stopped:
                 return
             try:
-                self._run_errands()
+                self._run_actions()
                 wait = self._settings.renew_seconds if self._try() else RETRY_SECONDS
             except LeaseLost as error:
                 if not self._stopped:
                     self._on_lost(str(error))
                 return
 
-    def _run_errands(self) -> None:
+    def _run_actions(self) -> None:
         """Raises LeaseLost."""
-        while self._errands:
+        while self._actions:
             try:
-                self._errands[0]()
+                self._actions[0]()
             except LeaseLost:
                 raise
             except Exception as error:
-                log.warning("what a renewal waits for could not be written", exc_info=True)
+                log.warning("an action due before the next renewal failed", exc_info=True)
                 if is_transient(error) or isinstance(error, StaleJob):
                     return
-            self._errands.popleft()
+            self._actions.popleft()
 
     def _try(self, *, first: bool = False) -> bool:
         """Whether a renewal was confirmed. Raises LeaseLost."""
         sent_at = boot_seconds()
         try:
-            wishes = self._renew()
+            requests = self._renew()
         except LeaseLost:
             raise
         except Exception:
-            # Whatever is wrong with the database, going on is right until the fence fires.
+            # Whatever the error: until the fence fires, continuing is right.
             log.warning("the lease could not be renewed%s", " yet" if first else "", exc_info=True)
             return False
         with self._fencing:
             if self._fenced:
                 self._fence.arm(sent_at, self._settings.fence_seconds)
-        self._on_wishes(wishes)
+        self._on_requests(requests)
         return True

@@ -1,4 +1,4 @@
-"""How the ranks of several nodes find each other: when all are prepared, the first node chooses address and port."""
+"""Rendezvous of several nodes: when all are prepared, the first node chooses address and port for rank 0."""
 
 import fcntl
 import logging
@@ -17,6 +17,7 @@ from app.services.attempts import rendezvous
 from app.services.attempts.rendezvous import RendezvousAddress
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
+from trainyard.protocol.run_spec import Gang
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import PORTS
@@ -28,18 +29,18 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 LOOPBACK = "127.0.0.1"
 SIOCGIFADDR = 0x8915
-DISCARD = 9  # nothing is sent there: connecting a UDP socket only asks the kernel for the way
+DISCARD = 9  # nothing is sent: connecting a UDP socket only asks the kernel for the route
 TRIES = 200
 
 
 def meet(
     settings: Settings, db: Database, work: Work, prepared: Prepared, *, is_over: Callable[[], bool]
 ) -> Prepared | None:  # fmt: skip
-    """What was prepared, of a gang with the place where its ranks meet; waits for the other nodes.
+    """Wait for the other nodes of a gang and add the rendezvous to what was prepared; single nodes return at once.
 
-    None when it is over before: why that is, whoever ended it knows, and it must not become a failure of this node.
+    None when the attempt is over before; its cause is recorded elsewhere and must not become a failure of this node.
 
-    Raises AttemptFailed when this node can't go on from where the first one does, and LeaseLost.
+    Raises AttemptFailed when this node would resume from another checkpoint than the first one, and LeaseLost.
     """
     if not work.is_gang:
         return prepared
@@ -57,19 +58,19 @@ def meet(
             f"node {work.node_names[0]} goes on from checkpoint {place.checkpoint_id}, which node {work.node} does not "
             "find: do all nodes have the same storage (TRAINYARD_STORAGE_URL)?",
         )
-    gang = {
-        "node_rank": work.part, "nodes": len(work.node_names), "local_ranks": work.ranks_per_node,
-        "address": place.address, "port": place.port, "interface": interface_of(address),
-    }  # fmt: skip
-    plan = replace(prepared.plan, spec={**prepared.plan.spec, "gang": gang})
-    write_atomically(plan.spec_path, dict(plan.spec))
+    gang = Gang(
+        node_rank=work.part, nodes=len(work.node_names), local_ranks=work.ranks_per_node,
+        address=place.address, port=place.port, interface=interface_of(address),
+    )  # fmt: skip
+    plan = replace(prepared.plan, spec=replace(prepared.plan.spec, gang=gang))
+    write_atomically(plan.spec_path, plan.spec.to_document())
     return replace(prepared, plan=plan)
 
 
 def _choose(
     db: Database, work: Work, address: str, checkpoint_id: str | None, is_over: Callable[[], bool]
 ) -> RendezvousAddress | None:  # fmt: skip
-    """The place that the first node names as soon as all others are prepared."""
+    """Publish the rendezvous as soon as all other nodes are prepared; on the first node only."""
     if not _wait_for(lambda: rendezvous.are_others_prepared(db, work), is_over):
         return None
     place = RendezvousAddress(address=address, port=free_port(address), checkpoint_id=checkpoint_id)
@@ -77,9 +78,9 @@ def _choose(
 
 
 def own_address(settings: Settings) -> str:
-    """The one that was set, else the one from which this machine reaches the broker, as the other nodes do.
+    """The configured address, else the one from which this machine reaches the broker, as the other nodes do.
 
-    Raises AttemptFailed when there is no way there.
+    Raises AttemptFailed when there is no route.
     """
     if settings.node.address:
         return settings.node.address
@@ -93,15 +94,15 @@ def own_address(settings: Settings) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise AttemptFailed(
-            "NETWORK_ERROR", f"this node's address can't be told ({error}); set TRAINYARD_NODE_ADDRESS"
+            "NETWORK_ERROR", f"this node's address can't be determined ({error}); set TRAINYARD_NODE_ADDRESS"
         ) from error
 
 
 def free_port(address: str) -> int:
-    """A TCP port of the address that nobody uses right now.
+    """A TCP port of the address that is free now.
 
-    One that somebody takes before rank 0 does ends the attempt, and the next one chooses anew. Raises AttemptFailed
-    when the address is none of this machine's.
+    If another process takes it before rank 0 does, the attempt fails and the next one chooses another. Raises
+    AttemptFailed when the address does not belong to this machine.
     """
     for _ in range(TRIES):
         port = random.randrange(*PORTS)  # noqa: S311 – spreads jobs, hides nothing
@@ -116,7 +117,7 @@ def free_port(address: str) -> int:
 
 
 def interface_of(address: str) -> str:
-    """The network interface that has the address; empty when it can't be told, as of an address of IPv6."""
+    """The network interface that has the address; empty when unknown, as for IPv6."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             asked = struct.pack("256s", name.encode()[:15])
@@ -130,7 +131,7 @@ def interface_of(address: str) -> str:
 
 
 def _wait_for(ask: Callable[[], T | None], is_over: Callable[[], bool]) -> T | None:
-    """The first answer that is something, however long the database is away; None when it is over."""
+    """The first answer that is truthy, across transient errors of the database; None when the attempt is over."""
     while not is_over():
         try:
             if found := ask():

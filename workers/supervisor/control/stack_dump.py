@@ -1,4 +1,4 @@
-"""Where the ranks of an attempt hang: the stacks that they write when asked, and what the kernel says of threads."""
+"""Where ranks hang: the stacks that they write on request, and the kernel's state of their threads."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from app.host.processes import PROC, descendants, kill, state_of
 from workers.run_dir.layout import RunDirectory
 
-# Whoever can answer does so within milliseconds; on a machine that swaps it takes longer.
+# A rank that can answer does so within milliseconds; on a machine that swaps it takes longer.
 ANSWER_SECONDS = 2.0
 SETTLED_SECONDS = 0.2
 POLL_SECONDS = 0.05
@@ -23,10 +23,10 @@ MAX_PROCESSES = 200
 def dump(
     run: RunDirectory, root_pid: int, ranks: Mapping[int, int], writing: Collection[int], ask: Callable[[], None]
 ) -> str:
-    """What every rank and every process below ``root_pid`` does now, as text for a person; takes up to 4 s.
+    """The stacks of every rank and every process below ``root_pid``, as text; takes up to 4 s.
 
-    ``ranks``: rank -> pid; ``writing``: those that have said that they write their stacks; ``ask`` tells them to. Those
-    that can't hear get SIGUSR2. A rank that was stopped is continued for that: whoever asks is about to kill it.
+    ``ranks``: rank -> pid; ``writing``: ranks that write their stacks on request; ``ask`` sends that request. The
+    others get SIGUSR2. A stopped rank is continued for that: the caller is about to kill it.
     """
     kernel = {pid: _of_process(pid) for pid in [*ranks.values(), *descendants(root_pid)][:MAX_PROCESSES]}
     asked = {rank: pid for rank, pid in ranks.items() if rank in writing}
@@ -51,7 +51,7 @@ def _said(run: RunDirectory, rank: int, before: Mapping[int, int]) -> str:
 
 
 def _wait_for_answers(run: RunDirectory, before: Mapping[int, int]) -> list[int]:
-    """Until every file has grown and grows no more, or the time is up; the ranks whose files have not."""
+    """Wait until every file has grown and is stable, or the time is up; returns the ranks whose files have not."""
     deadline = time.monotonic() + ANSWER_SECONDS
     sizes: dict[int, int] = {}
     settled_at = time.monotonic() + SETTLED_SECONDS
@@ -100,7 +100,7 @@ def _status(pid: int, field: str, folder: str = "") -> str:
 def _text(pid: int, name: str) -> str:
     try:
         return (PROC / str(pid) / name).read_bytes().decode("utf-8", "replace")
-    except OSError:  # it ended, or this is not for us to see
+    except OSError:  # it ended, or we may not read it
         return ""
 
 
@@ -117,7 +117,7 @@ def _read(run: RunDirectory, rank: int, start: int) -> str:
 
 @contextlib.contextmanager
 def _opened(run: RunDirectory, rank: int) -> Iterator[int | None]:
-    """The rank's file, if it is one: the directory is the ranks' own, and a link in it may lead anywhere."""
+    """The rank's file, if regular: ranks own the directory, and a link in it may point anywhere."""
     with contextlib.ExitStack() as stack:
         file: int | None = None
         with contextlib.suppress(OSError):

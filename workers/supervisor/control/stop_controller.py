@@ -1,4 +1,4 @@
-"""What people, the platform and the clock want of a running attempt, brought about: stop, save, go on after all."""
+"""Applies control requests (cancel, pause, requeue, preempt, time limit, checkpoint) to a running attempt."""
 
 import logging
 import signal
@@ -6,41 +6,41 @@ from collections.abc import Callable
 
 from app.host import processes
 from app.services.attempts.leases import ControlRequests
-from workers.supervisor.ranks.event_loop import MainLoop
-from workers.supervisor.ranks.rank_group import Ranks
-from workers.supervisor.ranks.verdict import TIME_LIMIT, Sightings
+from workers.supervisor.ranks.event_loop import EventLoop
+from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
+from workers.supervisor.ranks.rank_group import RankGroup
 
 log = logging.getLogger(__name__)
 
 TIME_LIMIT_SAVE_SECONDS = 30.0
-# A node that drains, or `trainyard up` that was asked to stop, waits 30 s for its jobs.
+# A draining node and a stopping `trainyard up` wait 30 s for their jobs.
 REQUEUE_SAVE_SECONDS = 25.0
-# Somebody more urgent waits for the devices, but not for a node that goes down.
+# A more urgent job waits for the devices; no machine goes down.
 PREEMPT_SAVE_SECONDS = 120.0
-# A person waits, and the devices with them: long enough for the checkpoint of a large model at the end of a long step.
-# A pause that is not forced is given up then, the others end the ranks.
+# Long enough for the checkpoint of a large model after a long step. After it, a pause that is not forced is given up;
+# any other stop ends the ranks.
 PAUSE_SAVE_SECONDS = 600.0
 SAVE_SECONDS = {"pause": PAUSE_SAVE_SECONDS, "requeue": REQUEUE_SAVE_SECONDS, "preempt": PREEMPT_SAVE_SECONDS}
-# Ranks that need not save only have to come to the end of their step.
+# Ranks that need not save only finish their step.
 UNSAVED_STOP_SECONDS = 10.0
 
 
-class Obedience:
-    """All methods belong to the loop's thread, but ``listen_to_signals``, which belongs to the main thread.
+class StopController:
+    """All methods run on the loop's thread, except ``listen_to_signals``, which runs on the main thread.
 
-    ``withdraw`` takes a pause that can't be saved back, and calls the loop when nobody reads it any more.
-    ``follows``: of several nodes it is not the first, whose supervisor alone knows whether a pause could be saved.
-    ``checkpoints_asked``: so many wishes for a checkpoint were passed on before; None: what is read first is old.
+    ``withdraw`` removes a pause request that can't be saved for, and calls back on the loop when it is removed.
+    ``follows``: this is not the first of several nodes, whose supervisor alone knows whether a pause was saved.
+    ``checkpoints_asked``: requests for a checkpoint that were passed on before; None: those read first are old.
     """
 
     def __init__(
-        self, loop: MainLoop, seen: Sightings, ranks: Ranks, *, grace_seconds: float,
+        self, loop: EventLoop, observed: Observations, ranks: RankGroup, *, grace_seconds: float,
         withdraw: Callable[[str, Callable[[], None]], None], checkpoints_asked: int | None = None,
         follows: bool = False,
     ) -> None:  # fmt: skip
         self._follows = follows
         self._loop = loop
-        self._seen = seen
+        self._observed = observed
         self._ranks = ranks
         self._grace_seconds = grace_seconds
         self._withdraw = withdraw
@@ -48,125 +48,125 @@ class Obedience:
         self._stops = 0
         self._time_is_up = False
         self.checkpoints_asked = checkpoints_asked
-        self.told_to_end = False  # by a signal: the machine goes down
+        self.machine_stops = False  # SIGTERM was received
 
-    def obey(self, wishes: ControlRequests) -> None:
-        """Bring about what a renewal has read."""
+    def apply(self, requests: ControlRequests) -> None:
+        """Apply the requests that a lease renewal has read."""
         if self.checkpoints_asked is None:
-            self.checkpoints_asked = wishes.checkpoint_requests
-        wish = wishes.requested
-        if wish == "cancel":
+            self.checkpoints_asked = requests.checkpoint_requests
+        kind = requests.requested
+        if kind == "cancel":
             self._cancel()
-        elif wish == "pause" and not self._withdrawing:
-            self.stop(wish, save=wishes.pause_saves, force=wishes.pause_force)
-        elif wish in ("requeue", "preempt"):
-            self.stop(wish, force=True)
-        elif wish is None and self._follows:
-            self._taken_back()
-        while self.checkpoints_asked < wishes.checkpoint_requests:
+        elif kind == "pause" and not self._withdrawing:
+            self.stop(kind, save=requests.pause_saves, force=requests.pause_force)
+        elif kind in ("requeue", "preempt"):
+            self.stop(kind, force=True)
+        elif kind is None and self._follows:
+            self._resume_if_stopped()
+        while self.checkpoints_asked < requests.checkpoint_requests:
             self.checkpoints_asked += 1
             self._ranks.ask_for_checkpoint()
 
-    def stop(self, wish: str, *, save: bool = True, force: bool = False) -> None:
-        """Give the ranks their time to save and stop; what is not saved by then is done again.
+    def stop(self, kind: str, *, save: bool = True, force: bool = False) -> None:
+        """Ask the ranks to save and stop within a time limit; unsaved steps are repeated.
 
-        A pause that is repeated may have become more urgent; any other wish comes too late for a stop under way.
+        A repeated pause may have become more urgent; any other kind is too late for a stop in progress.
         """
-        if self._seen.stopping is None:
-            seconds = SAVE_SECONDS[wish] if save else UNSAVED_STOP_SECONDS
-            self._begin(wish, told_as=wish, save=save, force=force, seconds=seconds)
-        elif self._seen.stopping == wish == "pause":
-            self._hurry(save=save, force=force)
+        if self._observed.stopping is None:
+            seconds = SAVE_SECONDS[kind] if save else UNSAVED_STOP_SECONDS
+            self._begin(kind, sent_as=kind, save=save, force=force, seconds=seconds)
+        elif self._observed.stopping == kind == "pause":
+            self._escalate(save=save, force=force)
 
     def limit_time(self, seconds: float) -> None:
-        """The job may run that long from now on."""
+        """Limit the remaining run time of the job."""
         self._loop.call_after(max(0.0, seconds), self._end_of_time)
 
     def pause_failed(self, message: str) -> None:
-        """The ranks could not save for the pause, and go on."""
-        if self._seen.stopping is None or self._seen.stopping == "cancel":
+        """The ranks could not save for the pause, and continue."""
+        if self._observed.stopping is None or self._observed.stopping == "cancel":
             return
-        self._seen.unsaved = message
-        if self._seen.terminated:
-            return  # they end, whatever they say
-        if self._seen.forced:
-            self._ranks.terminate(self._grace_seconds)  # they did not know yet that they must
+        self._observed.unsaved = message
+        if self._observed.terminated:
+            return  # they end anyway
+        if self._observed.forced:
+            self._ranks.terminate(self._grace_seconds)  # they did not know yet that the stop is forced
         else:
             self._give_up(message)
 
     def listen_to_signals(self, nudge: Callable[[], None]) -> None:
-        """SIGUSR1: look at the wishes now. SIGTERM: the machine goes down."""
+        """SIGUSR1: read the control requests now. SIGTERM: the machine goes down."""
 
-        # A handler may interrupt anything, therefore both only leave a note for the loop.
+        # A handler may interrupt anything, so both only schedule a call on the loop.
         def terminated(_number: int, _frame: object) -> None:
-            self.told_to_end = True
-            self._loop.call(self._give_back)
+            self.machine_stops = True
+            self._loop.call(self._stop_now)
 
         signal.signal(signal.SIGUSR1, lambda _number, _frame: self._loop.call(nudge))
         signal.signal(signal.SIGTERM, terminated)
-        processes.unblock_signal(signal.SIGTERM)  # held back while one attempt's supervisor became the next one's
+        processes.unblock_signal(signal.SIGTERM)  # was blocked while this process changed from one attempt to the next
 
-    def _give_back(self) -> None:
-        """No time to save: the job goes on elsewhere from its last checkpoint."""
-        self._seen.stopping, self._seen.forced = self._seen.stopping or "requeue", True
+    def _stop_now(self) -> None:
+        """Stop without saving: the job resumes elsewhere from its last checkpoint."""
+        self._observed.stopping, self._observed.forced = self._observed.stopping or "requeue", True
         self._ranks.terminate(self._grace_seconds)
 
     def _cancel(self) -> None:
-        if self._seen.stopping != "cancel":
-            self._seen.stopping = "cancel"
+        if self._observed.stopping != "cancel":
+            self._observed.stopping = "cancel"
             self._ranks.terminate(self._grace_seconds)
 
     def _end_of_time(self) -> None:
         self._time_is_up = True
-        if self._seen.stopping is None:
-            # To the ranks it is a pause: they save and stop.
-            self._begin(TIME_LIMIT, told_as="pause", save=True, force=True, seconds=TIME_LIMIT_SAVE_SECONDS)
+        if self._observed.stopping is None:
+            # The ranks receive a pause: they save and stop.
+            self._begin(TIME_LIMIT, sent_as="pause", save=True, force=True, seconds=TIME_LIMIT_SAVE_SECONDS)
 
-    def _begin(self, wish: str, *, told_as: str, save: bool, force: bool, seconds: float) -> None:
-        self._seen.stopping, self._seen.forced, self._seen.saves = wish, force or not save, save
-        self._seen.unsaved = ""
+    def _begin(self, kind: str, *, sent_as: str, save: bool, force: bool, seconds: float) -> None:
+        self._observed.stopping, self._observed.forced, self._observed.saves = kind, force or not save, save
+        self._observed.unsaved = ""
         self._stops += 1
         number = self._stops
-        if self._ranks.ask_to_stop(told_as, save=save, force=force):
-            self._loop.call_after(seconds, lambda: self._late(number))
+        if self._ranks.ask_to_stop(sent_as, save=save, force=force):
+            self._loop.call_after(seconds, lambda: self._on_timeout(number))
         else:
             self._ranks.terminate(self._grace_seconds)
 
-    def _hurry(self, *, save: bool, force: bool) -> None:
-        if not save and self._seen.saves:
-            self._seen.saves, self._seen.forced = False, True
+    def _escalate(self, *, save: bool, force: bool) -> None:
+        if not save and self._observed.saves:
+            self._observed.saves, self._observed.forced = False, True
             self._ranks.terminate(self._grace_seconds)
-        elif force and not self._seen.forced:
-            self._seen.forced = True
+        elif force and not self._observed.forced:
+            self._observed.forced = True
             self._ranks.ask_to_stop("pause", save=True, force=True)
 
-    def _late(self, number: int) -> None:
-        if number != self._stops or self._seen.stopping is None:
+    def _on_timeout(self, number: int) -> None:
+        if number != self._stops or self._observed.stopping is None:
             return
-        unsaved = self._seen.result is None and not self._seen.terminated
-        if unsaved and self._seen.stopping == "pause" and not self._seen.forced:
+        unsaved = self._observed.result is None and not self._observed.terminated
+        if unsaved and self._observed.stopping == "pause" and not self._observed.forced:
             self._give_up(f"the ranks have not saved and stopped within {PAUSE_SAVE_SECONDS:g} s")
         else:
             self._ranks.terminate(self._grace_seconds)
 
     def _give_up(self, why: str) -> None:
-        """A pause that would lose steps."""
+        """Give up a pause that would lose steps."""
         log.warning("the pause is given up: %s", why)
-        self._seen.stopping, self._seen.gave_up = None, True
+        self._observed.stopping, self._observed.pause_given_up = None, True
         self._stops += 1
         self._ranks.forget_stop()
         if not self._follows:
             self._withdrawing = True
-            self._withdraw(why, self._withdrawn)
+            self._withdraw(why, self._on_withdrawn)
         if self._time_is_up:
             self._end_of_time()
 
-    def _taken_back(self) -> None:
-        """The first node has given the pause up."""
-        if self._seen.stopping == "pause" and not self._seen.terminated:
-            self._seen.stopping = None
+    def _resume_if_stopped(self) -> None:
+        """Continue when the first node has given up the pause."""
+        if self._observed.stopping == "pause" and not self._observed.terminated:
+            self._observed.stopping = None
             self._stops += 1
             self._ranks.forget_stop()
 
-    def _withdrawn(self) -> None:
+    def _on_withdrawn(self) -> None:
         self._withdrawing = False

@@ -1,6 +1,6 @@
-"""The supervisor's end of the channel: JSON lines from ranks that may be anything, even hostile.
+"""The supervisor's end of the channel: JSON lines from ranks that may be hostile.
 
-A bad line is logged and skipped; a rank can neither stop the supervisor nor make it hold more than a bounded buffer.
+A bad line is logged and skipped; a rank can neither stop the supervisor nor exceed a bounded buffer in it.
 """
 
 import contextlib
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainyard.protocol.channel import MAX_LINE_BYTES, Message, encode, short_address
-from workers.supervisor.ranks.event_loop import MainLoop
+from workers.supervisor.ranks.event_loop import EventLoop
 
 RETRY_ACCEPT_SECONDS = 1.0
 MAX_UNSENT_BYTES = 1 << 20
-MAX_COMPLAINTS = 20  # a flood of nonsense must not become a flood in our log
+MAX_COMPLAINTS = 20  # a flood of bad lines must not flood the log
 READ_BYTES = 1 << 16
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ Complain = Callable[[str], None]
 
 
 class Connection:
-    """One client; what it says goes to the handler line by line."""
+    """One client; each of its messages goes to the handler."""
 
     def __init__(self, client: socket.socket, on_message: Handler, complain: Complain) -> None:
         self.socket = client
@@ -39,7 +39,7 @@ class Connection:
         self._unsent = bytearray()
 
     def receive(self) -> bool:
-        """Handle what arrived; False when the client hung up."""
+        """Handle the bytes that arrived; False when the client has hung up."""
         try:
             data = self.socket.recv(READ_BYTES)
         except BlockingIOError:
@@ -57,9 +57,9 @@ class Connection:
         return bool(data)
 
     def send(self, message: Message) -> None:
-        """Send now, or keep what the client does not take yet; a client that never reads loses the rest."""
+        """Send now, or buffer; a client that does not read loses everything beyond the buffer."""
         self._unsent += encode(message)
-        with contextlib.suppress(OSError):  # hung up: noticed where it is read
+        with contextlib.suppress(OSError):  # hung up: detected when reading
             while self._unsent:
                 del self._unsent[: self.socket.send(self._unsent)]
         if len(self._unsent) > MAX_UNSENT_BYTES:
@@ -93,7 +93,7 @@ class Connection:
 class ChannelServer:
     """Listens at the socket of one attempt and serves all its ranks on the supervisor's loop."""
 
-    def __init__(self, path: Path, loop: MainLoop, on_message: Handler, *, max_connections: int = 20) -> None:
+    def __init__(self, path: Path, loop: EventLoop, on_message: Handler, *, max_connections: int = 20) -> None:
         self._loop = loop
         self._on_message = on_message
         self._max_connections = max_connections
@@ -110,12 +110,12 @@ class ChannelServer:
         self._listen()
 
     def broadcast(self, message: Message) -> None:
-        """Tell every rank."""
+        """Send to every client."""
         for connection in self.connections:
             connection.send(message)
 
     def complain(self, what: str) -> None:
-        """Log it, unless this attempt's ranks have filled our log enough already."""
+        """Log a warning, up to MAX_COMPLAINTS an attempt."""
         self._complaints += 1
         if self._complaints < MAX_COMPLAINTS:
             log.warning("%s", what)
@@ -123,7 +123,7 @@ class ChannelServer:
             log.warning("no more of this kind is logged for this attempt, the last was: %s", what)
 
     def close(self) -> None:
-        """Hear no more; ranks that still live see the channel closed."""
+        """Close all connections; ranks that still run see the channel closed."""
         self._closed = True
         self._rest_from_listening()
         self._listener.close()
@@ -136,7 +136,7 @@ class ChannelServer:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            # Out of descriptors, most likely. The caller still waits, so the loop would come back at once, for ever.
+            # Probably out of descriptors. The client still waits, so without a pause the loop would spin.
             self.complain(f"a connection could not be accepted yet: {error}")
             self._rest_from_listening()
             self._loop.call_after(RETRY_ACCEPT_SECONDS, self._listen)

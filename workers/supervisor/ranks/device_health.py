@@ -1,4 +1,4 @@
-"""What broke of a GPU's memory while an attempt ran, by NVML: errors that ECC could not correct, and rows given up."""
+"""GPU memory faults during an attempt, by NVML: errors that ECC could not correct, and failed rows."""
 
 import contextlib
 from collections.abc import Callable
@@ -12,14 +12,14 @@ _Told = TypeVar("_Told")
 
 @dataclass(frozen=True)
 class Health:
-    """None where the GPU does not tell: many have no ECC, and older ones retire pages instead of remapping rows."""
+    """None where the GPU does not report it: many have no ECC, and older ones retire pages instead of remapping."""
 
     uncorrected: int | None  # errors since the driver was loaded
-    is_repair_pending: bool | None  # memory is given up at the next reset of the GPU, and used until then
+    is_repair_pending: bool | None  # memory is remapped at the next reset of the GPU, and used until then
 
 
 def health_of(nvml: Any, handle: Any) -> Health:
-    """As it is now."""
+    """Read the current values."""
     uncorrected = _told(
         nvml,
         lambda: int(
@@ -33,7 +33,7 @@ def health_of(nvml: Any, handle: Any) -> Health:
 
 
 def broken_between(index: int, before: Health, after: Health) -> str:
-    """What is worse than before, in words; "" when nothing is."""
+    """A description of what got worse; "" when nothing did."""
     said = []
     if before.uncorrected is not None and after.uncorrected is not None and after.uncorrected > before.uncorrected:
         count = after.uncorrected - before.uncorrected

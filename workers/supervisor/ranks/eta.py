@@ -1,4 +1,4 @@
-"""How long a training still takes, by the speed of its newest steps; pure, time is given."""
+"""Estimated remaining training time from the speed of the newest steps; pure, time is an argument."""
 
 import math
 
@@ -8,16 +8,16 @@ TRAINING = "TRAINING"
 
 
 class Eta:
-    """Fed with progress and phases. Evaluating and saving is no training time: it says nothing about the next steps."""
+    """Fed with progress and phases. Time of evaluating and saving does not count."""
 
     def __init__(self) -> None:
         self._step: int | None = None
-        self._since = 0.0  # when that step was reported; moved on by every standstill
+        self._since = 0.0  # when that step was reported, shifted by every interruption
         self._stands_since: float | None = None
-        self._seconds = self._steps = 0.0  # both fade
+        self._seconds = self._steps = 0.0  # both decay
 
     def phase(self, name: str, now: float) -> None:
-        """A change of phase; only in TRAINING steps are made."""
+        """Enter a phase; steps are made in TRAINING only."""
         if name != TRAINING:
             self._stands_since = now if self._stands_since is None else self._stands_since
         elif self._stands_since is not None:
@@ -25,7 +25,7 @@ class Eta:
             self._stands_since = None
 
     def progress(self, step: int, now: float) -> None:
-        """So many steps are done. The first report is where an attempt starts from, not what it did."""
+        """Record finished steps. The first report is where the attempt starts."""
         at = now if self._stands_since is None else self._stands_since
         if self._step is None or step < self._step:
             self._seconds = self._steps = 0.0
@@ -39,7 +39,7 @@ class Eta:
         self._step, self._since = step, at
 
     def seconds(self, total_steps: int | None) -> float | None:
-        """From the newest step to the end; None before it can be told."""
+        """Seconds from the newest step to the end; None when unknown."""
         if total_steps is None or self._step is None or not self._steps:
             return None
         return round(max(0, total_steps - self._step) * self._seconds / self._steps, 1)

@@ -13,7 +13,7 @@ from typing import Any
 Callback = Callable[[], None]
 
 
-class MainLoop:
+class EventLoop:
     """Runs callbacks on the thread that calls ``run_until``; ``call`` is the only method other threads may use."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class MainLoop:
         self.watch(self._wakened, self._drain_wakeups)
 
     def watch(self, source: Any, callback: Callback) -> None:
-        """Call back whenever there is something to read."""
+        """Call back whenever the source is readable."""
         self._selector.register(source, selectors.EVENT_READ, callback)
 
     def forget(self, source: Any) -> None:
@@ -41,7 +41,7 @@ class MainLoop:
         self.wake()
 
     def wake(self) -> None:
-        """Make the loop look at its condition again."""
+        """Make the loop check its condition again."""
         with contextlib.suppress(OSError):  # full of wake-ups already, or closed: other threads may end later
             self._waker.send(b"\0")
 

@@ -1,4 +1,4 @@
-"""How often the kernel has killed a process for want of memory: the machine's, or that of our own share of it."""
+"""Counts the kernel's out-of-memory kills of the machine and of our control group."""
 
 import contextlib
 from collections import deque
@@ -7,21 +7,21 @@ from pathlib import Path
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
-# What was killed before explains nothing: a rank, or the data loader of one, ends within a moment of its kill.
+# Earlier kills explain nothing: a rank, or its data loader, ends within a moment of its kill.
 LOOK_SECONDS = 10.0
 
 
 def count(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """A number that rises with every such kill; what it is says nothing.
+    """A counter that rises with every such kill; only differences are meaningful.
 
-    The machine's own counter does not rise everywhere for what happens within a container, and the container's is not
-    there without one, so both are added up.
+    The machine's counter does not rise everywhere for kills within a container, and outside of one the container's
+    does not exist, so both are added up.
     """
     return _counter(proc / "vmstat") + sum(_counter(path) for path in _of_own_group(proc, cgroups))
 
 
 class RecentKills:
-    """Those since the look before the last one: of 10 to 20 s, when somebody looks every ``LOOK_SECONDS``."""
+    """Kills since the sample before the last one: 10 to 20 s when sampled every ``LOOK_SECONDS``."""
 
     def __init__(self, counting: Callable[[], int] = count) -> None:
         self._counting = counting

@@ -1,4 +1,4 @@
-"""When ranks that say nothing have said nothing for too long: pure, with the time as an argument."""
+"""Decides when missing progress is a hang; pure, time is an argument."""
 
 import math
 from collections import deque
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from config.watching import WatchSettings
 
 SAMPLES = 1000  # of its own steps, the newest
-# Training stands still in them, for as long as they take.
+# No steps are made in them, for as long as they take.
 LONG_PHASES = frozenset({"CHECKPOINTING", "EVALUATING", "EXPORTING"})
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How long may pass after ``since`` before it is a hang."""
+    """Seconds that may pass after ``since`` before it is a hang."""
 
     since: float
     seconds: float
@@ -22,10 +22,10 @@ class Limit:
         return now - self.since > self.seconds
 
 
-class StepWatch:
-    """Of one attempt. A script hangs only if it reports steps; a built-in trainer is expected to make its first one.
+class ProgressWatchdog:
+    """Of one attempt. A script can hang only once it reports steps; a built-in trainer from its start on.
 
-    Times are seconds on a clock that nobody sets.
+    Times are seconds on a monotonic clock.
     """
 
     def __init__(self, settings: WatchSettings, *, custom: bool) -> None:
@@ -35,12 +35,12 @@ class StepWatch:
         self._step: int | None = None
         self._step_at = 0.0
         self._values_step = -1
-        self._first_seconds = 0.0  # until the first report, with all that comes before
+        self._first_seconds = 0.0  # until the first report, including start-up
         self._paused_seconds = 0.0  # in long sections, since the last step
         self._step_seconds: deque[float] = deque(maxlen=SAMPLES)
         self._phase = ""
         self._section: tuple[str, float | None] | None = None
-        self._offered = 0  # checkpoints that the ranks may be waiting for us to store
+        self._offered = 0  # checkpoints whose storing the ranks may be waiting for
         self._ended = False
 
     def begin(self, now: float) -> None:
@@ -49,11 +49,11 @@ class StepWatch:
 
     @property
     def step(self) -> int | None:
-        """The last one that was reported."""
+        """The last reported step."""
         return self._step
 
     def step_made(self, step: int, now: float) -> None:
-        """Step ``step`` is finished; the same one again is no step."""
+        """Step ``step`` is finished; repeating the same one does not count."""
         if step == self._step:
             return
         if self._step is None:
@@ -64,7 +64,7 @@ class StepWatch:
         self._since = now
 
     def values_of(self, step: int, now: float) -> None:
-        """Values of a new step were reported: rank 0 lives, even if it counts its progress by the epoch."""
+        """Metrics of a new step were reported: rank 0 advances even if it reports progress by the epoch."""
         if step > self._values_step:
             self._values_step, self._since = step, now
 
@@ -81,30 +81,30 @@ class StepWatch:
         self._since = now
 
     def offered(self, now: float) -> None:
-        """A checkpoint is there to be stored: from now on the ranks may stand still because of us."""
+        """A checkpoint waits to be stored: from now on the ranks may wait for the supervisor."""
         self._leave(now)
         self._offered += 1
         self._since = now
 
     def answered(self, now: float) -> None:
-        """One of those was dealt with."""
+        """One of those was answered."""
         self._leave(now)
         self._offered = max(0, self._offered - 1)
         self._since = now
 
     def ended(self, now: float) -> None:
-        """Rank 0 has said its last word: no step comes any more, only the end of all ranks."""
+        """Rank 0 has reported its result: only the exit of all ranks follows."""
         self._ended = True
         self._since = now
 
     def limit(self) -> Limit | None:
-        """None: nothing that it does can be a hang."""
+        """The current limit; None: nothing is a hang now."""
         if self._section is not None and self._section[1] is not None:
             return Limit(self._since, self._section[1])
         if self._custom and self._step is None:
             return None
         if self._ended and not self._custom:
-            return Limit(self._since, self._settings.stuck_seconds)  # a trainer has nothing to do after its last word
+            return Limit(self._since, self._settings.stuck_seconds)  # a trainer has nothing to do after its result
         loads = self._step is None and self._section is not None
         if self._is_long() and not loads:
             return Limit(self._since, self._settings.section_seconds)
@@ -112,15 +112,15 @@ class StepWatch:
 
     @property
     def step_limit_seconds(self) -> float:
-        """What a step may take: step_seconds, or step_factor times the 99th percentile of its own.
+        """Seconds that a step may take: step_seconds, or step_factor times the 99th percentile of earlier steps.
 
-        How long they take is known after the second report: the first may say where it starts.
+        Durations are known from the second report on: the first may only be the starting point.
         """
         least = self._settings.step_seconds if self._step_seconds else self._settings.first_step_seconds
         return max(least, self._settings.step_factor * (self._p99() or self._first_seconds))
 
     def doing(self) -> str:
-        """What it does now, for people."""
+        """What the training does now, for messages."""
         if self._section is not None:
             return f"in its section {self._section[0]!r}"
         if self._ended:

@@ -1,4 +1,4 @@
-"""The output of an attempt's ranks: read from their pipes, numbered, stored; a rank that writes faster has to wait."""
+"""Reads the ranks' output from their pipes, numbers and stores it; a rank that writes faster than that waits."""
 
 import os
 from collections import deque
@@ -6,21 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from config.redaction import Redaction
-from workers.supervisor.ranks.event_loop import MainLoop
+from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.recording.log_lines import LogNumbering
 from workers.supervisor.recording.log_store import LogStore
 
 READ_BYTES = 1 << 16  # at once: as many lines, if they are empty
-LEFT_BYTES = 2 << 20  # read at most of what a rank left in its pipe, which holds less
-PRESSED_SECONDS = 0.02  # until the pipes are looked at again, when the storage is behind
-Heed = Callable[[list[str]], None]
-LAST_LINES = 50  # of a rank, shown as the stack of an error that it did not explain
+LEFT_BYTES = 2 << 20  # upper limit for the rest in a pipe, which holds less
+PRESSED_SECONDS = 0.02  # pause of reading while the storage is behind
+LineListener = Callable[[list[str]], None]
+LAST_LINES = 50  # of a rank, shown as the stack of an unexplained error
 
 
 class RankLogs:
     """One pipe per rank; all methods belong to the loop's thread."""
 
-    def __init__(self, loop: MainLoop, store: LogStore) -> None:
+    def __init__(self, loop: EventLoop, store: LogStore) -> None:
         self._loop = loop
         self._store = store
         self._fds: list[int] = []
@@ -29,13 +29,19 @@ class RankLogs:
         self._first_rank = 0
         self._numbering = LogNumbering(0)
         self._last_lines: dict[int, deque[str]] = {}
-        self._heed: Heed | None = None
+        self._on_lines: LineListener | None = None
 
     def read_from(
-        self, fds: Sequence[int], redaction: Redaction, *, node_rank: int = 0, nodes: int = 1, heed: Heed | None = None
+        self,
+        fds: Sequence[int],
+        redaction: Redaction,
+        *,
+        node_rank: int = 0,
+        nodes: int = 1,
+        on_lines: LineListener | None = None,
     ) -> None:
-        """Listen at the pipes of this node's ranks, in their order; ``heed`` gets the first one's lines."""
-        self._heed = heed
+        """Read the pipes of this node's ranks, in rank order; ``on_lines`` gets the lines of the first."""
+        self._on_lines = on_lines
         self._fds, self._open, self._first_rank = list(fds), set(fds), node_rank * len(fds)
         self._waiting.clear()
         self._numbering = LogNumbering(len(fds), redaction=redaction, node_rank=node_rank, nodes=nodes)
@@ -45,7 +51,7 @@ class RankLogs:
 
     @property
     def are_closed(self) -> bool:
-        """Whether every writer has hung up, and everything was read."""
+        """Whether every writer has closed its pipe and everything was read."""
         return not self._open
 
     @property
@@ -53,7 +59,7 @@ class RankLogs:
         return {self._first_rank + rank: list(lines) for rank, lines in self._last_lines.items()}
 
     def close(self) -> None:
-        """Store what is left in the pipes and of each rank's last line, and hang up."""
+        """Store the rest of each pipe, and close it."""
         for rank, fd in enumerate(self._fds):
             left = LEFT_BYTES
             while fd in self._open and left > 0 and (data := _read(fd)):
@@ -74,7 +80,7 @@ class RankLogs:
             self._open.discard(fd)
 
     def _wait(self, rank: int, fd: int) -> None:
-        """Leave the pipe unread for a moment: it fills, and the rank's next write waits."""
+        """Stop reading the pipe for a moment: it fills, and the rank's next write blocks."""
         self._loop.forget(fd)
         self._waiting.add(fd)
 
@@ -90,12 +96,12 @@ class RankLogs:
         texts = [line.text for line in lines]
         self._last_lines[rank].extend(texts)
         self._store.add(lines)
-        if rank == 0 and self._heed is not None:
-            self._heed(texts)
+        if rank == 0 and self._on_lines is not None:
+            self._on_lines(texts)
 
 
 def _read(fd: int) -> bytes | None:
-    """What there is; None when there is nothing yet, empty when every writer has hung up."""
+    """Available bytes; None when there are none yet, empty when every writer has closed the pipe."""
     try:
         return os.read(fd, READ_BYTES)
     except BlockingIOError:

@@ -1,24 +1,24 @@
-"""What rank 0 reports of a training on its way to database and TensorBoard: phases, progress, metrics."""
+"""Passes rank 0's phases, progress and metrics on to database and TensorBoard."""
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.services.telemetry.progress import MetricPoint as StoredPoint
-from app.services.telemetry.progress import Progress as StoredProgress
 from config.redaction import Redaction
-from workers.supervisor import messages
+from trainyard.protocol import messages
 from workers.supervisor.ranks.eta import Eta
-from workers.supervisor.ranks.progress_watchdog import StepWatch
+from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
 from workers.supervisor.ranks.usage import GPU_UTILIZATION
 from workers.supervisor.recording.metric_buffer import MAX_NAMES, MetricNames
-from workers.supervisor.recording.rate_limit import Allowance
+from workers.supervisor.recording.rate_limit import RateLimit
 from workers.supervisor.recording.report_writer import Note, PhaseChange, Reporter, SavesOnRequest
-from workers.supervisor.recording.tensorboard_store import EventStore
+from workers.supervisor.recording.tensorboard_store import TensorboardStore
 
-# Each remark is a line in the job's history; a rank may make thousands a second.
+# Each remark is a line in the job's history; a rank may send thousands a second.
 REMARK_BURST = 20
 REMARK_SECONDS = 30.0
 CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
@@ -27,7 +27,7 @@ CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
 class RankReports:
     """All methods belong to the loop's thread."""
 
-    def __init__(self, reporter: Reporter, events: EventStore, steps: StepWatch) -> None:
+    def __init__(self, reporter: Reporter, events: TensorboardStore, steps: ProgressWatchdog) -> None:
         self.steps = steps
         self._reporter = reporter
         self._events = events
@@ -36,7 +36,7 @@ class RankReports:
         self._eta = Eta()
         self._last_progress: messages.Progress | None = None
         self._names = MetricNames()
-        self._remarks = Allowance(REMARK_BURST, REMARK_SECONDS)
+        self._remarks = RateLimit(REMARK_BURST, REMARK_SECONDS)
         self.last_step = 0
         self.final_metrics: dict[str, float] = {}
 
@@ -60,11 +60,11 @@ class RankReports:
             self._reporter.add(PhaseChange(to=phase, start_step=self._start_step))
 
     def saves_on_request(self, *, can: bool) -> None:
-        """What the script says of itself."""
+        """Record whether the script saves on request."""
         self._reporter.add(SavesOnRequest(can))
 
     def take(self, report: messages.Report) -> None:
-        """Pass on what rank 0 says of its training; the rest is none of this one's business."""
+        """Pass on a report of rank 0; other messages are ignored."""
         now = time.monotonic()
         if isinstance(report, messages.Phase):
             self.steps.phase(report.phase, now)
@@ -82,7 +82,7 @@ class RankReports:
             self._remark(report)
 
     def overhear(self, report: messages.Progress | messages.MetricPoint) -> None:
-        """Pass on what a script's lines tell. No sign of life: it has promised nobody to go on printing them."""
+        """Pass on values found in a script's output. They do not feed the watchdog: a script may stop printing them."""
         if isinstance(report, messages.Progress):
             self._progress(report, time.monotonic())
         else:
@@ -93,16 +93,7 @@ class RankReports:
         self.last_step = report.step
         self._last_progress = report
         self._eta.progress(report.step, now)
-        self._reporter.progress(
-            StoredProgress(
-                step=report.step,
-                total_steps=report.total_steps,
-                epoch=report.epoch,
-                total_epochs=report.total_epochs,
-                tokens=report.tokens,
-                eta_seconds=self._eta.seconds(report.total_steps),
-            )
-        )
+        self._reporter.progress(report, eta_seconds=self._eta.seconds(report.total_steps))
 
     def _metrics(self, report: messages.MetricPoint) -> None:
         self.enter(self._phase or JobState.TRAINING)
@@ -115,37 +106,29 @@ class RankReports:
             self._reporter.add(Note(kind=EventType.WARNING, reason="TOO_MANY_METRICS", message=message))
 
     def _remark(self, report: messages.Remark) -> None:
-        """A line of the training's own for the job's history; of a flood only some."""
+        """Add a line to the job's history, up to a rate limit."""
         if self._remarks.take():
             kind = EventType.CHECKPOINT_FAILED if report.reason == CHECKPOINT_FAILED else EventType.WARNING
             data = {"step": self.last_step, **report.data}
             self._reporter.add(Note(kind=kind, reason=report.reason, message=report.message, data=data))
 
     def usage(self, values: Mapping[str, float]) -> None:
-        """Sampled values as metrics of the current step; a script's own metric of the same name counts."""
+        """Report samples as metrics of the current step; a script's own metric of the same name has precedence."""
         free = {name: value for name, value in values.items() if name not in self.final_metrics}
         self._pass_on(self.last_step, datetime.now(UTC), self._names.admit(free))
         if GPU_UTILIZATION in values:
             self._reporter.gpu_sample(values[GPU_UTILIZATION])
 
     def masked(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The same with names that tell no secret."""
+        """The same values, with secrets masked in their names."""
         return self._names.masked(values)
 
     def end(self, result: messages.Result) -> None:
-        """Bring the progress to where the finished training said it ended."""
-        last = self._last_progress
+        """Set the final progress from the result."""
         step = self.last_step if result.step is None else result.step
-        total = max(step, last.total_steps or 0) if last is not None else step
-        self._reporter.progress(
-            StoredProgress(
-                step=step,
-                total_steps=total or None,
-                epoch=last.epoch if last is not None else 0.0,
-                total_epochs=last.total_epochs if last is not None else None,
-                tokens=result.tokens or (last.tokens if last is not None else 0),
-            )
-        )
+        last = self._last_progress or messages.Progress(step=step)
+        total, tokens = max(step, last.total_steps or 0) or None, result.tokens or last.tokens
+        self._reporter.progress(replace(last, step=step, total_steps=total, tokens=tokens))
 
     def _pass_on(self, step: int, at: datetime, values: Mapping[str, float]) -> None:
         self._reporter.points([StoredPoint(name=n, step=step, at=at, value=v) for n, v in values.items()])

@@ -1,4 +1,4 @@
-"""Metrics and progress of a script that only prints them: found in rank 0's lines by the job's own patterns."""
+"""Extracts metrics and progress from rank 0's output by the job's patterns, for scripts that only print them."""
 
 import contextlib
 from collections import Counter
@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.patterns.script_metrics import EPOCH, STEP, TOTAL_STEPS, metric_patterns
-from workers.supervisor import messages
+from trainyard.protocol import messages
 
 
 class ScriptMetrics:
-    """What the lines said so far.
+    """State of the extraction.
 
-    A value belongs to the step that was said last. Without a pattern for steps those of a metric are counted.
+    A value belongs to the last step that was found. Without a pattern for steps, occurrences of a metric are counted.
     """
 
     def __init__(self, config: Mapping[str, str], start_step: int) -> None:
@@ -30,7 +30,7 @@ class ScriptMetrics:
         return bool(self._patterns or self._places)
 
     def read(self, lines: Iterable[str]) -> Iterator[messages.Progress | messages.MetricPoint]:
-        """What is new in further lines, in their order."""
+        """Reports from further lines, in their order."""
         for line in lines:
             moved = self._move(line)
             values = _numbers(self._patterns, line)
@@ -39,14 +39,12 @@ class ScriptMetrics:
             else:
                 points = [(self._count(name), {name: value}) for name, value in values.items()]
             if moved or points:
-                yield messages.Progress(
-                    step=self._step, total_steps=self._total_steps, epoch=self._epoch, total_epochs=None, tokens=0
-                )
+                yield messages.Progress(step=self._step, total_steps=self._total_steps, epoch=self._epoch, tokens=0)
             for step, found in points:
                 yield messages.MetricPoint(step=step, at=datetime.now(UTC), values=found)
 
     def _move(self, line: str) -> bool:
-        """Whether the line says where the training is; steps never go back, for progress does not."""
+        """Whether the line changes the position; steps never decrease."""
         said = _numbers(self._places, line)
         before = (self._step, self._total_steps, self._epoch)
         self._step = max(self._step, _whole(said.get(STEP), self._step))
@@ -61,7 +59,7 @@ class ScriptMetrics:
 
 
 def _numbers(patterns: Mapping[str, Any], line: str) -> dict[str, float]:
-    """What the patterns' groups match of the line, of those where it is a number."""
+    """The numbers that the patterns' groups match in the line, by name."""
     values = {}
     for name, pattern in patterns.items():
         found = pattern.search(line)

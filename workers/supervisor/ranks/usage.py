@@ -1,11 +1,11 @@
-"""What an attempt uses of its machine: processor and memory of all its processes, and its own GPUs.
+"""Resource usage of an attempt: processor and memory of all its processes, and its GPUs.
 
 Metrics of every job, custom scripts too, attached to the step that is being trained:
 
 - ``cpu_percent``: processor time of all processes of the attempt since the sample before; 100 is one core kept busy.
 - ``memory_mb``: their resident memory in MiB; pages that several of them share are counted for each.
 - ``gpu_utilization``: percent of the time in which the attempt's GPUs computed, the mean over them.
-- ``gpu_memory_mb``: what is allocated on them, in MiB, the sum.
+- ``gpu_memory_mb``: memory allocated on them in MiB, summed.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Consumption:
-    """Of a process and all below it: processor time since they began, ended children included, and memory now."""
+    """Of a process and its descendants: processor time since their start, with ended children, and memory now."""
 
     cpu_seconds: float
     memory_bytes: int
@@ -49,20 +49,20 @@ class UsageMeter:
         self._before: tuple[float, float] | None = None  # when, and processor seconds by then
 
     def sample(self, root_pid: int) -> dict[str, float]:
-        """Values by name; empty when the processes are gone. The first sample knows no ``cpu_percent`` yet."""
+        """Values by name; empty when the processes have ended. The first sample has no ``cpu_percent``."""
         used, now = consumption(root_pid), time.monotonic()
         if used is None:
             return {}
         values = {MEMORY_MB: round(used.memory_bytes / MEBIBYTE, 1)}
         if self._before is not None and now > self._before[0]:
-            # A child whose parent never waits for it takes its time along: the sum may fall.
+            # The time of a child that is never waited for is lost: the sum may fall.
             seconds = max(0.0, used.cpu_seconds - self._before[1])
             values[CPU_PERCENT] = round(100 * seconds / (now - self._before[0]), 1)
         self._before = now, used.cpu_seconds
         return values | self._gpus.sample()
 
     def broken(self) -> str:
-        """What broke of the GPUs since this was made, in words; "" when nothing did."""
+        """GPU faults since this object was created, as text; "" when there are none."""
         return self._gpus.broken()
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class UsageMeter:
 
 
 class Gpus:
-    """The attempt's GPUs by NVML; says nothing where there are none, or no driver, or no library for it."""
+    """The attempt's GPUs by NVML; no values without GPUs, driver or library."""
 
     def __init__(self, devices: Sequence[Device], load_nvml: Callable[[], Any]) -> None:
         self._nvml: Any = None
@@ -92,7 +92,7 @@ class Gpus:
         values: dict[str, float] = {}
         if not self._handles:
             return values
-        # Each by itself: a GPU that is split (MIG) tells its memory, but not how busy it is.
+        # Each by itself: a MIG slice reports its memory, but not its utilization.
         with contextlib.suppress(self._nvml.NVMLError):
             busy = [float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in self._handles]
             values[GPU_UTILIZATION] = round(sum(busy) / len(busy), 1)
@@ -119,11 +119,11 @@ def _handle(nvml: Any, device: Device) -> Any:
 
 
 def _pynvml() -> Any:
-    return import_module("pynvml")  # not with this module: only where there are GPUs is it worth its memory
+    return import_module("pynvml")  # imported late: it costs memory, and is needed with GPUs only
 
 
 def consumption(root_pid: int) -> Consumption | None:
-    """Of ``root_pid`` and everything below it; None when it is gone.
+    """Consumption of ``root_pid`` and its descendants; None when it has ended.
 
     The time of children that ended counts through the parent that waited for them, so nothing short-lived is missed.
     """
@@ -141,10 +141,10 @@ def consumption(root_pid: int) -> Consumption | None:
     return Consumption(seconds, memory) if found else None
 
 
-class UsageWatch:
-    """Samples on a thread of its own, because a GPU that fell off its bus may keep NVML, and thus its caller, for long.
+class UsageSampler:
+    """Samples on a thread of its own, because NVML may block for long on a GPU that fell off its bus.
 
-    ``on_sample`` is called on that thread; None: nobody wants samples, but to know what broke.
+    ``on_sample`` is called on that thread; None: only faults are watched.
     """
 
     def __init__(self, devices: Sequence[Device], on_sample: Callable[[dict[str, float]], None] | None) -> None:
@@ -154,11 +154,11 @@ class UsageWatch:
         self._broken = ""
 
     def start(self, root_pid: int) -> None:
-        """Watch that process and all below it until stopped."""
+        """Watch the process and its descendants until stopped."""
         threading.Thread(target=self._watch, args=(root_pid,), name="usage", daemon=True).start()
 
     def stop(self, *, waits: bool = True) -> str:
-        """Take no more samples; what broke of the GPUs meanwhile. Of GPUs that don't answer soon nothing is known."""
+        """Stop sampling; returns the GPU faults as text. GPUs that do not answer soon are left out."""
         self._stopped.set()
         if waits and any(not device.is_cpu and not device.simulated for device in self._devices):
             self._ended.wait(LAST_LOOK_SECONDS)

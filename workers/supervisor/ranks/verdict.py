@@ -1,15 +1,15 @@
-"""What was seen of an attempt → how it ended and why; pure, so that every case can stand in a table."""
+"""Derives the outcome of an attempt from the observations; pure, so that tests are a table of cases."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
-from app.domain.lifecycle.outcomes import OutcomeKind
-from workers.attempt_failed import AttemptFailed
+from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
+from trainyard.protocol.messages import Failure, RankExit
 from workers.rank.agent import EXIT_STOPPED, TEARDOWN_SECONDS
-from workers.supervisor.messages import Failure, RankExit, Result
+from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
 
-# What a rank may say about itself. The rest is for the platform to find out.
+# Causes that a rank may report about itself; all others are determined by the platform.
 RANKS_MAY_SAY = frozenset(
     {
         "INVALID_CONFIG",
@@ -28,214 +28,171 @@ RANKS_MAY_SAY = frozenset(
         "DISK_FULL",
     }
 )
-# What ranks end by whose GPU returns wrong numbers, or none.
+# Causes that a GPU which returns wrong numbers, or none, may be behind.
 OF_BROKEN_DEVICES = frozenset(
     {"SCRIPT_ERROR", "TRAINER_ERROR", "NON_FINITE_LOSS", "DIVERGED", "RANK_KILLED", "HANG", "NO_RESULT"}
 )
 KILLED_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
-ENDED_BY_WISH: Mapping[str, OutcomeKind] = {
+ENDED_BY_REQUEST: Mapping[str, OutcomeKind] = {
     "pause": "paused",
     "cancel": "cancelled",
     "requeue": "requeued",
     "preempt": "preempted",
 }
-TIME_LIMIT = "time limit"
 STOPPED_LATE = "its ranks stopped for a pause that had been given up; it goes on from its newest checkpoint"
 KILLED_FOR_MEMORY = (
     "was killed by the kernel because the machine, or the job's share of it, ran out of memory; use a smaller batch, "
     "fewer workers or shorter sequences, or a node with more memory"
 )
-KILLED_CHILD = "killed by signal"  # as PyTorch says it
+KILLED_CHILD = "killed by signal"  # PyTorch's wording
 
 
-@dataclass(kw_only=True)
-class Sightings:
-    """Everything about an attempt that decides its outcome."""
+def judge(observed: Observations) -> Outcome:
+    """A finished training stays finished; else a requested stop explains the end; else it is a fault.
 
-    custom: bool
-    said_to_save: bool = False  # a script, in an earlier attempt: this one has only not come to it yet
-    stopping: str | None = None  # pause | cancel | requeue | preempt | TIME_LIMIT: what we asked the ranks for
-    forced: bool = False  # they must stop, saved or not
-    saves: bool = True  # they are to save before
-    unsaved: str = ""  # why they could not, the last time
-    gave_up: bool = False  # a pause, of which the ranks may hear too late
-    failure: AttemptFailed | None = None  # found by us: in preparing and launching, a hang, a full disk
-    broken_devices: str = ""  # what broke of the GPUs while the ranks ran
-    no_room: str = ""  # what could not be stored because a disk is full, at the end
-    detect_seconds: float | None = None  # from the first fault of a rank until we knew
-    said: list[Failure] = field(default_factory=list)
-    exits: list[RankExit] = field(default_factory=list)
-    result: Result | None = None
-    terminated: bool = False  # we sent the ranks SIGTERM: how they exited says nothing
-    ends_since: float | None = None  # by the monotonic clock: since a rank broke or said so, or we told them to end
-    spoke: bool = False  # on the channel, at all
-    exit_code: int | None = None  # of the agent: 0 when every rank exited with 0
-    out_of_memory_kills: int = 0  # by the kernel, shortly before the first rank broke
-    last_lines: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    time_limit_seconds: int | None = None
-
-    @property
-    def broke(self) -> bool:
-        """Whether a rank has broken: the others here are on their way out."""
-        return any(gone.exit_code != 0 for gone in self.exits)
-
-    def ends(self, at: float) -> None:
-        """The first time counts."""
-        self.ends_since = at if self.ends_since is None else self.ends_since
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """How the attempt ended."""
-
-    kind: OutcomeKind
-    cause: str = ""
-    message: str = ""
-    stack: str = ""
-    exit_code: int | None = None
-    related_task: str = ""
-
-
-def judge(seen: Sightings) -> Verdict:
-    """A finished training stays finished; else what we asked for explains the end; else it is a fault.
-
-    A fault that a GPU explains which broke meanwhile is that GPU's.
+    A fault that a GPU failure during the attempt can explain is attributed to that GPU.
     """
-    verdict = _judge(seen)
-    if not seen.broken_devices or verdict.cause not in OF_BROKEN_DEVICES:
-        return verdict
-    return replace(verdict, cause="DEVICE_FAULT", message=f"{seen.broken_devices}; {verdict.message}")
+    outcome = _judge(observed)
+    if not observed.broken_devices or outcome.cause not in OF_BROKEN_DEVICES:
+        return outcome
+    return replace(outcome, cause="DEVICE_FAULT", message=f"{observed.broken_devices}; {outcome.message}")
 
 
-def _judge(seen: Sightings) -> Verdict:
-    if seen.failure is not None and not _hangs_in_its_exit(seen):
-        return _fault(seen.failure.error_type, seen.failure.message, seen.failure.stack)
-    if _finished(seen):
-        return Verdict(kind="completed", exit_code=0)
-    if seen.stopping == TIME_LIMIT:
-        limit = seen.time_limit_seconds
+def _judge(observed: Observations) -> Outcome:
+    if observed.failure is not None and not _hangs_in_its_exit(observed):
+        return _fault(observed.failure.error_type, observed.failure.message, observed.failure.stack)
+    if _finished(observed):
+        return Outcome(kind="completed", exit_code=0)
+    if observed.stopping == TIME_LIMIT:
+        limit = observed.time_limit_seconds
         return _fault("MAX_RUNTIME_EXCEEDED", f"the job ran longer than its max_runtime_seconds of {limit}")
-    if seen.stopping is not None and (seen.forced or not _failed_by_itself(seen)):
-        return Verdict(kind=ENDED_BY_WISH[seen.stopping], message=seen.unsaved, exit_code=seen.exit_code)
-    if seen.stopping == "cancel":
-        return Verdict(kind="cancelled", exit_code=seen.exit_code)
-    if seen.gave_up and seen.exit_code == 0 and seen.result is not None:
-        return Verdict(kind="requeued", message=STOPPED_LATE, exit_code=0)
-    return _explain(seen)
+    if observed.stopping is not None and (observed.forced or not _failed_by_itself(observed)):
+        return Outcome(kind=ENDED_BY_REQUEST[observed.stopping], message=observed.unsaved, exit_code=observed.exit_code)
+    if observed.stopping == "cancel":
+        return Outcome(kind="cancelled", exit_code=observed.exit_code)
+    if observed.pause_given_up and observed.exit_code == 0 and observed.result is not None:
+        return Outcome(kind="requeued", message=STOPPED_LATE, exit_code=0)
+    return _explain(observed)
 
 
-def judge_part(seen: Sightings) -> Verdict:
-    """The same of ranks on another node than the first one's, of whom nobody hears what they have made."""
-    if seen.failure is not None or seen.exit_code != 0 or seen.out_of_memory_kills:
-        return judge(seen)
-    return Verdict(kind=ENDED_BY_WISH.get(seen.stopping or "", "completed"), exit_code=0)
+def judge_part(observed: Observations) -> Outcome:
+    """The same for nodes other than the first; their ranks report no result."""
+    if observed.failure is not None or observed.exit_code != 0 or observed.out_of_memory_kills:
+        return judge(observed)
+    return Outcome(kind=ENDED_BY_REQUEST.get(observed.stopping or "", "completed"), exit_code=0)
 
 
-def is_consequence(seen: Sightings, verdict: Verdict) -> bool:
-    """Whether ranks of a gang only ended because others did. Who was killed from outside did not, and knew no more."""
-    if verdict.cause != "RANK_KILLED":
+def is_consequence(observed: Observations, outcome: Outcome) -> bool:
+    """Whether a gang's ranks here only ended because others did; not for ranks that were killed from outside."""
+    if outcome.cause != "RANK_KILLED":
         return False
-    first = next((gone for gone in seen.exits if gone.exit_code != 0), None)
+    first = next((gone for gone in observed.exits if gone.exit_code != 0), None)
     was_killed = first is None or first.signal in KILLED_FROM_OUTSIDE or first.exit_code == EXIT_STOPPED
-    return seen.terminated or not was_killed
+    return observed.terminated or not was_killed
 
 
-def _hangs_in_its_exit(seen: Sightings) -> bool:
-    """What the ranks were to do is done, all but ending."""
-    return seen.failure is not None and seen.failure.error_type == "HANG" and seen.result is not None
+def _hangs_in_its_exit(observed: Observations) -> bool:
+    """Whether the result was reported and only the exit hangs."""
+    return observed.failure is not None and observed.failure.error_type == "HANG" and observed.result is not None
 
 
-def _finished(seen: Sightings) -> bool:
-    if _hangs_in_its_exit(seen):
-        return seen.result is not None and seen.result.stopped is None
-    if seen.exit_code != 0:
+def _finished(observed: Observations) -> bool:
+    if _hangs_in_its_exit(observed):
+        return observed.result is not None and observed.result.stopped is None
+    if observed.exit_code != 0:
         return False
-    if seen.result is not None:
-        return seen.result.stopped is None
-    # A script that knows nothing of us says all it has to say by its exit code.
-    return seen.custom and not seen.spoke and seen.stopping is None
+    if observed.result is not None:
+        return observed.result.stopped is None
+    # A script without hooks reports by its exit code alone.
+    return observed.custom and not observed.has_connected and observed.stopping is None
 
 
-def _failed_by_itself(seen: Sightings) -> bool:
-    """Whether a rank broke although it was only asked to save and stop."""
-    if seen.terminated:
+def _failed_by_itself(observed: Observations) -> bool:
+    """Whether a rank failed although it was only asked to save and stop."""
+    if observed.terminated:
         return False
-    return bool(seen.said) or any(e.exit_code != 0 and e.signal not in KILLED_FROM_OUTSIDE for e in seen.exits)
+    return bool(observed.reported) or any(
+        e.exit_code != 0 and e.signal not in KILLED_FROM_OUTSIDE for e in observed.exits
+    )
 
 
-def _explain(seen: Sightings) -> Verdict:
-    first = next((e for e in seen.exits if e.exit_code != 0), None)
-    own_fault = "SCRIPT_ERROR" if seen.custom else "TRAINER_ERROR"
-    # A rank that was ended because another one was gone, or lost its connection to that one, knows no cause.
-    knowing = next((said for said in seen.said if said.error_type != "RANK_KILLED"), None)
-    killed = _killed_for_memory(seen, first)
-    # What the others say after the first one was killed follows from that.
+def _explain(observed: Observations) -> Outcome:
+    first = next((e for e in observed.exits if e.exit_code != 0), None)
+    own_fault = "SCRIPT_ERROR" if observed.custom else "TRAINER_ERROR"
+    # A rank that was ended because another had ended, or lost its connection to it, knows no cause.
+    knowing = next((said for said in observed.reported if said.error_type != "RANK_KILLED"), None)
+    killed = _killed_for_memory(observed, first)
+    # Failures of other ranks after the first one was killed follow from that.
     if killed is not None and (knowing is None or killed is first):
-        return _of_rank(seen, killed, "HOST_OUT_OF_MEMORY", KILLED_FOR_MEMORY)
+        return _of_rank(observed, killed, "HOST_OUT_OF_MEMORY", KILLED_FOR_MEMORY)
     if knowing is not None:
-        return _as_said(seen, knowing, first, own_fault)
-    ended = next((said for said in seen.said if first is not None and said.rank == first.rank), None)
+        return _as_said(observed, knowing, first, own_fault)
+    ended = next((said for said in observed.reported if first is not None and said.rank == first.rank), None)
     if ended is not None:
-        return _as_said(seen, ended, first, "RANK_KILLED")
+        return _as_said(observed, ended, first, "RANK_KILLED")
     if first is not None and first.signal in KILLED_FROM_OUTSIDE:
-        return _of_rank(seen, first, "RANK_KILLED", f"was killed from outside ({first.signal})")
+        return _of_rank(observed, first, "RANK_KILLED", f"was killed from outside ({first.signal})")
     if first is not None and first.signal is not None:
-        return _of_rank(seen, first, own_fault, f"crashed ({first.signal})")
+        return _of_rank(observed, first, own_fault, f"crashed ({first.signal})")
     if first is not None:
-        return _of_rank(seen, first, own_fault, f"ended with exit code {first.exit_code}")
-    if seen.exit_code == 0:
-        return _no_result(seen)
-    if seen.out_of_memory_kills:
-        return _fault("HOST_OUT_OF_MEMORY", f"the ranks' parent {KILLED_FOR_MEMORY}", _tail(seen, 0))
-    return _fault("RANK_KILLED", f"the ranks were gone without a word (exit code {seen.exit_code})", _tail(seen, 0))
+        return _of_rank(observed, first, own_fault, f"ended with exit code {first.exit_code}")
+    if observed.exit_code == 0:
+        return _no_result(observed)
+    if observed.out_of_memory_kills:
+        return _fault("HOST_OUT_OF_MEMORY", f"the ranks' parent {KILLED_FOR_MEMORY}", _tail(observed, 0))
+    return _fault(
+        "RANK_KILLED",
+        f"the ranks ended without reporting an error (exit code {observed.exit_code})",
+        _tail(observed, 0),
+    )
 
 
-def _killed_for_memory(seen: Sightings, first: RankExit | None) -> RankExit | None:
-    """The first rank that the kernel killed, and not we: what outlives the first one that broke is killed by us."""
-    if not seen.out_of_memory_kills or seen.terminated or first is None:
+def _killed_for_memory(observed: Observations, first: RankExit | None) -> RankExit | None:
+    """The first rank killed by the kernel, not by the agent, which kills those that outlive the first failure."""
+    if not observed.out_of_memory_kills or observed.terminated or first is None:
         return None
     ours_from = math.inf if first.at is None else first.at + TEARDOWN_SECONDS
-    return next((e for e in seen.exits if e.signal == "SIGKILL" and (e.at is None or e.at < ours_from)), None)
+    return next((e for e in observed.exits if e.signal == "SIGKILL" and (e.at is None or e.at < ours_from)), None)
 
 
-def _as_said(seen: Sightings, said: Failure, first: RankExit | None, own_fault: str) -> Verdict:
+def _as_said(observed: Observations, said: Failure, first: RankExit | None, own_fault: str) -> Outcome:
     cause = said.error_type if said.error_type in RANKS_MAY_SAY else own_fault
-    message = said.message or f"rank {said.rank} failed without saying why"
-    if cause == "STORAGE_ERROR" and seen.no_room:
-        cause, message = "DISK_FULL", f"{message} ({seen.no_room})"
-    elif cause == own_fault and seen.out_of_memory_kills and KILLED_CHILD in message:
-        # A data loader's worker, of which the rank that started it tells.
+    message = said.message or f"rank {said.rank} failed without giving a reason"
+    if cause == "STORAGE_ERROR" and observed.disk_error:
+        cause, message = "DISK_FULL", f"{message} ({observed.disk_error})"
+    elif cause == own_fault and observed.out_of_memory_kills and KILLED_CHILD in message:
+        # A data loader's worker, reported by the rank that started it.
         cause = "HOST_OUT_OF_MEMORY"
-    return Verdict(
+    return Outcome(
         kind="failed",
         cause=cause,
         message=message,
         stack=said.stack,
-        exit_code=first.exit_code if first is not None else seen.exit_code,
+        exit_code=first.exit_code if first is not None else observed.exit_code,
         related_task=f"rank-{said.rank}",
     )
 
 
-def _no_result(seen: Sightings) -> Verdict:
-    if seen.result is not None:
-        return _fault("NO_RESULT", f"the trainer stopped for a {seen.result.stopped} that nobody had asked for")
-    return _fault("NO_RESULT", "every rank exited with 0, but none reported a result", _tail(seen, 0))
+def _no_result(observed: Observations) -> Outcome:
+    if observed.result is not None:
+        return _fault("NO_RESULT", f"the trainer stopped for a {observed.result.stopped} that was not requested")
+    return _fault("NO_RESULT", "every rank exited with 0, but none reported a result", _tail(observed, 0))
 
 
-def _of_rank(seen: Sightings, first: RankExit, cause: str, what: str) -> Verdict:
-    return Verdict(
+def _of_rank(observed: Observations, first: RankExit, cause: str, what: str) -> Outcome:
+    return Outcome(
         kind="failed",
         cause=cause,
         message=f"rank {first.rank} {what}",
-        stack=_tail(seen, first.rank),
+        stack=_tail(observed, first.rank),
         exit_code=first.exit_code,
         related_task=f"rank-{first.rank}",
     )
 
 
-def _fault(cause: str, message: str, stack: str = "") -> Verdict:
-    return Verdict(kind="failed", cause=cause, message=message, stack=stack)
+def _fault(cause: str, message: str, stack: str = "") -> Outcome:
+    return Outcome(kind="failed", cause=cause, message=message, stack=stack)
 
 
-def _tail(seen: Sightings, rank: int) -> str:
-    return "\n".join(seen.last_lines.get(rank, ()))
+def _tail(observed: Observations, rank: int) -> str:
+    return "\n".join(observed.last_lines.get(rank, ()))

@@ -1,4 +1,4 @@
-"""The thread that takes a rank's complete checkpoints over: verified, moved to the storage, recorded, answered."""
+"""The thread that takes over a rank's complete checkpoints: verifies, stores, records and answers them."""
 
 import logging
 import os
@@ -16,13 +16,13 @@ from app.services.attempts.checkpoints import NewCheckpoint
 from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
 from app.storage.keys import checkpoint_key
 from trainyard.protocol import manifest as _manifest
-from trainyard.protocol.channel import Message
-from workers.supervisor.messages import CheckpointReady, clean_text
+from trainyard.protocol.commands import Answer, CheckpointFailed, CheckpointSaved
+from trainyard.protocol.messages import CheckpointReady, clean_text
 from workers.supervisor.recording import disk_space
-from workers.supervisor.recording.context import Ground
-from workers.supervisor.recording.disk_space import RoomWatch
+from workers.supervisor.recording.context import AttemptContext
+from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_store import LogStore
-from workers.supervisor.recording.rate_limit import Allowance
+from workers.supervisor.recording.rate_limit import RateLimit
 from workers.supervisor.recording.report_writer import Note, Reporter
 from workers.supervisor.recording.takeover import Refused, take_over
 from workers.supervisor.recording.upload import RETRY_SECONDS, Patience, move_to_storage
@@ -30,32 +30,32 @@ from workers.supervisor.recording.upload import RETRY_SECONDS, Patience, move_to
 log = logging.getLogger(__name__)
 
 MAX_MANIFEST_BYTES = 32 << 20
-# Our trainers and hooks wait for the answer before they offer the next one.
+# Built-in trainers and hooks wait for the answer before they offer the next one.
 MAX_WAITING = 2
-# Each failure is a line in the job's history; a rank may make thousands a second.
+# Each failure is a line in the job's history; a rank may cause thousands a second.
 FAILURE_BURST = 20
 FAILURE_SECONDS = 30.0
 MAX_REASON = 2000
-# For what was said before a checkpoint to be stored, in portions, so that an end needs not wait long.
+# Waiting for earlier reports to be stored, in portions, so that the end of the attempt is noticed soon.
 SETTLE_SECONDS = 0.5
 SETTLE_TRIES = 20
 WHAT = "a checkpoint"
 
 
 class CheckpointStore:
-    """Takes checkpoints in the order they were offered; ``answer`` gets what the ranks are to be told.
+    """Takes checkpoints in the order they were offered; ``answer`` gets the answer for the ranks.
 
-    To be made before any rank runs: it holds the directory of the offers open, so that none can put another there.
+    Create it before any rank runs: it keeps the offers' directory open, so that no rank can replace it.
     """
 
     def __init__(
         self,
-        on: Ground,
+        on: AttemptContext,
         reporter: Reporter,
         logs: LogStore,
         *,
-        room: RoomWatch,
-        answer: Callable[[Message], None],
+        room: DiskSpaceWatch,
+        answer: Callable[[Answer], None],
     ) -> None:
         self._db = on.db
         self._storage = on.storage
@@ -68,8 +68,8 @@ class CheckpointStore:
         self._offers_fd = os.open(run.checkpoints, DIRECTORY)
         self._taken_fd = os.open(run.taken_over, DIRECTORY)
         self._taken = 0
-        self.newest_step = 0  # of those that were stored
-        self._failures = Allowance(FAILURE_BURST, FAILURE_SECONDS)
+        self.newest_step = 0  # of stored checkpoints
+        self._failures = RateLimit(FAILURE_BURST, FAILURE_SECONDS)
         self._changed = threading.Condition()
         self._offered: deque[CheckpointReady] = deque()
         self._busy = False
@@ -86,12 +86,12 @@ class CheckpointStore:
         self._answer(self._failed(ready, Refused(f"{MAX_WAITING} checkpoints wait already to be stored")))
 
     def drain(self, seconds: float | None = None) -> bool:
-        """Wait until every offered checkpoint was dealt with."""
+        """Wait until every offered checkpoint is answered."""
         with self._changed:
             return self._changed.wait_for(lambda: self._ended or not (self._busy or self._offered), seconds)
 
     def close(self) -> None:
-        """Take no more; one that is being stored is finished first."""
+        """Stop; a checkpoint that is being stored is finished first."""
         with self._changed:
             self._ended = True
             self._offered.clear()
@@ -118,17 +118,17 @@ class CheckpointStore:
             self._busy = bool(self._offered) and not self._ended
             return self._offered.popleft() if self._busy else None
 
-    def _take_over(self, ready: CheckpointReady) -> Message:
+    def _take_over(self, ready: CheckpointReady) -> Answer:
         try:
             checkpoint_id = self._store(ready)
         except LeaseLost:
             raise
-        except Exception as error:  # noqa: BLE001  logged, with a bound, where the answer is made
-            # Whatever a rank made of its directory: it gets an answer, and the next checkpoint its chance.
+        except Exception as error:  # noqa: BLE001  logged, rate-limited, in _failed
+            # Whatever the directory holds: the rank gets an answer, and the next checkpoint is tried.
             return self._failed(ready, error)
-        return {"type": "checkpoint_saved", "path": ready.path, "checkpoint_id": checkpoint_id}
+        return CheckpointSaved(ready.path, checkpoint_id)
 
-    def _failed(self, ready: CheckpointReady, error: Exception) -> Message:
+    def _failed(self, ready: CheckpointReady, error: Exception) -> CheckpointFailed:
         no_room = disk_space.reason(error)
         reason = f"the storage has no room: {no_room}" if no_room else clean_text(str(error), MAX_REASON)
         if self._failures.take():
@@ -140,7 +140,7 @@ class CheckpointStore:
                     data={"step": ready.step},
                 )
             )
-        return {"type": "checkpoint_failed", "path": ready.path, "message": reason}
+        return CheckpointFailed(ready.path, reason)
 
     def _store(self, ready: CheckpointReady) -> str:
         self._taken += 1
@@ -149,7 +149,7 @@ class CheckpointStore:
             self._take_out_of_reach(ready.path, directory.name)
             return self._store_taken(directory, ready)
         finally:
-            _manifest.discard(directory)  # what was not stored is of no use, and takes the next one's room
+            _manifest.discard(directory)  # what was not stored is useless and takes disk space
 
     def _store_taken(self, directory: Path, ready: CheckpointReady) -> str:
         known = {_manifest.NAME: _own_manifest(directory, ready.path)}
@@ -163,7 +163,7 @@ class CheckpointStore:
         self._room.stored(WHAT)
         new = NewCheckpoint(
             checkpoint_id=checkpoint_id,
-            # Numbers that were checked; the manifest's own may be anything.
+            # Validated numbers; those of the manifest are not.
             step=ready.step,
             epoch=ready.epoch,
             world_size=self._work.world_size,
@@ -174,7 +174,7 @@ class CheckpointStore:
             # PostgreSQL's JSON knows no NaN, and no checkpoint is best by one.
             metrics={name: value for name, value in ready.metrics.items() if abs(value) < float("inf")},
         )
-        # Steps up to here are never done again: what was said of them must not get lost with us.
+        # Steps up to here are never repeated, so their reports must be stored first.
         if not self._settle():
             self._delete(key)
             raise Refused("the attempt ended before the metrics of its steps were stored")
@@ -183,7 +183,7 @@ class CheckpointStore:
         return checkpoint_id
 
     def _settle(self) -> bool:
-        """False when the end came first. Lines are not waited for longer than a while: theirs may be another disk."""
+        """False when the end came first. The wait for log lines is bounded: they may go to another disk."""
         for _ in range(SETTLE_TRIES):
             if self._logs.settle(SETTLE_SECONDS) or self._ended:
                 break
@@ -193,7 +193,7 @@ class CheckpointStore:
         return True
 
     def _take_out_of_reach(self, named: str, target: str) -> None:
-        """Move the directory to where its rank can't change it any more; it must be one of the rank's own."""
+        """Move the directory out of the rank's reach; it must lie in the rank's checkpoints. Raises Refused."""
         path = Path(named)
         if path.parent != self._run.checkpoints or path.name in ("", ".", ".."):
             raise Refused(f"{named} is not directly in {self._run.checkpoints}")
@@ -206,7 +206,7 @@ class CheckpointStore:
             raise Refused(f"its manifest is of (job, attempt, step) {said}, not {expected}")
 
     def _rest(self, seconds: float) -> bool:
-        """Wait before another try; False when there is to be none."""
+        """Wait before a retry; False when the attempt has ended."""
         with self._changed:
             return not self._changed.wait_for(lambda: self._ended, seconds)
 
@@ -232,11 +232,11 @@ class CheckpointStore:
             self._delete(checkpoint_key(work.job_id, checkpoint_id))
 
     def _delete_unrecorded(self, new: NewCheckpoint, key: str) -> None:
-        """Its files, but only if the database answers that it does not know it: a commit's answer may have got lost."""
+        """Delete its files only if the database says that it is not recorded: the answer to a commit may be lost."""
         try:
             known = checkpoints.is_recorded(self._db, new.checkpoint_id)
         except Exception:
-            log.warning("%s may be of no use; housekeeping finds out", key, exc_info=True)
+            log.warning("%s may be unused; housekeeping will check", key, exc_info=True)
             return
         if not known:
             self._delete(key)
@@ -249,7 +249,7 @@ class CheckpointStore:
 
 
 def _own_manifest(directory: Path, named: str) -> Content:
-    """Put a copy of our own in the manifest's place, for the rank may have kept that open; what it holds."""
+    """Replace the manifest by a copy, because the rank may have it open; returns its content."""
     blocks: list[bytes] = []
     try:
         with directory_opened(directory) as root, file_opened(root, _manifest.NAME) as file:

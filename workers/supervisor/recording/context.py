@@ -1,4 +1,4 @@
-"""What one attempt stands on: its work order, and where what it says is kept."""
+"""The context of one attempt: its work order, and where its results are stored."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from workers.run_dir.layout import RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
-    """``redaction`` knows what must stand in no text that people read."""
+class AttemptContext:
+    """``redaction`` masks the job's secrets in everything that is shown."""
 
     db: Database
     storage: Storage

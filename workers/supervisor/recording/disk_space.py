@@ -1,4 +1,4 @@
-"""A disk without room: recognised in whatever was raised, and how long an attempt has been waiting for some."""
+"""Full disks: recognised in exceptions, and how long an attempt has been waiting for space."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from workers.attempt_failed import AttemptFailed
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-SQLITE_FULL = 13  # as sqlite3 has it, which a supervisor on PostgreSQL need not import
+SQLITE_FULL = 13  # sqlite3.SQLITE_FULL, without importing sqlite3 for PostgreSQL
 MOST_CAUSES = 20
 
 
@@ -21,7 +21,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def reason(error: BaseException | None) -> str:
-    """In the system's words, without the paths of this machine; empty when no disk was full."""
+    """The system's error message without paths; empty when no disk was full."""
     for _ in range(MOST_CAUSES):
         if error is None:
             break
@@ -34,17 +34,17 @@ def reason(error: BaseException | None) -> str:
 
 
 def named(error: AttemptFailed) -> AttemptFailed:
-    """The same failure, called DISK_FULL if that is what is behind it."""
+    """The same failure, with DISK_FULL as its type if a full disk caused it."""
     if error.error_type == "DISK_FULL" or not is_full(error):
         return error
     return AttemptFailed("DISK_FULL", error.message, error.stack)
 
 
-class RoomWatch:
-    """What an attempt can't store for want of room; safe from any thread.
+class DiskSpaceWatch:
+    """Tracks what an attempt can't store because a disk is full; safe from any thread.
 
-    ``hurries``: whether somebody waits for an answer, so that room is not waited for. ``on_waiting`` hears what waits,
-    once until it was stored; ``on_over`` once of a wait that took longer than ``patience_seconds``.
+    ``hurries``: whether a stop is in progress, so that space is not waited for. ``on_waiting`` gets a description of
+    what waits, once until it is stored; ``on_over`` once when a wait exceeds ``patience_seconds``.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RoomWatch:
         self.last_error = ""  # why something was not stored; empty when the last of it was
 
     def full(self, what: str, error: BaseException) -> bool:
-        """``what`` found no room; whether to wait for some."""
+        """``what`` found no space; returns whether to wait for some."""
         now = time.monotonic()
         with self._lock:
             is_new = what not in self._told
@@ -81,7 +81,7 @@ class RoomWatch:
         return waits
 
     def stored(self, what: str) -> None:
-        """It found room after all."""
+        """``what`` was stored after all."""
         with self._lock:
             self._since.pop(what, None)
             self._told.discard(what)

@@ -1,12 +1,12 @@
-"""Log lines that wait for the storage: bounded in memory, and what the bound cuts is counted where it was cut."""
+"""Log lines that wait for the storage: bounded in memory; dropped lines are counted where they are missing."""
 
 from collections import deque
 from collections.abc import Iterable
 
 from workers.supervisor.recording.log_lines import LogLine
 
-FULL_BYTES = 32 << 20  # from here on the ranks' pipes are left unread
-MOST_BYTES = 64 << 20  # beyond it the oldest lines are dropped: the storage takes none, and the ranks were let go
+FULL_BYTES = 32 << 20  # from here on the ranks' pipes are not read
+MOST_BYTES = 64 << 20  # beyond it the oldest lines are dropped: the storage has stalled, and the ranks are not held up
 LINE_BYTES = 200  # of a line's objects in memory, besides its text
 
 
@@ -28,7 +28,7 @@ class LogBacklog:
 
     @property
     def unstored(self) -> int:
-        """Lines that wait, and those that were dropped without a notice yet."""
+        """Number of lines that wait or were dropped without a notice yet."""
         return sum(line.stands_for for line in self._lines) + sum(count for count, _ in self._cut.values())
 
     def add(self, lines: Iterable[LogLine]) -> None:
@@ -39,7 +39,7 @@ class LogBacklog:
             self.drop([self._pop()])
 
     def drop(self, lines: Iterable[LogLine]) -> None:
-        """Count lines, older than all that wait, as dropped; the next batch says so in their place."""
+        """Count lines, older than all that wait, as dropped; the next batch has a notice in their place."""
         for line in lines:
             count, _ = self._cut.get(line.rank, (0, line))
             self._cut[line.rank] = count + line.stands_for, line

@@ -1,4 +1,4 @@
-"""Raw output of ranks → numbered lines: cut when too long, dropped with a notice when there are too many."""
+"""Turns raw output of ranks into numbered lines: cut when too long, dropped with a notice when too many."""
 
 import time
 from collections import deque
@@ -10,10 +10,10 @@ from config.redaction import Redaction
 
 MAX_LINE_BYTES = 16 * 1024
 CUT_MARK = " … [trainyard: line cut at 16 KiB]"
-# What one rank may write on average, with room for a burst: far above any training's, far below a flood.
+# Average rate of one rank, plus a burst: far above any training's, far below a flood.
 BYTES_PER_SECOND = 4 << 20
 BURST_BYTES = 16 << 20
-# The end of a flood is often what a person looks for: a traceback.
+# A flood often ends with the interesting part: a traceback.
 LAST_LINES_KEPT = 100
 
 
@@ -32,11 +32,11 @@ class LogLine:
 
 
 class LineSplitter:
-    """Cuts a rank's bytes into lines of bounded length; what is incomplete waits for the rest."""
+    """Cuts a rank's bytes into lines of bounded length; an incomplete line waits for the rest."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
-        self._cut = False  # the rest of the current line is thrown away
+        self._cut = False  # the rest of the current line is dropped
         self._returned = False  # the last byte was a carriage return
 
     def feed(self, data: bytes) -> list[str]:
@@ -53,7 +53,7 @@ class LineSplitter:
         return [self._complete()] if self._rest else []
 
     def _add(self, piece: bytes) -> None:
-        """A progress bar redraws its line; what a terminal would show at the end is what counts."""
+        """A progress bar redraws its line; keep what a terminal would show at the end."""
         drawn = piece.rstrip(b"\r")
         if drawn:
             _, redrawn, last = drawn.rpartition(b"\r")
@@ -75,7 +75,7 @@ class LineSplitter:
 
 
 class FloodGate:
-    """A bucket of bytes that fills with time: says whether a line may pass, and counts those that may not."""
+    """A token bucket of bytes: decides whether a line may pass, and counts those that may not."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -127,7 +127,7 @@ class LogNumbering:
         return self._number(rank, self._splitters[rank].feed(data))
 
     def flush(self, rank: int) -> list[LogLine]:
-        """What is left of a rank whose output ended: the notice of what was dropped, and the last of the dropped."""
+        """The rest of a rank whose output ended: the notice of dropped lines, and the last of those."""
         lines = self._number(rank, self._splitters[rank].flush())
         last, at = list(self._held_back[rank]), datetime.now(UTC)
         return lines + self._notice(rank, at, kept=len(last)) + [self._line(rank, text, at) for text in last]

@@ -1,4 +1,4 @@
-"""The thread that writes log lines to the storage in batches, and says when ranks must wait for it."""
+"""The thread that writes log lines to the storage in batches, with back-pressure on the ranks."""
 
 import logging
 import threading
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from app.domain.errors import TransientStorageError
 from app.storage.logs import LogWriter
 from app.storage.storage import Storage
-from workers.supervisor.recording.disk_space import RoomWatch, is_full
+from workers.supervisor.recording.disk_space import DiskSpaceWatch, is_full
 from workers.supervisor.recording.log_backlog import LogBacklog
 from workers.supervisor.recording.log_lines import LogLine
 
@@ -18,7 +18,7 @@ BATCH_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 BATCH_LINES = 5000
 WHAT = "log lines"
-# A storage that takes nothing for so long holds no rank up: the oldest lines are dropped, and readers see where.
+# After a storage has stalled for so long, ranks are not held up: the oldest lines are dropped, with a notice.
 STALLED_SECONDS = 5.0
 
 
@@ -26,7 +26,7 @@ class LogStore:
     """Lines in, chunks out. Lines are dropped only while the storage fails or has stalled."""
 
     def __init__(
-        self, storage: Storage, job_id: str, attempt: int, *, room: RoomWatch,
+        self, storage: Storage, job_id: str, attempt: int, *, room: DiskSpaceWatch,
         backlog: LogBacklog | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._room = room
@@ -36,10 +36,10 @@ class LogStore:
         self._backlog = backlog if backlog is not None else LogBacklog()
         self._batch: list[LogLine] = []  # being written
         self._failing = False
-        self._stored_at = clock()  # the last time that the storage took lines, or that there were none to take
+        self._stored_at = clock()  # the last time that lines were stored, or that there were none
         self._ended = False
         self._urgent = False
-        self._taken = self._settled = 0  # lines ever; the latter counts those that were lost, too
+        self._taken = self._settled = 0  # totals; the latter includes lost lines
         self._thread = threading.Thread(target=self._serve, name="logs", daemon=True)
         self._thread.start()
 
@@ -54,7 +54,7 @@ class LogStore:
 
     @property
     def has_room(self) -> bool:
-        """Whether ranks may write on; also when waiting for the storage would not help them."""
+        """Whether ranks may continue to write; also True when waiting for the storage would not help."""
         with self._changed:
             stalled = self._failing or self._clock() - self._stored_at >= STALLED_SECONDS
             return stalled or not self._backlog.is_full
@@ -66,7 +66,7 @@ class LogStore:
             return self._changed.wait_for(lambda: self._ended or self._settled >= taken, seconds)
 
     def close(self, seconds: float) -> int:
-        """Write what is left, for at most that long; returns how many lines could not be stored."""
+        """Write the rest, for at most that long; returns how many lines could not be stored."""
         with self._changed:
             self._urgent = True
             self._changed.notify_all()

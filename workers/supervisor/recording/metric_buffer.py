@@ -1,4 +1,4 @@
-"""Metric points that wait for the database: bounded, and when too many wait every series gets coarser, none is lost."""
+"""Metric points that wait for the database: bounded; when there are too many, every series is thinned out."""
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from itertools import islice
 
 from app.services.telemetry.progress import MetricPoint
 from config.redaction import Redaction
-from workers.supervisor.messages import MAX_NAME
+from trainyard.protocol.messages import MAX_NAME
 
-# Written within seconds once the database takes them; a day of an ordinary training fits.
+# Written within seconds once the database is back; a day of an ordinary training fits.
 MAX_POINTS = 50_000
 MAX_NAMES = 1000
 
@@ -25,7 +25,7 @@ class MetricNames:
         self.overflowed = False
 
     def admit(self, values: Mapping[str, float]) -> dict[str, float]:
-        """What of the values may be kept."""
+        """The values whose names are admitted."""
         admitted = {}
         for name, value in values.items():
             shown = self._shown.get(name)
@@ -38,7 +38,7 @@ class MetricNames:
         return admitted
 
     def masked(self, values: Mapping[str, float]) -> dict[str, float]:
-        """All of the values, under names that may be shown."""
+        """All values, with secrets masked in their names."""
         return {self._masked(name): value for name, value in values.items()}
 
     def _masked(self, name: str) -> str:
@@ -62,17 +62,17 @@ class MetricBacklog:
             self._points.append(point)
 
     def first(self, count: int) -> list[MetricPoint]:
-        """The oldest ones; they stay until they are dropped."""
+        """The oldest points; they stay until they are dropped."""
         return list(islice(self._points, count))
 
     def drop(self, points: Sequence[MetricPoint]) -> None:
-        """Forget points that ``first`` gave; some may have been thinned out meanwhile."""
+        """Remove points that ``first`` returned; some may have been thinned out meanwhile."""
         written = {id(point) for point in points}
         while self._points and id(self._points[0]) in written:
             self._points.popleft()
 
     def _thin(self) -> None:
-        """Leave every second point of each series, with its newest; the oldest of all when that is not enough."""
+        """Keep every second point of each series, and its newest; drop the oldest of all when that is not enough."""
         seen: Counter[str] = Counter()
         kept: deque[MetricPoint] = deque()
         for point in reversed(self._points):

@@ -1,4 +1,4 @@
-"""The finished model: what of the output directory is kept, its hash, and the report about it."""
+"""The finished model: which files of the output directory are stored, their hash, and the report."""
 
 import hashlib
 import stat
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.errors import TrainyardError, TransientStorageError
-from app.services.attempts.work_orders import NewArtifact
+from app.domain.lifecycle.outcomes import NewArtifact
 from app.storage.beneath import Content, copied, directory_opened, file_opened
 from app.storage.keys import artifacts_key, is_run_file
 from app.storage.storage import Storage
 from app.storage.trees import TreeFile, walked
 from config.storage import StorageSettings
 from trainyard import _outputs
+from trainyard.protocol.messages import Result
 from workers.attempt_failed import AttemptFailed
-from workers.supervisor.messages import Result
 from workers.supervisor.recording.upload import Patience, move_to_storage
 
 MAX_PATH = 512  # characters of an artifact's path, as the table has them
@@ -24,16 +24,16 @@ MAX_PATH = 512  # characters of an artifact's path, as the table has them
 
 @dataclass(frozen=True, kw_only=True)
 class StoredModel:
-    """What was moved to the storage."""
+    """The artifacts that were moved to the storage."""
 
     artifacts: tuple[NewArtifact, ...] = ()
     weight_files: tuple[str, ...] = ()
     model_hash: str = ""
     model_uri: str = ""
-    directory: Path = Path()  # where its files lie on this machine, if they do
+    directory: Path = Path()  # where its files lie on this machine, if kept
 
     def report(self, final_metrics: dict[str, Any]) -> dict[str, Any]:
-        """The part of the completion report that only this end of the platform knows."""
+        """The part of the completion report that the supervisor contributes."""
         return {
             "model_hash": self.model_hash,
             "model_uri": self.model_uri,
@@ -44,7 +44,7 @@ class StoredModel:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputLimits:
-    """What an output may come to at most; ``size_rule`` names the field or setting that says so."""
+    """Limits of an output; ``size_rule`` names the field or setting that sets the size."""
 
     files: int
     size_mb: int
@@ -52,7 +52,7 @@ class OutputLimits:
 
 
 def output_limits(spec: Mapping[str, Any], settings: StorageSettings) -> OutputLimits:
-    """The job's own limit where it is lower than the operator's, which holds for every job."""
+    """The job's limit where it is lower than the operator's."""
     asked = (spec.get("output_config") or {}).get("max_output_size_mb")
     most = settings.max_output_size_mb
     if asked is not None and asked <= most:
@@ -66,17 +66,16 @@ def output_limits(spec: Mapping[str, Any], settings: StorageSettings) -> OutputL
 
 @dataclass(frozen=True)
 class Output:
-    """The output directory as the ranks, which are dead, left it: path in it → file."""
+    """The output directory after the ranks have ended."""
 
     directory: Path
-    files: Mapping[str, str]  # relative path → where its bytes lie, for links inside stand for files
+    files: Mapping[str, str]  # relative path → the file, with links inside resolved
 
 
 def find_output(directory: Path, limits: OutputLimits, *, custom: bool) -> Output:
-    """What there is to keep. Raises AttemptFailed unless it is a directory of our own with files that may be kept.
+    """The files to store. Raises AttemptFailed unless it is a directory of ours with files within the limits.
 
-    A rank could have put a link in its place: nothing behind that is this job's. A script of the user's may remove
-    what it does not need.
+    A rank could have replaced it by a link, behind which nothing is this job's. A user's script may remove files.
     """
     try:
         mode = directory.lstat().st_mode
@@ -99,7 +98,7 @@ def find_output(directory: Path, limits: OutputLimits, *, custom: bool) -> Outpu
 
 
 def _bounded(files: Iterable[TreeFile], limits: OutputLimits) -> Iterator[TreeFile]:
-    """The files, until they are too many or too large: that is known before any of them is read."""
+    """The files. Raises AttemptFailed when they are too many or too large, before any is read."""
     count = size = 0
     for file in files:
         count, size = count + 1, size + file.size_bytes
@@ -123,7 +122,7 @@ def store_model(
 ) -> StoredModel:
     """Hash the output and move it to the storage. Raises AttemptFailed.
 
-    ``keep``: it is needed on this machine afterwards, where ``StoredModel.directory`` says.
+    ``keep``: a copy stays on this machine, in ``StoredModel.directory``.
     """
     weights = _weight_files(output, result)
     if not output.files:
@@ -151,8 +150,8 @@ def store_model(
 
 
 def _weight_files(output: Output, result: Result | None) -> tuple[str, ...]:
-    """Those that the result names, else those that look like weights."""
-    if result is None or result.weight_files is None:
+    """The weight files that the result names, else those found by their names."""
+    if result is None or not result.weight_files:
         names = _outputs.weight_files(output.directory) if output.files else []
         return tuple(name for name in names if name in output.files)
     for name in result.weight_files:
@@ -164,7 +163,7 @@ def _weight_files(output: Output, result: Result | None) -> tuple[str, ...]:
 def _describe(output: Output, weights: tuple[str, ...]) -> tuple[tuple[NewArtifact, ...], str]:
     """Every file with its hash, and SHA-256 over the bytes of the weights in their order, each byte read once.
 
-    Anyone can compute the latter again from the artefacts; without weights it is empty.
+    The latter can be recomputed from the artifacts; it is empty without weights.
     """
     model, files = hashlib.sha256(), output.files
     with directory_opened(output.directory) as root:

@@ -1,11 +1,11 @@
-"""How often something may happen that a hostile rank would do without end: a few times at once, then slowly."""
+"""Limits how often a hostile rank can cause something: a burst, then a steady rate."""
 
 import time
 from collections.abc import Callable
 
 
-class Allowance:
-    """A bucket that starts full; each ``take`` needs one, and one comes back every ``every_seconds``."""
+class RateLimit:
+    """A token bucket that starts full; one token returns every ``every_seconds``."""
 
     def __init__(self, burst: int, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._burst = burst
@@ -15,7 +15,7 @@ class Allowance:
         self._looked_at = clock()
 
     def take(self) -> bool:
-        """Whether it may happen now."""
+        """Take a token; False when there is none."""
         self._refill()
         if self._left < 1:
             return False
@@ -23,7 +23,7 @@ class Allowance:
         return True
 
     def seconds_to_next(self) -> float:
-        """How long until ``take`` will say yes."""
+        """Seconds until ``take`` succeeds."""
         self._refill()
         return max(0.0, (1 - self._left) * self._every_seconds)
 

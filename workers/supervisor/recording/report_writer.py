@@ -1,4 +1,4 @@
-"""The thread that carries what ranks report to the database: in order, in batches, and again when it failed."""
+"""The thread that writes the ranks' reports to the database: in order, in batches, with retries."""
 
 import logging
 import math
@@ -21,21 +21,21 @@ from app.services.attempts.work_orders import Work
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress as telemetry
 from app.services.telemetry import summaries
-from app.services.telemetry.progress import MetricPoint, Progress
+from app.services.telemetry.progress import MetricPoint
 from config.redaction import Redaction
-from workers.supervisor.messages import clean_text
+from trainyard.protocol.messages import Progress, clean_text
 from workers.supervisor.recording.metric_buffer import MetricBacklog
-from workers.supervisor.recording.rate_limit import Allowance
+from workers.supervisor.recording.rate_limit import RateLimit
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
-# The lease is renewed through the same database: what writes long makes its own supervisor miss that, and die of it.
+# The lease is renewed through the same database: a long write would make the supervisor miss a renewal.
 POINTS_PER_WRITE = 1000
 LEAST_REST_SECONDS = 0.02
 MOST_REST_SECONDS = 0.5
 PHASE_RETRIES = 3
-# Each change of phase is a line in the job's history; a rank may report thousands a second.
+# Each change of phase is a line in the job's history; a rank may send thousands a second.
 PHASE_BURST = 20
 PHASE_SECONDS = 1.0
 MAX_NOTE = 8000
@@ -43,7 +43,7 @@ MAX_NOTE = 8000
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A line for the job's history; ``retires`` names a checkpoint that is of no use and is put away with it."""
+    """A line for the job's history; ``retires`` names an unusable checkpoint that is deleted with it."""
 
     kind: EventType
     message: str
@@ -60,14 +60,14 @@ class PhaseChange:
 
 @dataclass(frozen=True)
 class SavesOnRequest:
-    """Whether the script does, as it has said."""
+    """Whether the script has announced that it saves on request."""
 
     can: bool
 
 
 @dataclass
 class Mark:
-    """Written when everything before it was."""
+    """Done when everything before it is written."""
 
     is_passed: bool = False
 
@@ -76,7 +76,7 @@ Item = PhaseChange | Note | SavesOnRequest | Mark
 
 
 class Reporter:
-    """Takes reports from the supervisor's loop, writes them on a thread; ``on_lost`` hears of a stale token."""
+    """Takes reports from the supervisor's loop, writes them on a thread; ``on_lost`` is called on a stale token."""
 
     def __init__(
         self, db: Database, work: Work, on_lost: Callable[[str], None], redaction: Redaction | None = None
@@ -88,13 +88,14 @@ class Reporter:
         self._on_lost = on_lost
         self._changed = threading.Condition()
         self._progress: Progress | None = None
+        self._eta_seconds: float | None = None
         self._points = MetricBacklog()
         self._gpu_samples: list[float] = []
         self._summaries = summaries.SummaryCount()
         self._items: deque[Item] = deque()
         self._held: PhaseChange | None = None  # the newest of those that came too fast
-        self._phases = Allowance(PHASE_BURST, PHASE_SECONDS)
-        self._drop_refused: Callable[[], object] = lambda: None  # forgets what is being written
+        self._phases = RateLimit(PHASE_BURST, PHASE_SECONDS)
+        self._drop_refused: Callable[[], object] = lambda: None  # drops what is being written
         self._writing = False
         self._urgent = False
         self._ended = False
@@ -102,12 +103,12 @@ class Reporter:
         self._thread.start()
 
     def lose(self, reason: str) -> None:
-        """Somebody has learnt that the attempt is another's by now."""
+        """The lease is lost: stop writing."""
         self._on_lost(reason)
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, progress: Progress, *, eta_seconds: float | None = None) -> None:
         with self._waiting_for_more():
-            self._progress = progress
+            self._progress, self._eta_seconds = progress, eta_seconds
 
     def points(self, points: list[MetricPoint]) -> None:
         with self._waiting_for_more():
@@ -119,7 +120,7 @@ class Reporter:
             self._gpu_samples.append(utilization)
 
     def add(self, item: Item) -> None:
-        """A change of phase or a note; what was reported before is written before it, and both at once.
+        """Queue a phase change or a note; earlier reports are written before it, at once.
 
         Of phases that change too fast only the newest is written, a moment later.
         """
@@ -131,7 +132,7 @@ class Reporter:
             self._changed.notify_all()
 
     def flush(self) -> bool:
-        """Wait until all is written, however long the database is away; False when the lease was lost meanwhile."""
+        """Wait until all is written, across outages of the database; False when the lease was lost meanwhile."""
         with self._changed:
             self._urgent = True
             self._changed.notify_all()
@@ -147,7 +148,7 @@ class Reporter:
             return self._changed.wait_for(lambda: self._ended or mark.is_passed, seconds)
 
     def close(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -155,7 +156,7 @@ class Reporter:
 
     @contextmanager
     def _waiting_for_more(self) -> Iterator[None]:
-        """Wake the thread only with the first report of a batch: there are many a second, and it waits for all."""
+        """Wake the thread only with the first report of a batch: there are many a second."""
         with self._changed:
             was_empty = not self._has_something()
             yield
@@ -192,9 +193,9 @@ class Reporter:
             return not self._ended
 
     def _write_all(self) -> None:
-        """Each part leaves the buffers only after it was committed."""
-        # No more than waits now: a rank that never stops talking must not keep a change of phase waiting for ever. And
-        # no item that comes later: what was reported before it may have come later too.
+        """Remove reports from the buffers only after their commit."""
+        # No more than waits now: a flood of reports must not delay a phase change forever. And no later item: reports
+        # before it may have come later too.
         items, telemetry_writes = self._waiting()
         for _ in range(telemetry_writes):
             began = time.monotonic()
@@ -211,20 +212,21 @@ class Reporter:
             self._items.popleft()
 
     def _waiting(self) -> tuple[int, int]:
-        """How many items there are, and how many writes all telemetry takes."""
+        """Number of items, and of writes that all telemetry takes."""
         with self._changed:
             once = self._progress is not None or bool(self._gpu_samples)
             return len(self._items), max(once, math.ceil(len(self._points) / POINTS_PER_WRITE))
 
     def _let_others_write(self, seconds: float) -> None:
-        """Leave the database alone for as long as we just used it: half of the time is enough for us."""
+        """Pause for as long as the last write took, so that this thread uses the database half of the time at most."""
         self._pause(min(max(seconds, LEAST_REST_SECONDS), MOST_REST_SECONDS))
 
     def _write_telemetry(self) -> None:
         with self._changed:
-            progress, points = self._progress, self._points.first(POINTS_PER_WRITE)
+            progress, eta_seconds = self._progress, self._eta_seconds
+            points = self._points.first(POINTS_PER_WRITE)
             gpu_samples = tuple(self._gpu_samples)
-        reports = telemetry.Reports(progress=progress, points=points, gpu_samples=gpu_samples)
+        reports = telemetry.Reports(progress=progress, eta_seconds=eta_seconds, points=points, gpu_samples=gpu_samples)
         work = self._work
         self._drop_refused = partial(self._forget, reports)
         telemetry.store(self._db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, reports=reports)
@@ -232,7 +234,7 @@ class Reporter:
         self._summarise(reports.points)
 
     def _summarise(self, written: Sequence[MetricPoint]) -> None:
-        """Now and then, and not with the points themselves: those are waited for."""
+        """Update summaries now and then, apart from the points, which callers wait for."""
         self._summaries.add((point.name, point.step) for point in written)
         due = self._summaries.due()
         if due:
@@ -265,14 +267,14 @@ class Reporter:
                 log.warning("ignored a phase that the rank reported out of order: %s", error)
                 return
             except StaleJob:
-                continue  # somebody changed a wish or a label in that moment
+                continue  # another request changed the job in that moment
 
     def _write_note(self, note: Note) -> None:
         work = self._work
         with self._db.write() as session:
             job = transitions.load_for_change(session, work.job_id)
             if job.fence != work.fence:
-                raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} was ended by somebody else")
+                raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} has ended already")
             if note.retires:
                 checkpoints.retire_unusable(session, job, note.retires)
             transitions.record_event(
@@ -302,6 +304,6 @@ class Reporter:
 
 
 def _clean(data: dict[str, Any], redaction: Redaction) -> dict[str, Any]:
-    """What ranks named may hold what no database takes, or nobody may read."""
+    """Clean and mask text from ranks."""
     texts = {key: clean_text(redaction(value), MAX_NOTE) for key, value in data.items() if isinstance(value, str)}
     return data | texts

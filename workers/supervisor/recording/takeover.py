@@ -1,7 +1,7 @@
-"""Takes a directory that a rank offers out of the rank's reach, which may hold it open and go on changing it.
+"""Moves a directory that a rank offers out of the rank's reach; the rank may hold it open and keep changing it.
 
-Its files are moved one by one into directories that no rank has ever had. What a rank can still change are the bytes
-of a file that it has kept open, and those are hashed; it can put nothing else in a file's place.
+Its files are moved one by one into directories that no rank has ever opened. A rank can still change the bytes of a
+file that it has open, and those are hashed; it can't replace a file.
 """
 
 import os
@@ -16,7 +16,7 @@ MAX_DEPTH = 64
 
 
 class Refused(Exception):
-    """A checkpoint that is not what its rank says it is."""
+    """A checkpoint that does not match its rank's description."""
 
 
 @dataclass
@@ -25,10 +25,10 @@ class _Count:
 
 
 def take_over(name: str, offers: int, taken: int, target: str) -> None:
-    """Move what directory ``offers`` has as ``name`` into the new ``target`` of ``taken``. Raises Refused.
+    """Move ``name`` in directory ``offers`` to the new ``target`` in ``taken``. Raises Refused.
 
-    Both are descriptors, opened before any rank ran: the names of the two may mean others by now. What can't be taken
-    over is deleted.
+    Both are descriptors, opened before any rank ran: their paths may have been replaced. What can't be moved is
+    deleted.
     """
     offered = f"{target}.offered"
     try:
@@ -75,6 +75,6 @@ def _move(entry: "os.DirEntry[str]", source: int, target: int, *, count: _Count,
         os.rename(entry.name, entry.name, src_dir_fd=source, dst_dir_fd=target)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Refused(f"{entry.name} was changed while the checkpoint was taken over") from error
-    # Looked at only where none can replace it: a directory that came in a file's place may still be held open.
+    # Checked only after the move, where it can't be replaced: a directory in a file's place may still be open.
     if stat.S_ISDIR(os.stat(entry.name, dir_fd=target, follow_symlinks=False).st_mode):
         raise Refused(f"{entry.name} was changed while the checkpoint was taken over")

@@ -1,7 +1,7 @@
-"""TensorBoard's event files: the few messages of them that metrics need, written by hand.
+"""TensorBoard's event files: encodes the few messages that metrics need.
 
-A file is a row of records, length, CRC and protobuf message. Written here, they cost the training nothing, exist for
-every framework and script, and need no library in the supervisor, which has to stay small.
+A file is a sequence of records: length, CRC and protobuf message. Writing them here costs the training nothing, works
+for every framework and script, and needs no library in the supervisor, which has to stay small.
 """
 
 import math
@@ -14,12 +14,12 @@ _SESSION_START = b"\x3a\x02\x08\x01"  # session_log { status: START }
 
 
 def first_event(at: float) -> bytes:
-    """What every file begins with; ``at`` in seconds since the epoch."""
+    """The first record of every file; ``at`` in seconds since the epoch."""
     return _record(_head(at, 0) + _field(0x1A, VERSION.encode()))
 
 
 def restart_event(at: float, step: int) -> bytes:
-    """Tells readers to forget what earlier files of the folder say of this step and later ones."""
+    """Makes readers discard this step and later ones of earlier files in the folder."""
     return _record(_head(at, step) + _SESSION_START)
 
 
@@ -50,7 +50,7 @@ def _varint(number: int) -> bytes:
 
 
 def _narrowed(value: float) -> float:
-    """What is too large for 32 bits is infinite there."""
+    """Values too large for 32 bits become infinite."""
     return math.copysign(math.inf, value) if abs(value) > _LARGEST and not math.isnan(value) else value
 
 

@@ -1,4 +1,4 @@
-"""The thread that keeps an attempt's metrics in the storage as TensorBoard reads them, while the training runs."""
+"""The thread that stores an attempt's metrics as TensorBoard event files while the training runs."""
 
 import hashlib
 import logging
@@ -10,7 +10,7 @@ from datetime import datetime
 
 from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, TransientStorageError
-from app.services.attempts.work_orders import NewArtifact
+from app.domain.lifecycle.outcomes import NewArtifact
 from app.storage.keys import event_file, run_file_key
 from app.storage.storage import Storage
 from workers.supervisor.recording import tensorboard_format
@@ -18,18 +18,18 @@ from workers.supervisor.recording import tensorboard_format
 log = logging.getLogger(__name__)
 
 LOCAL_SECONDS = 5.0
-REMOTE_SECONDS = 30.0  # there a file that grows is written anew
+REMOTE_SECONDS = 30.0  # a growing file is rewritten there
 LOCAL_BYTES = 16 << 20
 REMOTE_BYTES = 1 << 20
 LIST_SECONDS = 30.0  # a file that grew is listed with its new size at least that often
 RETRY_SECONDS = 0.5
-MAX_WAITING = 50_000  # messages kept while the storage is away; then the oldest are lost to TensorBoard
+MAX_WAITING = 50_000  # messages buffered while the storage is away; beyond it the oldest are dropped
 
 
-class EventStore:
-    """Metrics in, event files out: one folder per job, the files of later attempts after those of earlier ones.
+class TensorboardStore:
+    """One folder per job, with the files of later attempts after those of earlier ones.
 
-    ``record`` makes a file known as an artifact of the job, with the size and hash that it has so far.
+    ``record`` records a file as an artifact of the job, with its current size and hash.
     """
 
     def __init__(self, storage: Storage, job_id: str, attempt: int, *, record: Callable[[NewArtifact], None]) -> None:
@@ -45,7 +45,7 @@ class EventStore:
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, datetime, Mapping[str, float]]] = deque(maxlen=MAX_WAITING)
         self._unwritten = b""
-        self._unlisted: dict[str, NewArtifact] = {}  # path → what the file holds since it was recorded last
+        self._unlisted: dict[str, NewArtifact] = {}  # path → content that is not recorded yet
         self._busy = self._urgent = self._ended = self._failed = False
         self._file = _File("")
         self._files = 0
@@ -53,7 +53,7 @@ class EventStore:
         self._thread: threading.Thread | None = None
 
     def start_from(self, step: int) -> None:
-        """What an earlier attempt said of later steps is done again, and shall be forgotten."""
+        """Discard an earlier attempt's values of later steps, which are repeated."""
         self._restart_step = step + 1 if self._attempt > 1 else None
 
     def add(self, step: int, at: datetime, values: Mapping[str, float]) -> None:
@@ -67,7 +67,7 @@ class EventStore:
                 self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Write and record what is left, for at most that long; nothing with no time at all."""
+        """Write and record the rest, for at most that long; nothing when that is 0."""
         with self._changed:
             self._urgent = True
             self._changed.notify_all()
@@ -87,7 +87,7 @@ class EventStore:
                 self._write()
                 self._list()
         except LeaseLost:
-            log.info("the attempt is somebody else's: its event files are left as they are")
+            log.info("the lease is lost: the event files are left as they are")
         except Exception:
             log.exception("TensorBoard's files are not written any more")
         with self._changed:
@@ -95,7 +95,7 @@ class EventStore:
             self._changed.notify_all()
 
     def _wait_for_turn(self) -> bool:
-        """A round for each interval; at the end until all is written."""
+        """Write once per interval; at the end until all is written."""
         with self._changed:
             self._busy = False
             self._changed.notify_all()
@@ -108,7 +108,7 @@ class EventStore:
             return not self._ended
 
     def _write(self) -> None:
-        """Encode what waits, and let the files grow by it; what the storage did not take comes with the next round."""
+        """Encode what waits and append it to the files; what could not be stored is retried in the next round."""
         while self._unwritten or self._waiting:
             self._unwritten = self._unwritten or self._encoded()
             try:
@@ -120,7 +120,7 @@ class EventStore:
             self._unwritten = b""
 
     def _list(self) -> None:
-        """Make the files known with what they hold now."""
+        """Record the files with their current content."""
         if not self._urgent and time.monotonic() - self._listed_at < LIST_SECONDS:
             return
         for path, described in list(self._unlisted.items()):
@@ -136,7 +136,7 @@ class EventStore:
             self._listed_at = time.monotonic()
 
     def _encoded(self) -> bytes:
-        """What waits, as far as it goes into the file that is being written, which may be a new one."""
+        """The part of what waits that fits into the current file, or into a new one."""
         parts = self._begin_file() if self._file.size >= self._file_bytes or not self._file.path else []
         room = self._file_bytes - self._file.size
         with self._changed:
@@ -169,7 +169,7 @@ class EventStore:
 
 
 class _File:
-    """One that grows."""
+    """A file that grows."""
 
     def __init__(self, path: str) -> None:
         self.path = path

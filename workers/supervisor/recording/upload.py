@@ -1,4 +1,4 @@
-"""Moving a directory to the storage, tried again when the storage stumbles: checkpoints and finished models alike."""
+"""Moves a directory to the storage, with retries: checkpoints and finished models alike."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ RETRY_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """``rest`` waits between two tries and says whether another makes sense; ``waits`` whether to wait for room."""
+    """``rest`` waits between two tries and returns whether to retry; ``waits`` whether to wait for disk space."""
 
     rest: Callable[[float], bool]
     waits: Callable[[BaseException], bool]
@@ -24,7 +24,7 @@ class Patience:
 def move_to_storage(
     storage: Storage, directory: Path, key: str, patience: Patience, *, known: Known, move: bool = True
 ) -> None:
-    """As ``Storage.put_tree``, several times; on a full disk for as long as the patience lasts."""
+    """``Storage.put_tree`` with retries; on a full disk for as long as ``patience`` allows."""
     left = STORE_TRIES
     while True:
         try:

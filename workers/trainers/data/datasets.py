@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from app.domain.spec.data.preprocessing import PROMPTS, records_of
 from app.domain.spec.defaults import MAX_SEQ_LENGTH, SHUFFLE_BUFFER
-from workers.rank.run_context import RunSpec
+from workers.rank.run_context import RunSpec, method_of
 from workers.trainers.data import mixing, templates
 from workers.trainers.data.encoded import AnyEncoded, columns_of
 from workers.trainers.data.packing import packed
@@ -92,13 +92,13 @@ class _Loading:
     def _stored(self, source: Source) -> StoredRecords:
         found = stored(
             self._directory / f"source-{source.index}.arrow",
-            columns_of(self._spec.method),
+            columns_of(method_of(self._spec)),
             self._encoded(source),
         )
         if not len(found.dataset):
             lengths = found.lengths
             what = f"{lengths.truncated} of {lengths.records} are cut"
-            if records_of(self._spec.method) == PROMPTS:
+            if records_of(method_of(self._spec)) == PROMPTS:
                 what = f"all {lengths.records} prompts are too long, see max_prompt_length"
             raise DataInvalid(
                 f"{source.name}: no record is left with anything to learn; raise data_config.max_seq_length ({what})"
@@ -106,7 +106,7 @@ class _Loading:
         return found
 
     def _encoded(self, source: Source) -> Iterator[tuple[AnyEncoded, bool]]:
-        found = records(source, self._mapping, self._spec.method)
+        found = records(source, self._mapping, method_of(self._spec))
         told_at = time.monotonic()
         with all_threads(self._spec):
             for number, (located, encoded) in enumerate(self._tokenizing.encode_all(found), start=1):
@@ -155,7 +155,7 @@ class _Loading:
         return Stream(
             sources=tuple(self._of(TRAIN)),
             mapping=self._mapping,
-            method=self._spec.method,
+            method=method_of(self._spec),
             tokenizing=self._tokenizing,
             shuffle_buffer=SHUFFLE_BUFFER if buffer is None else int(buffer),
             seed=seed_of(self._data),
@@ -164,7 +164,8 @@ class _Loading:
         ).dataset()
 
     def _streams_messages(self) -> bool:
-        firsts = (next(records(source, self._mapping, self._spec.method, one_pass=True)) for source in self._of(TRAIN))
+        method = method_of(self._spec)
+        firsts = (next(records(source, self._mapping, method, one_pass=True)) for source in self._of(TRAIN))
         return any(first.conversational for first in firsts)
 
     def _statistics(self, found: dict[Source, StoredRecords], splits: dict[str, Any]) -> dict[str, Any]:

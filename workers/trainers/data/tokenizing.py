@@ -16,7 +16,7 @@ from app.domain.spec.data.preprocessing import PROMPTS, records_of
 from app.domain.spec.defaults import MAX_SEQ_LENGTH
 from app.domain.spec.hyperparameters.parameter import InvalidHyperparameter
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, check_lengths, longest_prompt
-from workers.rank.run_context import RunSpec
+from workers.rank.run_context import RunSpec, method_of
 from workers.trainers.data import templates
 from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
 from workers.trainers.data.records import LocatedRecord
@@ -43,14 +43,14 @@ class RecordTokenizer:
         self._tokenizer = tokenizer
         self._max_length = int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH)
         self._longest_prompt = 0
-        if records_of(spec.method) == PROMPTS:
+        if records_of(method_of(spec)) == PROMPTS:
             self._longest_prompt = _longest_prompt(spec, self._max_length)
         self._truncates = preprocess.get("truncation") is not False
         self._keeps_end = (preprocess.get("tokenizer_config") or {}).get("truncation_side") == "left"
         self._add_bos: bool | None = preprocess.get("add_bos_token")
         self._add_eos: bool | None = preprocess.get("add_eos_token")
         # A reward model scores texts as they are generated, which trl passes without special tokens.
-        self._judges = spec.method == REWARD_METHOD
+        self._judges = method_of(spec) == REWARD_METHOD
         self._assistant_only = bool(spec.hyperparameters.get("assistant_only_loss", True))
         self._completion_only = bool(spec.hyperparameters.get("completion_only_loss", True))
         self._is_pretraining = spec.training_type == "CONTINUED_PRETRAIN"

@@ -19,7 +19,7 @@ from transformers import (
 from transformers.trainer_callback import CallbackHandler
 
 from app.domain.spec import metrics
-from workers.rank.run_context import RunContext
+from workers.rank.run_context import RunContext, method_of
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.megatron.batches import GroupData, StepBatches
 from workers.trainers.megatron.layout import rank_position
@@ -157,7 +157,7 @@ class MegatronLoop:
                 sums[name] = sums.get(name, 0.0) + value
         means = _means(sums)
         means["perplexity"] = metrics.perplexity(means["loss"])
-        return {prefix + name: means[name] for name in metrics.evaluated(self._context.spec.method)}
+        return {prefix + name: means[name] for name in metrics.evaluated(method_of(self._context.spec))}
 
     def _notify(self, event: str, values: dict[str, float] | None = None) -> None:
         """Call the callbacks, which set in the control what is due."""

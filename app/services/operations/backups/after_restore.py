@@ -3,10 +3,11 @@
 from sqlalchemy import select, update
 
 from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import HELD, TERMINAL
 from app.models import Job, Lease
-from app.services.attempts.work_orders import Outcome, end_attempt
+from app.services.attempts.work_orders import end_attempt
 from app.services.lifecycle import audit, transitions
 
 # More tokens than were issued since any backup: a supervisor of the lost period must not hold a reissued token.

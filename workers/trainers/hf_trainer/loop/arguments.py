@@ -5,7 +5,7 @@ from typing import Any
 from app.domain.lifecycle.checkpoints import best_rule
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter, check_data
 from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER, trainer_arguments
-from workers.rank.run_context import RunContext
+from workers.rank.run_context import RunContext, method_of
 from workers.trainers.data.sources import seed_of
 from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig
@@ -76,7 +76,7 @@ def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
         check_data(values, evaluates=eval_strategy != "no", streaming=bool(context.spec.data_config.get("streaming")))
     except InvalidHyperparameter as error:
         raise InvalidConfig(error.message) from error
-    best = best_rule(checkpoint, context.spec.method)
+    best = best_rule(checkpoint, method_of(context.spec))
     plateau = values["lr_scheduler_type"] == PLATEAU
     return {
         "save_strategy": save_strategy,

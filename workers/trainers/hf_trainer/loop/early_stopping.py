@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from app.domain.lifecycle.checkpoints import best_rule
-from workers.rank.run_context import RunContext
+from workers.rank.run_context import RunContext, method_of
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting, score_of
 
 
@@ -24,7 +24,7 @@ class EarlyStopping(TrainerCallback):
         self._patience = int(values.get("early_stopping_patience", 0))
         self._threshold = float(values.get("early_stopping_threshold", 0.0))
         self._metric, self._greater_is_better = best_rule(
-            context.spec.output_config.get("checkpoint") or {}, context.spec.method
+            context.spec.output_config.get("checkpoint") or {}, method_of(context.spec)
         )
         self._reporting = reporting
         self._leads = context.rank == 0

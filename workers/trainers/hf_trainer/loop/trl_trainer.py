@@ -12,7 +12,7 @@ from transformers.trainer import SCHEDULER_NAME
 
 from app.domain.spec.metrics import evaluated, perplexity
 from trainyard.protocol.manifest import Manifest
-from workers.rank.run_context import RunSpec
+from workers.rank.run_context import RunSpec, method_of
 from workers.trainers.data.sources import seed_of
 from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
 from workers.trainers.hf_trainer.loop import warm_start
@@ -88,7 +88,7 @@ class TrlTrainer(Trainer):
         found = self.evaluate(dataset, metric_key_prefix="test")
         # trl always prefixes its additions with eval_.
         named = {name.partition("_")[2]: float(value) for name, value in found.items()}
-        return {f"test_{name}": named[name] for name in evaluated(self._spec.method) if name in named}
+        return {f"test_{name}": named[name] for name in evaluated(method_of(self._spec)) if name in named}
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         for prefix in ("eval", "test") if self._perplexity else ():

@@ -9,7 +9,7 @@ from transformers.pytorch_utils import Conv1D
 
 from app.domain.spec.hyperparameters.parsing import names
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
-from workers.rank.run_context import RunSpec
+from workers.rank.run_context import RunSpec, method_of
 from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig
 
@@ -39,7 +39,7 @@ def lora_config(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> L
     _check(model, targets, whole)
     embeddings = _name_of(model, model.get_input_embeddings())
     head = _head_of(model)
-    scores = spec.method == REWARD_METHOD
+    scores = method_of(spec) == REWARD_METHOD
     tied = bool(model.config.get_text_config().tie_word_embeddings) and not scores
     if new_tokens:
         # New tokens have no pretrained embedding, so their embeddings (and head rows) must be trained in full.

@@ -14,7 +14,7 @@ from app.domain.spec.hyperparameters.parsing import USE_LORA
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.rules.model import is_drawn
 from app.domain.spec.rules.output import GGUF, LORA_TYPES, ONNX
-from workers.rank.run_context import RunSpec
+from workers.rank.run_context import RunSpec, method_of
 from workers.trainers.data.sources import seed_of
 from workers.trainers.hf_trainer.model.tokenizer import base_model
 
@@ -122,7 +122,7 @@ class ModelCard:
 
     @property
     def _judges(self) -> bool:
-        return self.spec.method == REWARD_METHOD
+        return method_of(self.spec) == REWARD_METHOD
 
     @property
     def _has_adapter(self) -> bool:
@@ -132,7 +132,7 @@ class ModelCard:
         return f"{kind.capitalize()} trained from {'scratch' if is_drawn(base_model(self.spec)) else self._base}"
 
     def _origin(self, kind: str) -> str:
-        method = _METHODS.get(self.spec.method, self.spec.method)
+        method = _METHODS.get(method_of(self.spec), method_of(self.spec))
         base = base_model(self.spec)
         seed = seed_of(self.spec.data_config)
         begin = f"weights drawn by the seed {seed}" if is_drawn(base) else f"`{self._base}`"

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
-from workers.rank.run_context import RunSpec
+from workers.rank.run_context import RunSpec, method_of
 from workers.trainers.data.sources import seed_of
 from workers.trainers.failures import InvalidConfig, ModelNotFound, is_out_of_memory
 from workers.trainers.hf_trainer.model.scratch import configuration, draw_weights, is_from_scratch
@@ -96,7 +96,7 @@ def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
 
 def _loaded(directory: str, config: PretrainedConfig, spec: RunSpec, **how: Any) -> PreTrainedModel:
     kind: Any = AutoModelForCausalLM
-    if spec.method == REWARD_METHOD:
+    if method_of(spec) == REWARD_METHOD:
         kind = AutoModelForSequenceClassification
         config.num_labels = 1
         # A base model has no score head; the seed makes its initial weights equal on every rank and at every resume.

@@ -1,15 +1,15 @@
-"""What ranks may say on the channel, as values; everything in it is checked here, because the sender may be hostile."""
+"""Messages from a rank to its supervisor: types, encoding, and parsing that trusts no field of a hostile rank."""
 
 import contextlib
 import itertools
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from app.domain.json_numbers import json_number
+from trainyard.protocol.json import json_number
 
 MAX_TEXT = 64_000
 MAX_SAID = 8000
@@ -29,32 +29,41 @@ SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class BadMessage(ValueError):
-    """A message that does not say what its type promises."""
+    """A message whose fields do not match its type."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    rank: int
+    """First message of a rank; a later one corrects ``can_checkpoint``."""
+
+    type: ClassVar[str] = "hello"
+    rank: int = 0
+    pid: int = 0
     can_checkpoint: bool
-    dumps: bool = False  # it writes its stacks on a "stacks" message, and on SIGUSR2
+    dumps: bool = False  # it writes its stacks on a WriteStacks command, and on SIGUSR2
 
 
 @dataclass(frozen=True)
 class Phase:
+    type: ClassVar[str] = "phase"
     phase: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
+    """How far the run is; `step` counts finished optimizer steps."""
+
+    type: ClassVar[str] = "progress"
     step: int
-    total_steps: int | None
-    epoch: float
-    total_epochs: float | None
-    tokens: int
+    total_steps: int | None = None
+    epoch: float | None = None
+    total_epochs: float | None = None
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricPoint:
+    type: ClassVar[str] = "metric"
     step: int
     at: datetime
     values: Mapping[str, float]
@@ -62,17 +71,21 @@ class MetricPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointReady:
+    """A complete checkpoint directory that the supervisor may take over."""
+
+    type: ClassVar[str] = "checkpoint"
     step: int
     epoch: float
     path: str
     metrics: Mapping[str, float]
-    kept: bool = False  # found among a script's files: it said nothing itself
+    kept: bool = field(default=False, metadata={"sparse": True})  # found among a script's files, not reported by it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remark:
     """A line for the job's history."""
 
+    type: ClassVar[str] = "note"
     reason: str
     message: str
     data: Mapping[str, Any]
@@ -82,32 +95,40 @@ class Remark:
 class Section:
     """Work without steps begins; ``name`` None: it is over."""
 
+    type: ClassVar[str] = "section"
     name: str | None
     max_seconds: float | None
 
 
 @dataclass(frozen=True)
 class PauseFailed:
-    """The ranks go on although a pause was asked for, because its checkpoint could not be saved."""
+    """The ranks continue although a pause was requested, because its checkpoint could not be saved."""
 
+    type: ClassVar[str] = "pause_failed"
     message: str
-    number: int | None = None  # of the pause: how many were given up before it; None: it is the last one asked for
+    number: int | None = None  # of the pause: how many were given up before it; None: the latest one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The end of a training. What it says beside ``stopped`` may be missing: hours of work must not hang on it."""
+    """How a run ended; ``stopped`` is the stop command it followed, None when it ran to its end.
 
-    stopped: str | None
-    step: int | None
-    tokens: int
-    final_metrics: Mapping[str, float]
-    weight_files: tuple[str, ...] | None  # None: look for them
+    All other fields may be missing when parsed: hours of work must not depend on them.
+    """
+
+    type: ClassVar[str] = "result"
+    stopped: str | None = None
+    step: int | None = 0
+    tokens: int = 0
+    final_metrics: Mapping[str, float] = field(default_factory=dict)
+    output: str = ""  # shown by local runs; the supervisor knows the directory and does not parse it
+    weight_files: tuple[str, ...] = ()  # empty: look for them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    rank: int
+    type: ClassVar[str] = "error"
+    rank: int = 0
     error_type: str
     message: str
     stack: str
@@ -115,15 +136,21 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    rank: int
+    """A rank other than 0 has finished."""
+
+    type: ClassVar[str] = "done"
+    rank: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankExit:
+    """Sent by the rank agent when a rank's process has ended."""
+
+    type: ClassVar[str] = "rank_exit"
     rank: int
     exit_code: int
     signal: str | None
-    at: float | None = None  # when the agent saw it, on this machine's monotonic clock
+    at: float | None = None  # on the machine's monotonic clock
 
 
 T = TypeVar("T")
@@ -134,8 +161,20 @@ Report = (
 Fields = Mapping[str, Any]
 
 
+def fields_of(message: Any) -> dict[str, Any]:
+    """The fields of a message or command as they are sent, without its type and rank."""
+    sent = ((each, getattr(message, each.name)) for each in fields(message) if each.name != "rank")
+    return {each.name: _sent(value) for each, value in sent if value or "sparse" not in each.metadata}
+
+
+def _sent(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value
+
+
 def parse(message: Fields) -> Report:
-    """The message as a value. Raises BadMessage with the field at fault."""
+    """Parse and validate a message of a rank. Raises BadMessage, which names the field."""
     parser = _PARSERS.get(message["type"])
     if parser is None:
         raise BadMessage(f"unknown type {message['type']!r:.100}; known: {', '.join(sorted(_PARSERS))}")
@@ -143,14 +182,15 @@ def parse(message: Fields) -> Report:
 
 
 def clean_text(value: object, limit: int = MAX_TEXT) -> str:
-    """Text that any database and any reader takes: valid Unicode, no NUL, bounded."""
+    """Text that any database accepts: valid Unicode, no NUL, bounded."""
     text = value if isinstance(value, str) else ""
     return text[:limit].encode("utf-8", "replace").decode().replace("\0", "�")
 
 
 def _hello(message: Fields) -> Hello:
     can_checkpoint, dumps = message.get("can_checkpoint") is True, message.get("dumps") is True
-    return Hello(rank=_rank(message), can_checkpoint=can_checkpoint, dumps=dumps)
+    pid = _or(0, lambda: _whole(message, "pid", default=0))
+    return Hello(rank=_rank(message), pid=pid, can_checkpoint=can_checkpoint, dumps=dumps)
 
 
 def _phase(message: Fields) -> Phase:
@@ -199,7 +239,7 @@ def _note(message: Fields) -> Remark:
 
 
 def _plain(value: Any) -> Any:
-    """What the history can show of a value: text, a number as JSON has them, or a few numbers."""
+    """A value as the history can show it: text, a JSON number, or a few numbers."""
     if isinstance(value, list):
         return [_plain(each) for each in value[:MAX_NOTED] if isinstance(each, int | float)]
     if value is None or isinstance(value, bool):
@@ -230,11 +270,9 @@ def _result(message: Fields) -> Result:
     )
 
 
-def _weight_files(names: Any) -> tuple[str, ...] | None:
-    if not isinstance(names, list) or not 0 < len(names) <= MAX_FILES:
-        return None
-    if not all(isinstance(name, str) for name in names):
-        return None
+def _weight_files(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or len(names) > MAX_FILES or not all(isinstance(name, str) for name in names):
+        return ()
     return tuple(dict.fromkeys(clean_text(name, MAX_PATH) for name in names))
 
 
@@ -281,7 +319,7 @@ def _whole(message: Fields, name: str, *, default: int | None = None, most: int 
     if value is None and default is not None:
         return default
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # 5.0, 1e6: what scripts get when they divide
+        value = int(value)  # 5.0, 1e6: results of divisions in scripts
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
         raise BadMessage(f"{name} must be a whole number from 0 to {most}, not {value!r:.100}")
     return value
@@ -289,7 +327,7 @@ def _whole(message: Fields, name: str, *, default: int | None = None, most: int 
 
 def _amount(message: Fields, name: str) -> float:
     value = _number(message.get(name) or 0)
-    if not 0 <= value <= MAX_STEP:  # NaN is not either
+    if not 0 <= value <= MAX_STEP:  # also refuses NaN
         raise BadMessage(f"{name} must be a finite number of at least 0")
     return value
 
@@ -315,7 +353,7 @@ def _numbers(message: Fields, name: str) -> dict[str, float]:
 
 
 def _usable_numbers(message: Fields, name: str) -> dict[str, float]:
-    """The first ones that are numbers, of an object that is only shown."""
+    """The first MAX_METRICS values that are numbers; others are skipped, because they are only shown."""
     values = message.get(name)
     found: dict[str, float] = {}
     for key, value in values.items() if isinstance(values, dict) else ():
@@ -332,7 +370,7 @@ def _pause_failed(message: Fields) -> PauseFailed:
 
 
 def _time(value: Any) -> datetime:
-    """The sender's time; ours when it is missing or odd, for it is only shown."""
+    """The sender's time; the current time when it is missing or invalid, because it is only shown."""
     try:
         at = datetime.fromisoformat(value)
         return at.astimezone(UTC)
@@ -341,16 +379,16 @@ def _time(value: Any) -> datetime:
 
 
 _PARSERS: dict[str, Callable[[Fields], Report]] = {
-    "hello": _hello,
-    "phase": _phase,
-    "progress": _progress,
-    "metric": _metric,
-    "checkpoint": _checkpoint,
-    "note": _note,
-    "section": _section,
-    "pause_failed": _pause_failed,
-    "result": _result,
-    "error": _error,
-    "done": lambda message: Done(rank=_rank(message)),
-    "rank_exit": _rank_exit,
+    Hello.type: _hello,
+    Phase.type: _phase,
+    Progress.type: _progress,
+    MetricPoint.type: _metric,
+    CheckpointReady.type: _checkpoint,
+    Remark.type: _note,
+    Section.type: _section,
+    PauseFailed.type: _pause_failed,
+    Result.type: _result,
+    Failure.type: _error,
+    Done.type: lambda message: Done(rank=_rank(message)),
+    RankExit.type: _rank_exit,
 }

@@ -1,0 +1,115 @@
+"""The run specification: what a node prepares for the ranks of one attempt, stored as spec.json."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """The place of this node among those of an attempt on several nodes."""
+
+    node_rank: int
+    nodes: int
+    local_ranks: int
+    address: str  # where rank 0 listens, with `port`
+    port: int
+    interface: str  # this node's network interface to the others; "" when unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """One attempt on one node: everything resolved to local paths and typed values. Holds no secrets.
+
+    `sources` follows the order of data_config.sources: for each its `location` as submitted, its local `files`
+    (`path`, `name`, `size_bytes`, `sha256`) and the `sha256` over their digests. Without it (tests, local runs)
+    each of `data_paths` is a source of one file. `reward_path` is the file that hyperparameter `reward` names, if any,
+    `reward_sha256` its digest, and `reward_model_path` the reward model used instead. `adjustments` come from
+    earlier attempts: `batch_halvings` after running out of memory, `learning_rate_factor` after the loss exploded.
+    `script`, `arguments`, `command`, `directory`, `launcher` and `checkpoint_glob` are for CUSTOM jobs.
+    """
+
+    job_id: str = "local"
+    attempt: int = 1
+    node: str = ""
+    name: str = ""
+    run_dir: Path
+    channel: str = ""  # path of the supervisor's socket
+    framework: str
+    training_type: str
+    training_config: Document = field(default_factory=dict)
+    data_config: Document = field(default_factory=dict)
+    output_config: Document = field(default_factory=dict)
+    hyperparameters: Document = field(default_factory=dict)
+    model_path: str = ""
+    tokenizer_path: str = ""
+    data_paths: tuple[str, ...] = ()
+    reward_path: str = ""
+    reward_sha256: str = ""
+    reward_model_path: str = ""
+    sources: tuple[Document, ...] = ()
+    script: str = ""
+    arguments: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    directory: str = ""  # where the ranks start
+    device_type: str = "cpu"  # or cuda
+    device_indices: tuple[int, ...] = ()
+    device_uuids: tuple[str, ...] = ()  # empty when unknown
+    gpu_memory_fraction: float = 1.0  # of each GPU, when other jobs have the rest
+    world_size: int = 1
+    threads_per_rank: int = 1
+    launcher: str = ""
+    checkpoint_glob: str = ""
+    gpu_memory_percent: int | None = None  # None: all of it
+    resume_checkpoint: str = ""
+    resume_step: int = 0
+    adjustments: Document = field(default_factory=dict)
+    gang: Gang | None = None  # None: on one node
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            files = ({"path": path, "name": Path(path).name} for path in self.data_paths)
+            sources = tuple({"location": file["path"], "files": [file]} for file in files)
+            object.__setattr__(self, "sources", sources)
+
+    @classmethod
+    def from_document(cls, document: Document) -> "RunSpec":
+        """Parse spec.json; unknown keys are ignored. Raises KeyError or TypeError when a required one is missing."""
+        given = {each.name: document[each.name] for each in fields(cls) if document.get(each.name) is not None}
+        typed = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+        gang = {"gang": Gang(**given["gang"])} if "gang" in given else {}
+        return cls(**{**given, **typed, **gang, "run_dir": Path(document["run_dir"])})
+
+    @classmethod
+    def read(cls, path: Path | str) -> "RunSpec":
+        """Read spec.json. Raises OSError and ValueError."""
+        return cls.from_document(json.loads(Path(path).read_text(encoding="utf-8")))
+
+    def to_document(self) -> dict[str, Any]:
+        """The content of spec.json."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "gang"}
+        gang = {"gang": asdict(self.gang)} if self.gang is not None else {}
+        return {**values, "run_dir": str(self.run_dir), **gang}
+
+    @property
+    def local_ranks(self) -> int:
+        """Number of ranks on this node."""
+        return self.gang.local_ranks if self.gang is not None else self.world_size
+
+    @property
+    def node_rank(self) -> int:
+        return self.gang.node_rank if self.gang is not None else 0
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes of the attempt."""
+        return self.gang.nodes if self.gang is not None else 1
+
+    @property
+    def first_rank(self) -> int:
+        """The lowest rank on this node."""
+        return self.node_rank * self.local_ranks

@@ -1,0 +1,118 @@
+"""Builds the parts of a supervisor in one place; a test overrides the methods of the parts that it replaces."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from app.database.engine import Database
+from app.domain.spec.hyperparameters import parsing
+from app.services.attempts import artifacts, leases
+from app.services.attempts.leases import ControlRequests
+from app.services.attempts.work_orders import Work
+from app.storage.storage import Storage
+from config.redaction import Redaction
+from config.settings import Settings
+from trainyard.protocol.commands import Answer
+from workers.prepare.prepare import Prepared, prepare
+from workers.run_dir.layout import run_directory
+from workers.run_dir.process_registry import ProcessRegistry, held_here
+from workers.supervisor.control.fence import Fence
+from workers.supervisor.control.lease_renewal import LeaseRenewal
+from workers.supervisor.control.rendezvous import meet
+from workers.supervisor.control.stop_controller import StopController
+from workers.supervisor.ranks.event_loop import EventLoop
+from workers.supervisor.ranks.observations import Observations
+from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
+from workers.supervisor.ranks.rank_group import RankGroup
+from workers.supervisor.ranks.rank_logs import RankLogs
+from workers.supervisor.ranks.rank_reports import RankReports
+from workers.supervisor.ranks.usage import UsageSampler
+from workers.supervisor.recording.checkpoint_store import CheckpointStore
+from workers.supervisor.recording.context import AttemptContext
+from workers.supervisor.recording.disk_space import DiskSpaceWatch
+from workers.supervisor.recording.log_store import LogStore
+from workers.supervisor.recording.recorders import Recorders
+from workers.supervisor.recording.report_writer import Reporter
+from workers.supervisor.recording.tensorboard_store import TensorboardStore
+
+
+class Assembly:
+    """The parts of one attempt's supervisor. The constructor makes the run directory; raises OSError.
+
+    ``metric_names`` are those of earlier attempts, ``checkpoints_asked`` the requests for a checkpoint that were
+    passed on before; None: those read first are old.
+    """
+
+    def __init__(
+        self, settings: Settings, db: Database, work: Work, began: float, *, redaction: Redaction | None = None,
+        metric_names: Sequence[str] = (), checkpoints_asked: int | None = None,
+    ) -> None:  # fmt: skip
+        self.settings, self.db, self.work, self.began = settings, db, work, began
+        self.metric_names, self.checkpoints_asked = metric_names, checkpoints_asked
+        self.loop = EventLoop()
+        run = run_directory(settings.data.dir, work.job_id, work.attempt, work.part)
+        run.make()
+        self.context = AttemptContext(
+            db=db, storage=Storage(settings.storage.url), work=work, run=run, redaction=redaction or Redaction()
+        )
+        self.observations = Observations(
+            custom=work.framework == parsing.CUSTOM,
+            saved_before=work.saves_on_request,
+            time_limit_seconds=work.max_runtime_seconds,
+        )
+        self.processes = ProcessRegistry(run, held_here(work))
+
+    def prepare(self, *, is_over: Callable[[], bool]) -> Prepared | None:
+        """Everything the ranks need; None when the attempt is over before. Raises AttemptFailed and LeaseLost."""
+        context = self.context
+        alone = prepare(self.settings, self.db, context.storage, self.work, context.run, context.redaction)
+        return meet(self.settings, self.db, self.work, alone, is_over=is_over)
+
+    def renewal(
+        self, *, on_requests: Callable[[ControlRequests], None], on_lost: Callable[[str], None]
+    ) -> LeaseRenewal:
+        db, work = self.db, self.work
+
+        def renew() -> ControlRequests:
+            ran_seconds = round(time.monotonic() - self.began, 3)
+            return leases.renew(db, lease_id=work.lease_id, fence=work.fence, ran_seconds=ran_seconds)
+
+        return LeaseRenewal(self.settings.lease, Fence(), renew, on_requests=on_requests, on_lost=on_lost)
+
+    def disk_watch(self, *, on_waiting: Callable[[str], None], on_over: Callable[[str], None]) -> DiskSpaceWatch:
+        return DiskSpaceWatch(
+            self.settings.watch.disk_full_seconds, hurries=lambda: self.observations.stopping is not None,
+            on_waiting=on_waiting, on_over=on_over,
+        )  # fmt: skip
+
+    def recorders(
+        self, disk: DiskSpaceWatch, *, answer: Callable[[Answer], None], on_lost: Callable[[str], None]
+    ) -> Recorders:  # fmt: skip
+        on, work = self.context, self.work
+        reporter = Reporter(on.db, work, on_lost, on.redaction)
+        logs = LogStore(on.storage, work.job_id, work.attempt, room=disk)
+        events = TensorboardStore(
+            on.storage, work.job_id, work.attempt,
+            record=lambda new: artifacts.record(on.db, job_id=work.job_id, fence=work.fence, new=new),
+        )  # fmt: skip
+        checkpoints = CheckpointStore(on, reporter, logs, room=disk, answer=answer)
+        return Recorders(reporter=reporter, logs=logs, events=events, checkpoints=checkpoints)
+
+    def rank_group(self, recorders: Recorders, *, on_pause_failed: Callable[[str], None]) -> RankGroup:
+        steps = ProgressWatchdog(self.settings.watch, custom=self.observations.custom)
+        return RankGroup(
+            self.loop, self.context.run, self.observations,
+            reports=RankReports(recorders.reporter, recorders.events, steps), checkpoints=recorders.checkpoints,
+            logs=RankLogs(self.loop, recorders.logs), on_pause_failed=on_pause_failed,
+        )  # fmt: skip
+
+    def stop_controller(
+        self, ranks: RankGroup, *, withdraw: Callable[[str, Callable[[], None]], None]
+    ) -> StopController:
+        return StopController(
+            self.loop, self.observations, ranks, grace_seconds=self.settings.lease.kill_grace_seconds,
+            withdraw=withdraw, checkpoints_asked=self.checkpoints_asked, follows=self.work.part > 0,
+        )  # fmt: skip
+
+    def usage_sampler(self, take: Callable[[Mapping[str, float]], None]) -> UsageSampler:
+        """On nodes other than the first nothing is reported: the current step is known from rank 0 only."""
+        return UsageSampler(self.work.devices, None if self.work.part else take)

@@ -1,0 +1,47 @@
+"""What a supervisor observes of a running attempt and its outcome depends on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainyard.protocol.messages import Failure, RankExit, Result
+from workers.attempt_failed import AttemptFailed
+
+TIME_LIMIT = "time limit"
+
+
+@dataclass(kw_only=True)
+class Observations:
+    """Collected while the attempt runs; `verdict.judge` derives the outcome from it."""
+
+    custom: bool
+    saved_before: bool = (
+        False  # a script saved on request in an earlier attempt; this one may not have announced it yet
+    )
+    stopping: str | None = None  # pause | cancel | requeue | preempt | TIME_LIMIT: the stop in progress
+    forced: bool = False  # the ranks must stop, saved or not
+    saves: bool = True  # the ranks save before they stop
+    unsaved: str = ""  # why saving failed the last time
+    pause_given_up: bool = False  # the ranks may learn of it too late
+    failure: AttemptFailed | None = None  # found by the supervisor: preparing, launching, a hang, a full disk
+    broken_devices: str = ""  # GPU faults while the ranks ran
+    disk_error: str = ""  # what could not be stored at the end because a disk was full
+    detect_seconds: float | None = None  # from the first fault of a rank to its detection
+    reported: list[Failure] = field(default_factory=list)
+    exits: list[RankExit] = field(default_factory=list)
+    result: Result | None = None
+    terminated: bool = False  # the supervisor sent SIGTERM: exit codes carry no information
+    ends_since: float | None = None  # monotonic clock: a rank failed, or was told to end
+    has_connected: bool = False  # a rank has sent a message
+    exit_code: int | None = None  # of the agent: 0 when every rank exited with 0
+    out_of_memory_kills: int = 0  # by the kernel, shortly before the first rank broke
+    last_lines: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    time_limit_seconds: int | None = None
+
+    @property
+    def broke(self) -> bool:
+        """Whether a rank has failed: the agent is ending the others."""
+        return any(gone.exit_code != 0 for gone in self.exits)
+
+    def ends(self, at: float) -> None:
+        """Set ``ends_since``, the first time only."""
+        self.ends_since = at if self.ends_since is None else self.ends_since
