@@ -165,7 +165,7 @@ def test_bytes_that_are_not_the_listed_ones_are_refused(hub, make_library, objec
     refused = refusal(find_data, make_library(), DataRequest(location="hf://datasets/acme/chats/a.parquet"))
 
     assert refused.error_type == "STORAGE_ERROR"
-    assert "other bytes" in refused.message
+    assert "the content differs from what its server lists" in refused.message
     assert objects() == []
 
 

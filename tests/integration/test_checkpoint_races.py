@@ -135,7 +135,7 @@ def test_link_swapped_in_while_a_checkpoint_is_taken_over_is_not_followed(taker,
     files = [file.key for file in taker.storage.list("jobs")]
     assert not [key for key in files if CANARY in taker.storage.read(key)]
     assert not [key for key in files if (path := taker.storage.local_path(key)) and path.is_symlink()]
-    assert answer["type"] == ("checkpoint_saved" if files else "checkpoint_failed")
+    assert answer.type == ("checkpoint_saved" if files else "checkpoint_failed")
 
 
 @pytest.mark.parametrize("taker", ["file", "same", "memory"], indirect=True)
@@ -143,7 +143,7 @@ def test_rank_that_keeps_its_directory_open_can_put_nothing_into_the_storage(tak
     directory = offered(taker)
     kept = os.open(directory, DIRECTORY)
 
-    assert taker.take(5, directory)["type"] == "checkpoint_saved"
+    assert taker.take(5, directory).type == "checkpoint_saved"
 
     with pytest.raises(FileNotFoundError):  # it was emptied and removed
         os.symlink("/etc/passwd", "z.txt", dir_fd=kept)
@@ -181,5 +181,5 @@ def test_file_that_is_changed_after_it_was_verified_makes_no_checkpoint(taker):
     answer = taker.take(5, directory)
 
     writer.join(5)
-    assert (answer["type"], taker.storage.list("jobs")) == ("checkpoint_failed", ())
-    assert "z.txt was changed while it was being stored" in answer["message"]
+    assert (answer.type, taker.storage.list("jobs")) == ("checkpoint_failed", ())
+    assert "z.txt was changed while it was being stored" in answer.message

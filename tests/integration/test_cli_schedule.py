@@ -161,7 +161,7 @@ def test_where_no_job_starts_it_says_why(db: Database, files: list[str]) -> None
     [
         ([], "give the nodes"),
         (["--like-now", "--nodes", "nodes.csv"], "give the nodes"),
-        (["--nodes", "bad.csv"], "bad.csv, line 1: the header is of no known format"),
+        (["--nodes", "bad.csv"], "bad.csv, line 1: the header matches no known format"),
         (["--nodes", "nodes.csv", "--quotas", "bad.csv"], "is not valid JSON"),
         (["--nodes", "nodes.csv", "--quotas", "list.json"], "must be an object"),
         (["--nodes", "nodes.csv", "--quotas", "wrong.json"], "deserved"),

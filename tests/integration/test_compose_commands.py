@@ -68,8 +68,8 @@ def test_workers_are_healthy_while_they_live_and_not_when_they_are_killed(world:
     with check(world, "coordinator") as one, check(world, "node-cpu") as other:
         said = [process.communicate()[1].decode() for process in (one, other)]
     assert (one.returncode, other.returncode) == (1, 1)
-    assert "no coordinator of" in said[0]
-    assert "no node cpu-1" in said[1]
+    assert "no heartbeat from coordinator of" in said[0]
+    assert "no heartbeat from node cpu-1" in said[1]
 
 
 @pytest.mark.parametrize("name", ["api", "flower", "tensorboard"])
