@@ -52,8 +52,8 @@ POINTS = (
     Point("m19-finished", "m19", "app.services.attempts.work_orders:finish", "after"),
     Point("m20-cleaning", "m20", "workers.run_dir.layout:RunDirectory.remove", "before"),
     Point("m21-cancel-wished", "m21", "app.services.jobs.control_requests:request_cancel", "after"),
-    Point("m21-cancel-read", "m21", "workers.supervisor.ranks.rank_group:Ranks.terminate", "before"),
-    Point("m22-asked-to-stop", "m22", "workers.supervisor.ranks.rank_group:Ranks.ask_to_stop", "after"),
+    Point("m21-cancel-read", "m21", "workers.supervisor.ranks.rank_group:RankGroup.terminate", "before"),
+    Point("m22-asked-to-stop", "m22", "workers.supervisor.ranks.rank_group:RankGroup.ask_to_stop", "after"),
 )
 BY_NAME = {point.name: point for point in POINTS}
 

@@ -126,7 +126,7 @@ def test_cancelling_a_job_that_is_looked_at_works_at_once_and_ends_the_look(syst
     shutil.copy(system.inputs / "train.jsonl", system.inputs / "cancelled.jsonl")
     job_id = system.submit(document("cancelled.jsonl"))
     look = stop_look(system)
-    assert "looked at" in system.job(job_id)["pending_reason"]
+    assert "being inspected" in system.job(job_id)["pending_reason"]
 
     status, body = system.call("POST", f"/v1/jobs/{job_id}/cancel")
 

@@ -102,7 +102,7 @@ def test_gguf_of_bfloat16_is_not_rounded(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("kind", "changes", "why"),
     [
-        ("gpt2", {"n_embd": 32, "n_layer": 1, "n_head": 2}, "for models of type llama, qwen2, qwen3"),
+        ("gpt2", {"n_embd": 32, "n_layer": 1, "n_head": 2}, "supports models of type llama, qwen2, qwen3"),
         ("llama", {"attention_bias": True}, "biases of a llama's layers"),
         ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}, "rotary embeddings"),
     ],

@@ -175,7 +175,7 @@ def claim(db: Database, seen: Open, me: str) -> InspectionTask | None:
             return None
         report = remembered(session, row.fingerprint)
         if report is None and row.tries > MOST_TRIES:
-            report = {"left_out": [f"the inspection of model and data was given up after {MOST_TRIES} tries"]}
+            report = {"left_out": [f"the preflight of model and data was aborted after {MOST_TRIES} tries"]}
         return InspectionTask(
             id=row.id, holder=me, job_id=row.job_id, project=row.project, report=report,
             spec=job.spec if job is not None else row.document or {},
