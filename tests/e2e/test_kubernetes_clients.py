@@ -127,7 +127,7 @@ def _leads_a_base_model_through_its_life(kubectl: Kubectl, place: str) -> None:
         "spec": {"storage": {"storageUri": place, "path": "/mnt"}},
     }  # fmt: skip
     kubectl("apply", "-f", kubectl.write(model))
-    assert kubectl.warned.startswith("Warning: spec.storage.path: data and models are used where they are")
+    assert kubectl.warned.startswith("Warning: spec.storage.path: data and models are read in place")
     assert place in kubectl("describe", "basemodel", "tiny")
     assert kubectl("delete", "basemodel", "tiny").startswith('basemodel.ome.io "tiny" deleted')
 

@@ -250,7 +250,7 @@ def test_body_of_a_delete_says_whether_it_is_meant(api: Api) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a: &a [1, 2]\nb: *a", "aliases of YAML are not accepted"), ("spec: {x: .nan}", "NaN is no JSON number"),
+        ("a: &a [1, 2]\nb: *a", "aliases of YAML are not accepted"), ("spec: {x: .nan}", "NaN is not a JSON number"),
         ("spec: {x: 2024-01-01}", "a value that JSON can't represent: Object of type date"),
         ("spec: {x: !!binary aGk=}", "a value that JSON can't represent: Object of type bytes"),
         ("- 1", "must be an object"), ("operations: []", "operations: is not a field"),

@@ -136,7 +136,7 @@ def test_form_that_the_model_can_not_be_written_in_is_an_error(inspect, assets, 
 
     assert fitting["errors"] == []
     assert only_error(other)[0] == "INVALID_CONFIG"
-    assert f"export_format {form} is for models of type llama" in only_error(other)[1]
+    assert f"export_format {form} supports models of type llama" in only_error(other)[1]
 
 
 def test_only_so_many_records_are_read(inspect, assets):
@@ -316,7 +316,7 @@ def spoil_weights(model: Path, content: Callable[[bytes], bytes]) -> None:
         (lambda model: (model / "model.safetensors").unlink(), "MODEL_NOT_FOUND", "no weights"),
         (lambda model: spoil_weights(model, lambda data: data[:-1]), "MODEL_NOT_FOUND", "copy it again"),
         (lambda model: spoil_weights(model, lambda _: b"version https://git-lfs"), "MODEL_NOT_FOUND", "Git LFS"),
-        (lambda model: spoil_weights(model, lambda data: data[:4]), "MODEL_NOT_FOUND", "cut off"),
+        (lambda model: spoil_weights(model, lambda data: data[:4]), "MODEL_NOT_FOUND", "truncated"),
         (lambda model: spoil_weights(model, lambda data: data[:8] + b"?" + data[9:]), "MODEL_NOT_FOUND", "damaged"),
         (
             lambda model: (model / "model.safetensors.index.json").write_text('{"weight_map": {"a": "part-2"}}'),
