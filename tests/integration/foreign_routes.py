@@ -91,7 +91,7 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("DELETE", "/api/v1/workloads/trainings/<workload_id>"): Row(USER, 204, foreign=MISSING),
     ("POST", "/api/v1/workloads/trainings/<workload_id>/suspend"): Row(USER, 409, foreign=MISSING),
     ("POST", "/api/v1/workloads/trainings/<workload_id>/resume"): Row(USER, 409, foreign=MISSING),
-    ("POST", "/api/v1/workloads/distributed"): Row(USER, 400, foreign=MISSING, body=RUNAI_TRAINING),  # on one node
+    ("POST", "/api/v1/workloads/distributed"): Row(USER, 202, foreign=MISSING, body=RUNAI_TRAINING),
     ("GET", "/api/v1/workloads/distributed/<distributed_id>"): Row(VIEWER, foreign=MISSING),
     ("DELETE", "/api/v1/workloads/distributed/<distributed_id>"): Row(USER, 204, foreign=MISSING),
     ("POST", "/api/v1/workloads/distributed/<distributed_id>/suspend"): Row(USER, 409, foreign=MISSING),
