@@ -34,7 +34,7 @@ from app.models import Job, JobLabel
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services.access import keys
+from app.services.access import api_keys
 from app.services.operations.bootstrap import prepare
 from benchmarks import bare_submit, servers
 from benchmarks.load import Load, median, post_request, run
@@ -157,7 +157,7 @@ def _databases(kind: str, folder: Path, stack: ExitStack) -> list[str]:
 def _serving_ours(settings: Settings, clients: int) -> Iterator[Side]:
     db = open_database(settings.database)
     box = SecretBox(settings.security.secret_key)
-    made = [keys.create(db, box, role=Role.USER, project="default").key for _ in range(clients)]
+    made = [api_keys.create(db, box, role=Role.USER, project="default").key for _ in range(clients)]
     db.close()
     port = free_port()
     environment = {

@@ -22,7 +22,7 @@ from flask.testing import FlaskClient
 
 from app.factory import create_app
 from app.security.permissions import Role
-from app.services.access import keys
+from app.services.access import api_keys
 from app.services.operations.bootstrap import prepare
 from app.services.requests.control_plane import ControlPlane
 from benchmarks.machine import description
@@ -108,7 +108,7 @@ class _Timed:
 
 def _key_of_a_team(plane: ControlPlane) -> str:
     """Of one project, as clients have: nobody has to look whether it is there."""
-    return keys.create(plane.db, plane.box, role=Role.USER, project="default").key
+    return api_keys.create(plane.db, plane.box, role=Role.USER, project="default").key
 
 
 def measured(rounds: int) -> dict[str, dict[str, float]]:

@@ -15,7 +15,7 @@ from app.factory import backend_of, create_app
 from app.http.context import EXTENSION
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services.access import keys
+from app.services.access import api_keys
 from config.measuring import inherited_multiprocess_directory
 from config.settings import ApiSettings, Settings, load_settings
 from tests.factories import make_document, make_project, make_queue
@@ -69,7 +69,7 @@ class Api:
         if project is not None:
             with self.db.write() as session:
                 make_project(session, project)
-        return keys.create(self.db, SecretBox(SECRET_KEY), role=role, project=project, **more).key
+        return api_keys.create(self.db, SecretBox(SECRET_KEY), role=role, project=project, **more).key
 
     def call(self, method: str, path: str, *, key: str | None = None, **request: Any) -> TestResponse:
         headers = {"Authorization": f"Bearer {key or self.key}", **request.pop("headers", {})}

@@ -18,8 +18,8 @@ from app.schemas.projects import (
     UsageSchema,
 )
 from app.security.permissions import Permission, Role
-from app.services.access import keys, projects
-from app.services.access.keys import WantedKey
+from app.services.access import api_keys, projects
+from app.services.access.api_keys import WantedKey
 from app.services.queues import project_quotas
 
 blueprint = Blueprint("access", __name__)
@@ -30,7 +30,7 @@ _KEY, _NEW_KEY, _PROJECT, _USAGE = KeySchema(), NewKeySchema(), ProjectSchema(),
 @operation("List API keys", permission=Permission.MANAGE_KEYS, query=KeyQuerySchema, answer=KeySchema, items="keys")
 def list_keys(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
-        return page_data("keys", _KEY, keys.page(session, caller(), page_request(query)), query)
+        return page_data("keys", _KEY, api_keys.page(session, caller(), page_request(query)), query)
 
 
 @blueprint.post("/keys")
@@ -40,7 +40,7 @@ def list_keys(query: dict[str, Any]) -> dict[str, Any]:
 def create_key(body: dict[str, Any]) -> Reply:
     wanted = WantedKey(**{**body, "role": Role(body["role"])})
     recorder = _key_reply_recorder()
-    keys.create_for(plane().db, plane().box, caller(), wanted, on_written=recorder)
+    api_keys.create_for(plane().db, plane().box, caller(), wanted, on_written=recorder)
     return recorder.reply
 
 
@@ -48,7 +48,7 @@ def create_key(body: dict[str, Any]) -> Reply:
 @operation("Get an API key, without its secret", permission=Permission.MANAGE_KEYS, answer=KeySchema)
 def get_key(key_id: str) -> Any:
     with plane().db.read() as session:
-        return _KEY.dump(keys.find(session, caller(), key_id))
+        return _KEY.dump(api_keys.find(session, caller(), key_id))
 
 
 @blueprint.post("/keys/<key_id>/rotate")
@@ -58,7 +58,7 @@ def get_key(key_id: str) -> Any:
 )  # fmt: skip
 def rotate_key(key_id: str, body: dict[str, Any]) -> Reply:
     recorder = _key_reply_recorder()
-    keys.rotate(
+    api_keys.rotate(
         plane().db, plane().box, caller(), key_id, grace_seconds=body["grace_seconds"], on_written=recorder
     )  # fmt: skip
     return recorder.reply
@@ -67,7 +67,7 @@ def rotate_key(key_id: str, body: dict[str, Any]) -> Reply:
 @blueprint.delete("/keys/<key_id>")
 @operation("Revoke an API key", permission=Permission.MANAGE_KEYS, status=204)
 def revoke_key(key_id: str) -> Reply:
-    keys.revoke(plane().db, caller(), key_id)
+    api_keys.revoke(plane().db, caller(), key_id)
     return Reply(None, 204)
 
 

@@ -20,7 +20,7 @@ from app.http.envelope import (
 )
 from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
-from app.services.access import keys
+from app.services.access import api_keys
 
 _ABOUT = """
 Training jobs in, trained models out. `docs/reference/job-document.md` documents the job document.
@@ -47,7 +47,7 @@ class Dialect:
 
     def caller(self, db: Database, known: KeyCache | None) -> Caller:
         """The caller of this request; `known` as in `keys.authenticate`. Raises Unauthenticated."""
-        return keys.authenticate(db, bearer_key(), known)
+        return api_keys.authenticate(db, bearer_key(), known)
 
     def entered(self, db: Database, caller: Caller) -> Caller:  # noqa: ARG002 – the native paths name no project
         """The caller restricted to the project in the path, if there is one. Raises NotFound."""

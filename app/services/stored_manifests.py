@@ -1,4 +1,4 @@
-"""ManifestStore stored for Kubernetes clients, such as training runtimes: per project or cluster-scoped."""
+"""Manifests stored for Kubernetes clients, such as training runtimes: per project or cluster-scoped."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar

@@ -14,7 +14,7 @@ from app.http.context import dialect_of
 from app.http.dialect import NATIVE, Dialect
 from app.http.operation import operation_of
 from app.security.permissions import PERMISSIONS, Role
-from app.services.access import keys
+from app.services.access import api_keys
 from tests.apps import Api
 from tests.factories import make_document
 
@@ -94,7 +94,7 @@ def test_revoked_and_expired_keys_are_refused_at_once(api: Api):
     row = next(key for key in api.get("/v1/keys")["keys"] if key["name"] == "soon revoked")
     assert api.call("GET", "/v1/jobs", key=revoked).status_code == 200
 
-    keys.revoke(api.db, ADMINISTRATOR, row["key_id"])
+    api_keys.revoke(api.db, ADMINISTRATOR, row["key_id"])
 
     assert api.problem(api.call("GET", "/v1/jobs", key=revoked), 401)["code"] == "AUTH_TOKEN_INVALID"
     expired = api.make_key(Role.USER, expires_days=0)

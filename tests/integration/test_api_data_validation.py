@@ -12,7 +12,7 @@ from app.domain.errors import NotSupportedYet, Unavailable
 from app.http.context import EXTENSION
 from app.models import Inspection
 from app.security.permissions import Role
-from app.services.access import keys
+from app.services.access import api_keys
 from app.services.jobs import data_validation
 from app.services.jobs.data_validation import ValidationLimits
 from app.services.preflight import admission, inspections
@@ -129,7 +129,7 @@ def whole_document(api: Api, path: str) -> dict[str, Any]:
 def patient(api: Api, document: dict[str, Any]) -> Callable[[float], dict[str, Any]]:
     """The service asked as the view asks it, but for so many seconds only."""
     plane = api.app.extensions[EXTENSION].plane
-    caller = keys.authenticate(api.db, api.key)
+    caller = api_keys.authenticate(api.db, api.key)
 
     def ask(seconds: float) -> dict[str, Any]:
         patience = ValidationLimits(inspection=InspectionSettings(rows=10, waiting=10), seconds=seconds)
@@ -140,7 +140,7 @@ def patient(api: Api, document: dict[str, Any]) -> Callable[[float], dict[str, A
 
 def test_where_nothing_is_looked_at_the_answer_says_so(sqlite_api: Api):
     plane = sqlite_api.app.extensions[EXTENSION].plane
-    caller = keys.authenticate(sqlite_api.db, sqlite_api.key)
+    caller = api_keys.authenticate(sqlite_api.db, sqlite_api.key)
     document = whole_document(sqlite_api, "https://example.org/a.jsonl")
 
     with pytest.raises(NotSupportedYet, match="TRAINYARD_PREFLIGHT_ENABLED is off"):

@@ -15,7 +15,7 @@ from app.domain.lifecycle.states import JobState
 from app.http.stream_slots import StreamPace, StreamSlots
 from app.models import Job
 from app.security.permissions import Role
-from app.services.access import keys
+from app.services.access import api_keys
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
@@ -129,7 +129,7 @@ def test_stream_ends_when_its_key_is_revoked(api: Api):
     pieces: Iterator[Any] = iter(answer.response)
     next(pieces)
 
-    keys.revoke(api.db, ADMINISTRATOR, row["key_id"])
+    api_keys.revoke(api.db, ADMINISTRATOR, row["key_id"])
     rest = "".join(map(text, pieces))
     answer.close()
 

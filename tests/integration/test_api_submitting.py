@@ -6,7 +6,7 @@ import pytest
 
 from app.security import key_cache
 from app.security.permissions import Role
-from app.services.access import keys, projects
+from app.services.access import api_keys, projects
 from tests.apps import Api
 from tests.factories import make_document, make_node
 from tests.statements import statements
@@ -39,9 +39,9 @@ def test_submission_asks_one_question_and_writes_its_rows(api: Api) -> None:
 def test_key_that_was_good_a_moment_ago_submits_nothing_once_it_is_revoked(api: Api) -> None:
     key = api.make_key(Role.USER)
     assert submit(api, key) == 201
-    who = keys.authenticate(api.db, key)
+    who = api_keys.authenticate(api.db, key)
 
-    keys.revoke(api.db, keys.authenticate(api.db, api.key), who.key_id)  # as another API process would
+    api_keys.revoke(api.db, api_keys.authenticate(api.db, api.key), who.key_id)  # as another API process would
 
     assert api.problem(api.post("/v1/jobs", make_document(), key=key), 401)["code"] == "AUTH_TOKEN_INVALID"
     assert api.problem(api.post("/v1/jobs?dry_run=true", make_document(), key=key), 401)
@@ -63,7 +63,7 @@ def test_key_that_is_revoked_is_not_given_its_earlier_answers(api: Api) -> None:
     key, headers = api.make_key(Role.USER), {"Idempotency-Key": "once"}
     assert submit(api, key, headers=headers) == 201
 
-    keys.revoke(api.db, keys.authenticate(api.db, api.key), keys.authenticate(api.db, key).key_id)
+    api_keys.revoke(api.db, api_keys.authenticate(api.db, api.key), api_keys.authenticate(api.db, key).key_id)
 
     assert submit(api, key, headers=headers) == 401
 
@@ -72,7 +72,7 @@ def test_project_that_is_deleted_takes_no_submission_of_its_keys(api: Api) -> No
     key = api.make_key(Role.USER, "short")
     assert api.post("/v1/jobs?dry_run=true", make_document(), key=key).status_code == 200
 
-    projects.delete(api.db, keys.authenticate(api.db, api.key), "short")
+    projects.delete(api.db, api_keys.authenticate(api.db, api.key), "short")
 
     assert submit(api, key) in (401, 404)
 

@@ -17,7 +17,7 @@ from app.models.base import utc_now
 from app.security.keys import make_key
 from app.security.permissions import PERMISSIONS, Role
 from app.security.secrets import SecretBox
-from app.services.access import keys
+from app.services.access import api_keys
 from tests.apps import SECRET_KEY, Api
 from tests.factories import make_document, make_job, make_node, make_project, make_queue
 from tests.integration.foreign_routes import ADMIN, FOREIGN, MISSING, OWN, RANKS, SUPER, USER, VIEWER, Row
@@ -134,7 +134,7 @@ class CallerKind:
 
 def callers(api: Api) -> dict[str, CallerKind]:
     revoked = api.make_key(Role.ADMIN, OWN, name="revoked")
-    keys.revoke(api.db, keys.authenticate(api.db, api.key), keys.authenticate(api.db, revoked).key_id)
+    api_keys.revoke(api.db, api_keys.authenticate(api.db, api.key), api_keys.authenticate(api.db, revoked).key_id)
     unknown = make_key(key_id="x", project=OWN, role=ADMIN, name="", expires_at=None, box=SecretBox(SECRET_KEY))
     return {
         "no key": CallerKind(None, None),
@@ -176,7 +176,7 @@ class Things:
                     values |= make(session)
         if "<key_id>" in rule:
             box = SecretBox(SECRET_KEY)
-            values["key_id"] = keys.create(self._api.db, box, role=Role.VIEWER, project=OWN).row.id
+            values["key_id"] = api_keys.create(self._api.db, box, role=Role.VIEWER, project=OWN).row.id
         return values
 
     def _job(self, session: Session) -> dict[str, str]:

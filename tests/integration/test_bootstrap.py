@@ -12,7 +12,7 @@ from app.database.engine import Database, make_engine
 from app.database.from_settings import open_database
 from app.models import ApiKey, Project, Queue
 from app.security.permissions import Role
-from app.services.access import keys
+from app.services.access import api_keys
 from app.services.operations import bootstrap
 from app.services.operations.data_dir import keep_secret, prepare_directory, replace_secret
 from config.settings import Settings, load_settings
@@ -35,7 +35,7 @@ def test_a_fresh_directory_gets_everything(settings: Settings) -> None:
     prepared = bootstrap.prepare(settings)
 
     db = open_database(prepared.database)
-    assert keys.authenticate(db, settings.admin_key_file.read_text().strip()).role is Role.SUPER_ADMIN
+    assert api_keys.authenticate(db, settings.admin_key_file.read_text().strip()).role is Role.SUPER_ADMIN
     with db.read() as session:
         assert [project.name for project in session.scalars(select(Project))] == ["default"]
         assert [queue.name for queue in session.scalars(select(Queue))] == ["default"]
@@ -90,7 +90,7 @@ def test_an_admin_key_that_is_of_no_use_is_replaced(settings: Settings, lost: st
     bootstrap.prepare(settings)
 
     db = open_database(settings.database)
-    assert keys.authenticate(db, settings.admin_key_file.read_text().strip()).role is Role.SUPER_ADMIN
+    assert api_keys.authenticate(db, settings.admin_key_file.read_text().strip()).role is Role.SUPER_ADMIN
     db.close()
 
 

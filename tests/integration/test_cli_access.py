@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from app.cli.main import main
 from app.database.engine import Database
 from app.domain.errors import CredentialsInvalid
-from app.services.access import audit_log, keys
+from app.services.access import api_keys, audit_log
 from app.services.lifecycle import audit
 from tests.commands import run, told
 from tests.factories import make_job
@@ -30,9 +30,9 @@ def test_a_key_is_rotated_with_and_without_grace(db: Database) -> None:
     newest = told("keys", "rotate", new["key_id"], "--grace", "0")
 
     assert set(new) == {"key_id", "key", "access_key", "secret_key"}
-    assert {keys.authenticate(db, key["key"]).role for key in (old, newest)} == {"admin"}
+    assert {api_keys.authenticate(db, key["key"]).role for key in (old, newest)} == {"admin"}
     with pytest.raises(CredentialsInvalid):
-        keys.authenticate(db, new["key"])
+        api_keys.authenticate(db, new["key"])
     listed = run("keys", "list").stdout
     assert "revoked" in listed
     assert "until" in listed

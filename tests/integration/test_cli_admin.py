@@ -10,7 +10,7 @@ from app.database.engine import Database
 from app.domain.lifecycle.events import EventType
 from app.models import StuckDevice
 from app.models.base import utc_now
-from app.services.access import keys
+from app.services.access import api_keys
 from app.services.lifecycle import transitions
 from tests.commands import run, told
 from tests.factories import make_job, make_node
@@ -144,7 +144,7 @@ def test_a_key_is_made_used_listed_and_revoked(db: Database) -> None:
     made = told("keys", "create", "--role", "viewer", "--expires", "3", "--name", "ci")
 
     assert set(made) == {"key_id", "key", "access_key", "secret_key"}
-    assert keys.authenticate(db, made["key"]).role == "viewer"
+    assert api_keys.authenticate(db, made["key"]).role == "viewer"
     listed = {key["key_id"]: key for key in told("keys", "list")["keys"]}
     assert listed[made["key_id"]]["project"] == "default"
     assert made["key"] not in json.dumps(listed)
@@ -156,14 +156,14 @@ def test_a_key_for_a_new_project_makes_it_and_says_so(db: Database) -> None:
     answer = run("keys", "create", "--project", "team-b", "--json")
 
     assert "Created the project team-b." in answer.stderr
-    assert keys.authenticate(db, json.loads(answer.stdout)["key"]).project == "team-b"
+    assert api_keys.authenticate(db, json.loads(answer.stdout)["key"]).project == "team-b"
     assert told("projects", "show", "team-b")["name"] == "team-b"
 
 
 def test_a_super_admins_key_has_no_project(db: Database) -> None:
     made = told("keys", "create", "--role", "super_admin")
 
-    assert keys.authenticate(db, made["key"]).project is None
+    assert api_keys.authenticate(db, made["key"]).project is None
     assert run("keys", "create", "--role", "super_admin", "--project", "default").exit_code == 1
 
 

@@ -21,7 +21,7 @@ from app.domain.scheduling.resources import Device
 from app.models import ApiKey, Job, Project, Queue
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services.access import keys, projects
+from app.services.access import api_keys, projects
 from app.services.attempts import leases, work_orders
 from app.services.attempts.leases import NO_RETRY
 from app.services.lifecycle import transitions
@@ -75,14 +75,14 @@ def placement(job_id: str) -> Placement:
 def test_key_is_rotated_and_then_its_project_deleted(api: Api) -> None:
     with api.db.write() as session:
         session.add(Project(name="team"))
-    made = keys.create(api.db, SecretBox(SECRET_KEY), role=Role.VIEWER, project="team")
+    made = api_keys.create(api.db, SecretBox(SECRET_KEY), role=Role.VIEWER, project="team")
     key_id = made.row.id
 
     with Waiting(api.db) as calls:
         with api.db.write() as session:
             session.get_one(ApiKey, key_id, with_for_update=True)
             box = SecretBox(SECRET_KEY)
-            rotated = calls.start(lambda: keys.rotate(api.db, box, ADMINISTRATOR, key_id, grace_seconds=60))
+            rotated = calls.start(lambda: api_keys.rotate(api.db, box, ADMINISTRATOR, key_id, grace_seconds=60))
             deleted = calls.start(lambda: projects.delete(api.db, ADMINISTRATOR, "team"))
 
         assert rotated.result(SECONDS).row.project == "team"
@@ -94,7 +94,7 @@ def test_key_is_rotated_and_then_its_project_deleted(api: Api) -> None:
 
 def test_key_of_a_project_that_is_being_deleted_is_not_rotated_any_more(api: Api) -> None:
     made = api.make_key(Role.VIEWER, "team")
-    key_id = keys.authenticate(api.db, made).key_id
+    key_id = api_keys.authenticate(api.db, made).key_id
 
     with Waiting(api.db) as calls:
         with api.db.write() as session:

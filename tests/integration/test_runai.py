@@ -14,7 +14,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job, Metric
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services.access import keys
+from app.services.access import api_keys
 from tests import walks
 from tests.apps import Api
 from tests.factories import make_job, make_node
@@ -151,7 +151,7 @@ def test_project_of_others_is_not_there(api: Api) -> None:
 
 
 def test_token_stands_for_the_key_that_it_was_given_for(api: Api) -> None:
-    new = keys.create(api.db, api.app.extensions["trainyard"].plane.box, role=Role.USER, project="default")
+    new = api_keys.create(api.db, api.app.extensions["trainyard"].plane.box, role=Role.USER, project="default")
     pair = {"AppId": new.row.access_key, "AppSecret": new.secret_key}
     other = {"clientId": new.row.access_key, "clientSecret": new.secret_key}
 
@@ -178,12 +178,12 @@ def test_no_token_without_a_good_pair(api: Api, body: Any, status: int) -> None:
 
 def test_wrong_secret_and_revoked_key_get_none(api: Api) -> None:
     box = api.app.extensions["trainyard"].plane.box
-    new = keys.create(api.db, box, role=Role.USER, project="default")
+    new = api_keys.create(api.db, box, role=Role.USER, project="default")
     pair = {"grantType": "app_token", "AppId": new.row.access_key}
 
     wrong = api.client.post(f"{BASE}/token", json={**pair, "AppSecret": new.secret_key[:-1]})
     good = api.client.post(f"{BASE}/token", json={**pair, "AppSecret": new.secret_key})
-    keys.revoke(api.db, keys.authenticate(api.db, api.key), new.row.id)
+    api_keys.revoke(api.db, api_keys.authenticate(api.db, api.key), new.row.id)
     late = api.client.post(f"{BASE}/token", json={**pair, "AppSecret": new.secret_key})
 
     assert (wrong.status_code, late.status_code) == (401, 401)
@@ -191,7 +191,7 @@ def test_wrong_secret_and_revoked_key_get_none(api: Api) -> None:
 
 
 def test_tokens_of_others_and_old_ones_are_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    me = keys.authenticate(api.db, api.key)
+    me = api_keys.authenticate(api.db, api.key)
     claims = {"sub": me.key_id, "exp": (utc_now() + timedelta(hours=1)).timestamp()}
     unsigned = jwt.encode(claims, "", algorithm="none")
     foreign = jwt.encode(claims, "x" * 32, algorithm="HS256")

@@ -17,7 +17,7 @@ from app.schemas.keys import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, KeySchema
 from app.security.keys import NewKey
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services.access import keys as services
+from app.services.access import api_keys as services
 from app.services.access import projects
 
 MAX_KEYS = 10_000

@@ -10,10 +10,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.cli.local.process_group import ChildSpec, ProcessGroup
 from app.services.operations.data_dir import replace_secret
 
 PROGRAMS = ("valkey-server", "redis-server")
 START_SECONDS = 10.0
+POLL_SECONDS = 0.005
 _URL = re.compile(r"redis://:(?P<password>[^@]+)@127\.0\.0\.1:(?P<port>\d+)/0")
 
 
@@ -42,6 +44,28 @@ class EmbeddedRedis:
         """Write the configuration. It holds the password: command lines are visible to every user of the machine."""
         self.directory.mkdir(exist_ok=True, mode=0o700)
         replace_secret(self._configuration, _CONFIGURATION.format(self=self))
+
+    def start(self, group: ProcessGroup, spec: ChildSpec) -> Path | None:
+        """Start the server as the child ``spec`` of the group and wait until it answers.
+
+        If it fails, it is started again without its data, whose new path is returned. Raises NoRedisProgram.
+        """
+        if self._starts(group, spec):
+            return None
+        group.stop([spec.name], seconds=1.0)
+        aside = self.set_data_aside()
+        if not self._starts(group, spec):
+            raise NoRedisProgram(f"{self.program} does not start; see {group.log_of(spec.name)}")
+        return aside
+
+    def _starts(self, group: ProcessGroup, spec: ChildSpec) -> bool:
+        group.start(spec)
+        deadline = time.monotonic() + START_SECONDS
+        while group.is_running(spec.name) and time.monotonic() < deadline:
+            if self.answers():
+                return True
+            time.sleep(POLL_SECONDS)
+        return False
 
     def answers(self) -> bool:
         """Whether the server on the port accepts the password: a foreign server there does not."""

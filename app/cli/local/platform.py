@@ -22,7 +22,6 @@ from app.cli.local.command_lines import (
     tensorboard_command,
     worker_command,
 )
-from app.cli.local.embedded_redis import EmbeddedRedis, NoRedisProgram
 from app.cli.local.process_group import ChildSpec, ProcessGroup
 from app.cli.local.readiness import Readiness, reachable, seconds_since_start
 from app.host.privacy import hide_from_same_user
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 8.0
 DRAIN_SECONDS = 30.0
-REDIS_POLL_SECONDS = 0.005
 READY_POLL_SECONDS = 0.02
 DASHBOARD_NICENESS = 10
 
@@ -108,23 +106,9 @@ class LocalPlatform:
         server = embedded_redis.choose(self._dir, url_path)
         server.write_configuration()
         replace_secret(url_path, server.url)
-        if self._redis_started(server):
-            return
-        self._group.stop(["redis"], seconds=1.0)
-        if (aside := server.set_data_aside()) is not None:
-            _say(f"redis could not read its data; moved it to {aside} (it holds only wake-up messages)")
-        if not self._redis_started(server):
-            raise NoRedisProgram(f"{server.program} does not start; see {self._group.log_of('redis')}")
-
-    def _redis_started(self, server: EmbeddedRedis) -> bool:
         bare = replace(self._spec("redis", server.command), environment=foreign_environment(os.environ))
-        self._group.start(bare)
-        deadline = time.monotonic() + embedded_redis.START_SECONDS
-        while self._group.is_running("redis") and time.monotonic() < deadline:
-            if server.answers():
-                return True
-            time.sleep(REDIS_POLL_SECONDS)
-        return False
+        if (aside := server.start(self._group, bare)) is not None:
+            _say(f"redis could not read its data; moved it to {aside} (it holds only wake-up messages)")
 
     def _start_others(self) -> None:
         # The coordinator starts last: its heartbeat makes `/health/ready` return 200.

@@ -16,7 +16,7 @@ from app.http.envelope import Problem, json_response
 from app.http.request_body import whole_body
 from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
-from app.services.access import keys
+from app.services.access import api_keys
 
 TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 – the name of a header
 _ABOUT = """
@@ -60,12 +60,12 @@ class ModelArts(Plain):
         authorization = request.headers.get("Authorization", "").strip()
         if authorization.startswith(ALGORITHM):
             signature = read_signature(authorization, _signed(), now=utc_now())
-            return keys.of_signer(db, plane().box, signature.access_key, signature.is_made_with)
+            return api_keys.of_signer(db, plane().box, signature.access_key, signature.is_made_with)
         if token := request.headers.get(TOKEN_HEADER, "").strip():
-            return keys.authenticate(db, token, known)
+            return api_keys.authenticate(db, token, known)
         if not authorization:
             raise CredentialsMissing(f"send your API key in the header {TOKEN_HEADER}, or sign the request")
-        return keys.authenticate(db, bearer_key(), known)
+        return api_keys.authenticate(db, bearer_key(), known)
 
     def no_project(self, project: str) -> NotFound:  # noqa: ARG002 – the message does not name it
         return NotOfTheToken("the project of the path does not exist, or the token has no access to it")

@@ -12,7 +12,7 @@ from app.compat.modelarts.to_native import DIALECT, wants_tensorboard
 from app.domain.errors import BadSpec, NotFound
 from app.host.clock import utc_now
 from app.http.context import backend, caller, plane
-from app.services.access import keys
+from app.services.access import api_keys
 from app.services.attempts import leases
 from app.services.jobs import dialect_notes, history, listing, lookup
 from app.services.jobs.details import JobDetails, details, of_new
@@ -79,7 +79,7 @@ def _translated(found: JobDetails, attempts: Sequence[Attempt], cluster: Cluster
 def _cluster(session: Session, found: Sequence[JobDetails], trouble: Trouble) -> Cluster:
     return Cluster(
         capacities=plane().inventory.capacities(session),
-        names=keys.names(session, {each.job.created_by for each in found}),
+        names=api_keys.names(session, {each.job.created_by for each in found}),
         trouble=trouble,
         now=utc_now(),
     )

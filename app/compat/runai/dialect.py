@@ -11,7 +11,7 @@ from app.http.dialect import bearer_key
 from app.http.envelope import Problem, json_response
 from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
-from app.services.access import keys
+from app.services.access import api_keys
 
 _ABOUT = """
 NVIDIA Run:ai's workloads over the jobs of Trainyard. `POST /api/v1/token` issues a token for the access key and
@@ -32,8 +32,8 @@ class RunAi(Plain):
     def caller(self, db: Database, known: KeyCache | None) -> Caller:
         presented = bearer_key()
         if tokens.is_token(presented):
-            return keys.of_id(db, tokens.key_of(presented))
-        return keys.authenticate(db, presented, known)
+            return api_keys.of_id(db, tokens.key_of(presented))
+        return api_keys.authenticate(db, presented, known)
 
     def failure(self, problem: Problem) -> Response:
         body: dict[str, Any] = {"code": self.status_of(problem.status), "message": problem.named}

@@ -13,7 +13,7 @@ from app.domain.errors import NotFound
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.host.clock import utc_now
 from app.http.context import caller, plane
-from app.services.access import keys, projects
+from app.services.access import api_keys, projects
 from app.services.jobs import commands, dialect_notes, lookup
 from app.services.jobs.details import JobDetails, details
 from app.services.rows import Session
@@ -40,7 +40,7 @@ def rows(session: Session, query: Mapping[str, Any]) -> Iterable[Row]:
         return ()
     filters, now = narrowed(wanted, query["search"], STATES_OF_PHASES), utc_now()
     if authors := [each.wanted for each in wanted if (each.field, each.how) == ("submittedBy", "==")]:
-        filters["created_by_one_of"] = keys.ids_of(session, authors[0])
+        filters["created_by_one_of"] = api_keys.ids_of(session, authors[0])
     found, owners = every_job(session, filters, native_order(query) or "-created_at"), Owners(session)
     workloads = (workload_of(each, owners.of(each.job)) for each in found if not is_deleted(each, now))
     return ordered(chosen(workloads, wanted, query["search"]), query)

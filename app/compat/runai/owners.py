@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from app.services.access import keys, projects
+from app.services.access import api_keys, projects
 from app.services.rows import Job, Session
 
 
@@ -23,6 +23,6 @@ class Owners:
         if job.project not in self._numbers:
             self._numbers[job.project] = projects.number_of(self._session, job.project)
         if job.created_by not in self._names:
-            named = keys.names(self._session, [job.created_by])
+            named = api_keys.names(self._session, [job.created_by])
             self._names[job.created_by] = named.get(job.created_by, job.created_by)
         return Owner(self._numbers[job.project], self._names[job.created_by])

@@ -15,7 +15,7 @@ from app.http.description import description
 from app.http.envelope import Reply, json_response
 from app.http.operation import operation
 from app.security.permissions import Permission
-from app.services.access import keys, projects
+from app.services.access import api_keys, projects
 from app.services.requests.pagination import PageRequest
 
 blueprint = Blueprint("runai", __name__)
@@ -33,7 +33,7 @@ def make_token(body: dict[str, Any]) -> Reply:
     if missing is not None:
         raise BadSpec(f"is required for grantType {body['grantType']}", field=missing)
     with wrong_keys_limited():
-        found = keys.of_pair(plane().db, plane().box, *pair)
+        found = api_keys.of_pair(plane().db, plane().box, *pair)
     expires = {"expiresIn": tokens.LIFETIME_SECONDS, "tokenType": "Bearer"}
     return Reply({"accessToken": tokens.token_for(found.key_id), **expires})
 

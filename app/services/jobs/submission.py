@@ -20,7 +20,7 @@ from app.models.base import UtcDateTime, utc_now
 from app.models.insertion import fill
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
-from app.services.access import keys, projects
+from app.services.access import api_keys, projects
 from app.services.jobs import start_points
 from app.services.lifecycle import transitions
 from app.services.lifecycle.outbox import has_active_webhook
@@ -76,7 +76,7 @@ _ENTRANCE = (
         Queue.max_waiting_jobs,
         Project.quota,
         has_active_webhook(Project.name).label("has_webhooks"),
-        keys.is_good(bindparam("key"), bindparam("now", type_=UtcDateTime())).label("key_is_good"),
+        api_keys.is_good(bindparam("key"), bindparam("now", type_=UtcDateTime())).label("key_is_good"),
     )
     .select_from(Project)
     .outerjoin(Queue, Queue.name == bindparam("queue"))
@@ -151,8 +151,8 @@ def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checke
     found = session.connection().execute(_ENTRANCE, asked).one_or_none()
     if found is None or not caller.sees(project):
         projects.visible(session, caller, project)
-    if found is not None and not found.key_is_good and caller.key_id != keys.CLI_ACTOR:
-        raise keys.ended(caller)
+    if found is not None and not found.key_is_good and caller.key_id != api_keys.CLI_ACTOR:
+        raise api_keys.ended(caller)
     refuse_foreign_results(session, plane.reading, project, spec)
     start = start_points.start_point(session, project, spec)
     if found is None or found.queue is None or found.max_waiting_jobs is not None:

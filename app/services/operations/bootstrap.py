@@ -15,7 +15,7 @@ from app.models.project import DEFAULT_PROJECT
 from app.models.queue import DEFAULT_QUEUE
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from app.services.access import keys
+from app.services.access import api_keys
 from app.services.operations.data_dir import prepare_directory, replace_secret
 from config.settings import Settings
 
@@ -54,7 +54,7 @@ def ensure_admin_key(db: Database, settings: Settings) -> None:
         if path.exists() and _is_super_admins(db, path.read_text().strip()):
             return
         box = SecretBox(settings.security.secret_key)
-        replace_secret(path, keys.create(db, box, role=Role.SUPER_ADMIN, project=None, name=ADMIN_KEY_NAME).key)
+        replace_secret(path, api_keys.create(db, box, role=Role.SUPER_ADMIN, project=None, name=ADMIN_KEY_NAME).key)
 
 
 def _add_if_missing(db: Database, row: Base, name: str) -> None:
@@ -70,6 +70,6 @@ def _add_if_missing(db: Database, row: Base, name: str) -> None:
 
 def _is_super_admins(db: Database, key: str) -> bool:
     try:
-        return keys.authenticate(db, key).role is Role.SUPER_ADMIN
+        return api_keys.authenticate(db, key).role is Role.SUPER_ADMIN
     except CredentialsInvalid:
         return False

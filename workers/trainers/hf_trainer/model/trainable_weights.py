@@ -9,8 +9,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from app.domain.spec.hyperparameters.parsing import USE_LORA
 from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer.model import pretrained
-from workers.trainers.hf_trainer.model.adapters import adapted, lora_config
 from workers.trainers.hf_trainer.model.export import export_adapter, export_merged, export_model
+from workers.trainers.hf_trainer.model.lora_adapters import adapted, lora_config
 from workers.trainers.hf_trainer.model.model_card import ModelCard
 
 
