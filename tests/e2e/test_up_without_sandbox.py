@@ -54,7 +54,7 @@ def test_jobs_wait_until_the_risk_is_accepted_and_the_doctor_tells_of_it(tmp_pat
         accepting.stop()
 
     assert "Jobs cannot start here: bubblewrap is not installed. Either install it" in told
-    assert "accept the risk by --no-sandbox" in told
+    assert "accept the risk with --no-sandbox" in told
     assert "Jobs run without a sandbox, with all permissions of this user." in accepting.output
     assert not (tmp_path / "data" / "run" / "no-sandbox").exists()
     levels = [{each["check"]: each["level"] for each in doctor["checks"]} for doctor in (refusing, accepted)]
