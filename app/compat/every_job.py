@@ -21,7 +21,7 @@ _FIRST_PAGE, _LARGEST_PAGE = 50, 500  # page sizes grow: most clients read few j
 def every_job(
     session: Session, filters: Mapping[str, Any] | None = None, order: str = "-created_at"
 ) -> Iterator[JobDetails]:
-    """At most ``MOST_JOBS``, by default the newest first; also those that a client deleted.
+    """At most ``MAX_JOBS``, by default the newest first; also those that a client deleted.
 
     ``filters``: of `services.jobs.listing`, to read only candidates from the database.
     """

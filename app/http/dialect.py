@@ -46,7 +46,7 @@ class Dialect:
     also_refuses: Mapping[int, str] = MappingProxyType({})  # additional error statuses and their meanings
 
     def caller(self, db: Database, known: KeyCache | None) -> Caller:
-        """The caller of this request; `known` as in `keys.authenticate`. Raises Unauthenticated."""
+        """The caller of this request; `known` as in `api_keys.authenticate`. Raises Unauthenticated."""
         return api_keys.authenticate(db, bearer_key(), known)
 
     def entered(self, db: Database, caller: Caller) -> Caller:  # noqa: ARG002 – the native paths name no project

@@ -1,6 +1,6 @@
 """One rank under mpirun: sets the log, directory and variables that it would have without, and reports its end.
 
-Executed by mpirun as ``python -m workers.rank.mpi_rank --plan PATH``; `workers.rank.mpi.write_plan` writes the plan.
+Executed by mpirun as ``python -m workers.rank.mpi_rank --plan PATH``; `workers.rank.mpi.Mpirun` writes the plan.
 mpirun itself would mix the ranks' lines, and reports neither when a rank ended nor which was the first. Standard
 library only.
 """

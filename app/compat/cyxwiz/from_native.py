@@ -49,7 +49,6 @@ _COMPLETIONS = {"SUCCESS": pb.SUCCESS, "FAILED": pb.FAILED, "CANCELLED": pb.CANC
 _DEVICES = {"cpu": pb.CPU, "cuda": pb.CUDA}
 _LARGEST = 2**31 - 1
 _FAILED_ATTEMPT = 13  # gRPC's INTERNAL
-_BYTES = 1 << 20
 _MEMORY = ("gpu_memory_mb", "memory_mb")  # metrics with the memory in use, the first one that exists
 
 

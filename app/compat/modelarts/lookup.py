@@ -51,7 +51,7 @@ def shown_together(session: Session, found: Sequence[JobDetails]) -> list[dict[s
 def rows(
     session: Session, filters: Mapping[str, Any] | None = None, order: str = "-created_at"
 ) -> Iterator[JobDetails]:
-    """Jobs of the project that pass the filters of `services.jobs.listing`, at most ``MOST_JOBS``."""
+    """Jobs of the project that pass the filters of `services.jobs.listing`, at most ``MAX_JOBS``."""
     return (each for each in every_job(session, filters, order) if not is_deleted(each))
 
 

@@ -34,7 +34,7 @@ def training(session: Session, workload: str, *, distributed: bool) -> dict[str,
 
 
 def rows(session: Session, query: Mapping[str, Any]) -> Iterable[Row]:
-    """The caller's workloads that pass the query, in its order, among ``MOST_JOBS`` jobs. Raises InvalidRequest."""
+    """The caller's workloads that pass the query, in its order, among ``MAX_JOBS`` jobs. Raises InvalidRequest."""
     wanted = [_by_name(session, each) for each in conditions(query["filterBy"])]
     if query["deleted"]:  # deleted workloads are not listed
         return ()

@@ -64,7 +64,7 @@ def plan(
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """Raises what ``jobs.submit`` would raise for the same document."""
+    """Raises what ``submission.submit`` would raise for the same document."""
     found = preview(plane, caller, document, project=project, forwarded=forwarded)
     checked = found.checked
     with plane.db.read() as session:

@@ -8,7 +8,6 @@ from typing import Any
 from app.domain.errors import Conflict, InvalidRequest
 
 MERGE, JSON_PATCH, APPLY = "application/merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml"
-STRATEGIC = "application/strategic-merge-patch+json"
 _MOST_COPIED = 1_048_576  # characters; repeated copies grow exponentially
 
 

@@ -34,7 +34,7 @@ class Group(NamedTuple):
 class ListOptions:
     """``after``: for a page of a list, the position before its first group, empty for the first page; groups are
     read lazily. ``since``: for a watch, only groups that changed at this time or later. Without both, all groups; of
-    more than ``MOST_JOBS`` jobs the newest.
+    more than ``MAX_JOBS`` jobs the newest.
     """
 
     after: str | None = None
