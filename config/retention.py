@@ -18,7 +18,7 @@ class RetentionSettings:
     logs_days: int = setting(0, "log lines of ended jobs; 0: as long as their job", rules.not_negative)
     metrics_days: int = setting(0, "metric points of ended jobs; 0: as long as their job", rules.not_negative)
     events_days: int = setting(0, "histories of ended jobs; 0: as long as their job", rules.not_negative)
-    audit_days: int = setting(0, "entries of the audit trail; 0: for ever", rules.not_negative)
+    audit_days: int = setting(0, "entries of the audit trail; 0: forever", rules.not_negative)
     checkpoints_max_bytes: int = setting(
         0,
         "total size of checkpoints above which those of the jobs that ended first are deleted; 0: no limit",

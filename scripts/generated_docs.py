@@ -144,7 +144,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
 
 
 def render(path: str, text: str) -> str:
-    """``text`` with each of its generated parts written anew; raises when a part has no place in it."""
+    """``text`` with each of its generated parts regenerated; raises when a part has no place in it."""
     for name, make in GENERATED[path].items():
         pattern = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if not pattern.search(text):

@@ -20,7 +20,7 @@
 
 The run succeeds when every rank ends with exit code 0. Outside Trainyard the same script runs as
 it is: it prints its metrics and keeps its checkpoints and output in ./trainyard-run/, from
-where the next start goes on; remove that folder to start anew.
+where the next start resumes; remove that folder to start from scratch.
 """
 
 from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from app.services.jobs.details import JobDetails
 from app.services.requests.pagination import PageRequest
 from app.services.rows import Session
 
-MAX_JOBS = 10_000  # that a list looks at
+MAX_JOBS = 10_000  # that a list reads
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _LAST = 253_370_764_800_000  # the year 9999
 _FIRST_PAGE, _LARGEST_PAGE = 50, 500  # page sizes grow: most clients read few jobs, others all of them

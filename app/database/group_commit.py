@@ -46,8 +46,8 @@ class _Group:
 class GroupCommit:
     """One instance per database file and process; transactions of ``engine`` begin with the write lock.
 
-    Writers take turns, all but the first in a savepoint, so that a failure does not affect the others. The writer that
-    finds no one waiting commits for all; every writer waits for that commit.
+    Writers run one at a time, all but the first in a savepoint, so that a failure does not affect the others. The
+    writer that finds no one waiting commits for all; every writer waits for that commit.
     """
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:

@@ -190,12 +190,12 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
     ),
     "NON_FINITE_LOSS": ErrorType(
         "the loss became NaN or infinite",
-        "Lower the learning rate, train in bf16 instead of fp16, or look at the data of that step; "
-        "on_divergence: rollback goes on by itself.",
+        "Lower the learning rate, train in bf16 instead of fp16, or inspect the data of that step; "
+        "on_divergence: rollback continues automatically.",
     ),
     "DIVERGED": ErrorType(
-        "the loss exploded: it went far above where it had been",
-        "Lower the learning rate, warm up longer, or clip gradients; on_divergence: rollback goes on by itself.",
+        "the loss diverged: it rose far above its recent values",
+        "Lower the learning rate, warm up longer, or clip gradients; on_divergence: rollback continues automatically.",
     ),
     "HANG": ErrorType(
         "the ranks made no step for far longer than their own steps take",
@@ -241,7 +241,7 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
     ),
     "MAX_RUNTIME_EXCEEDED": ErrorType(
         "the job ran longer than max_runtime_seconds",
-        "Retry it with a higher max_runtime_seconds: it goes on from its last checkpoint.",
+        "Retry it with a higher max_runtime_seconds: it resumes from its last checkpoint.",
     ),
     "INTERNAL": ErrorType(
         "the platform itself could not prepare or start the job on that node",

@@ -10,7 +10,7 @@ from runai.models.training_spec_spec import TrainingSpecSpec
 from runai.runai_client import RunaiClient
 
 PROJECT = "default"  # or its number, 1
-CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"  # any UUID: there is one cluster, and it is told back
+CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"  # any UUID: there is one cluster, and it is returned
 
 
 def main() -> None:

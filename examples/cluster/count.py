@@ -1,4 +1,4 @@
-"""A job that only pretends to train: it counts, a step a second, and goes on from its checkpoint wherever it starts.
+"""A job that only pretends to train: it counts, a step a second, and resumes from its checkpoint on any node.
 
 For trying out how jobs are scheduled (docs/tutorials/share-a-cluster.md): it takes next to nothing of the machine.
 """
@@ -17,7 +17,7 @@ def main() -> None:
     done = 0
     if (path := run.resume_checkpoint()) is not None:
         done = json.loads((Path(path) / "count.json").read_text(encoding="utf-8"))["done"]
-        print(f"goes on after step {done}", flush=True)
+        print(f"resumes after step {done}", flush=True)
     for step in range(done + 1, steps + 1):
         time.sleep(1)
         run.progress(step, steps)

@@ -19,7 +19,7 @@ Weights = list[list[float]]
 
 
 def main() -> None:
-    """Train, or go on with a training that was stopped."""
+    """Train, or resume a training that was stopped."""
     run = hooks.init(can_checkpoint=True, data_paths=sys.argv[1:])
     steps = int(run.hyperparameters.get("steps", 300))
     learning_rate = float(run.hyperparameters.get("learning_rate", 2.0))
@@ -83,7 +83,7 @@ def softmax(logits: list[float]) -> list[float]:
 
 
 def save(directory: Path, step: int, weights: Weights, chance: random.Random) -> None:
-    """All that the next start needs to go on as if nothing had happened."""
+    """All state that the next start needs to resume exactly."""
     state = {"step": step, "weights": weights, "random": chance.getstate()}
     (directory / "state.json").write_text(json.dumps(state), encoding="utf-8")
 

@@ -1,7 +1,7 @@
 """A training script without trainyard.hooks: a line through points, by gradient descent.
 
 What it prints becomes metrics and progress by the patterns in examples/jobs/custom-plain.json, and what it leaves in
-the directory that it is told is its result. By itself:
+the directory given as its result. By itself:
 
     python examples/plain_script/train.py
 """

@@ -60,7 +60,7 @@ class Loop:
     def _succeeds(self) -> bool:
         try:
             self._work()
-        except Exception as error:  # noqa: BLE001  the outermost frame of a thread that must go on
+        except Exception as error:  # noqa: BLE001  the outermost frame of a thread that must not end
             self._complain(error, time.monotonic())
             return False
         if self._complained_at is not None:

@@ -60,9 +60,7 @@ def test_every_error_type_stands_in_the_table(sqlite_api: Api) -> None:
     }
     assert {row["name"] for row in rows if row["retried"]} == set(filter(may_retry, ERROR_TYPES))
     by_name = {row["name"]: row for row in rows}
-    assert by_name["SCRIPT_ERROR"]["recovery"].startswith(
-        "fails at once, or with custom_retry_on_error: scheduled anew"
-    )
+    assert by_name["SCRIPT_ERROR"]["recovery"].startswith("fails at once, or with custom_retry_on_error: rescheduled")
     assert by_name["SCRIPT_ERROR"]["retried"]
     assert not by_name["TRAINER_ERROR"]["retried"]
     assert all(row["recovery"] for row in rows)

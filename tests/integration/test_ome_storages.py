@@ -219,4 +219,4 @@ def test_retry_carries_the_credentials_over(api: Api) -> None:
 def test_masked_credentials_are_not_taken_for_real_ones(api: Api) -> None:
     problem = api.problem(api.post("/v1/jobs", native(credentials=dict.fromkeys(KEYS, "***"))), 400)
 
-    assert "stands for a secret that is not shown" in json.dumps(problem)
+    assert "masks a secret" in json.dumps(problem)

@@ -39,7 +39,7 @@ def encode(message: Message) -> bytes:
 
 
 class LineDecoder:
-    """Turns the bytes of a stream into messages; keeps an incomplete line."""
+    """Decodes the bytes of a stream into messages; keeps an incomplete line."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -75,9 +75,9 @@ def target_of(item: Item, name: str) -> Path:
 
 
 def reader_of(item: Item) -> str:
-    """What tells those apart who read a place with credentials of their own; empty for the operator's.
+    """Digest that separates readers with their own credentials; empty for the operator's.
 
-    Part of every key of the cache: what one has fetched is not for another who may only list it.
+    Part of every cache key: content fetched by one reader is not served to another who may only list it.
     """
     if not item.credentials:
         return ""

@@ -49,9 +49,9 @@ class Service:
 
 
 def service(scheme: str, settings: FetchSettings, access: Access = NO_ACCESS) -> Service:
-    """The operator's, unless ``access`` says otherwise; the operator's keys go to the operator's service alone.
+    """The operator's service unless ``access`` names one; the operator's keys are sent to the operator's service only.
 
-    Raises Refused when nobody has said where it is, or the document names a private address.
+    Raises Refused when no service is configured, or the document names a private address.
     """
     names = ("endpoint", "region", "key", "secret", "buckets")
     found = Service(**{name: getattr(settings, f"{scheme}_{name}") for name in names})
@@ -159,7 +159,7 @@ class Objects:
                 yield _found(each)
 
     def failure(self, error: Exception) -> FetchFailed:
-        """What an error of the service means to whoever asked."""
+        """The failure for an error of the service."""
         if self._known.gate is not None and self._known.gate.refused:
             return Refused(f"{ENDPOINT} leads to a private address; have the administrator list its host in "
                            "TRAINYARD_FETCH_ALLOW")  # fmt: skip
@@ -182,7 +182,7 @@ def is_denied(error: BaseException) -> bool:
 
 
 def _code(error: BaseException) -> str:
-    """What the service calls the error, as its client tells; empty where it tells nothing."""
+    """The error code of the service; empty if its client reports none."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ClientError):

@@ -1,4 +1,4 @@
-"""Bootstep that turns a Celery worker into a node worker: inventory, queues, heartbeat and attempt management.
+"""Bootstep that makes a Celery worker a node worker: inventory, queues, heartbeat and attempt management.
 
 Its threads need no broker, so they start before Celery's consumer, which blocks until a broker is available.
 """

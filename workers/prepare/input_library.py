@@ -72,9 +72,9 @@ class Library:
     """What jobs of one project may read here, and where fetched files are stored.
 
     ``secrets`` are the job's: ``output_config.hub_token``, credentials of places, and ``forwarded.…``. ``fetch_bytes``
-    is a smaller limit of whoever asks: what is larger raises TooLargeHere. ``without_weights`` is for those who only
-    look at a model.
-    ``close`` takes away what was fetched for this library's user; the end of the process does so, too.
+    is a lower limit set by the caller; larger items raise TooLargeHere. ``without_weights`` is for callers that only
+    inspect a model.
+    ``close`` deletes the links made for this library; the end of the process does so too.
     """
 
     rules: ReadingRules

@@ -249,7 +249,7 @@ def _failed(failure: AttemptFailed, question: PreflightRequest, library: Library
 def _may_be_elsewhere(failure: AttemptFailed, library: Library) -> bool:
     """Whether nodes may have what was not found here."""
     if failure.error_type in NOT_THERE:
-        # Without the nodes' directories this machine may also lack their keys for hubs and storages, and what looks
+        # Without the nodes' directories this machine may also lack their keys for hubs and storages, and what inspects
         # like a hub id may be one of their directories.
         return not admission.sees_roots(library.rules)
     # A location that this machine is not configured for.

@@ -73,7 +73,7 @@ def refuse_changed_data(start: StartPoint, data: Sequence[LocalData]) -> None:
             raise AttemptFailed(
                 "DATA_INVALID",
                 f"data source {shown(source.location)} has changed since the checkpoint at step {start.step} was "
-                "saved; restore the old file, or start anew without the checkpoint",
+                "saved; restore the old file, or start from scratch without the checkpoint",
             )
 
 
@@ -86,7 +86,7 @@ def refuse_changed_reward(start: StartPoint, sha256: str) -> None:
         raise AttemptFailed(
             "INVALID_CONFIG",
             f"the file of hyperparameter reward has changed since the checkpoint at step {start.step} was saved; "
-            "restore the old file, or start anew without the checkpoint",
+            "restore the old file, or start from scratch without the checkpoint",
         )
 
 

@@ -11,7 +11,7 @@ from trainyard.protocol.channel import LineDecoder, Message
 
 MPI = "mpi"  # the launcher in a spec.json
 MPIRUN = "mpirun"
-# hwloc looks for X servers with GPUs on the ports 6000 to 6009, and waits forever for any other server.
+# hwloc searches for X servers with GPUs on the ports 6000 to 6009, and waits forever for any other server.
 _NO_X_SERVERS = ("env", "HWLOC_COMPONENTS=-gl")
 _SIGKILL_SECONDS = 3
 _READ_BYTES = 65536

@@ -86,9 +86,9 @@ def mark_left_behind(run: RunDirectory) -> None:
 
 
 def mark_gone(run: RunDirectory) -> None:
-    """No process of the attempt is left: clean-up need not look for one again if the directory is kept."""
+    """No process of the attempt is left: clean-up need not search for one again if the directory is kept."""
     run.left.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # no directory or no space: clean-up looks for one again
+    with contextlib.suppress(OSError):  # no directory or no space: clean-up searches for one again
         run.gone.touch()
 
 

@@ -39,7 +39,7 @@ class SandboxUnavailable(RuntimeError):
 
 
 class Sandbox(Protocol):
-    """Turns a command line into one that runs confined to a view."""
+    """Wraps a command line so that it runs confined to a view."""
 
     kind: str
 

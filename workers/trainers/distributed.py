@@ -92,7 +92,7 @@ def first_rank_first() -> Iterator[None]:
 
 
 class StepBoundary:
-    """Turns the control requests received by each rank into one decision of all ranks."""
+    """Combines the control requests received by each rank into one decision of all ranks."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context

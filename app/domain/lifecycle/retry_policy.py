@@ -190,7 +190,7 @@ def describe(cause: str) -> str:
 def _describe(rule: Rule) -> str:
     if rule.waits_for_disk:
         return (
-            f"waits {DISK_FULL_SECONDS:g} s, then twice as long each time, and is tried again, for ever; after the 2nd "
+            f"waits {DISK_FULL_SECONDS:g} s, then twice as long each time, and is retried without limit; after the 2nd "
             "time in a row on the same node rather on another one; not counted"
         )
     if rule.rolls_back:
@@ -198,9 +198,9 @@ def _describe(rule: Rule) -> str:
             "fails at once, or with `on_divergence: rollback` restarts in place from the last good checkpoint with a "
             "lower learning rate; not counted"
         )
-    again = "scheduled anew, the last time on another node"
+    again = "rescheduled, the last time on another node"
     if rule.leaves_node:
-        again = "scheduled anew on another node"
+        again = "rescheduled on another node"
     if rule.halves_batch:
         return (
             f"restarts in place with the per-device batch halved and the accumulation doubled, up to {MOST_HALVINGS} "

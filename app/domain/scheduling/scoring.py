@@ -93,7 +93,7 @@ def _pack(request: Request, node: NodeCapacity) -> float:
 
 
 def _shares(request: Request, node: NodeCapacity) -> float:
-    """Above 0.5 when the job would go on a device that is shared already, 0 when it would break a whole one."""
+    """Above 0.5 when the job would get a device that is already shared, 0 when it would break a whole one."""
     chosen = choose_devices(request, node) if request.takes_part else None
     if chosen is None or chosen[0].index in node.free:
         return 0.0

@@ -27,7 +27,7 @@ _BUILT_IN: dict[str, tuple[str, tuple[str, ...]]] = {
         "Reinforcement learning of all weights or an adapter: completions become likelier by rewards; or their judge",
         (PROMPT, CHAT, PREFERENCE, CHAT_PREFERENCE),
     ),
-    "CONTINUED_PRETRAIN": ("Pretraining goes on: text joined by EOS and cut into blocks of max_seq_length", (TEXT,)),
+    "CONTINUED_PRETRAIN": ("Continued pretraining: text joined by EOS and cut into blocks of max_seq_length", (TEXT,)),
 }
 _SCRIPT = "A script of your own, on the platform's devices, checkpoints and metrics"
 

@@ -106,7 +106,7 @@ def headers_of(text: str, *, field: str) -> dict[str, str]:
 
 
 def kind_of_place(location: str, *, field: str, is_model: bool = False, source: str | None = None) -> str:
-    """The kind of place; the id of a model of a hub is one of the hub, unless ``source`` says that it is local."""
+    """The kind of place; the id of a model of a hub is one of the hub, unless ``source`` makes it local."""
     if is_model and is_hub_id(location) and source != "local":
         return "hf"
     return kind_of(location, field=field)
@@ -125,7 +125,7 @@ def check_access(
     if options:
         _check_options(options, location, kind, field=f"{at}.{OPTIONS}")
     if NAMESPACE in options and REGION not in {**options, **credentials}:
-        raise BadSpec("namespace says nothing without region; add it", field=f"{at}.{OPTIONS}.{NAMESPACE}")
+        raise BadSpec("namespace has no effect without region; add it", field=f"{at}.{OPTIONS}.{NAMESPACE}")
     for name in (REGION, ENDPOINT):
         if name in options and credentials.get(name, options[name]) != options[name]:
             raise BadSpec(
@@ -153,7 +153,7 @@ def _check_credentials(
             else (_VISIBLE, "of ASCII letters, digits and signs")
         )
         if value == MASK:
-            raise BadSpec(f"{MASK} stands for a secret that is not shown; say its value", field=f"{field}.{name}")
+            raise BadSpec(f"{MASK} masks a secret; give its value", field=f"{field}.{name}")
         if name != HEADERS and form.fullmatch(value) is None:
             raise BadSpec(f"{name} is a text that is not empty, {words}", field=f"{field}.{name}")
     given = found.keys() - {SESSION, ENDPOINT, REGION}

@@ -7,7 +7,7 @@ _SOURCES, _PREPROCESS = "data_config.sources", "data_config.preprocess"
 _RESOURCES, _SCHEDULING = "resource_config", "scheduling_config"
 _OUTPUT, _CHECKPOINT = "output_config", "output_config.checkpoint"
 _CREDENTIALS = acted_on(
-    "opens this place alone; kept encrypted, shown as ***; keys that its scheme does not take are 400"
+    "used for this location only; stored encrypted, shown as ***; keys that its scheme does not accept are 400"
 )
 _OPTIONS = acted_on("region and service of this place; keys that its scheme does not take are 400")
 

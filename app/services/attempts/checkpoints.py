@@ -167,7 +167,7 @@ def resume_candidates(session: Session, job: Job) -> list[ResumeCandidate]:
 
 
 def start_step(session: Session, job: Job) -> int:
-    """The step from which the job's next attempt starts, unless its checkpoint turns out to be damaged."""
+    """The step from which the job's next attempt starts, unless its checkpoint proves damaged."""
     if not (job.latest_checkpoint_id or job.chosen_checkpoint_id or job.resume_checkpoint_id):
         return 0  # no checkpoint to search for
     first = next(iter(resume_candidates(session, job)), None)

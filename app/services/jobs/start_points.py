@@ -39,7 +39,7 @@ def start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint | N
         raise BadSpec(
             f"checkpoint {wanted} is of a job with another {' and another '.join(different)}; a job resumes only "
             "from a checkpoint of the same model, type and data, with the same optim and adapter (lora_…): make them "
-            "equal, or start anew without it",
+            "equal, or start from scratch without it",
             field=RESUME_FIELD,
         )
     return checkpoint
@@ -74,7 +74,7 @@ def chosen(session: Session, job: Job, checkpoint_id: str, *, from_best: bool) -
 
 
 def next_start(session: Session, job: Job) -> Checkpoint | None:
-    """The checkpoint of the job's next attempt, unless it turns out to be damaged; None: from the beginning."""
+    """The checkpoint of the job's next attempt, unless it proves damaged; None: from the beginning."""
     first = next(iter(checkpoints.resume_candidates(session, job)), None)
     return session.get(Checkpoint, first.checkpoint_id) if first is not None else None
 
@@ -98,7 +98,7 @@ def _checkpoint_of_job(session: Session, project: str, job_id: str, which: str) 
     if which == BEST and job is not None and job.latest_checkpoint_id is not None:
         raise BadSpec(f"no checkpoint of {job_id} is its best: none was evaluated; say {job_id}:{LATEST}",
                       field=RESUME_FIELD)  # fmt: skip
-    raise BadSpec(f"{job_id} has no checkpoint to resume from; start anew without it", field=RESUME_FIELD)
+    raise BadSpec(f"{job_id} has no checkpoint to resume from; start from scratch without it", field=RESUME_FIELD)
 
 
 def _model(spec: Mapping[str, Any]) -> tuple[str, str]:

@@ -47,7 +47,9 @@ class Origin:
 
     foreign: Mapping[str, Any]
     alias: str | None = None
-    warnings: Sequence[str] = ()  # `field: reason` of each field that has no effect: told in the answer and the history
+    warnings: Sequence[
+        str
+    ] = ()  # `field: reason` of each field that has no effect: shown in the answer and the history
     secret_variables: Collection[str] = ()  # of the environment, besides those that look like secrets
     retold: Callable[[str], str] = str  # a warning about a field of the native document, in the dialect's words
 

@@ -20,7 +20,7 @@ MOST_TRIES = 3
 # fingerprint, such as an installed package.
 PASSED_TTL = timedelta(days=7)
 FAILED_TTL = timedelta(minutes=10)
-ANSWER_TTL = timedelta(minutes=10)  # for clients that were told to repeat their request
+ANSWER_TTL = timedelta(minutes=10)  # for clients that repeat their request
 _READ_AT_ONCE = 100
 
 Report = dict[str, Any]

@@ -1,4 +1,4 @@
-"""The delivery queue of webhooks: delivery leases (turns), backoff and giving up, in short transactions.
+"""The delivery queue of webhooks: delivery leases, backoff and giving up, in short transactions.
 
 At most one coordinator holds the turn of a webhook, so its events are delivered in order. A turn expires if its holder
 dies; the interrupted delivery is then sent again. Times are the database's.
@@ -57,7 +57,7 @@ class DeliveryAttempt:
 
 
 class Turns:
-    """The turns of webhooks; thread-safe. A turn covers one attempt of ``timeout_seconds``."""
+    """Delivery leases of webhooks; thread-safe. A lease covers one attempt of ``timeout_seconds``."""
 
     def __init__(self, db: Database, *, secret_key: str, timeout_seconds: float, clock: Clock = database_now) -> None:
         self._db = db

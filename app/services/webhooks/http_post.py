@@ -115,7 +115,7 @@ def _connection(scheme: str, host: str, port: int, *, timeout: float) -> "_Check
 
 
 class _Timed(socket.socket):
-    """Reads and sends until a deadline: the timeout of a socket begins anew with each byte that trickles in or out."""
+    """Reads and sends until a deadline: the timeout of a socket restarts with each byte."""
 
     deadline: float
 

@@ -1,4 +1,4 @@
-"""Delivers the due events of a webhook: acquires its turn, posts them one by one, and records the results."""
+"""Delivers the due events of a webhook: acquires its delivery lease, posts them one by one, and records the results."""
 
 import logging
 from collections.abc import Callable, Collection

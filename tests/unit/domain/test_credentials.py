@@ -48,7 +48,7 @@ BAD = [
     ("s3://b/k", {"access_key_id": "a"}, "credentials", "secret_access_key; given: access_key_id"),
     ("s3://b/k", {"region": "eu-west-1"}, "credentials", "given: none of them"),
     ("s3://b/k", {**S3, "access_key_id": "a b"}, "credentials.access_key_id", "of ASCII letters"),
-    ("s3://b/k", {**S3, "secret_access_key": "***"}, "credentials.secret_access_key", "stands for a secret"),
+    ("s3://b/k", {**S3, "secret_access_key": "***"}, "credentials.secret_access_key", "masks a secret"),
     ("https://h/k", {"token": "a", "username": "b"}, "credentials", "username and password, or headers"),
     ("https://h/k", {"username": "a:b", "password": "c"}, "credentials.username", "no colon"),
     ("https://h/k", {"headers": "X-Key: v"}, "credentials.headers", "is a JSON object of texts"),

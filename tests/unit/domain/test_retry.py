@@ -55,7 +55,7 @@ def test_what_is_said_of_a_cause_agrees_with_its_rule() -> None:
     assert {cause for cause in ERROR_TYPES if describe(cause) == "fails at once"} == FATAL
     assert {cause for cause in ERROR_TYPES if not may_retry(cause)} == FATAL
     assert {cause for cause in ERROR_TYPES if takes_host_down(cause)} == {"NODE_LOST", "SUPERVISOR_LOST"}
-    anew = "scheduled anew, the last time on another node"
+    anew = "rescheduled, the last time on another node"
     assert describe("SCRIPT_ERROR") == f"fails at once, or with `custom_retry_on_error`: {anew}"
 
 

@@ -55,7 +55,7 @@ def meet(
     if place.checkpoint_id != prepared.start.checkpoint_id:
         raise AttemptFailed(
             "STORAGE_ERROR",
-            f"node {work.node_names[0]} goes on from checkpoint {place.checkpoint_id}, which node {work.node} does not "
+            f"node {work.node_names[0]} resumes from checkpoint {place.checkpoint_id}, which node {work.node} does not "
             "find: do all nodes have the same storage (TRAINYARD_STORAGE_URL)?",
         )
     gang = Gang(

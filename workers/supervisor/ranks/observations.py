@@ -30,7 +30,7 @@ class Observations:
     exits: list[RankExit] = field(default_factory=list)
     result: Result | None = None
     terminated: bool = False  # the supervisor sent SIGTERM: exit codes carry no information
-    ends_since: float | None = None  # monotonic clock: a rank failed, or was told to end
+    ends_since: float | None = None  # monotonic clock: a rank failed, or was requested to end
     has_connected: bool = False  # a rank has sent a message
     exit_code: int | None = None  # of the agent: 0 when every rank exited with 0
     out_of_memory_kills: int = 0  # by the kernel, shortly before the first rank broke

@@ -130,7 +130,7 @@ class RankGroup:
     def ask_to_stop(self, kind: str, *, save: bool, force: bool) -> bool:
         """Ask the ranks to stop together at a step boundary; False when this script can only be terminated.
 
-        Asking again with ``force`` turns an earlier stop into one that needs no checkpoint.
+        Asking again with ``force`` replaces an earlier stop by one that needs no checkpoint.
         """
         sent = SENT_AS.get(kind, kind)
         command = commands.Stop(sent, save, force=force, number=self._pauses_failed)

@@ -39,7 +39,7 @@ ENDED_BY_REQUEST: Mapping[str, OutcomeKind] = {
     "requeue": "requeued",
     "preempt": "preempted",
 }
-STOPPED_LATE = "its ranks stopped for a pause that had been given up; it goes on from its newest checkpoint"
+STOPPED_LATE = "its ranks stopped for a pause that had been given up; it resumes from its newest checkpoint"
 KILLED_FOR_MEMORY = (
     "was killed by the kernel because the machine, or the job's share of it, ran out of memory; use a smaller batch, "
     "fewer workers or shorter sequences, or a node with more memory"

@@ -1,4 +1,4 @@
-"""Turns raw output of ranks into numbered lines: cut when too long, dropped with a notice when too many."""
+"""Splits raw output of ranks into numbered lines: cut when too long, dropped with a notice when too many."""
 
 import time
 from collections import deque
@@ -101,7 +101,7 @@ class FloodGate:
 
 
 class LogNumbering:
-    """Turns the output of an attempt's ranks on one node, counted from 0, into numbered lines.
+    """Splits the output of an attempt's ranks on one node, counted from 0, into numbered lines.
 
     Without the secrets in them.
     """

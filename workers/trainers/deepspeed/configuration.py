@@ -11,7 +11,7 @@ from typing import Any
 from app.domain.spec.frameworks.deepspeed import Zero, zero
 from workers.rank.run_context import RunSpec
 
-LATEST = "latest"  # the file in which DeepSpeed looks up the name of the directory with the shards
+LATEST = "latest"  # the file from which DeepSpeed reads the name of the directory with the shards
 
 
 def zero_of(spec: RunSpec) -> Zero:

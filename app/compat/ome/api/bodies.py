@@ -91,7 +91,7 @@ class _NoAliasLoader(yaml.SafeLoader):
 
 
 def _yaml(raw: bytes) -> Any:
-    """Values that JSON has: no NaN, and no dates, into which YAML turns unquoted text."""
+    """Values that JSON has: no NaN, and no dates, which YAML makes of unquoted text."""
     try:
         found = yaml.load(raw.decode(), Loader=_NoAliasLoader)  # noqa: S506 – a SafeLoader
         return parse(json.dumps(found).encode())

@@ -37,7 +37,7 @@ def retries_on_error(spec: Mapping[str, Any]) -> bool:
 
 
 def retries_on_hang(spec: Mapping[str, Any]) -> bool:
-    """Whether a job whose ranks hang is tried again; unless it says otherwise it is."""
+    """Whether a job whose ranks hang is retried; the default is yes."""
     return spec["training_config"].get(RETRY_HANGS) is not False
 
 

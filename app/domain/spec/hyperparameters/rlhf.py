@@ -95,7 +95,7 @@ _OF_POLICIES = (
     Hyperparameter("mask_truncated_completions", "bool", False, "Learn nothing from completions that were cut off"),
 )
 _OF_PPO = (
-    Hyperparameter("num_ppo_epochs", "int", 4, "How often the same completions are learnt from", 1, 1000),
+    Hyperparameter("num_ppo_epochs", "int", 4, "Number of updates from the same completions", 1, 1000),
     Hyperparameter(
         "num_mini_batches",
         "int",

@@ -69,7 +69,7 @@ _SCHEDULE = (
         "lr_scheduler_type",
         "choice",
         "linear",
-        "How the learning rate goes on after the warm-up",
+        "The learning rate schedule after the warm-up",
         choices=SCHEDULERS,
     ),
     Hyperparameter(

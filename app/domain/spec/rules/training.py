@@ -322,7 +322,7 @@ def divergence_can_be_acted_on(document: Document) -> None:
                 )
     if wanted.get("learning_rate_factor") == 0.0:
         raise BadSpec(
-            "with a factor of 0 nothing would be learnt; use one above 0 and up to 1",
+            "with a factor of 0 no weight would be updated; use one above 0 and up to 1",
             field=f"{field}.learning_rate_factor",
         )
     if wanted.get("action") == ROLLBACK and is_custom(document):

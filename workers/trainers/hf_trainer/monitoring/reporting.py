@@ -74,7 +74,7 @@ class Reporting(TrainerCallback):
         measured = self.evaluated_step == step
         found = {name: value for name, value in self.latest.items() if measured or not name.startswith("eval_")}
         if self.watch.is_suspect:
-            # A rollback after divergence looks for weights with a finite loss.
+            # A rollback after divergence searches for weights with a finite loss.
             found["loss"] = math.nan
         return found
 

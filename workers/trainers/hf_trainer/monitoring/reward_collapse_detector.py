@@ -13,7 +13,7 @@ TOLERATED = 20  # single steps with equal rewards for all completions are normal
 
 
 class RewardCollapseDetector(TrainerCallback):
-    """Warns once per run; after a resume it counts anew."""
+    """Warns once per run; the count restarts after a resume."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
