@@ -52,13 +52,27 @@ from config.settings import Settings, load_settings
 
 # Each is served under every native base path.
 BLUEPRINTS = (
-    jobs.blueprint, job_verbs.blueprint, events.blueprint, metrics.blueprint, logs.blueprint, results.blueprint,
-    cluster.blueprint, data.blueprint, access.blueprint, audit.blueprint, tables.blueprint, webhooks.blueprint,
-    openapi.blueprint, not_built.blueprint,
-)  # fmt: skip
+    jobs.blueprint,
+    job_verbs.blueprint,
+    events.blueprint,
+    metrics.blueprint,
+    logs.blueprint,
+    results.blueprint,
+    cluster.blueprint,
+    data.blueprint,
+    access.blueprint,
+    audit.blueprint,
+    tables.blueprint,
+    webhooks.blueprint,
+    openapi.blueprint,
+    not_built.blueprint,
+)
 FOREIGN: dict[Dialect, Blueprint] = {
-    CYXWIZ: cyxwiz.blueprint, RUNAI: runai.blueprint, MODELARTS: modelarts.blueprint, OME: ome.blueprint,
-}  # fmt: skip
+    CYXWIZ: cyxwiz.blueprint,
+    RUNAI: runai.blueprint,
+    MODELARTS: modelarts.blueprint,
+    OME: ome.blueprint,
+}
 HEADERS = {
     "Cache-Control": "private, no-store",
     "X-Content-Type-Options": "nosniff",

@@ -148,12 +148,22 @@ def plain(spec: dict[str, Any], context: RunContext, _: TimedSession) -> dict[st
     if spec["framework"] == DEEPSPEED:
         enter(spec["device"])
     args = SFTConfig(
-        output_dir=spec["out"], max_steps=spec["steps"], save_steps=spec["save_steps"], save_total_limit=1,
-        per_device_train_batch_size=spec["batch_size"], max_length=spec["tokens"], learning_rate=RATE,
-        use_cpu=spec["device"] == "cpu", bf16=spec["device"] == "cuda", dataloader_pin_memory=False,
-        logging_steps=1, gradient_checkpointing=False, report_to=[], disable_tqdm=True,
+        output_dir=spec["out"],
+        max_steps=spec["steps"],
+        save_steps=spec["save_steps"],
+        save_total_limit=1,
+        per_device_train_batch_size=spec["batch_size"],
+        max_length=spec["tokens"],
+        learning_rate=RATE,
+        use_cpu=spec["device"] == "cpu",
+        bf16=spec["device"] == "cuda",
+        dataloader_pin_memory=False,
+        logging_steps=1,
+        gradient_checkpointing=False,
+        report_to=[],
+        disable_tqdm=True,
         **parallelism_of(spec["framework"]).arguments(context),
-    )  # fmt: skip
+    )
     enter_sharding(args)
     trainer = SFTTrainer(
         model=AutoModelForCausalLM.from_pretrained(spec["model"], dtype=torch.float32),

@@ -92,17 +92,31 @@ def measured(layers: int, folder: Path, given: argparse.Namespace) -> dict[str, 
 def ran(side: str, folder: Path, steps: int, given: argparse.Namespace) -> dict[str, Any]:
     out, path = folder / "out", folder / "spec.json"
     spec = {
-        "side": side, "model": str(folder / "model"), "data": str(folder / "data.jsonl"), "out": str(out),
-        "threads": given.threads, "steps": steps, "save_steps": given.save_steps, "batch_size": BATCH, "tokens": TOKENS,
-        "device": given.device, "framework": given.framework, "ranks": given.ranks,
-    }  # fmt: skip
+        "side": side,
+        "model": str(folder / "model"),
+        "data": str(folder / "data.jsonl"),
+        "out": str(out),
+        "threads": given.threads,
+        "steps": steps,
+        "save_steps": given.save_steps,
+        "batch_size": BATCH,
+        "tokens": TOKENS,
+        "device": given.device,
+        "framework": given.framework,
+        "ranks": given.ranks,
+    }
     path.write_text(json.dumps(spec))
     # Of glibc: what a step frees stays with the process, as in a rank of a job on the CPU.
     kept = str(1 << 30)
     environment = {
-        **os.environ, "OMP_NUM_THREADS": str(given.threads), "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"),
-        "TOKENIZERS_PARALLELISM": "false", "MALLOC_TRIM_THRESHOLD_": kept, "MALLOC_MMAP_THRESHOLD_": kept,
-    }  # fmt: skip
+        **os.environ,
+        "OMP_NUM_THREADS": str(given.threads),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(folder / "hf"),
+        "TOKENIZERS_PARALLELISM": "false",
+        "MALLOC_TRIM_THRESHOLD_": kept,
+        "MALLOC_MMAP_THRESHOLD_": kept,
+    }
     launch = [] if given.framework == "HF_TRAINER" else ["torch.distributed.run", "--standalone"]
     if launch:
         launch += ["--nproc-per-node", str(given.ranks), "-m"]
@@ -146,20 +160,34 @@ def growth(cases: dict[str, Any]) -> dict[str, float]:
 
 def table(report: dict[str, Any], names: list[str]) -> str:
     head = (
-        "parameters", "step", "transformers stands still", "Trainyard", "ratio (lowest, highest)", "of the first save",
-        "written in the background", "all it costs: transformers", "Trainyard", "memory for the copy", "goal",
-    )  # fmt: skip
+        "parameters",
+        "step",
+        "transformers stands still",
+        "Trainyard",
+        "ratio (lowest, highest)",
+        "of the first save",
+        "written in the background",
+        "all it costs: transformers",
+        "Trainyard",
+        "memory for the copy",
+        "goal",
+    )
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name in names:
         f = report[name]
         cells = (
-            f"{f['parameters'] / 1e6:.0f} M", f"{f['step']['plain']['median']:.2f} s",
-            f"{f['stall']['plain']['median']:.3f} s", f"{f['stall']['trainyard']['median']:.3f} s",
+            f"{f['parameters'] / 1e6:.0f} M",
+            f"{f['step']['plain']['median']:.2f} s",
+            f"{f['stall']['plain']['median']:.3f} s",
+            f"{f['stall']['trainyard']['median']:.3f} s",
             f"{f['ratio']['median']:.3f} ({f['ratio']['min']:.3f}, {f['ratio']['max']:.3f})",
-            f"{f['first_ratio']['median']:.3f}", f"{f['background_seconds']['median']:.1f} s",
-            f"{f['cost']['plain']['median']:.2f} s", f"{f['cost']['trainyard']['median']:.2f} s",
-            f"{f['extra_memory_mb']['median']:.0f} MB", f"≤ {GOAL}",
-        )  # fmt: skip
+            f"{f['first_ratio']['median']:.3f}",
+            f"{f['background_seconds']['median']:.1f} s",
+            f"{f['cost']['plain']['median']:.2f} s",
+            f"{f['cost']['trainyard']['median']:.2f} s",
+            f"{f['extra_memory_mb']['median']:.0f} MB",
+            f"≤ {GOAL}",
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -181,9 +181,10 @@ def _process(command: list[str], settings: Settings, *, until: str = "") -> Iter
     """Its id."""
     folder = settings.data.dir.parent
     environment = {
-        **servers.plain_environment(), **_environment(folder, settings.database.url, settings.broker.url),
+        **servers.plain_environment(),
+        **_environment(folder, settings.database.url, settings.broker.url),
         "PYTHONPATH": str(Path(__file__).parent.parent),
-    }  # fmt: skip
+    }
     process = subprocess.Popen(
         command, env=child_environment(environment, settings), cwd=folder, stdout=subprocess.PIPE, text=True
     )
@@ -203,9 +204,10 @@ def table(report: dict[str, Any]) -> str:
     for kind, sizes in report["databases"].items():
         lines += [
             f"| {kind} | {f['jobs']} | {f['per_second']} | {f['plain_per_second']} | {f['ratio']} | "
-            + " | ".join(str(f["cpu_ms"][part]) for part in PARTS) + " |"
+            + " | ".join(str(f["cpu_ms"][part]) for part in PARTS)
+            + " |"
             for f in sizes
-        ]  # fmt: skip
+        ]
     smallest = [sizes[0] for sizes in report["databases"].values()]
     is_kept = all(f["per_second"] >= PER_SECOND and f["ratio"] >= RATIO for f in smallest)
     said = "kept" if is_kept else "NOT KEPT"

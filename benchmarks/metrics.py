@@ -122,10 +122,11 @@ def read(api: Api, job_id: str, steps: int, reads: int) -> dict[str, float]:
         if number % 10 == 0:
             bare.append(timed(lambda: ask_bare(api.db, job_id, steps)))
     return {
-        "api_p50_ms": percentile(requests, 0.5), "api_p99_ms": percentile(requests, 0.99),
+        "api_p50_ms": percentile(requests, 0.5),
+        "api_p99_ms": percentile(requests, 0.99),
         "bare_sql_p50_ms": percentile(bare, 0.5),
         "ratio": round(statistics.median(requests) / statistics.median(bare), 3),
-    }  # fmt: skip
+    }
 
 
 def ask_bare(db: Database, job_id: str, steps: int) -> None:

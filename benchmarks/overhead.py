@@ -152,14 +152,24 @@ def alone(case: Case, folder: Path, threads: int) -> dict[str, float]:
         "out": str(out),
         "threads": threads,
         "config": {
-            "max_steps": case.steps, "per_device_train_batch_size": case.batch_size, "max_length": case.tokens,
-            "learning_rate": 1e-3, "seed": SEED, "data_seed": SEED,
-            "use_cpu": case.device == "cpu", "bf16": case.device == "cuda",
-            "dataloader_pin_memory": case.device == "cuda", "logging_steps": 1, "logging_nan_inf_filter": False,
-            "save_strategy": "steps", "save_steps": case.save_steps, "gradient_checkpointing": False,
-            "report_to": [], "disable_tqdm": True,
+            "max_steps": case.steps,
+            "per_device_train_batch_size": case.batch_size,
+            "max_length": case.tokens,
+            "learning_rate": 1e-3,
+            "seed": SEED,
+            "data_seed": SEED,
+            "use_cpu": case.device == "cpu",
+            "bf16": case.device == "cuda",
+            "dataloader_pin_memory": case.device == "cuda",
+            "logging_steps": 1,
+            "logging_nan_inf_filter": False,
+            "save_strategy": "steps",
+            "save_steps": case.save_steps,
+            "gradient_checkpointing": False,
+            "report_to": [],
+            "disable_tqdm": True,
         },
-    }  # fmt: skip
+    }
     path = folder / "plain.json"
     path.write_text(json.dumps(spec))
     command = [sys.executable, "-m", "benchmarks.plain_trl", str(path)]
@@ -209,9 +219,13 @@ def rank_of(job_id: str) -> int | None:
 
 def document(case: Case, folder: Path, threads: int) -> dict[str, Any]:
     hyperparameters = {
-        "max_steps": str(case.steps), "learning_rate": "1e-3", "logging_steps": "1", "lr_scheduler_type": "linear",
-        "warmup_ratio": "0", "gradient_checkpointing": "false",
-    }  # fmt: skip
+        "max_steps": str(case.steps),
+        "learning_rate": "1e-3",
+        "logging_steps": "1",
+        "lr_scheduler_type": "linear",
+        "warmup_ratio": "0",
+        "gradient_checkpointing": "false",
+    }
     return {
         "name": "overhead",
         "training_config": {
@@ -286,20 +300,31 @@ def spread(values: list[float], digits: int) -> dict[str, float]:
 
 def table(report: dict[str, Any]) -> str:
     head = (
-        "training", "step", "steps/s alone", "in Trainyard", "ratio (lowest, highest)", "of the median steps",
-        "of processor time", "everything else", "goal",
-    )  # fmt: skip
+        "training",
+        "step",
+        "steps/s alone",
+        "in Trainyard",
+        "ratio (lowest, highest)",
+        "of the median steps",
+        "of processor time",
+        "everything else",
+        "goal",
+    )
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for name in CASES:
         if name in report:
             f = report[name]
             cells = (
-                name, f"{f['step_ms']['plain']['median']:.1f} ms", f"{f['plain']['median']:g}",
+                name,
+                f"{f['step_ms']['plain']['median']:.1f} ms",
+                f"{f['plain']['median']:g}",
                 f"{f['trainyard']['median']:g}",
                 f"{f['ratio']['median']:.3f} ({f['ratio']['min']:.3f}, {f['ratio']['max']:.3f})",
-                f"{f['median_step_ratio']['median']:.3f}", f"{f['cpu_ratio']['median']:.3f}",
-                f"{f['others_percent']['median']:g} % of a core", f"≥ {GOAL}" if name != "tiny" else "",
-            )  # fmt: skip
+                f"{f['median_step_ratio']['median']:.3f}",
+                f"{f['cpu_ratio']['median']:.3f}",
+                f"{f['others_percent']['median']:g} % of a core",
+                f"≥ {GOAL}" if name != "tiny" else "",
+            )
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

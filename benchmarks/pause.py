@@ -53,9 +53,7 @@ def main(arguments: list[str]) -> None:
 def measured(cluster: Cluster, given: argparse.Namespace) -> list[dict[str, float]]:
     """One entry for each round: seconds of the pause and of what it is compared with, steps that were lost."""
     weight_bytes, step_seconds = given.megabytes << 20, given.step_seconds
-    job_id = cluster.train(
-        steps=STEPS, step_seconds=step_seconds, weight_bytes=weight_bytes, save_every=STEPS
-    )  # fmt: skip
+    job_id = cluster.train(steps=STEPS, step_seconds=step_seconds, weight_bytes=weight_bytes, save_every=STEPS)
     rng, rounds = random.Random(0), []
     for number in range(1, given.rounds + 1):
         cluster.wait_until_witnessed(job_id, 3, attempt=number, seconds=SECONDS)

@@ -58,8 +58,13 @@ def main(arguments: list[str]) -> None:
     rounds = [[_apart(given.jobs * n, given.nodes * n, given.events) for n in (1, 2, 4)] for _ in range(given.rounds)]
     sizes = [_median(each) for each in zip(*rounds, strict=True)]
     growth = [round(after["seconds"] / before["seconds"], 2) for before, after in itertools.pairwise(sizes)]
-    report = {"benchmark": "planning", "rounds": given.rounds, "sizes": sizes, "growth": growth,
-              "machine": description()}  # fmt: skip
+    report = {
+        "benchmark": "planning",
+        "rounds": given.rounds,
+        "sizes": sizes,
+        "growth": growth,
+        "machine": description(),
+    }
     print(table(report), file=sys.stderr)
     print(json.dumps(report))
 
@@ -76,10 +81,17 @@ def run_pass(jobs: int, nodes: int, events: int) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     peak = _mebibytes()
     return {
-        "jobs": jobs, "nodes": nodes, "running": len(running), "shapes": len({job.request for job in waiting}),
-        "seconds": round(seconds, 3), "jobs_per_second": round(jobs / seconds), "snapshot_mib": before,
-        "peak_mib": peak, **decided(made), **followed(planning.cluster, made, waiting, running, events, seconds),
-    }  # fmt: skip
+        "jobs": jobs,
+        "nodes": nodes,
+        "running": len(running),
+        "shapes": len({job.request for job in waiting}),
+        "seconds": round(seconds, 3),
+        "jobs_per_second": round(jobs / seconds),
+        "snapshot_mib": before,
+        "peak_mib": peak,
+        **decided(made),
+        **followed(planning.cluster, made, waiting, running, events, seconds),
+    }
 
 
 def followed(
@@ -112,9 +124,12 @@ def followed(
             placed += len(found.placements) if found is not None else 0
     all_times = sorted(itertools.chain(*times.values()))
     return {
-        "ready_seconds": round(ready, 3), "events": len(all_times), "full_again": full, "placed_after": placed,
+        "ready_seconds": round(ready, 3),
+        "events": len(all_times),
+        "full_again": full,
+        "placed_after": placed,
         **{f"{kind}_ms": _percentiles(found) for kind, found in {**times, "event": all_times}.items()},
-    }  # fmt: skip
+    }
 
 
 def _use(gone: Running) -> JobUsage:
@@ -173,11 +188,16 @@ def waiting_of(count: int, seed: int = 2) -> list[QueuedJob]:
             request = replace(request, required_labels=frozenset({f"rack-{draw.randrange(RACKS)}"}))
         jobs.append(
             QueuedJob(
-                job_id=f"job-{number:06}", priority=draw.randrange(11), since=NOW - draw.random() * 7200,
-                request=shapes.setdefault(request, request), queue="default", project=f"p{draw.randrange(PROJECTS)}",
-                is_preemptible=draw.random() < 0.5, max_seconds=draw.choice((None, None, 3600.0)),
+                job_id=f"job-{number:06}",
+                priority=draw.randrange(11),
+                since=NOW - draw.random() * 7200,
+                request=shapes.setdefault(request, request),
+                queue="default",
+                project=f"p{draw.randrange(PROJECTS)}",
+                is_preemptible=draw.random() < 0.5,
+                max_seconds=draw.choice((None, None, 3600.0)),
             )
-        )  # fmt: skip
+        )
     return jobs
 
 
@@ -190,24 +210,35 @@ def _running_on(draw: random.Random, node: str) -> list[Running]:
         share = draw.choice((25, 50)) if len(taken) == 1 and draw.random() < 0.1 else 100
         found.append(
             Running(
-                job_id=f"{node}-{len(found)}", project=f"p{draw.randrange(PROJECTS)}", node=node, kind="cuda",
-                priority=draw.randrange(11), devices=frozenset(taken), share=share,
+                job_id=f"{node}-{len(found)}",
+                project=f"p{draw.randrange(PROJECTS)}",
+                node=node,
+                kind="cuda",
+                priority=draw.randrange(11),
+                devices=frozenset(taken),
+                share=share,
                 quantities=Quantities(cpu_cores=4 * len(taken), ram_mb=32_000 * len(taken)),
-                may_be_preempted=draw.random() < 0.5, is_stopping=draw.random() < 0.01,
+                may_be_preempted=draw.random() < 0.5,
+                is_stopping=draw.random() < 0.01,
                 loss=draw.random() * 1800 * len(taken),
                 ends_in=draw.choice((None, draw.random() * 86_400)),
             )
-        )  # fmt: skip
+        )
     return found
 
 
 def _node(draw: random.Random, number: int, devices: tuple[Device, ...], there: list[Running]) -> NodeCapacity:
     whole = NodeCapacity(
-        name=f"node-{number:05}", devices=devices, free=frozenset(range(GPUS_PER_NODE)), cpu_cores=128,
-        ram_mb=1_000_000 + draw.randrange(9000), storage_mb=8_000_000 + draw.randrange(9000),
-        capabilities=frozenset({"training"}), labels=frozenset({f"rack-{number % RACKS}", "ib"}),
+        name=f"node-{number:05}",
+        devices=devices,
+        free=frozenset(range(GPUS_PER_NODE)),
+        cpu_cores=128,
+        ram_mb=1_000_000 + draw.randrange(9000),
+        storage_mb=8_000_000 + draw.randrange(9000),
+        capabilities=frozenset({"training"}),
+        labels=frozenset({f"rack-{number % RACKS}", "ib"}),
         reputation=1 - 0.2 * draw.random(),
-    )  # fmt: skip
+    )
     for each in there:
         whole = whole.given(each.devices, each.share)
     held = Quantities()
@@ -221,10 +252,13 @@ def _template(draw: random.Random) -> Request:
         return Request(device_kind="cuda", gpu_share=draw.choice((25, 50)))
     kind = draw.choice(("", "h100", "a100", "l40s"))
     return Request(
-        device_kind="cuda", device_count=draw.choice((1, 1, 1, 2, 4, 8)),
-        gpu_types=(GpuType(kind),) if kind else (), gpu_memory_min_mb=draw.choice((0, 40_000, 80_000)),
-        cpu_cores=draw.choice((0, 8)), ram_min_mb=draw.choice((0, 64_000)),
-    )  # fmt: skip
+        device_kind="cuda",
+        device_count=draw.choice((1, 1, 1, 2, 4, 8)),
+        gpu_types=(GpuType(kind),) if kind else (),
+        gpu_memory_min_mb=draw.choice((0, 40_000, 80_000)),
+        cpu_cores=draw.choice((0, 8)),
+        ram_min_mb=draw.choice((0, 64_000)),
+    )
 
 
 def _apart(jobs: int, nodes: int, events: int) -> dict[str, Any]:

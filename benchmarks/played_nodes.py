@@ -59,8 +59,9 @@ def main(count: int, slots: int) -> int:
     for name in names:
         celery.amqp.queues.add(dispatch_queue("cpu", name))
     celery.conf.broker_transport_options = {
-        **celery.conf.broker_transport_options, "max_connections": MOST_CONNECTIONS + count,
-    }  # fmt: skip
+        **celery.conf.broker_transport_options,
+        "max_connections": MOST_CONNECTIONS + count,
+    }
     step = {"requires": ("celery.worker.consumer.tasks:Tasks",), "start": lambda _, worker: _consume(worker, names)}
     celery.steps["consumer"].add(type("Consumers", (bootsteps.StartStopStep,), step))
     signals.worker_ready.connect(lambda **_: print("ready", flush=True), weak=False)
@@ -85,9 +86,15 @@ def _consume(consumer: Any, names: list[str]) -> None:
 
 def _report(name: str, slots: int) -> NodeReport:
     return NodeReport(
-        name=name, devices=tuple(Device(index=i, type="cpu") for i in range(slots)), cpu_cores=slots, ram_mb=64_000,
-        storage_mb=1_000_000, sandbox="bubblewrap", version="benchmark", boot_id=place(),
-    )  # fmt: skip
+        name=name,
+        devices=tuple(Device(index=i, type="cpu") for i in range(slots)),
+        cpu_cores=slots,
+        ram_mb=64_000,
+        storage_mb=1_000_000,
+        sandbox="bubblewrap",
+        version="benchmark",
+        boot_id=place(),
+    )
 
 
 if __name__ == "__main__":

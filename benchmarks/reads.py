@@ -226,10 +226,13 @@ def ask(api: Api, key: str, question: Question, reads: int) -> dict[str, Any]:
         if number % 4 == 0:
             by_hand.append(timed(lambda: ask_bare(api.db, statement, values)))
     return {
-        "found": data["total_count"], "p50_ms": percentile(requests, 0.5), "p99_ms": percentile(requests, 0.99),
-        "bare_p50_ms": percentile(by_hand, 0.5), "bare_p99_ms": percentile(by_hand, 0.99),
+        "found": data["total_count"],
+        "p50_ms": percentile(requests, 0.5),
+        "p99_ms": percentile(requests, 0.99),
+        "bare_p50_ms": percentile(by_hand, 0.5),
+        "bare_p99_ms": percentile(by_hand, 0.99),
         "ratio": round(median(requests) / median(by_hand), 2),
-    }  # fmt: skip
+    }
 
 
 def bare(question: Question) -> tuple[str, dict[str, Any]]:

@@ -137,11 +137,10 @@ def table(report: dict[str, Any]) -> str:
     rows = [
         ("rank killed → first word of the next", report["ranks"], rank["word"], f"≤ {GOALS['rank']:g}"),
         ("rank killed → first step", report["ranks"], rank["step"], ""),
-        ("machine lost → first word on another", report["machines"], machine["word"],
-         f"≤ {GOALS['machine']:g}"),
+        ("machine lost → first word on another", report["machines"], machine["word"], f"≤ {GOALS['machine']:g}"),
         ("machine lost → first step on another", report["machines"], machine["step"], ""),
         ("the script's own start, alone", report["ranks"] + report["machines"], report["script_start"], ""),
-    ]  # fmt: skip
+    ]
     for what, times, v, goal in rows:
         lines.append(f"| {what} | {times} | {v['min']:.2f} | {v['p50']:.2f} | {v['p99']:.2f} | {goal} |")
     return "\n".join(lines)

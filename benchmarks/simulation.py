@@ -50,11 +50,15 @@ def main(arguments: list[str]) -> None:
         title = f"{given.jobs} made-up jobs on {given.nodes} nodes of 8 GPUs, seed 0"
         given.picture.write_text(draw(runs[0], title=title))
     report = {
-        "benchmark": "simulation", "jobs": given.jobs, "nodes": given.nodes, "seeds": given.seeds,
+        "benchmark": "simulation",
+        "jobs": given.jobs,
+        "nodes": given.nodes,
+        "seeds": given.seeds,
         "policies": {name: medians(run[name][1] for run in runs) for name in POLICIES},
         "speed": [timed(given.scale * factor) for factor in (1, 2, 4)],
-        "calibration": list(calibrations(Workload(jobs=given.jobs, nodes=given.nodes))), "machine": machine,
-    }  # fmt: skip
+        "calibration": list(calibrations(Workload(jobs=given.jobs, nodes=given.nodes))),
+        "machine": machine,
+    }
     print(table(report), file=sys.stderr)
     print(json.dumps(report))
 
@@ -72,10 +76,16 @@ def medians(reports: Iterable[Report]) -> dict[str, float]:
 def figures_of(report: Report) -> dict[str, float]:
     waits, large = report.waits["all"][""], report.waits["devices"]["8"]
     return {
-        "utilisation": report.utilisation["h100"], "mean_wait_seconds": waits.mean, "p95_wait_seconds": waits.p95,
-        "longest_wait_seconds": waits.longest, "mean_wait_of_8_gpus_seconds": large.mean, "fairness": report.fairness,
-        "preemptions": report.preemptions, "goodput": report.goodput, "makespan_seconds": report.makespan_seconds,
-    }  # fmt: skip
+        "utilisation": report.utilisation["h100"],
+        "mean_wait_seconds": waits.mean,
+        "p95_wait_seconds": waits.p95,
+        "longest_wait_seconds": waits.longest,
+        "mean_wait_of_8_gpus_seconds": large.mean,
+        "fairness": report.fairness,
+        "preemptions": report.preemptions,
+        "goodput": report.goodput,
+        "makespan_seconds": report.makespan_seconds,
+    }
 
 
 def timed(jobs: int) -> dict[str, float]:
@@ -86,10 +96,14 @@ def timed(jobs: int) -> dict[str, float]:
     done = replay(trace, cluster, planned(POLICY))
     seconds = time.monotonic() - started
     return {
-        "jobs": jobs, "nodes": workload.nodes, "seconds": round(seconds, 2), "passes": done.passes,
-        "jobs_per_second": round(jobs / seconds, 1), "ms_per_pass": round(1000 * seconds / done.passes, 2),
+        "jobs": jobs,
+        "nodes": workload.nodes,
+        "seconds": round(seconds, 2),
+        "passes": done.passes,
+        "jobs_per_second": round(jobs / seconds, 1),
+        "ms_per_pass": round(1000 * seconds / done.passes, 2),
         "fairness": round(measure(done).fairness, 4),
-    }  # fmt: skip
+    }
 
 
 def calibrations(workload: Workload) -> Iterable[dict[str, Any]]:

@@ -77,8 +77,13 @@ def page(report: dict[str, Any]) -> str:
     ]
     lines += ["", "| | | goal |", "|---|---|---|"]
     lines += [f"| {what} | {value} | {goal} |" for what, value, goal in counted]
-    lines += ["", "Seconds from a fault to the next step of the job that it hit:", "",
-              "| fault | times | cost an attempt | p50 | p99 | most |", "|---|---|---|---|---|---|"]  # fmt: skip
+    lines += [
+        "",
+        "Seconds from a fault to the next step of the job that it hit:",
+        "",
+        "| fault | times | cost an attempt | p50 | p99 | most |",
+        "|---|---|---|---|---|---|",
+    ]
     for kind, row in sorted(report["recovery"].items()):
         times = " | ".join("–" if row[key] is None else f"{row[key]:.1f}" for key in ("p50", "p99", "most"))
         lines.append(f"| {kind} | {row['times']} | {row['attempts']} | {times} |")

@@ -132,16 +132,31 @@ def fill(settings: Settings, bare_url: str, count: int) -> None:
 
 def _label(job_id: str) -> dict[str, Any]:
     return {
-        "job_id": job_id, "key": "team", "value": "a", "project": "default", "training_type": "SFT",
-        "framework": "HF_TRAINER", "queue": "default", "created_at": utc_now(), "ended_as": "COMPLETED",
-    }  # fmt: skip
+        "job_id": job_id,
+        "key": "team",
+        "value": "a",
+        "project": "default",
+        "training_type": "SFT",
+        "framework": "HF_TRAINER",
+        "queue": "default",
+        "created_at": utc_now(),
+        "ended_as": "COMPLETED",
+    }
 
 
 def _row(job_id: str, document: dict[str, Any]) -> dict[str, Any]:
     return {
-        "id": job_id, "project": "default", "name": document["name"], "labels": document["labels"], "spec": document,
-        "training_type": "SFT", "framework": "HF_TRAINER", "queue": "default", "priority": 5, "status": "COMPLETED",
-    }  # fmt: skip
+        "id": job_id,
+        "project": "default",
+        "name": document["name"],
+        "labels": document["labels"],
+        "spec": document,
+        "training_type": "SFT",
+        "framework": "HF_TRAINER",
+        "queue": "default",
+        "priority": 5,
+        "status": "COMPLETED",
+    }
 
 
 def _databases(kind: str, folder: Path, stack: ExitStack) -> list[str]:
@@ -172,12 +187,17 @@ def _serving_ours(settings: Settings, clients: int) -> Iterator[Side]:
 @contextmanager
 def _serving_bare(settings: Settings, database_url: str, broker_url: str, clients: int) -> Iterator[Side]:
     port = free_port()
-    command = ["benchmarks.bare_submit:make_app()" if word.startswith("app.factory") else word
-               for word in api_command(settings, bind=f"127.0.0.1:{port}")]  # fmt: skip
+    command = [
+        "benchmarks.bare_submit:make_app()" if word.startswith("app.factory") else word
+        for word in api_command(settings, bind=f"127.0.0.1:{port}")
+    ]
     environment = {
-        **servers.plain_environment(), "BARE_DATABASE_URL": database_url, "BARE_BROKER_URL": broker_url,
-        "PYTHONSAFEPATH": "1", "PYTHONPATH": str(Path(__file__).parent.parent),
-    }  # fmt: skip
+        **servers.plain_environment(),
+        "BARE_DATABASE_URL": database_url,
+        "BARE_BROKER_URL": broker_url,
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": str(Path(__file__).parent.parent),
+    }
     body = json.dumps(make_document(labels={"team": "a"})).encode()
     with _process(command, environment, port):
         yield Side(port, [post_request("/jobs", body, {})] * clients)

@@ -37,29 +37,41 @@ _PAGES: dict[str, tuple[str, str, dict[str, Any] | None]] = {
     "ome": ("GET", "/apis/ome.io/v1beta1/trainingjobs?limit=50", None),
 }
 _DOCUMENT = (
-    "name", "labels", "training_config", "data_config", "resource_config", "output_config", "scheduling_config",
-)  # fmt: skip
+    "name",
+    "labels",
+    "training_config",
+    "data_config",
+    "resource_config",
+    "output_config",
+    "scheduling_config",
+)
 # Each names an image, as clients do: the job's history tells that nothing comes of it.
 _CUSTOM = {"command": "python", "args": "train.py --epochs 3", "image": "pytorch:2.13"}
 _OME = {
-    "apiVersion": "ome.io/v1beta1", "kind": "TrainingJob",
+    "apiVersion": "ome.io/v1beta1",
+    "kind": "TrainingJob",
     "spec": {
         "runtimeRef": {"name": "pytorch-runtime"},
         "trainer": {"image": "pytorch:2.13", "command": ["python", "train.py"], "numProcPerNode": "1"},
     },
-}  # fmt: skip
+}
 _MODELARTS = {
     "kind": "job",
     "algorithm": {
-        "code_dir": "obs://team/src/", "boot_file": "obs://team/src/train.py",
-        "engine": {"image_url": "team/pytorch:2.13"}, "parameters": [{"name": "epochs", "value": "3"}],
+        "code_dir": "obs://team/src/",
+        "boot_file": "obs://team/src/train.py",
+        "engine": {"image_url": "team/pytorch:2.13"},
+        "parameters": [{"name": "epochs", "value": "3"}],
         "inputs": [{"name": "data", "remote": {"obs": {"obs_url": "obs://team/words/"}}}],
     },
-}  # fmt: skip
+}
 _CYXWIZ = {
-    "job_type": "TRAINING", "model_config": "org/model", "dataset_uri": "s3://team/train.jsonl", "epochs": 3,
+    "job_type": "TRAINING",
+    "model_config": "org/model",
+    "dataset_uri": "s3://team/train.jsonl",
+    "epochs": 3,
     "batch_size": 8,
-}  # fmt: skip
+}
 
 
 def _bodies(number: int) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -115,9 +127,10 @@ def measured(rounds: int) -> dict[str, dict[str, float]]:
     """Of each dialect: medians in ms of creating, reading and listing, in its words and natively."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {
-            "TRAINYARD_DATA_DIR": str(Path(folder)), "TRAINYARD_API_RATE_PER_SECOND": "1000000",
+            "TRAINYARD_DATA_DIR": str(Path(folder)),
+            "TRAINYARD_API_RATE_PER_SECOND": "1000000",
             "TRAINYARD_API_RATE_BURST": "1000000",
-        }  # fmt: skip
+        }
         settings = prepare(load_settings(environment))
         app = create_app(settings, dispatcher=_Silent())
         call = _Timed(app.test_client(), _key_of_a_team(app.extensions["trainyard"].plane))
@@ -137,7 +150,7 @@ def measured(rounds: int) -> dict[str, dict[str, float]]:
 
 def _one(
     call: _Timed, dialect: str, path: str, body: dict[str, Any], number: int, times: dict[str, list[float]]
-) -> None:  # fmt: skip
+) -> None:
     took, answer = call("POST", path, body)
     times.setdefault("create", []).append(took)
     address, job_id = _address(dialect, path, answer, number)

@@ -19,9 +19,13 @@ _context: ContextVar[MappingProxyType[str, str | int]] = ContextVar("log_context
 
 # Loggers that repeat what their callers report; Celery's two lines per wake-up do not name the job.
 QUIET = {
-    "amqp": logging.WARNING, "urllib3": logging.WARNING, "fsspec": logging.WARNING, "filelock": logging.WARNING,
-    "celery.worker.strategy": logging.WARNING, "celery.app.trace": logging.WARNING,
-}  # fmt: skip
+    "amqp": logging.WARNING,
+    "urllib3": logging.WARNING,
+    "fsspec": logging.WARNING,
+    "filelock": logging.WARNING,
+    "celery.worker.strategy": logging.WARNING,
+    "celery.app.trace": logging.WARNING,
+}
 
 # Loggers that install handlers of their own.
 SELF_CONFIGURED = ("gunicorn.error",)
@@ -86,9 +90,13 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line: dict[str, Any] = {
-            "at": at, "level": record.levelname, "process": self._process, "logger": record.name, **_context.get(),
+            "at": at,
+            "level": record.levelname,
+            "process": self._process,
+            "logger": record.name,
+            **_context.get(),
             "message": self._redaction(record.getMessage()),
-        }  # fmt: skip
+        }
         if record.exc_info:
             line["error"] = self._redaction(self.formatException(record.exc_info))
         if record.stack_info:

@@ -32,11 +32,7 @@ _FORMS = (
         rf"\1{MASK}",
     ),
     ("bearer", re.compile(r"(?i)\b(bearer\s+)(?=\S*\d)[\w.~+/=-]{12,}"), rf"\1{MASK}"),
-    (
-        "x-",
-        re.compile(rf"(?i)(?<![\w-])(x-[a-z-]*(?:token|key|secret)['\"]*\s*[:=]\s*b?['\"]*){_WORD}+"),
-        rf"\1{MASK}",
-    ),
+    ("x-", re.compile(rf"(?i)(?<![\w-])(x-[a-z-]*(?:token|key|secret)['\"]*\s*[:=]\s*b?['\"]*){_WORD}+"), rf"\1{MASK}"),
     ("passw", re.compile(rf"(?i)(passw(?:or)?d['\"]?\s*=\s*['\"]?){_WORD}+"), rf"\1{MASK}"),
     ("pwd", re.compile(rf"(?i)(pwd['\"]?\s*=\s*['\"]?){_WORD}+"), rf"\1{MASK}"),
     # scheme://user:password@host and scheme://token@host; a password may contain an unencoded @.

@@ -39,8 +39,7 @@ class DataSettings:
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings:
     url: str = setting(
-        "",
-        "SQLAlchemy URL; empty: SQLite in the data directory (started alone: that of the last `trainyard up`)",
+        "", "SQLAlchemy URL; empty: SQLite in the data directory (started alone: that of the last `trainyard up`)"
     )
     busy_seconds: float = setting(5.0, "how long a SQLite writer waits for another; connect timeout for PostgreSQL")
     pool_size: int = setting(10, "connections per process (PostgreSQL)", rules.at_least_one)
@@ -204,8 +203,10 @@ class Settings:
 # Variables with the same prefix that other components read: the client's two, and those that a rank finds in its
 # environment. The submitting user's own tokens for storage: variable → service.
 TOKEN_VARIABLES = {
-    "TRAINYARD_SCAIDRIVE_TOKEN": "scaidrive", "TRAINYARD_SCAIATLAS_TOKEN": "scaiatlas", "TRAINYARD_USER_TOKEN": "user",
-}  # fmt: skip
+    "TRAINYARD_SCAIDRIVE_TOKEN": "scaidrive",
+    "TRAINYARD_SCAIATLAS_TOKEN": "scaiatlas",
+    "TRAINYARD_USER_TOKEN": "user",
+}
 CLIENT_VARIABLES = frozenset({"TRAINYARD_URL", "TRAINYARD_API_KEY", *TOKEN_VARIABLES})
 RANK_VARIABLES = frozenset(
     {

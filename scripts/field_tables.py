@@ -43,7 +43,7 @@ VOCABULARIES: tuple[Vocabulary, ...] = (
     Vocabulary("OME", (TrainingJobSchema,), OME),
     Vocabulary("OME's runtimes", (RuntimeSchema,), RUNTIME_FIELDS),
     Vocabulary("OME's base models", (BaseModelSchema,), MODEL_FIELDS),
-)  # fmt: skip
+)
 
 
 def counts() -> str:

@@ -36,10 +36,7 @@ def lifecycle_diagram() -> str:
 def transition_matrix() -> str:
     """Every allowed step: rows are before, columns after."""
     columns = [state for state in JobState if state != JobState.PENDING]
-    lines = [
-        "| from \\ to | " + " | ".join(columns) + " |",
-        "|---|" + ":-:|" * len(columns),
-    ]
+    lines = ["| from \\ to | " + " | ".join(columns) + " |", "|---|" + ":-:|" * len(columns)]
     for before in JobState:
         marks = ["●" if after in TRANSITIONS[before] else "" for after in columns]
         lines.append(f"| **{before}** | " + " | ".join(marks) + " |")
@@ -122,11 +119,7 @@ def _fields(*sections: str) -> dict[str, Callable[[], str]]:
 
 
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
-    "docs/reference/lifecycle.md": {
-        "diagram": lifecycle_diagram,
-        "matrix": transition_matrix,
-        "groups": state_groups,
-    },
+    "docs/reference/lifecycle.md": {"diagram": lifecycle_diagram, "matrix": transition_matrix, "groups": state_groups},
     "docs/reference/settings.md": {"settings": settings, "client variables": client_variables},
     "docs/reference/node-toml.md": {"node limits": node_limits},
     "docs/reference/api.md": {"error types": error_types},

@@ -20,5 +20,5 @@ def admit(self: Any, *job_ids: str) -> None:
     settings = runtime.settings
     for job_id in admission.admit_each(
         runtime.database, job_ids, reading_rules(settings), inspection=preflight_policy(settings)
-    ):  # fmt: skip
+    ):
         runtime.on_admitted(job_id)

@@ -116,15 +116,25 @@ def make_attempt(
         job.status = JobState.PREPARING if claimed else JobState.SCHEDULING
     session.add(
         Attempt(
-            job_id=job.id, number=job.attempt, fence=job.fence, node_names=[node.name],
-            device_indices=[list(device_indices)], device_type=node.devices[0].type, device_share=share,
+            job_id=job.id,
+            number=job.attempt,
+            fence=job.fence,
+            node_names=[node.name],
+            device_indices=[list(device_indices)],
+            device_type=node.devices[0].type,
+            device_share=share,
             start_type="NEW",
         )
-    )  # fmt: skip
+    )
     lease = Lease(
-        id=new_id("lease"), job_id=job.id, attempt=job.attempt, fence=job.fence, node=node.name,
-        counter=1 if claimed else 0, claimed_at=utc_now() if claimed else None,
-    )  # fmt: skip
+        id=new_id("lease"),
+        job_id=job.id,
+        attempt=job.attempt,
+        fence=job.fence,
+        node=node.name,
+        counter=1 if claimed else 0,
+        claimed_at=utc_now() if claimed else None,
+    )
     session.add(lease)
     for index in device_indices:
         session.add(Reservation(node=node.name, device_index=index, job_id=job.id, attempt=job.attempt, share=share))

@@ -21,9 +21,12 @@ class GuardedBuckets:
 
     def client(self, service: str, credentials: dict[str, str]) -> Any:
         made = boto3.client(
-            service, endpoint_url=self.url, region_name="us-east-1", aws_access_key_id=credentials["access_key_id"],
+            service,
+            endpoint_url=self.url,
+            region_name="us-east-1",
+            aws_access_key_id=credentials["access_key_id"],
             aws_secret_access_key=credentials["secret_access_key"],
-        )  # fmt: skip
+        )
         self.clients.append(made)
         return made
 

@@ -40,9 +40,15 @@ class Hub:
         self.stalled = threading.Event()  # a request hangs
 
     def add(
-        self, name: str, files: Mapping[str, bytes] | Path, *, dataset: bool = False, private: bool = False,
-        gated: bool = False, branch: str = MAIN,
-    ) -> str:  # fmt: skip
+        self,
+        name: str,
+        files: Mapping[str, bytes] | Path,
+        *,
+        dataset: bool = False,
+        private: bool = False,
+        gated: bool = False,
+        branch: str = MAIN,
+    ) -> str:
         """Put files (or those of a directory) into a repository, made when it is not there; the new commit's id."""
         if isinstance(files, Path):
             files = {str(p.relative_to(files)): p.read_bytes() for p in sorted(files.rglob("*")) if p.is_file()}

@@ -149,11 +149,14 @@ class HubHandler(BaseHTTPRequestHandler):
         role = "write" if account.may_write else "read"
         self.reply_json(
             {
-                "type": "user", "id": account.name, "name": account.name, "fullname": account.name,
+                "type": "user",
+                "id": account.name,
+                "name": account.name,
+                "fullname": account.name,
                 "orgs": [{"type": "org", "name": name} for name in account.organizations],
                 "auth": {"type": "access_token", "accessToken": {"displayName": "test", "role": role}},
             }
-        )  # fmt: skip
+        )
 
     def info(self, kind: str, name: str, revision: str = "") -> None:
         repository = self._visible(kind, name)
@@ -161,13 +164,21 @@ class HubHandler(BaseHTTPRequestHandler):
         siblings = [{"rfilename": path} | self._details(blob) for path, blob in sorted(commit.files.items())]
         self.reply_json(
             {
-                "_id": name, "id": name, "sha": commit.oid, "private": repository.private,
-                "author": name.partition("/")[0], "gated": "auto" if repository.gated else False,
-                "disabled": False, "tags": [], "downloads": 0, "likes": 0,
-                "siblings": siblings, "createdAt": "2026-01-01T00:00:00.000Z",
+                "_id": name,
+                "id": name,
+                "sha": commit.oid,
+                "private": repository.private,
+                "author": name.partition("/")[0],
+                "gated": "auto" if repository.gated else False,
+                "disabled": False,
+                "tags": [],
+                "downloads": 0,
+                "likes": 0,
+                "siblings": siblings,
+                "createdAt": "2026-01-01T00:00:00.000Z",
                 "lastModified": "2026-01-01T00:00:00.000Z",
             }
-        )  # fmt: skip
+        )
 
     def _details(self, blob: Blob) -> dict[str, Any]:
         if "blobs" not in self.query:

@@ -22,6 +22,4 @@ def told(world: World, job_id: str) -> list[str]:
 
 
 def held(job_id: str, *devices: int, attempt: int = 1, place: str = "") -> HeldDevices:
-    return HeldDevices(
-        node=NODE, devices=devices, job_id=job_id, attempt=attempt, place=place or processes.place()
-    )  # fmt: skip
+    return HeldDevices(node=NODE, devices=devices, job_id=job_id, attempt=attempt, place=place or processes.place())

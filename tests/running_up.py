@@ -23,9 +23,13 @@ class RunningUp:
     """``output`` is what it has printed so far."""
 
     def __init__(
-        self, data_dir: Path, *arguments: str, flower: bool = False, tensorboard: bool = False,
+        self,
+        data_dir: Path,
+        *arguments: str,
+        flower: bool = False,
+        tensorboard: bool = False,
         environment: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.data_dir = data_dir
         self.flower_port = free_port()
         data_dir.parent.mkdir(parents=True, exist_ok=True)

@@ -167,21 +167,40 @@ class PostgresServer:
                 os.chown(path, account.pw_uid, account.pw_gid)
         subprocess.run(
             [
-                _postgres_program("initdb"), "--pgdata", str(data), "--username", "trainyard", "--no-sync",
-                "--pwfile", str(password_file),
+                _postgres_program("initdb"),
+                "--pgdata",
+                str(data),
+                "--username",
+                "trainyard",
+                "--no-sync",
+                "--pwfile",
+                str(password_file),
                 # SCRAM would cost every connection 8 ms of processor time, half of it the client's.
-                "--auth", "md5", "--encoding", "UTF8", "--locale", "C",
+                "--auth",
+                "md5",
+                "--encoding",
+                "UTF8",
+                "--locale",
+                "C",
             ],
-            user=self._user, cwd=self._folder, check=True, capture_output=True,
-        )  # fmt: skip
+            user=self._user,
+            cwd=self._folder,
+            check=True,
+            capture_output=True,
+        )
 
     def _command(self, port: int) -> list[str]:
         settings = {
-            "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "200",
-            "shared_buffers": "64MB", "fsync": "off", "synchronous_commit": self._commits, "full_page_writes": "off",
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "max_connections": "200",
+            "shared_buffers": "64MB",
+            "fsync": "off",
+            "synchronous_commit": self._commits,
+            "full_page_writes": "off",
             # Whoever needs its work does it: its snapshots keep a VACUUM at that moment from marking rows visible.
             "autovacuum": "off",
-        }  # fmt: skip
+        }
         command = [_postgres_program("postgres"), "-D", str(self._folder / "data"), "-p", str(port)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
@@ -218,9 +237,13 @@ def _start_on_free_port(
         port = wanted_port or free_port()
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                [*_die_with_tests(), *command(port)], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                cwd=folder, user=user,
-            )  # fmt: skip
+                [*_die_with_tests(), *command(port)],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=folder,
+                user=user,
+            )
         if _wait(process, partial(answers, port)):
             return process, port
         _end(process, signal.SIGKILL)

@@ -81,9 +81,15 @@ class World:
             make_node(session, NODE, devices=4)
 
     def submit(
-        self, script: str, *, ranks: int = 1, document: dict[str, Any] | None = None,
-        framework_config: Mapping[str, str] | None = None, distributed: Mapping[str, Any] | None = None, **columns: Any,
-    ) -> str:  # fmt: skip
+        self,
+        script: str,
+        *,
+        ranks: int = 1,
+        document: dict[str, Any] | None = None,
+        framework_config: Mapping[str, str] | None = None,
+        distributed: Mapping[str, Any] | None = None,
+        **columns: Any,
+    ) -> str:
         """A CUSTOM job that is dispatched to this node; returns its id."""
         path = self.directory / "mine" / f"script-{time.monotonic_ns()}" / "train.py"
         path.parent.mkdir()

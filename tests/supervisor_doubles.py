@@ -157,7 +157,10 @@ class Agent:
 def prepared(assembly):
     run = assembly.context.run
     plan = LaunchPlan(
-        spec=make_run_spec(run_dir=run.path), spec_path=run.spec,
-        view=FilesystemView(run_dir=run.path, data_dir=run.path), sandbox=ProcessGroup(), job_environment={},
-    )  # fmt: skip
+        spec=make_run_spec(run_dir=run.path),
+        spec_path=run.spec,
+        view=FilesystemView(run_dir=run.path, data_dir=run.path),
+        sandbox=ProcessGroup(),
+        job_environment={},
+    )
     return Prepared(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))

@@ -17,9 +17,18 @@ TRAINER_FUNCTION_LINES = 60
 # Names that do not say what a file holds.
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
 HEAVY = {
-    "accelerate", "datasets", "deepspeed", "numpy", "peft", "safetensors", "tensorboard", "tokenizers", "torch",
-    "transformers", "trl",
-}  # fmt: skip
+    "accelerate",
+    "datasets",
+    "deepspeed",
+    "numpy",
+    "peft",
+    "safetensors",
+    "tensorboard",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "trl",
+}
 # Who touches the environment beside config/, and why: none of them reads a setting.
 ENVIRONMENT = {
     "tasks/flower.py": "gives Flower its password, which must stand in no command line",

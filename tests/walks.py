@@ -69,9 +69,16 @@ def start_gang(db: Database, job_id: str, *names: str) -> list[Work]:
 
 def save(db: Database, work: Work, step: int, **metrics: float) -> Recorded:
     new = NewCheckpoint(
-        checkpoint_id=checkpoints.new_checkpoint_id(), step=step, epoch=1.0, world_size=1, threads_per_rank=1,
-        size_bytes=10, sha256="0" * 64, uri=f"jobs/{work.job_id}/checkpoints/{step}", metrics=metrics,
-    )  # fmt: skip
+        checkpoint_id=checkpoints.new_checkpoint_id(),
+        step=step,
+        epoch=1.0,
+        world_size=1,
+        threads_per_rank=1,
+        size_bytes=10,
+        sha256="0" * 64,
+        uri=f"jobs/{work.job_id}/checkpoints/{step}",
+        metrics=metrics,
+    )
     return checkpoints.record(db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, actor="test", new=new)
 
 

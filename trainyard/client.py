@@ -45,10 +45,28 @@ from trainyard._resources import Audit, Data, Keys, Nodes, Projects, Queues, Web
 from trainyard.records import TERMINAL, Job, Submitted
 
 __all__ = [
-    "IMPATIENT", "NO_RETRY", "TERMINAL", "ApiError", "BrokenContent", "Client", "ClientError", "Conflict", "Forbidden",
-    "InvalidRequest", "Job", "LimitExceeded", "NotFound", "Patience", "RetryPolicy", "ServerError", "StreamEvent",
-    "Submitted", "Unauthenticated", "Unavailable", "Unreachable",
-]  # fmt: skip
+    "IMPATIENT",
+    "NO_RETRY",
+    "TERMINAL",
+    "ApiError",
+    "BrokenContent",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "Forbidden",
+    "InvalidRequest",
+    "Job",
+    "LimitExceeded",
+    "NotFound",
+    "Patience",
+    "RetryPolicy",
+    "ServerError",
+    "StreamEvent",
+    "Submitted",
+    "Unauthenticated",
+    "Unavailable",
+    "Unreachable",
+]
 
 TOKEN_HEADERS = {"scaidrive": "X-ScaiDrive-Token", "scaiatlas": "X-ScaiAtlas-Token", "user": "X-User-Token"}
 NO_RETRY = RetryPolicy(tries=1, seconds=0.0)

@@ -25,9 +25,12 @@ class Submitted:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Submitted":
         return cls(
-            data["job_id"], data["status"], data.get("message") or "",
-            estimated_wait_seconds=data.get("estimated_wait_seconds"), warnings=tuple(data.get("warnings") or ()),
-        )  # fmt: skip
+            data["job_id"],
+            data["status"],
+            data.get("message") or "",
+            estimated_wait_seconds=data.get("estimated_wait_seconds"),
+            warnings=tuple(data.get("warnings") or ()),
+        )
 
 
 @dataclass(frozen=True)

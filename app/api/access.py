@@ -36,7 +36,7 @@ def list_keys(query: dict[str, Any]) -> dict[str, Any]:
 @blueprint.post("/keys")
 @operation(
     "Create an API key", permission=Permission.MANAGE_KEYS, body=CreateKeySchema, answer=NewKeySchema, status=201
-)  # fmt: skip
+)
 def create_key(body: dict[str, Any]) -> Reply:
     wanted = WantedKey(**{**body, "role": Role(body["role"])})
     recorder = _key_reply_recorder()
@@ -53,14 +53,16 @@ def get_key(key_id: str) -> Any:
 
 @blueprint.post("/keys/<key_id>/rotate")
 @operation(
-    "Rotate an API key", permission=Permission.MANAGE_KEYS, body=RotateKeySchema,
-    body_optional=True, answer=NewKeySchema, status=201,
-)  # fmt: skip
+    "Rotate an API key",
+    permission=Permission.MANAGE_KEYS,
+    body=RotateKeySchema,
+    body_optional=True,
+    answer=NewKeySchema,
+    status=201,
+)
 def rotate_key(key_id: str, body: dict[str, Any]) -> Reply:
     recorder = _key_reply_recorder()
-    api_keys.rotate(
-        plane().db, plane().box, caller(), key_id, grace_seconds=body["grace_seconds"], on_written=recorder
-    )  # fmt: skip
+    api_keys.rotate(plane().db, plane().box, caller(), key_id, grace_seconds=body["grace_seconds"], on_written=recorder)
     return recorder.reply
 
 
@@ -74,7 +76,7 @@ def revoke_key(key_id: str) -> Reply:
 @blueprint.get("/projects")
 @operation(
     "List projects", permission=Permission.VIEW, query=ProjectQuerySchema, answer=ProjectSchema, items="projects"
-)  # fmt: skip
+)
 def list_projects(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
         return page_data("projects", _PROJECT, projects.page(session, caller(), page_request(query)), query)
@@ -91,7 +93,7 @@ def get_project(name: str) -> Any:
 @blueprint.post("/projects")
 @operation(
     "Create a project", permission=Permission.CLUSTER_ADMIN, body=CreateProjectSchema, answer=ProjectSchema, status=201
-)  # fmt: skip
+)
 def create_project(body: dict[str, Any]) -> Reply:
     base = base_path()
     recorder = ReplyRecorder(
@@ -102,9 +104,7 @@ def create_project(body: dict[str, Any]) -> Reply:
 
 
 @blueprint.patch("/projects/<name>")
-@operation(
-    "Update a project", permission=Permission.CLUSTER_ADMIN, body=ChangeProjectSchema, answer=ProjectSchema
-)  # fmt: skip
+@operation("Update a project", permission=Permission.CLUSTER_ADMIN, body=ChangeProjectSchema, answer=ProjectSchema)
 def change_project(name: str, body: dict[str, Any]) -> Any:
     return _PROJECT.dump(projects.change(plane().db, caller(), name, body))
 

@@ -17,9 +17,12 @@ _ENTRY = AuditEntrySchema()
 
 @blueprint.get("/audit")
 @operation(
-    "List audit log entries", permission=Permission.VIEW_AUDIT, query=AuditQuerySchema,
-    answer=AuditEntrySchema, items="entries",
-)  # fmt: skip
+    "List audit log entries",
+    permission=Permission.VIEW_AUDIT,
+    query=AuditQuerySchema,
+    answer=AuditEntrySchema,
+    items="entries",
+)
 def list_entries(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
         return page_data("entries", _ENTRY, audit_log.page(session, caller(), query, page_request(query)), query)

@@ -51,7 +51,7 @@ def list_queues() -> Any:
 @blueprint.post("/queues")
 @operation(
     "Create a queue", permission=Permission.CLUSTER_ADMIN, body=CreateQueueSchema, answer=QueueSchema, status=201
-)  # fmt: skip
+)
 def create_queue(body: dict[str, Any]) -> Reply:
     name, base = body.pop("name"), base_path()
     recorder = ReplyRecorder(lambda _, made: Reply(_QUEUE.dump(made), 201, location=f"{base}/queues/{name}"))
@@ -69,16 +69,19 @@ def get_queue(name: str) -> Any:
 @blueprint.patch("/queues/<name>")
 @operation(
     "Pause, resume or limit a queue", permission=Permission.CLUSTER_ADMIN, body=ChangeQueueSchema, answer=QueueSchema
-)  # fmt: skip
+)
 def change_queue(name: str, body: dict[str, Any]) -> Any:
     return _QUEUE.dump(queues.change(plane().db, caller(), name, body))
 
 
 @blueprint.get("/queue")
 @operation(
-    "List waiting jobs in scheduling order", permission=Permission.VIEW, query=WaitingJobQuerySchema,
-    answer=WaitingJobSchema, items="entries",
-)  # fmt: skip
+    "List waiting jobs in scheduling order",
+    permission=Permission.VIEW,
+    query=WaitingJobQuerySchema,
+    answer=WaitingJobSchema,
+    items="entries",
+)
 def list_waiting_jobs(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
         line = queues.line(session, caller(), page_request(query), queue=query.get("queue"), now=utc_now())
@@ -115,22 +118,28 @@ def explain_node(name: str, job_id: str) -> Any:
 
 @blueprint.post("/nodes/<name>/drain")
 @operation(
-    "Drain a node: schedule no new jobs on it", permission=Permission.CLUSTER_ADMIN, body=DrainSchema,
-    body_optional=True, answer=DrainedNodeSchema,
-)  # fmt: skip
+    "Drain a node: schedule no new jobs on it",
+    permission=Permission.CLUSTER_ADMIN,
+    body=DrainSchema,
+    body_optional=True,
+    answer=DrainedNodeSchema,
+)
 def drain_node(name: str, body: dict[str, Any]) -> Reply:
     recorder = ReplyRecorder(lambda _, drained: Reply(_DRAINED.dump(drained)))
     maintenance.drain(
         plane().db, caller(), name, requeue=body["requeue"], rings=plane().dispatcher, on_written=recorder
-    )  # fmt: skip
+    )
     return recorder.reply
 
 
 @blueprint.post("/nodes/<name>/enable")
 @operation(
-    "Enable a drained or quarantined node", permission=Permission.CLUSTER_ADMIN, body=NoBodySchema, body_optional=True,
+    "Enable a drained or quarantined node",
+    permission=Permission.CLUSTER_ADMIN,
+    body=NoBodySchema,
+    body_optional=True,
     answer=NodeSchema,
-)  # fmt: skip
+)
 def enable_node(name: str, body: dict[str, Any]) -> Reply:
     del body
     recorder = ReplyRecorder(lambda _, node: Reply(_NODE.dump(node)))

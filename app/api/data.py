@@ -26,18 +26,27 @@ _REPORT = DataReportSchema()
 
 @blueprint.post("/data/validate")
 @operation(
-    "Validate data and model before submitting a job", permission=Permission.MANAGE, query=ValidateDataQuerySchema,
-    body=ValidateDataSchema, answer=DataReportSchema, headers=FORWARDED,
-)  # fmt: skip
+    "Validate data and model before submitting a job",
+    permission=Permission.MANAGE,
+    query=ValidateDataQuerySchema,
+    body=ValidateDataSchema,
+    answer=DataReportSchema,
+    headers=FORWARDED,
+)
 def validate_data(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     recorder = ReplyRecorder(lambda _, report: Reply(_REPORT.dump(report)))
     # Like an open stream, this blocks a server thread; the stream slots bound how many threads may block.
     backend().streams.take()
     try:
         data_validation.validate(
-            plane(), caller(), _as_job(body), _patience(), project=query.get("project"),
-            forwarded=forwarded_tokens(), on_written=recorder,
-        )  # fmt: skip
+            plane(),
+            caller(),
+            _as_job(body),
+            _patience(),
+            project=query.get("project"),
+            forwarded=forwarded_tokens(),
+            on_written=recorder,
+        )
     finally:
         backend().streams.give_back()
     return recorder.reply

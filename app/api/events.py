@@ -23,9 +23,13 @@ _ID = re.compile(r"([0-9]{1,9})")
 
 @blueprint.get("/jobs/<job_id>/events")
 @operation(
-    "List or follow the events of a job", permission=Permission.VIEW, query=EventQuerySchema, answer=EventSchema,
-    items="events", media="json or events",
-)  # fmt: skip
+    "List or follow the events of a job",
+    permission=Permission.VIEW,
+    query=EventQuerySchema,
+    answer=EventSchema,
+    items="events",
+    media="json or events",
+)
 def list_events(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
     db = plane().db
     with db.read() as session:

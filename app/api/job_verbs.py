@@ -32,9 +32,7 @@ _JOB, _DOCUMENT = JobSchema(), SubmitJobSchema()
 
 
 @blueprint.post("/jobs/<job_id>/cancel")
-@operation(
-    "Cancel a job", permission=Permission.MANAGE, body=CancelSchema, body_optional=True, answer=JobSchema
-)  # fmt: skip
+@operation("Cancel a job", permission=Permission.MANAGE, body=CancelSchema, body_optional=True, answer=JobSchema)
 def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
     recorder = ReplyRecorder(_shown(200))
     commands.cancel(plane(), caller(), job_id, reason=body["reason"], on_written=recorder)
@@ -43,35 +41,46 @@ def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
 
 @blueprint.post("/jobs/<job_id>/pause")
 @operation(
-    "Pause a job until it is resumed", permission=Permission.MANAGE, body=PauseSchema, body_optional=True,
-    answer=JobSchema, status=202,
-)  # fmt: skip
+    "Pause a job until it is resumed",
+    permission=Permission.MANAGE,
+    body=PauseSchema,
+    body_optional=True,
+    answer=JobSchema,
+    status=202,
+)
 def pause_job(job_id: str, body: dict[str, Any]) -> Reply:
     recorder = ReplyRecorder(_shown(202))
-    commands.pause(
-        plane(), caller(), job_id, saves=body["save_checkpoint"], force=body["force"], on_written=recorder
-    )  # fmt: skip
+    commands.pause(plane(), caller(), job_id, saves=body["save_checkpoint"], force=body["force"], on_written=recorder)
     return recorder.reply
 
 
 @blueprint.post("/jobs/<job_id>/resume")
 @operation(
-    "Resume a paused job", permission=Permission.MANAGE, body=ResumeSchema, body_optional=True, answer=JobSchema,
+    "Resume a paused job",
+    permission=Permission.MANAGE,
+    body=ResumeSchema,
+    body_optional=True,
+    answer=JobSchema,
     status=202,
-)  # fmt: skip
+)
 def resume_job(job_id: str, body: dict[str, Any]) -> Reply:
     recorder = ReplyRecorder(_shown(202))
     commands.resume(
         plane(), caller(), job_id, checkpoint_id=body["checkpoint_id"], from_best=body["from_best"], on_written=recorder
-    )  # fmt: skip
+    )
     return recorder.reply
 
 
 @blueprint.post("/jobs/<job_id>/retry")
 @operation(
-    "Retry a finished job as a new job", permission=Permission.MANAGE, body=RetrySchema,
-    body_optional=True, answer=JobSchema, status=201, headers=FORWARDED,
-)  # fmt: skip
+    "Retry a finished job as a new job",
+    permission=Permission.MANAGE,
+    body=RetrySchema,
+    body_optional=True,
+    answer=JobSchema,
+    status=201,
+    headers=FORWARDED,
+)
 def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
     wanted = Retry(
         checkpoint_id=body["checkpoint_id"],
@@ -86,9 +95,13 @@ def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
 
 @blueprint.post("/jobs/<job_id>/checkpoint")
 @operation(
-    "Save a checkpoint of a running job; it continues", permission=Permission.MANAGE, body=SaveNowSchema,
-    body_optional=True, answer=JobSchema, status=202,
-)  # fmt: skip
+    "Save a checkpoint of a running job; it continues",
+    permission=Permission.MANAGE,
+    body=SaveNowSchema,
+    body_optional=True,
+    answer=JobSchema,
+    status=202,
+)
 def checkpoint_job(job_id: str, body: dict[str, Any]) -> Reply:
     del body  # it has no fields
     recorder = ReplyRecorder(_shown(202))

@@ -34,9 +34,16 @@ _JOB, _DRY_RUN = JobSchema(), DryRunSchema()
 
 @blueprint.post("/jobs")
 @operation(
-    "Submit a job", permission=Permission.MANAGE, query=SubmitQuerySchema, body=SubmitJobSchema,
-    answer=SubmittedSchema, status=201, also={200: DryRunSchema}, headers=FORWARDED, rechecks_key=True,
-)  # fmt: skip
+    "Submit a job",
+    permission=Permission.MANAGE,
+    query=SubmitQuerySchema,
+    body=SubmitJobSchema,
+    answer=SubmittedSchema,
+    status=201,
+    also={200: DryRunSchema},
+    headers=FORWARDED,
+    rechecks_key=True,
+)
 def submit_job(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     wanted: dict[str, Any] = {"project": query.get("project"), "forwarded": forwarded_tokens()}
     refuse(body, FIELDS)

@@ -25,9 +25,12 @@ _BATCH = 1000
 
 @blueprint.get("/jobs/<job_id>/logs")
 @operation(
-    "Read or follow the log of a job", permission=Permission.VIEW, query=LogQuerySchema, answer=LogLinesSchema,
+    "Read or follow the log of a job",
+    permission=Permission.VIEW,
+    query=LogQuerySchema,
+    answer=LogLinesSchema,
     media="json or events",
-)  # fmt: skip
+)
 def read_logs(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
     here = plane()
     with here.db.read() as session:
@@ -52,13 +55,7 @@ def _tail(reader: LogReader, count: int, rank: int | None, *, live: bool) -> tup
 
 
 def _feed(
-    here: ControlPlane,
-    job_id: str,
-    before: list[LogLine],
-    after: tuple[int, int],
-    rank: int | None,
-    *,
-    follow: bool,
+    here: ControlPlane, job_id: str, before: list[LogLine], after: tuple[int, int], rank: int | None, *, follow: bool
 ) -> Feed:
     yield from _frames(before)
     reader = LogReader(here.storage, job_id)

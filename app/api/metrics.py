@@ -13,12 +13,7 @@ from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.sse import Feed, Frame, last_event_id, stream
 from app.models import Job
-from app.schemas.metrics import (
-    MetricsQuerySchema,
-    MetricsSchema,
-    MetricStreamQuerySchema,
-    points_on_the_wire,
-)
+from app.schemas.metrics import MetricsQuerySchema, MetricsSchema, MetricStreamQuerySchema, points_on_the_wire
 from app.schemas.strict_fields import on_the_wire
 from app.security.permissions import Permission
 from app.services.attempts import checkpoints
@@ -42,9 +37,7 @@ def get_metrics(job_id: str, query: dict[str, Any]) -> Any:
 
 
 @blueprint.get("/jobs/<job_id>/metrics/stream")
-@operation(
-    "Follow the metrics of a job", permission=Permission.VIEW, query=MetricStreamQuerySchema, media="events"
-)  # fmt: skip
+@operation("Follow the metrics of a job", permission=Permission.VIEW, query=MetricStreamQuerySchema, media="events")
 def stream_metrics(job_id: str, query: dict[str, Any]) -> Response:
     db = plane().db
     with db.read() as session:

@@ -37,9 +37,12 @@ class RequestMetrics:
             f"{PREFIX}http_requests", "Requests answered", ("method", "route", "status"), registry=self._registry
         )
         self._seconds = Histogram(
-            f"{PREFIX}http_request_duration_seconds", "Time until the response, for streams until the first byte",
-            ("method", "route"), buckets=SECONDS, registry=self._registry,
-        )  # fmt: skip
+            f"{PREFIX}http_request_duration_seconds",
+            "Time until the response, for streams until the first byte",
+            ("method", "route"),
+            buckets=SECONDS,
+            registry=self._registry,
+        )
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         method = method if method in METHODS else OTHER_METHOD

@@ -62,8 +62,10 @@ def get_tensorboard(job_id: str) -> Any:
         lookup.find(session, caller(), job_id)
     found = tensorboards.address_of(backend().settings, job_id)
     if found is None:
-        raise NotFound("TensorBoard is not configured: the operator runs `trainyard tensorboard` and sets "
-                       "TRAINYARD_TENSORBOARD_URL")  # fmt: skip
+        raise NotFound(
+            "TensorBoard is not configured: the operator runs `trainyard tensorboard` and sets "
+            "TRAINYARD_TENSORBOARD_URL"
+        )
     return dict(zip(("url", "token"), found, strict=True))
 
 

@@ -27,9 +27,12 @@ def list_training_types() -> Any:
 def list_error_types() -> Any:
     types = [
         {
-            "name": name, "meaning": kind.meaning, "what_to_do": kind.what_to_do, "retried": may_retry(name),
+            "name": name,
+            "meaning": kind.meaning,
+            "what_to_do": kind.what_to_do,
+            "retried": may_retry(name),
             "recovery": describe(name).replace("`", ""),
         }
         for name, kind in ERROR_TYPES.items()
-    ]  # fmt: skip
+    ]
     return _ERROR_TYPES.dump({"error_types": types})

@@ -33,7 +33,7 @@ _WEBHOOK, _NEW, _DELIVERY, _WHOLE = WebhookSchema(), NewWebhookSchema(), Deliver
 @blueprint.get("/webhooks")
 @operation(
     "List webhooks", permission=Permission.VIEW, query=WebhookQuerySchema, answer=WebhookSchema, items="webhooks"
-)  # fmt: skip
+)
 def list_webhooks(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
         page = subscriptions.page(session, caller(), page_request(query), project=query.get("project"))
@@ -43,7 +43,7 @@ def list_webhooks(query: dict[str, Any]) -> dict[str, Any]:
 @blueprint.post("/webhooks")
 @operation(
     "Create a webhook", permission=Permission.MANAGE, body=CreateWebhookSchema, answer=NewWebhookSchema, status=201
-)  # fmt: skip
+)
 def create_webhook(body: dict[str, Any]) -> Reply:
     wanted = WantedWebhook(**{**body, "event_types": tuple(body["event_types"])})
     base = base_path()
@@ -76,9 +76,13 @@ def delete_webhook(webhook_id: str) -> Reply:
 
 @blueprint.post("/webhooks/<webhook_id>/test")
 @operation(
-    "Send a test event to a webhook", permission=Permission.MANAGE, body=NothingSchema, body_optional=True,
-    answer=DeliverySchema, status=201,
-)  # fmt: skip
+    "Send a test event to a webhook",
+    permission=Permission.MANAGE,
+    body=NothingSchema,
+    body_optional=True,
+    answer=DeliverySchema,
+    status=201,
+)
 def test_webhook(webhook_id: str, body: dict[str, Any]) -> Reply:
     del body
     recorder = ReplyRecorder(_sent)
@@ -88,9 +92,12 @@ def test_webhook(webhook_id: str, body: dict[str, Any]) -> Reply:
 
 @blueprint.get("/webhooks/<webhook_id>/deliveries")
 @operation(
-    "List the deliveries of a webhook", permission=Permission.VIEW, query=DeliveryQuerySchema, answer=DeliverySchema,
+    "List the deliveries of a webhook",
+    permission=Permission.VIEW,
+    query=DeliveryQuerySchema,
+    answer=DeliverySchema,
     items="deliveries",
-)  # fmt: skip
+)
 def list_deliveries(webhook_id: str, query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
         hook = subscriptions.find(session, caller(), webhook_id)
@@ -107,9 +114,13 @@ def get_delivery(webhook_id: str, delivery_id: str) -> Any:
 
 @blueprint.post("/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver")
 @operation(
-    "Redeliver an event", permission=Permission.MANAGE, body=NothingSchema, body_optional=True,
-    answer=DeliverySchema, status=201,
-)  # fmt: skip
+    "Redeliver an event",
+    permission=Permission.MANAGE,
+    body=NothingSchema,
+    body_optional=True,
+    answer=DeliverySchema,
+    status=201,
+)
 def redeliver(webhook_id: str, delivery_id: str, body: dict[str, Any]) -> Reply:
     del body
     recorder = ReplyRecorder(_sent)

@@ -19,10 +19,7 @@ COMMANDS = {
     "jobs": ("app.cli.admin.jobs:jobs", "Manage jobs, in the database."),
     "nodes": ("app.cli.admin.nodes:nodes", "Manage nodes, in the database."),
     "queues": ("app.cli.admin.queues:queues", "Manage queues, in the database."),
-    "schedule": (
-        "app.cli.admin.schedule:schedule",
-        "Explain scheduling decisions and simulate other policies.",
-    ),
+    "schedule": ("app.cli.admin.schedule:schedule", "Explain scheduling decisions and simulate other policies."),
     "keys": ("app.cli.admin.keys:keys", "Manage API keys, in the database."),
     "projects": ("app.cli.admin.projects:projects", "Manage projects, in the database."),
     "audit": ("app.cli.admin.audit:audit", "Show the audit log, from the database."),

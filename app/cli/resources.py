@@ -31,6 +31,10 @@ def _value(name: str, text: str) -> Any:
 
 
 resource_option = click.option(
-    "--resource", "resources", multiple=True, callback=_parsed, metavar="KEY=VALUE",
+    "--resource",
+    "resources",
+    multiple=True,
+    callback=_parsed,
+    metavar="KEY=VALUE",
     help="Override a field of resource_config, as in gpu_count=2; repeatable.",
-)  # fmt: skip
+)

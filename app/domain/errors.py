@@ -145,16 +145,37 @@ class ErrorType(NamedTuple):
 
 # All causes, so that the type checker finds code that misses one.
 Cause = Literal[
-    "INVALID_CONFIG", "MODEL_NOT_FOUND", "DATA_NOT_FOUND", "DATA_INVALID", "SCRIPT_ERROR", "TRAINER_ERROR",
-    "OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY", "NON_FINITE_LOSS", "DIVERGED", "HANG", "DEVICE_FAULT", "RANK_KILLED",
-    "SUPERVISOR_LOST", "NODE_LOST", "POISON", "STORAGE_ERROR", "NETWORK_ERROR", "DISK_FULL", "EXPORT_FAILED",
-    "NO_RESULT", "MAX_RUNTIME_EXCEEDED", "INTERNAL", "OUTCOME_ERROR",
-]  # fmt: skip
+    "INVALID_CONFIG",
+    "MODEL_NOT_FOUND",
+    "DATA_NOT_FOUND",
+    "DATA_INVALID",
+    "SCRIPT_ERROR",
+    "TRAINER_ERROR",
+    "OUT_OF_MEMORY",
+    "HOST_OUT_OF_MEMORY",
+    "NON_FINITE_LOSS",
+    "DIVERGED",
+    "HANG",
+    "DEVICE_FAULT",
+    "RANK_KILLED",
+    "SUPERVISOR_LOST",
+    "NODE_LOST",
+    "POISON",
+    "STORAGE_ERROR",
+    "NETWORK_ERROR",
+    "DISK_FULL",
+    "EXPORT_FAILED",
+    "NO_RESULT",
+    "MAX_RUNTIME_EXCEEDED",
+    "INTERNAL",
+    "OUTCOME_ERROR",
+]
 
 ERROR_TYPES: dict[Cause, ErrorType] = {
     "INVALID_CONFIG": ErrorType(
         "the job document asks for something the trainer cannot do",
-        "Change what the message names, and submit again.", is_said=False,
+        "Change what the message names, and submit again.",
+        is_said=False,
     ),
     "MODEL_NOT_FOUND": ErrorType(
         "the base model could not be found or read",
@@ -163,7 +184,8 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
     ),
     "DATA_NOT_FOUND": ErrorType(
         "a data source could not be found or read",
-        "Check the path of the source that the message names, and that it may be read.", is_said=False,
+        "Check the path of the source that the message names, and that it may be read.",
+        is_said=False,
     ),
     "DATA_INVALID": ErrorType(
         "a data source was read but its content cannot be used; file, row and field are named",
@@ -172,7 +194,8 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
     ),
     "SCRIPT_ERROR": ErrorType(
         "the custom script ended with an error of its own",
-        "Read error_stack and the log, correct the script, and retry the job.", is_said=False,
+        "Read error_stack and the log, correct the script, and retry the job.",
+        is_said=False,
     ),
     "TRAINER_ERROR": ErrorType(
         "a built-in trainer ended with an error",
@@ -209,12 +232,8 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
         "a rank was killed from outside",
         "Look on the node for who killed it (its kernel log, other people's jobs), then retry the job.",
     ),
-    "SUPERVISOR_LOST": ErrorType(
-        "the supervisor of the attempt died", "Look at the node's log, then retry the job.",
-    ),
-    "NODE_LOST": ErrorType(
-        "the node stopped answering", "Look at the machine and its network, then retry the job.",
-    ),
+    "SUPERVISOR_LOST": ErrorType("the supervisor of the attempt died", "Look at the node's log, then retry the job."),
+    "NODE_LOST": ErrorType("the node stopped answering", "Look at the machine and its network, then retry the job."),
     "POISON": ErrorType(
         "the job took its node or its supervisor down several times running",
         "Do not retry it as it is: look on those nodes for what it exhausts (memory, disk, processes), and limit that.",
@@ -228,12 +247,12 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
         "Check that the node reaches what the message names, then retry the job.",
     ),
     "DISK_FULL": ErrorType(
-        "a disk that the job writes to is full",
-        "Make room on it, or keep fewer checkpoints (save_total_limit).",
+        "a disk that the job writes to is full", "Make room on it, or keep fewer checkpoints (save_total_limit)."
     ),
     "EXPORT_FAILED": ErrorType(
         "training finished but the model could not be exported",
-        "Correct what the message names, and retry the job from its last checkpoint.", is_said=False,
+        "Correct what the message names, and retry the job from its last checkpoint.",
+        is_said=False,
     ),
     "NO_RESULT": ErrorType(
         "the trainer ended without a result",
@@ -251,7 +270,7 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
         "the platform itself failed while it wrote how an attempt had ended; no node is blamed for it",
         "Tell the operator of this installation: the traceback is in the platform's log, and it is a bug to report.",
     ),
-}  # fmt: skip
+}
 
 
 def is_cause(text: str) -> TypeGuard[Cause]:

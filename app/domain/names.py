@@ -21,10 +21,19 @@ LABEL_CONSTRAINT_RULE = (
 
 # What other tools call a value of ours.
 _ALIASES: Mapping[str, tuple[str, ...]] = {
-    "huggingface": ("hub", "HF_TRAINER"), "hugging_face": ("hub", "HF_TRAINER"), "huggingface_hub": ("hub",),
-    "transformers": ("HF_TRAINER",), "trl": ("HF_TRAINER",), "gpu": ("cuda",), "nvidia": ("cuda",),
-    "bf16": ("bfloat16",), "fp16": ("float16",), "half": ("float16",), "fp32": ("float32",), "full": ("FULL_FINETUNE",),
-}  # fmt: skip
+    "huggingface": ("hub", "HF_TRAINER"),
+    "hugging_face": ("hub", "HF_TRAINER"),
+    "huggingface_hub": ("hub",),
+    "transformers": ("HF_TRAINER",),
+    "trl": ("HF_TRAINER",),
+    "gpu": ("cuda",),
+    "nvidia": ("cuda",),
+    "bf16": ("bfloat16",),
+    "fp16": ("float16",),
+    "half": ("float16",),
+    "fp32": ("float32",),
+    "full": ("FULL_FINETUNE",),
+}
 _LONGEST_WORD, _NEAR = 64, 0.75
 
 

@@ -34,9 +34,13 @@ def lack_of_sandbox(arguments: Sequence[str] = LEAST) -> Lack | None:
     environment = {"PATH": os.environ.get("PATH", os.defpath)}
     try:
         trial = subprocess.run(
-            [program, *arguments, "--", "true"], env=environment, capture_output=True, text=True,
-            timeout=TRIAL_SECONDS, check=False,
-        )  # fmt: skip
+            [program, *arguments, "--", "true"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TRIAL_SECONDS,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Lack(kind=FORBIDDEN, said=type(error).__name__)
     if trial.returncode == 0:

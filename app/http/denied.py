@@ -22,9 +22,12 @@ def note(error: TrainyardError) -> None:
     if isinstance(error, NotYours):
         project = None
     denial = Denial(
-        actor=actor, project=project, target=f"{request.method} {request.path}", message=error.message,
+        actor=actor,
+        project=project,
+        target=f"{request.method} {request.path}",
+        message=error.message,
         data={"code": error.code, "foreign": True} if isinstance(error, NotYours) else {"code": error.code},
-    )  # fmt: skip
+    )
     here = backend()
     source = actor if actor != ANONYMOUS else holder_of(request.remote_addr or ANONYMOUS)
     denied_requests.note(here.plane.db, here.denials, source, denial)

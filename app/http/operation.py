@@ -61,10 +61,14 @@ def operation(
     """Decorates a resource method, which receives the path's values and, if declared, ``query`` and ``body``."""
     schema = body() if body is not None else None
     described = Operation(
-        summary=summary, permission=permission, query=query(), body=schema,
+        summary=summary,
+        permission=permission,
+        query=query(),
+        body=schema,
         reader=reader or (JsonBody(schema) if schema is not None else None),
-        answer=answer() if answer is not None else None, **more,
-    )  # fmt: skip
+        answer=answer() if answer is not None else None,
+        **more,
+    )
 
     def declare(view: View) -> View:
         @functools.wraps(view)

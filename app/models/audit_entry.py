@@ -24,11 +24,26 @@ class AuditEntry(Base):
         Index("ix_audit_entry_project", "project", "at", "id", "action"),
         Index("ix_audit_entry_target", "target", "at", "id"),
         Index("ix_audit_entry_actor", "actor", "at", "id", "project", "action", "outcome"),
-        Index("ix_audit_entry_action", "action", "at", "id", "project",
-              postgresql_where=NOT_FREQUENT_ACTIONS, sqlite_where=NOT_FREQUENT_ACTIONS),
-        Index("ix_audit_entry_denied", "at", "id", "project", "action", "actor",
-              postgresql_where=DENIED, sqlite_where=DENIED),
-    )  # fmt: skip
+        Index(
+            "ix_audit_entry_action",
+            "action",
+            "at",
+            "id",
+            "project",
+            postgresql_where=NOT_FREQUENT_ACTIONS,
+            sqlite_where=NOT_FREQUENT_ACTIONS,
+        ),
+        Index(
+            "ix_audit_entry_denied",
+            "at",
+            "id",
+            "project",
+            "action",
+            "actor",
+            postgresql_where=DENIED,
+            sqlite_where=DENIED,
+        ),
+    )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     at: Mapped[datetime] = mapped_column(default=utc_now)

@@ -18,7 +18,7 @@ class Inspection(Base):
         CheckConstraint("verdict IS NULL OR verdict IN ('passed', 'failed', 'left')", name="known_verdict"),
         Index("ix_inspection_state", "state", "id"),
         Index("ix_inspection_fingerprint", "fingerprint", "finished_at"),
-    )  # fmt: skip
+    )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     project: Mapped[str] = mapped_column(ForeignKey("project.name"))

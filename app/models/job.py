@@ -45,17 +45,26 @@ class Job(Base):
         _list_index("ix_job_framework", "framework", "created_at", "id"),
         _list_index("ix_job_name", "name", "id"),
         _list_index("ix_job_priority", "priority", "id"),
-        Index("uq_job_alias", "alias", unique=True, postgresql_where=text("alias IS NOT NULL"),
-              sqlite_where=text("alias IS NOT NULL")),
+        Index(
+            "uq_job_alias",
+            "alias",
+            unique=True,
+            postgresql_where=text("alias IS NOT NULL"),
+            sqlite_where=text("alias IS NOT NULL"),
+        ),
         _not_null_index("ix_job_parent_job_id", "parent_job_id"),
         _not_null_index("ix_job_resume_checkpoint_id", "resume_checkpoint_id"),
         Index("ix_job_status_order", "status", "priority", "queued_at"),
         # Counts of jobs by queue, state and project, by index-only scans.
         Index("ix_job_queue_status", "queue", "status", "project"),
         # The result mirror's query for changed jobs must not scan finished jobs.
-        Index("ix_job_unmirrored", "id", postgresql_where=text("mirrored_version < version"),
-              sqlite_where=text("mirrored_version < version")),
-    )  # fmt: skip
+        Index(
+            "ix_job_unmirrored",
+            "id",
+            postgresql_where=text("mirrored_version < version"),
+            sqlite_where=text("mirrored_version < version"),
+        ),
+    )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     project: Mapped[str] = mapped_column(ForeignKey("project.name"))
@@ -166,9 +175,19 @@ class JobLabel(Base):
     __tablename__ = "job_label"
     __table_args__ = (
         CheckConstraint(f"ended_as IN ({_ENDS})", name="known_end"),
-        Index("ix_job_label_key_value", "key", "value", "created_at", "job_id", "project", "ended_as", "training_type",
-              "framework", "queue"),
-    )  # fmt: skip
+        Index(
+            "ix_job_label_key_value",
+            "key",
+            "value",
+            "created_at",
+            "job_id",
+            "project",
+            "ended_as",
+            "training_type",
+            "framework",
+            "queue",
+        ),
+    )
 
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
     key: Mapped[str] = mapped_column(String(63), primary_key=True)

@@ -11,11 +11,21 @@ from app.models.base import ID, Base, utc_now
 class Lease(Base):
     __tablename__ = "lease"
     __table_args__ = (
-        Index("uq_lease_live_job", "job_id", "part", unique=True, postgresql_where=text("released_at IS NULL"),
-              sqlite_where=text("released_at IS NULL")),
-        Index("ix_lease_live_node", "node", postgresql_where=text("released_at IS NULL"),
-              sqlite_where=text("released_at IS NULL")),
-    )  # fmt: skip
+        Index(
+            "uq_lease_live_job",
+            "job_id",
+            "part",
+            unique=True,
+            postgresql_where=text("released_at IS NULL"),
+            sqlite_where=text("released_at IS NULL"),
+        ),
+        Index(
+            "ix_lease_live_node",
+            "node",
+            postgresql_where=text("released_at IS NULL"),
+            sqlite_where=text("released_at IS NULL"),
+        ),
+    )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), index=True)

@@ -16,7 +16,7 @@ class Node(Base):
     __tablename__ = "node"
     __table_args__ = (
         CheckConstraint("state IN ('ready', 'draining', 'drained', 'quarantined', 'lost')", name="known_state"),
-    )  # fmt: skip
+    )
 
     name: Mapped[str] = mapped_column(String(63), primary_key=True)
     state: Mapped[str] = mapped_column(String(16), default="ready")
@@ -110,9 +110,15 @@ class Reservation(Base):
     __table_args__ = (
         ForeignKeyConstraint(["node", "device_index"], ["device.node", "device.index"]),
         CheckConstraint("share BETWEEN 1 AND 100", name="part_of_a_device"),
-        Index("uq_reservation_whole_device", "node", "device_index", unique=True,
-              postgresql_where=text("share = 100"), sqlite_where=text("share = 100")),
-    )  # fmt: skip
+        Index(
+            "uq_reservation_whole_device",
+            "node",
+            "device_index",
+            unique=True,
+            postgresql_where=text("share = 100"),
+            sqlite_where=text("share = 100"),
+        ),
+    )
 
     node: Mapped[str] = mapped_column(primary_key=True)
     device_index: Mapped[int] = mapped_column(primary_key=True)

@@ -37,10 +37,15 @@ class WebhookDelivery(Base):
         CheckConstraint("state IN ('waiting', 'delivered', 'given_up')", name="known_state"),
         Index("ix_webhook_delivery_webhook_id", "webhook_id", "id"),
         # Finds the oldest waiting delivery.
-        Index("ix_webhook_delivery_waiting", "webhook_id", "id", postgresql_where=text("state = 'waiting'"),
-              sqlite_where=text("state = 'waiting'")),
+        Index(
+            "ix_webhook_delivery_waiting",
+            "webhook_id",
+            "id",
+            postgresql_where=text("state = 'waiting'"),
+            sqlite_where=text("state = 'waiting'"),
+        ),
         Index("ix_webhook_delivery_finished_at", "finished_at"),
-    )  # fmt: skip
+    )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     webhook_id: Mapped[str] = mapped_column(ForeignKey("webhook.id", ondelete="CASCADE"))

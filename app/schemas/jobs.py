@@ -13,18 +13,7 @@ from app.schemas.spec.output_config import OutputConfigSchema
 from app.schemas.spec.resource_config import NewResourceConfigSchema, ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.schemas.spec.training_config import FRAMEWORKS, TRAINING_TYPES, TrainingConfigSchema
-from app.schemas.strict_fields import (
-    NAME,
-    AsStored,
-    Flag,
-    Matching,
-    Moment,
-    Section,
-    Text,
-    TextMap,
-    Whole,
-    says,
-)
+from app.schemas.strict_fields import NAME, AsStored, Flag, Matching, Moment, Section, Text, TextMap, Whole, says
 
 LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
 _NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and spaces, not spaces alone"

@@ -32,6 +32,10 @@ class LogLinesSchema(Schema):
 def line_on_the_wire(line: LogLine) -> dict[str, Any]:
     """The line as a dict, without a schema, which would take longer than reading the line."""
     return {
-        "id": f"{line.attempt}:{line.n}", "attempt": line.attempt, "n": line.n, "at": line.at, "rank": line.rank,
+        "id": f"{line.attempt}:{line.n}",
+        "attempt": line.attempt,
+        "n": line.n,
+        "at": line.at,
+        "rank": line.rank,
         "line": line.line,
-    }  # fmt: skip
+    }

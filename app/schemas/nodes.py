@@ -87,11 +87,7 @@ class NodeFitSchema(Schema):
 class ChangeNodeSchema(Schema):
     """Omitted fields are unchanged."""
 
-    labels = Texts(
-        most=256,
-        required=True,
-        **says("the complete set of labels; it must include those of node.toml"),
-    )
+    labels = Texts(most=256, required=True, **says("the complete set of labels; it must include those of node.toml"))
 
 
 class DrainSchema(DocumentSchema):

@@ -42,9 +42,11 @@ class QuotaSchema(Schema):
         **says("once used up, jobs are neither accepted nor started until the next month (UTC)"),
     )
     storage_gb = Number(
-        0, 1e9, allow_none=True,
+        0,
+        1e9,
+        allow_none=True,
         **says("checkpoints and results in GB (10⁹ bytes); once reached, jobs are neither accepted nor started"),
-    )  # fmt: skip
+    )
 
 
 class CreateProjectSchema(DocumentSchema):

@@ -38,9 +38,11 @@ class ChangeQueueSchema(Schema):
         **says("maximum waiting jobs; further submissions are rejected with 429; 0 accepts no jobs"),
     )
     weight = Number(
-        0.01, 1000, allow_none=True,
+        0.01,
+        1000,
+        allow_none=True,
         **says("its share of each project's capacity; queues without a weight count as one queue of weight 1"),
-    )  # fmt: skip
+    )
 
 
 class CreateQueueSchema(ChangeQueueSchema):

@@ -58,9 +58,16 @@ def make_key(
     prefix, secret = f"ty_{_random(12, string.digits + string.ascii_lowercase)}", _random(32)
     access_key, secret_key = f"TYAK{_random(16, string.digits + string.ascii_uppercase)}", _random(40)
     row = ApiKey(
-        id=key_id, project=project, role=role, name=name, prefix=prefix, secret_hash=_hash(secret),
-        access_key=access_key, sealed_secret_key=box.seal({"secret_key": secret_key}), expires_at=expires_at,
-    )  # fmt: skip
+        id=key_id,
+        project=project,
+        role=role,
+        name=name,
+        prefix=prefix,
+        secret_hash=_hash(secret),
+        access_key=access_key,
+        sealed_secret_key=box.seal({"secret_key": secret_key}),
+        expires_at=expires_at,
+    )
     return NewKey(row=row, key=f"{prefix}_{secret}{_checksum(prefix, secret)}", secret_key=secret_key)
 
 

@@ -41,9 +41,15 @@ class ManifestStore(Generic[Row]):
         return tuple(session.execute(query.filter_by(project=project)).one())
 
     def create(
-        self, db: Database, caller: Caller, project: str, name: str, *, dry_run: bool = False,
+        self,
+        db: Database,
+        caller: Caller,
+        project: str,
+        name: str,
+        *,
+        dry_run: bool = False,
         **parts: Mapping[str, Any],
-    ) -> Row:  # fmt: skip
+    ) -> Row:
         """Store a manifest; `parts` are spec, labels, annotations. Raises Conflict if the name exists.
 
         With ``dry_run`` the row is checked and returned, not written.
@@ -65,9 +71,16 @@ class ManifestStore(Generic[Row]):
             raise taken from error
 
     def change(
-        self, db: Database, caller: Caller, project: str, name: str, *, expected: int | None,
-        dry_run: bool = False, **parts: Mapping[str, Any],
-    ) -> Row:  # fmt: skip
+        self,
+        db: Database,
+        caller: Caller,
+        project: str,
+        name: str,
+        *,
+        expected: int | None,
+        dry_run: bool = False,
+        **parts: Mapping[str, Any],
+    ) -> Row:
         """Replace its parts, as in `create`. Raises NotFound, and Conflict if the version differs from the expected."""
         with db.write() as session:
             row = self._require(session, project, name)
@@ -98,9 +111,12 @@ class ManifestStore(Generic[Row]):
 
     def _record(self, session: Session, caller: Caller, verb: str, row: Row) -> None:
         audit.record(
-            session, actor=caller.actor, action=f"{self._noun}.{verb}", project=row.project or None,
+            session,
+            actor=caller.actor,
+            action=f"{self._noun}.{verb}",
+            project=row.project or None,
             data={"name": row.name},
-        )  # fmt: skip
+        )
 
 
 RUNTIMES = ManifestStore(TrainingRuntime, noun="runtime", prefix="rt")

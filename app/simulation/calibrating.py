@@ -62,16 +62,23 @@ def calibrate(estimates: Mapping[str, tuple[float, float]], outcomes: Iterable[J
         seconds.append(abs(error))
         late += error < -0.1 * wait
     return Calibration(
-        waited=len(waited), told=len(errors), median=_part(errors, 0.5), p90=_part(errors, 0.9),
-        median_seconds=_part(seconds, 0.5), late=late / len(errors) if errors else 0.0,
-    )  # fmt: skip
+        waited=len(waited),
+        told=len(errors),
+        median=_part(errors, 0.5),
+        p90=_part(errors, 0.9),
+        median_seconds=_part(seconds, 0.5),
+        late=late / len(errors) if errors else 0.0,
+    )
 
 
 def _ending(running: Running) -> DeviceRelease:
     return DeviceRelease(
-        seconds=running.ends_in or 0.0, node=running.node, devices=running.devices, quantities=running.quantities,
+        seconds=running.ends_in or 0.0,
+        node=running.node,
+        devices=running.devices,
+        quantities=running.quantities,
         share=running.share,
-    )  # fmt: skip
+    )
 
 
 def _part(values: Iterable[float], part: float) -> float:

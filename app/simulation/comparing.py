@@ -13,9 +13,19 @@ from app.simulation.replay import Replay, replay
 from app.simulation.trace import Cluster, TraceJob
 
 HEADS = (
-    "policy", "in use", "mean wait", "p50", "p95", "longest", "fairness", "preempted", "lost", "goodput", "makespan",
+    "policy",
+    "in use",
+    "mean wait",
+    "p50",
+    "p95",
+    "longest",
+    "fairness",
+    "preempted",
+    "lost",
+    "goodput",
+    "makespan",
     "finished",
-)  # fmt: skip
+)
 WAIT_HEADS = ("policy", "jobs by", "", "jobs", "mean", "p50", "p95", "longest")
 
 
@@ -34,24 +44,38 @@ def rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
     """One row per policy, with the columns ``HEADS``."""
     return [
         (
-            name, ", ".join(f"{kind} {part:.1%}" for kind, part in report.utilisation.items()), *_waits(report),
-            f"{report.fairness:.3f}", report.preemptions, f"{report.lost_device_hours:.1f} h",
-            f"{report.goodput:.1%}", duration(report.makespan_seconds), f"{report.finished} of {report.jobs}",
+            name,
+            ", ".join(f"{kind} {part:.1%}" for kind, part in report.utilisation.items()),
+            *_waits(report),
+            f"{report.fairness:.3f}",
+            report.preemptions,
+            f"{report.lost_device_hours:.1f} h",
+            f"{report.goodput:.1%}",
+            duration(report.makespan_seconds),
+            f"{report.finished} of {report.jobs}",
         )
         for name, report in reports.items()
-    ]  # fmt: skip
+    ]
 
 
 def wait_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
     """One row per policy and class of jobs, with the columns ``WAIT_HEADS``."""
     return [
-        (name, class_, value, each.jobs, duration(each.mean), duration(each.p50), duration(each.p95),
-         duration(each.longest))
+        (
+            name,
+            class_,
+            value,
+            each.jobs,
+            duration(each.mean),
+            duration(each.p50),
+            duration(each.p95),
+            duration(each.longest),
+        )
         for name, report in reports.items()
         for class_, waits in report.waits.items()
         if class_ != "all"
         for value, each in waits.items()
-    ]  # fmt: skip
+    ]
 
 
 def documents(reports: Mapping[str, Report]) -> dict[str, Any]:

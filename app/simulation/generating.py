@@ -73,9 +73,12 @@ def _node(workload: Workload, number: int) -> NodeCapacity:
     kind = workload.gpu_types[number % len(workload.gpu_types)]
     devices = tuple(Device(index=index, type=kind, memory_mb=GPU_MEMORY_MB) for index in range(workload.gpus))
     return NodeCapacity(
-        name=f"n{number:03}", devices=devices, free=frozenset(range(workload.gpus)),
-        cpu_cores=12 * workload.gpus, ram_mb=131_072 * workload.gpus,
-    )  # fmt: skip
+        name=f"n{number:03}",
+        devices=devices,
+        free=frozenset(range(workload.gpus)),
+        cpu_cores=12 * workload.gpus,
+        ram_mb=131_072 * workload.gpus,
+    )
 
 
 def _job(workload: Workload, chance: random.Random, number: int) -> TraceJob:
@@ -90,12 +93,20 @@ def _job(workload: Workload, chance: random.Random, number: int) -> TraceJob:
     limit = seconds * chance.uniform(1.1, 3.0) if chance.random() < workload.limited else None
     kinds = tuple(GpuType(kind) for kind in workload.gpu_types[:1]) if chance.random() < 0.33 else ()
     return TraceJob(
-        job_id=f"j{number:06}", arrives_at=0.0, seconds=round(seconds, 1), project=project,
+        job_id=f"j{number:06}",
+        arrives_at=0.0,
+        seconds=round(seconds, 1),
+        project=project,
         request=Request(
-            node_count=min(nodes, workload.nodes), device_count=size, device_kind="cuda", gpu_share=share,
-            cpu_cores=4 * size, ram_min_mb=32_768 * size, gpu_types=kinds if len(workload.gpu_types) > 1 else (),
+            node_count=min(nodes, workload.nodes),
+            device_count=size,
+            device_kind="cuda",
+            gpu_share=share,
+            cpu_cores=4 * size,
+            ram_min_mb=32_768 * size,
+            gpu_types=kinds if len(workload.gpu_types) > 1 else (),
         ),
         priority=chance.choices((2, 5, 8), (0.25, 0.6, 0.15))[0],
         is_preemptible=chance.random() < workload.preemptible,
         max_runtime_seconds=None if limit is None else float(math.ceil(limit)),
-    )  # fmt: skip
+    )

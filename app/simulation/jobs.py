@@ -81,9 +81,15 @@ class Worker:
         """The pending job, as the planner sees it."""
         job = self.job
         return QueuedJob(
-            job_id=job.job_id, priority=job.priority, since=now, request=job.request, queue=job.queue,
-            project=job.project, is_preemptible=job.is_preemptible, max_seconds=self._at_most(),
-        )  # fmt: skip
+            job_id=job.job_id,
+            priority=job.priority,
+            since=now,
+            request=job.request,
+            queue=job.queue,
+            project=job.project,
+            is_preemptible=job.is_preemptible,
+            max_seconds=self._at_most(),
+        )
 
     def start(self, held: Allocation, now: float) -> float:
         """Start another attempt; returns when it is done if it is not preempted."""
@@ -108,13 +114,23 @@ class Worker:
         loss = (since_checkpoint + self._behaviour.save_seconds) * held.amount
         return [
             Running(
-                job_id=job.job_id, attempt=self.attempts, project=job.project, node=node, priority=job.priority,
-                kind=held.kind, devices=devices, share=held.placement.share,
-                elsewhere=held.amount - len(devices) * held.placement.share / WHOLE, quantities=held.quantities,
-                may_be_preempted=may_be_preempted, is_stopping=self.is_stopping, loss=loss, ends_in=ends_in,
+                job_id=job.job_id,
+                attempt=self.attempts,
+                project=job.project,
+                node=node,
+                priority=job.priority,
+                kind=held.kind,
+                devices=devices,
+                share=held.placement.share,
+                elsewhere=held.amount - len(devices) * held.placement.share / WHOLE,
+                quantities=held.quantities,
+                may_be_preempted=may_be_preempted,
+                is_stopping=self.is_stopping,
+                loss=loss,
+                ends_in=ends_in,
             )
             for node, devices in held.parts.items()
-        ]  # fmt: skip
+        ]
 
     def request_preemption(self, now: float) -> float | None:
         """Request preemption; returns when its devices are free, None when its work is done before."""
@@ -144,10 +160,13 @@ class Worker:
         device_type = held.placement.devices[0].type
         self.outcome.stays.append(
             Stay(
-                started_at=self._started_at, ended_at=now, nodes=tuple(held.parts), device_type=device_type,
+                started_at=self._started_at,
+                ended_at=now,
+                nodes=tuple(held.parts),
+                device_type=device_type,
                 amount=held.amount,
             )
-        )  # fmt: skip
+        )
         self._held = None
 
     def _started(self) -> Allocation:

@@ -64,10 +64,11 @@ def _use_chart(
         parts.append(f'<polygon points="{shape}" fill="{colours[project]}"/>')
         below = above
     parts += [
-        _line(_LEFT, bottom, WIDTH - _RIGHT, bottom), _line(_LEFT, top, WIDTH - _RIGHT, top, "all"),
+        _line(_LEFT, bottom, WIDTH - _RIGHT, bottom),
+        _line(_LEFT, top, WIDTH - _RIGHT, top, "all"),
         _text(_LEFT - 8, top + 4, str(devices), "small", anchor="end"),
         _text(_LEFT - 8, bottom + 4, "0", "small", anchor="end"),
-    ]  # fmt: skip
+    ]
     unit, size = next(((unit, size) for unit, size in _UNITS if until >= 2 * size), ("s", 1))
     for quarter in range(5):
         x, caption = _LEFT + wide * quarter / 4, f"{until * quarter / 4 / size:.3g} {unit}"

@@ -102,11 +102,8 @@ POLICIES: Mapping[str, NamedPolicy] = MappingProxyType(
             planner=lambda policy: planned(policy, may_preempt=False),
         ),
         "first-fit": NamedPolicy(
-            meaning="naive: first job that fits, no quotas or priorities",
-            planner=lambda _: first_come(passing=True),
+            meaning="naive: first job that fits, no quotas or priorities", planner=lambda _: first_come(passing=True)
         ),
-        "fifo": NamedPolicy(
-            meaning="naive: strictly in order of arrival", planner=lambda _: first_come(passing=False)
-        ),
+        "fifo": NamedPolicy(meaning="naive: strictly in order of arrival", planner=lambda _: first_come(passing=False)),
     }
-)  # fmt: skip
+)

@@ -25,9 +25,22 @@ QOS: Mapping[str, tuple[int, bool]] = MappingProxyType(
     {"LS": (7, False), "Guaranteed": (7, False), "Burstable": (5, True), "BE": (3, True)}
 )
 JOB_COLUMNS = (
-    "job_id", "submitted_at", "run_seconds", "project", "queue", "priority", "gpus", "gpu_type", "gpu_fraction",
-    "nodes", "cpu_cores", "ram_mb", "preemptible", "min_runtime_seconds", "max_runtime_seconds",
-)  # fmt: skip
+    "job_id",
+    "submitted_at",
+    "run_seconds",
+    "project",
+    "queue",
+    "priority",
+    "gpus",
+    "gpu_type",
+    "gpu_fraction",
+    "nodes",
+    "cpu_cores",
+    "ram_mb",
+    "preemptible",
+    "min_runtime_seconds",
+    "max_runtime_seconds",
+)
 NODE_COLUMNS = ("name", "gpus", "gpu_type", "gpu_memory_mb", "cpu_slots", "cpu_cores", "ram_mb")
 GPU_MEMORY_MB = 81_920  # default of traces without it
 
@@ -88,11 +101,22 @@ def trace_lines(trace: Iterable[TraceJob]) -> Iterator[str]:
         most = "" if job.max_runtime_seconds is None else f"{job.max_runtime_seconds:g}"
         gpus = request.device_count if request.device_kind == "cuda" else 0
         values = (
-            job.job_id, repr(job.arrives_at), repr(job.seconds), job.project, job.queue, job.priority, gpus,
-            "|".join(each.name for each in request.gpu_types), request.gpu_share / WHOLE, request.node_count,
+            job.job_id,
+            repr(job.arrives_at),
+            repr(job.seconds),
+            job.project,
+            job.queue,
+            job.priority,
+            gpus,
+            "|".join(each.name for each in request.gpu_types),
+            request.gpu_share / WHOLE,
+            request.node_count,
             request.cpu_cores,
-            request.ram_min_mb, str(job.is_preemptible).lower(), f"{job.min_runtime_seconds:g}", most,
-        )  # fmt: skip
+            request.ram_min_mb,
+            str(job.is_preemptible).lower(),
+            f"{job.min_runtime_seconds:g}",
+            most,
+        )
         yield ",".join(str(value) for value in values)
 
 
@@ -137,24 +161,38 @@ def _own_job(row: Row) -> TraceJob:
     if (priority := row.whole("priority", 5)) > 10:
         raise row.bad("priority", "a whole number from 0 to 10")
     return TraceJob(
-        job_id=row.text("job_id", f"job{row.line:06}"), arrives_at=row.number("submitted_at", least=-1e12),
-        seconds=seconds, project=row.text("project", "default"), queue=row.text("queue", "default"), priority=priority,
-        is_preemptible=row.flag("preemptible"), min_runtime_seconds=row.number("min_runtime_seconds", 0.0),
+        job_id=row.text("job_id", f"job{row.line:06}"),
+        arrives_at=row.number("submitted_at", least=-1e12),
+        seconds=seconds,
+        project=row.text("project", "default"),
+        queue=row.text("queue", "default"),
+        priority=priority,
+        is_preemptible=row.flag("preemptible"),
+        min_runtime_seconds=row.number("min_runtime_seconds", 0.0),
         max_runtime_seconds=most,
         request=Request(
-            node_count=nodes, device_count=gpus or 1, device_kind="cuda" if gpus else "cpu", gpu_share=share,
+            node_count=nodes,
+            device_count=gpus or 1,
+            device_kind="cuda" if gpus else "cpu",
+            gpu_share=share,
             gpu_types=gpu_types_of(_names(row.text("gpu_type"))) if gpus else (),
-            cpu_cores=row.whole("cpu_cores", 0), ram_min_mb=row.whole("ram_mb", 0),
+            cpu_cores=row.whole("cpu_cores", 0),
+            ram_min_mb=row.whole("ram_mb", 0),
         ),
-    )  # fmt: skip
+    )
 
 
 def _own_node(row: Row) -> NodeCapacity:
     name, memory_mb = normalise_gpu_type(row.text("gpu_type", "gpu"))
     return _node(
-        row, "name", gpus=row.whole("gpus", 0), model=GpuType(name, row.whole("gpu_memory_mb", memory_mb)),
-        slots=row.whole("cpu_slots", 0), cpu_cores=row.whole("cpu_cores", 0), ram_mb=row.whole("ram_mb", 0),
-    )  # fmt: skip
+        row,
+        "name",
+        gpus=row.whole("gpus", 0),
+        model=GpuType(name, row.whole("gpu_memory_mb", memory_mb)),
+        slots=row.whole("cpu_slots", 0),
+        cpu_cores=row.whole("cpu_cores", 0),
+        ram_mb=row.whole("ram_mb", 0),
+    )
 
 
 def _openb_job(row: Row) -> TraceJob | None:
@@ -170,24 +208,35 @@ def _openb_job(row: Row) -> TraceJob | None:
     priority, is_preemptible = QOS[row.text("qos")]
     return TraceJob(
         # A pod that was deleted in the second of its start counts with one second.
-        job_id=row.text("name"), arrives_at=created, seconds=max(1.0, ended - started), project=row.text("qos").lower(),
-        priority=priority, is_preemptible=is_preemptible,
+        job_id=row.text("name"),
+        arrives_at=created,
+        seconds=max(1.0, ended - started),
+        project=row.text("qos").lower(),
+        priority=priority,
+        is_preemptible=is_preemptible,
         request=Request(
-            device_count=gpus or 1, device_kind="cuda" if gpus else "cpu",
+            device_count=gpus or 1,
+            device_kind="cuda" if gpus else "cpu",
             gpu_share=max(1, round(part / 10)) if gpus == 1 and 0 < part < 1000 else WHOLE,
             gpu_types=tuple(GpuType(name.lower()) for name in _names(row.text("gpu_spec"))) if gpus else (),
-            cpu_cores=_cores(row.whole("cpu_milli")), ram_min_mb=row.whole("memory_mib"),
+            cpu_cores=_cores(row.whole("cpu_milli")),
+            ram_min_mb=row.whole("memory_mib"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _openb_node(row: Row) -> NodeCapacity:
     cores = row.whole("cpu_milli") // 1000
     # Many jobs without a GPU run on a machine: they share its cores and memory, and need a slot each.
     return _node(
-        row, "sn", gpus=row.whole("gpu"), model=GpuType(row.text("model", "gpu").lower(), 0), slots=cores,
-        cpu_cores=cores, ram_mb=row.whole("memory_mib"),
-    )  # fmt: skip
+        row,
+        "sn",
+        gpus=row.whole("gpu"),
+        model=GpuType(row.text("model", "gpu").lower(), 0),
+        slots=cores,
+        cpu_cores=cores,
+        ram_mb=row.whole("memory_mib"),
+    )
 
 
 def _node(
@@ -200,9 +249,12 @@ def _node(
     )
     devices = (*cards, *(Device(index=gpus + index, type="cpu") for index in range(slots)))
     return NodeCapacity(
-        name=row.text(name_column), devices=devices, free=frozenset(range(len(devices))), cpu_cores=cpu_cores,
+        name=row.text(name_column),
+        devices=devices,
+        free=frozenset(range(len(devices))),
+        cpu_cores=cpu_cores,
         ram_mb=ram_mb,
-    )  # fmt: skip
+    )
 
 
 def _names(text: str) -> list[str]:
@@ -217,16 +269,28 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         "openb": Format(
             job_columns=frozenset(
-                {"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "creation_time",
-                 "deletion_time", "scheduled_time"}
+                {
+                    "name",
+                    "cpu_milli",
+                    "memory_mib",
+                    "num_gpu",
+                    "gpu_milli",
+                    "gpu_spec",
+                    "qos",
+                    "creation_time",
+                    "deletion_time",
+                    "scheduled_time",
+                }
             ),
             job=_openb_job,
             node_columns=frozenset({"sn", "cpu_milli", "memory_mib", "gpu", "model"}),
             node=_openb_node,
         ),
         "trainyard": Format(
-            job_columns=frozenset({"submitted_at", "run_seconds"}), job=_own_job,
-            node_columns=frozenset({"name", "gpus"}), node=_own_node,
+            job_columns=frozenset({"submitted_at", "run_seconds"}),
+            job=_own_job,
+            node_columns=frozenset({"name", "gpus"}),
+            node=_own_node,
         ),
     }
-)  # fmt: skip
+)

@@ -42,9 +42,14 @@ class Replay:
 
 
 def replay(
-    trace: Iterable[TraceJob], cluster: Cluster, planner: Planner, behaviour: Behaviour | None = None, *,
-    pass_seconds: float = 1.0, watch: Callable[[View], None] = lambda _view: None,
-) -> Replay:  # fmt: skip
+    trace: Iterable[TraceJob],
+    cluster: Cluster,
+    planner: Planner,
+    behaviour: Behaviour | None = None,
+    *,
+    pass_seconds: float = 1.0,
+    watch: Callable[[View], None] = lambda _view: None,
+) -> Replay:
     """Replay until the last job that can start has ended.
 
     ``pass_seconds`` is the minimum time between two passes; ``watch`` gets the input of each pass. Raises ValueError

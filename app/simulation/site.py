@@ -116,11 +116,13 @@ class SimulatedCluster:
     def view(self, now: float, running: Sequence[Running]) -> View:
         """The planner's input; ``running`` is provided by the running jobs."""
         return View(
-            now=now, nodes=list(self.nodes.values()),
+            now=now,
+            nodes=list(self.nodes.values()),
             accounts=Accounts(projects=self._usages, queue_weights=self._weights, queue_use=self._queue_use),
-            running=running, reserved=[job for job in self.waiting.values() if job.awaits],
+            running=running,
+            reserved=[job for job in self.waiting.values() if job.awaits],
             lines={project: line for project, line in self._lines.items() if line},
-        )  # fmt: skip
+        )
 
     def _take(self, job_id: str) -> QueuedJob:
         job = self.waiting.pop(job_id)

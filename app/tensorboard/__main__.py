@@ -46,9 +46,7 @@ async def _serve(settings: Settings, listener: socket.socket | None) -> None:
     mine = settings.tensorboard
     directory = settings.data.dir / "run" / "boards"
     shutil.rmtree(directory, ignore_errors=True)  # of a server that was killed
-    boards = Boards(
-        Storage(settings.storage.url), directory, most=mine.most, idle_seconds=mine.idle_seconds
-    )  # fmt: skip
+    boards = Boards(Storage(settings.storage.url), directory, most=mine.most, idle_seconds=mine.idle_seconds)
     server = HTTPServer(application(settings, boards), max_body_size=MAX_BODY_BYTES)
     if listener is not None:
         listener.setblocking(False)

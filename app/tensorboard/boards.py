@@ -145,14 +145,24 @@ async def _launched(directory: Path, job_id: str) -> _Board:
     """Start a TensorBoard on the directory and wait until it listens."""
     prefix = f"/{secrets.token_urlsafe(24)}"
     options = {
-        "logdir": str(directory), "host": "127.0.0.1", "port": "0", "load_fast": "false",
-        "reload_interval": str(REFRESH_SECONDS), "reload_multifile": "true", "window_title": job_id,
-    }  # fmt: skip
+        "logdir": str(directory),
+        "host": "127.0.0.1",
+        "port": "0",
+        "load_fast": "false",
+        "reload_interval": str(REFRESH_SECONDS),
+        "reload_multifile": "true",
+        "window_title": job_id,
+    }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "app.tensorboard.child", *(f"--{name}={value}" for name, value in options.items()),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        sys.executable,
+        "-m",
+        "app.tensorboard.child",
+        *(f"--{name}={value}" for name, value in options.items()),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
         env=_environment(os.environ),
-    )  # fmt: skip
+    )
     stdin = cast("asyncio.StreamWriter", process.stdin)
     stdin.write(f"{prefix}\n".encode())
     stdin.close()

@@ -18,9 +18,16 @@ logger = logging.getLogger(__name__)
 _COOKIE = "trainyard-tensorboard"
 _REQUEST_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "If-Modified-Since")
 _RESPONSE_HEADERS = (
-    "Content-Type", "Content-Encoding", "Content-Security-Policy", "Cache-Control", "ETag", "Expires", "Last-Modified",
-    "Vary", "X-Content-Type-Options",
-)  # fmt: skip
+    "Content-Type",
+    "Content-Encoding",
+    "Content-Security-Policy",
+    "Cache-Control",
+    "ETag",
+    "Expires",
+    "Last-Modified",
+    "Vary",
+    "X-Content-Type-Options",
+)
 
 
 def application(settings: Settings, boards: Boards) -> Application:
@@ -90,9 +97,14 @@ class BoardHandler(RequestHandler):
         """Store the token in a cookie for this job's pages only, so that it disappears from URLs."""
         if token := self.get_query_argument("token", ""):
             self.set_cookie(
-                _COOKIE, token, path=f"{self._base_of(job_id)}/", expires_days=1, httponly=True, samesite="Lax",
+                _COOKIE,
+                token,
+                path=f"{self._base_of(job_id)}/",
+                expires_days=1,
+                httponly=True,
+                samesite="Lax",
                 secure=self._settings.tensorboard.url.startswith("https:"),
-            )  # fmt: skip
+            )
 
     async def _proxy(self, job_id: str, target: str) -> None:
         try:
@@ -119,9 +131,14 @@ class BoardHandler(RequestHandler):
         headers = {name: self.request.headers[name] for name in _REQUEST_HEADERS if name in self.request.headers}
         method = str(self.request.method)
         proxied = HTTPRequest(
-            url, method, headers, self.request.body if method == "POST" else None, follow_redirects=False,
-            decompress_response=False, request_timeout=ANSWER_SECONDS,
-        )  # fmt: skip
+            url,
+            method,
+            headers,
+            self.request.body if method == "POST" else None,
+            follow_redirects=False,
+            decompress_response=False,
+            request_timeout=ANSWER_SECONDS,
+        )
         return await AsyncHTTPClient().fetch(proxied, raise_error=False)
 
     def _refuse(self, status: int, why: str) -> None:

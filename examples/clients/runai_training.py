@@ -15,9 +15,10 @@ CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"  # any UUID: there is one clust
 
 def main() -> None:
     configuration = Configuration(
-        client_id=os.environ["ACCESS_KEY"], client_secret=os.environ["SECRET_KEY"],
+        client_id=os.environ["ACCESS_KEY"],
+        client_secret=os.environ["SECRET_KEY"],
         runai_base_url=os.environ["TRAINYARD_URL"],
-    )  # fmt: skip
+    )
     client = RunaiClient(ApiClient(configuration))
     spec = TrainingSpecSpec(command="sh", args="-c 'for step in 1 2 3; do echo step $step; sleep 1; done'")
     wanted = TrainingCreationRequest(name="count", projectId=PROJECT, clusterId=CLUSTER, spec=spec)

@@ -161,8 +161,11 @@ class PreflightRunner:
 def _question(work: InspectionTask) -> bytes:
     """Passed by stdin: command lines are readable by every user of the machine."""
     asked: dict[str, Any] = {
-        "project": work.project, "job_id": work.job_id, "spec": dict(work.spec), "sealed_secrets": work.sealed_secrets,
-    }  # fmt: skip
+        "project": work.project,
+        "job_id": work.job_id,
+        "spec": dict(work.spec),
+        "sealed_secrets": work.sealed_secrets,
+    }
     return json.dumps(asked).encode()
 
 

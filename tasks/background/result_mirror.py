@@ -25,8 +25,11 @@ MARKER = "trainyard:mirror"
 
 # Final job state → Celery state. `AsyncResult` knows no other final states: without them `get()` would block forever.
 CELERY_STATES = {
-    "COMPLETED": states.SUCCESS, "FAILED": states.FAILURE, "CANCELLED": states.REVOKED, "PREEMPTED": states.REVOKED,
-}  # fmt: skip
+    "COMPLETED": states.SUCCESS,
+    "FAILED": states.FAILURE,
+    "CANCELLED": states.REVOKED,
+    "PREEMPTED": states.REVOKED,
+}
 # Flower's events. An unknown state outranks Celery's REVOKED there, so cancelled jobs keep their own state.
 EVENTS = {"COMPLETED": "task-succeeded"}
 STARTED_STATES = frozenset({"PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING"})
@@ -143,10 +146,13 @@ def result_of(image: JobImage) -> dict[str, Any]:
     For an ended job `result` is its report, or the error that `get()` raises; otherwise its progress.
     """
     return {
-        "task_id": image.job_id, "status": CELERY_STATES.get(image.state, image.state), "result": _outcome(image),
-        "traceback": image.error_stack if image.state == "FAILED" else None, "children": None,
+        "task_id": image.job_id,
+        "status": CELERY_STATES.get(image.state, image.state),
+        "result": _outcome(image),
+        "traceback": image.error_stack if image.state == "FAILED" else None,
+        "children": None,
         "date_done": image.finished_at.isoformat() if image.finished_at is not None else None,
-    }  # fmt: skip
+    }
 
 
 def _outcome(image: JobImage) -> dict[str, Any]:

@@ -82,9 +82,15 @@ def _ended_job(api: Api, project: str, mark: str, spec: dict[str, Any], state: J
     content = mark.encode()
     with api.db.write() as session:
         job = make_job(
-            session, project=project, document=spec, labels={"team": mark}, state=state,
-            error_message=mark, finished_at=utc_now(), **_ENDED[state],
-        )  # fmt: skip
+            session,
+            project=project,
+            document=spec,
+            labels={"team": mark},
+            state=state,
+            error_message=mark,
+            finished_at=utc_now(),
+            **_ENDED[state],
+        )
         checkpoint = make_checkpoint(session, job, uri=f"file:///srv/{mark}", metrics={mark: 1.0})
         job.latest_checkpoint_id, job.latest_metrics = checkpoint.id, {mark: 2.0}
         session.add(Artifact(job_id=job.id, path=ARTIFACT, size_bytes=len(content), sha256="5" * 64))

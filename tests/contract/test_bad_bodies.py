@@ -66,9 +66,14 @@ def test_patterns_of_the_database_are_plain_text(api: Api):
     }
 
     assert found == {
-        "name=%25": 0, "name=_lain": 0, "labels.a=100%25": 1, "labels.a=%25": 0, "labels.a=1__%25": 0, "name=pl": 1,
+        "name=%25": 0,
+        "name=_lain": 0,
+        "labels.a=100%25": 1,
+        "labels.a=%25": 0,
+        "labels.a=1__%25": 0,
+        "name=pl": 1,
         "name=PL": 0,
-    }  # fmt: skip
+    }
 
 
 def test_many_filters_are_answered_in_time(api: Api):

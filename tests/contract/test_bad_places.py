@@ -12,41 +12,106 @@ from tests.apps import Api
 from tests.factories import make_document, make_job
 
 INNER = [
-    "http://169.254.169.254/latest/meta-data/x", "http://[fd00:ec2::254]/x", "http://100.100.100.200/x",
-    "http://127.0.0.1:6379/x", "http://localhost/x", "http://127.1/x", "http://0/x", "http://0.0.0.0/x",
-    "http://2130706433/x", "http://0x7f000001/x", "http://0177.0.0.1/x", "http://[::1]/x", "http://[::]/x",
-    "http://[::ffff:127.0.0.1]/x", "http://[64:ff9b::7f00:1]/x", "http://\uff11\uff12\uff17.0.0.1/x",
+    "http://169.254.169.254/latest/meta-data/x",
+    "http://[fd00:ec2::254]/x",
+    "http://100.100.100.200/x",
+    "http://127.0.0.1:6379/x",
+    "http://localhost/x",
+    "http://127.1/x",
+    "http://0/x",
+    "http://0.0.0.0/x",
+    "http://2130706433/x",
+    "http://0x7f000001/x",
+    "http://0177.0.0.1/x",
+    "http://[::1]/x",
+    "http://[::]/x",
+    "http://[::ffff:127.0.0.1]/x",
+    "http://[64:ff9b::7f00:1]/x",
+    "http://\uff11\uff12\uff17.0.0.1/x",
     "http://10.0.0.1/x",
-    "http://172.31.255.255/x", "http://192.168.1.1/x", "http://100.64.0.1/x", "http://192.0.0.1/x",
+    "http://172.31.255.255/x",
+    "http://192.168.1.1/x",
+    "http://100.64.0.1/x",
+    "http://192.0.0.1/x",
     "http://198.18.0.1/x",
-    "http://224.0.0.1/x", "http://[fe80::1%25eth0]/x", "http://[fc00::1]/x", "http://255.255.255.255/x",
-]  # fmt: skip
+    "http://224.0.0.1/x",
+    "http://[fe80::1%25eth0]/x",
+    "http://[fc00::1]/x",
+    "http://255.255.255.255/x",
+]
 MALFORMED = [
-    "http://good@127.0.0.1/x", "http://127.0.0.1#@good/x", "http://good\\@127.0.0.1/x", "http://exa\tmple/x",
-    "http://exa\r\nmple/x", "http://exa mple/x", "http:/x", "http:///x", "http://example.org:99999/x", "http://a@b@c/x",
-    "http://example.org/../x", "http://example.org/%2e%2e/x", "https://user:pass@example.org/x",
+    "http://good@127.0.0.1/x",
+    "http://127.0.0.1#@good/x",
+    "http://good\\@127.0.0.1/x",
+    "http://exa\tmple/x",
+    "http://exa\r\nmple/x",
+    "http://exa mple/x",
+    "http:/x",
+    "http:///x",
+    "http://example.org:99999/x",
+    "http://a@b@c/x",
+    "http://example.org/../x",
+    "http://example.org/%2e%2e/x",
+    "https://user:pass@example.org/x",
     "http://%31%32%37.0.0.1/x",
-]  # fmt: skip
+]
 UNKNOWN = [
     f"{scheme}://example.org/x"
     for scheme in (
-        "gopher", "dict", "ftp", "ldap", "jar", "ssh", "git", "nfs", "smb", "tftp", "sftp", "file+git", "git+ssh",
+        "gopher",
+        "dict",
+        "ftp",
+        "ldap",
+        "jar",
+        "ssh",
+        "git",
+        "nfs",
+        "smb",
+        "tftp",
+        "sftp",
+        "file+git",
+        "git+ssh",
         "ext",
-        "HTTP+UNIX", "netdoc", "phar", "expect",
+        "HTTP+UNIX",
+        "netdoc",
+        "phar",
+        "expect",
     )
-] + ["data:text/plain,x", "javascript:alert(1)", "unix:/run/x", "ext::sh -c id", "EXT::sh -c id", "fd::7"]  # fmt: skip
+] + ["data:text/plain,x", "javascript:alert(1)", "unix:/run/x", "ext::sh -c id", "EXT::sh -c id", "fd::7"]
 LOCAL = [
-    "file:///etc/shadow", "/proc/self/environ", "/proc/1/root/etc/passwd", "//host/share",
+    "file:///etc/shadow",
+    "/proc/self/environ",
+    "/proc/1/root/etc/passwd",
+    "//host/share",
     "file:/srv/x/../../etc/passwd",
-    "file://host/srv/x", "/dev/zero", "~root/x", "C:\\x", "..\\..\\x", "../../etc", "/srv/../etc/passwd",
-]  # fmt: skip
+    "file://host/srv/x",
+    "/dev/zero",
+    "~root/x",
+    "C:\\x",
+    "..\\..\\x",
+    "../../etc",
+    "/srv/../etc/passwd",
+]
 STORES = [
-    "s3://bucket/../x", "s3://bucket/a/%2e%2e/x", "s3://169.254.169.254/x", "s3://key:secret@bucket/x", "s3:///x",
-    "s3://bucket?endpoint=http://127.0.0.1/x", "oci://bucket/../x", "obs://bucket/..", "pvc://../x", "pvc://ns/../x",
+    "s3://bucket/../x",
+    "s3://bucket/a/%2e%2e/x",
+    "s3://169.254.169.254/x",
+    "s3://key:secret@bucket/x",
+    "s3:///x",
+    "s3://bucket?endpoint=http://127.0.0.1/x",
+    "oci://bucket/../x",
+    "obs://bucket/..",
+    "pvc://../x",
+    "pvc://ns/../x",
     "pvc://claim",
-    "hf://../../x", "hf://datasets/../x", "hf://datasets/org/set@../main/x", "hf://datasets/org/set@-x/y", "ipfs://x/y",
-    "scaidrive://../x", "scaiatlas://share/../x",
-]  # fmt: skip
+    "hf://../../x",
+    "hf://datasets/../x",
+    "hf://datasets/org/set@../main/x",
+    "hf://datasets/org/set@-x/y",
+    "ipfs://x/y",
+    "scaidrive://../x",
+    "scaiatlas://share/../x",
+]
 
 
 @pytest.mark.parametrize("place", [*INNER, *MALFORMED, *UNKNOWN, *LOCAL, *STORES])
@@ -161,11 +226,25 @@ def test_only_the_recorded_file_itself_is_downloaded(sqlite_api: Api, kind: str)
 @pytest.mark.parametrize(
     "path",
     [
-        "../x", "..%2f..%2fx", "%2e%2e/x", "%252e%252e%252fx", "/etc/passwd", "%2fetc%2fpasswd", "a/../../x",
-        "a\\..\\x", "x%00",
-        ";/../x", "#/../x", "C:%5cx", "file:%2f%2f/etc/passwd", "a//b", "./x", "x/", "\u202ex",
+        "../x",
+        "..%2f..%2fx",
+        "%2e%2e/x",
+        "%252e%252e%252fx",
+        "/etc/passwd",
+        "%2fetc%2fpasswd",
+        "a/../../x",
+        "a\\..\\x",
+        "x%00",
+        ";/../x",
+        "#/../x",
+        "C:%5cx",
+        "file:%2f%2f/etc/passwd",
+        "a//b",
+        "./x",
+        "x/",
+        "\u202ex",
     ],
-)  # fmt: skip
+)
 def test_no_other_path_is_an_artifact(sqlite_api: Api, path: str):
     job_id = sqlite_api.submit()
 

@@ -91,9 +91,13 @@ def test_nothing_sets_a_cookie_and_no_cookie_opens_anything(sqlite_api: Api):
 
 def test_host_and_forwarding_headers_are_reflected_nowhere(sqlite_api: Api):
     headers = {
-        "Host": "evil.example", "X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "gopher",
-        "X-Forwarded-Prefix": "/evil.example", "Forwarded": "host=evil.example", "X-Original-URL": "/v1/keys",
-    }  # fmt: skip
+        "Host": "evil.example",
+        "X-Forwarded-Host": "evil.example",
+        "X-Forwarded-Proto": "gopher",
+        "X-Forwarded-Prefix": "/evil.example",
+        "Forwarded": "host=evil.example",
+        "X-Original-URL": "/v1/keys",
+    }
 
     got = [
         sqlite_api.call("POST", "/v1/jobs", json=make_document(), headers=headers),
@@ -158,11 +162,29 @@ def test_a_form_of_another_site_can_send_nothing(sqlite_api: Api):
 def test_no_trick_with_the_path_reaches_another_rule(sqlite_api: Api):
     viewer = sqlite_api.make_key(Role.VIEWER)
     tricks = {
-        "/v1/keys/": 404, "//v1/keys": 404, "/v1//keys": 404, "/v1/keys;x=1": 404, "/v1/keys%2f": 404, "/v1/Keys": 404,
-        "/V1/keys": 404, "/v1/./keys": 404, "/v1/jobs/../keys": 404, "/v1/%6beys": 403, "/v1/keys%00": 404,
-        "/v1/jobs/%2e%2e/keys": 404, "/v1/keys?": 403, "/v1/keys#x": 403, "/v1/keys%20": 404, "/v1/\\keys": 404,
-        "/v0/jobs": 404, "/api/v1/jobs": 404, "/debug": 404, "/.git/config": 404, "/static/../app": 404, "/v1": 404,
-    }  # fmt: skip
+        "/v1/keys/": 404,
+        "//v1/keys": 404,
+        "/v1//keys": 404,
+        "/v1/keys;x=1": 404,
+        "/v1/keys%2f": 404,
+        "/v1/Keys": 404,
+        "/V1/keys": 404,
+        "/v1/./keys": 404,
+        "/v1/jobs/../keys": 404,
+        "/v1/%6beys": 403,
+        "/v1/keys%00": 404,
+        "/v1/jobs/%2e%2e/keys": 404,
+        "/v1/keys?": 403,
+        "/v1/keys#x": 403,
+        "/v1/keys%20": 404,
+        "/v1/\\keys": 404,
+        "/v0/jobs": 404,
+        "/api/v1/jobs": 404,
+        "/debug": 404,
+        "/.git/config": 404,
+        "/static/../app": 404,
+        "/v1": 404,
+    }
 
     got = {path: sqlite_api.call("GET", path, key=viewer).status_code for path in tricks}
 
@@ -181,9 +203,16 @@ def test_no_header_changes_the_method(sqlite_api: Api, name: str):
 
 def test_methods_are_taken_or_named(sqlite_api: Api):
     statuses = {
-        "HEAD": 200, "OPTIONS": 200, "TRACE": 405, "PUT": 405, "PATCH": 405, "DELETE": 405, "PROPFIND": 405,
-        "CONNECT": 405, "NONSENSE": 405,
-    }  # fmt: skip
+        "HEAD": 200,
+        "OPTIONS": 200,
+        "TRACE": 405,
+        "PUT": 405,
+        "PATCH": 405,
+        "DELETE": 405,
+        "PROPFIND": 405,
+        "CONNECT": 405,
+        "NONSENSE": 405,
+    }
 
     got = {method: sqlite_api.call(method, "/v1/jobs") for method in statuses}
 

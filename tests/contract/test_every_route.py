@@ -48,9 +48,7 @@ def test_every_answer_is_a_described_one_and_tells_nothing_of_others(sqlite_api:
     own_key_id = next(row["key_id"] for row in sqlite_api.get("/v1/keys")["keys"] if row["prefix"] == own)
     ids = {name: [*mine.ids[name], *other.ids[name]] for name in mine.ids}
 
-    walk = Walk(
-        key=key, own_key_id=own_key_id, ids=ids, forbidden=secret, seconds=SECONDS, examples=3, seed=SEED
-    )  # fmt: skip
+    walk = Walk(key=key, own_key_id=own_key_id, ids=ids, forbidden=secret, seconds=SECONDS, examples=3, seed=SEED)
     while walk.statuses[200] <= 20:  # how far it comes in its time depends on the machine
         walk.go(sqlite_api.app)
         assert walk.report() == "", f"CONTRACT_SEED={SEED}"
@@ -62,9 +60,15 @@ def test_every_vocabulary_answers_as_it_describes_itself(sqlite_api: Api, dialec
     ids = {name: [*mine.ids[name], *other.ids[name]] for name in mine.ids}
 
     walk = Walk(
-        key=mine.key, own_key_id="", ids=ids, forbidden=other.mark, seconds=SECONDS, examples=10, seed=SEED,
+        key=mine.key,
+        own_key_id="",
+        ids=ids,
+        forbidden=other.mark,
+        seconds=SECONDS,
+        examples=10,
+        seed=SEED,
         base=dialect.bases[0],
-    )  # fmt: skip
+    )
     while walk.statuses[200] <= 20:
         walk.go(sqlite_api.app)
         assert walk.report() == "", f"CONTRACT_SEED={SEED}"

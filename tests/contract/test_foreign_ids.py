@@ -80,10 +80,12 @@ def test_own_ids_do_answer(sqlite_api: Api, tenants: tuple[Tenant, Tenant]):
 def test_lists_show_the_own_project_alone(sqlite_api: Api, tenants: tuple[Tenant, Tenant]):
     foreign, caller = tenants
     lists = [
-        rule.rule for rule in sqlite_api.app.url_map.iter_rules()
+        rule.rule
+        for rule in sqlite_api.app.url_map.iter_rules()
         if "page_token" in operation_of(sqlite_api.app.view_functions[rule.endpoint]).query.fields
-        and not rule.arguments and (rule.methods or set()) & {"GET"}
-    ]  # fmt: skip
+        and not rule.arguments
+        and (rule.methods or set()) & {"GET"}
+    ]
     assert len(lists) > 10
 
     answers = {path: sqlite_api.call("GET", f"{path}?page_size=100", key=caller.key) for path in lists}

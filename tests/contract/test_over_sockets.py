@@ -25,8 +25,10 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         environ = {
-            "PATH": os.environ["PATH"], "TRAINYARD_DATA_DIR": str(folder), "TRAINYARD_BROKER_URL": "redis://127.0.0.1:1/0",
-        }  # fmt: skip
+            "PATH": os.environ["PATH"],
+            "TRAINYARD_DATA_DIR": str(folder),
+            "TRAINYARD_BROKER_URL": "redis://127.0.0.1:1/0",
+        }
         settings = prepare(load_settings(environ))
         self.port = free_port()
         self.key = settings.admin_key_file.read_text().strip()
@@ -34,9 +36,12 @@ class Server:
         command = api_command(settings, bind=f"127.0.0.1:{self.port}")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, env={**child_environment(environ, settings), "PYTHONPATH": str(Path(__file__).parents[2])},
-                stdout=log, stderr=log, cwd=folder,
-            )  # fmt: skip
+                command,
+                env={**child_environment(environ, settings), "PYTHONPATH": str(Path(__file__).parents[2])},
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+            )
         wait_for(self.answers, seconds=30, what="the API answers")
 
     def answers(self) -> bool:

@@ -33,12 +33,19 @@ def followed(system: System, section: str, folder: Path, **instead: str) -> str:
     if not (folder / "examples").exists():
         (folder / "examples").symlink_to(ROOT / "examples")
     environment = {
-        **system.environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(folder),
-    }  # fmt: skip
+        **system.environment,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(folder),
+    }
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands], cwd=folder, env=environment, capture_output=True, text=True,
-        check=False, timeout=150,
-    )  # fmt: skip
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -59,8 +66,10 @@ def test_clients_of_modelarts_runai_and_ome(make_system: Callable[..., System], 
     assert {f"[pod/count-{rank}/trainer] rank {rank} step 3" for rank in (0, 1)} <= set(ome.splitlines())
     assert 'trainingjob.ome.io "count" deleted' in ome
     assert sorted((job["name"], job["status"]) for job in system.get("/v1/jobs")["jobs"]) == [
-        ("count", "COMPLETED"), ("count", "COMPLETED"), ("count", "COMPLETED"),
-    ]  # fmt: skip
+        ("count", "COMPLETED"),
+        ("count", "COMPLETED"),
+        ("count", "COMPLETED"),
+    ]
 
 
 def test_client_of_cyxwiz(make_system: Callable[..., System], assets: dict[str, str], tmp_path: Path) -> None:

@@ -20,8 +20,13 @@ def test_demo_trains_a_model_from_nothing_and_leaves_no_process_behind(tmp_path:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
     done = subprocess.run(
         trainyard("demo", "--data-dir", str(tmp_path / "demo"), "--steps", str(STEPS)),
-        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     headings = [

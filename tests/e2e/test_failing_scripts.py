@@ -41,10 +41,11 @@ def natively(system: System) -> str:
 def by_modelarts(system: System) -> str:
     annotations = {"fault-tolerance/job-retry-num": "1", "fault-tolerance/job-unconditional-retry": "true"}
     body = {
-        "kind": "job", "metadata": {"name": "failing", "annotations": annotations},
+        "kind": "job",
+        "metadata": {"name": "failing", "annotations": annotations},
         "algorithm": {"command": "echo it begins; exit 3"},
         "spec": {"resource": {"flavor_id": "trainyard.cpu.1", "node_count": 1}},
-    }  # fmt: skip
+    }
     return f"job-{_made(system, '/v2/default/training-jobs', body, 201)['metadata']['id']}"
 
 
@@ -63,9 +64,11 @@ def by_runai_on_two_nodes(system: System) -> str:
 def by_ome(system: System) -> str:
     """Whose jobs have no field that says whether a script is tried again."""
     body = {
-        "apiVersion": "ome.io/v1beta1", "kind": "TrainingJob", "metadata": {"name": "failing"},
+        "apiVersion": "ome.io/v1beta1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "failing"},
         "spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {"command": FAILING}},
-    }  # fmt: skip
+    }
     path = "/apis/ome.io/v1beta1/namespaces/default/trainingjobs"
     return f"job-{_made(system, path, body, 201)['metadata']['uid']}"
 
@@ -74,13 +77,18 @@ def by_cyxwiz(system: System) -> str:
     framework = {"type": "CUSTOM", "custom_command": FAILING, "custom_retry_on_error": True}
     training = {"framework": framework, "max_retries": 1, "base_model": {"model_id": "model"}}
     config = pb.JobConfig(
-        job_type=pb.TRAINING, model_config=json.dumps({"training_config": training}), dataset_uri="data.jsonl",
-        epochs=1, batch_size=1, required_device=pb.CPU,
-    )  # fmt: skip
+        job_type=pb.TRAINING,
+        model_config=json.dumps({"training_config": training}),
+        dataset_uri="data.jsonl",
+        epochs=1,
+        batch_size=1,
+        required_device=pb.CPU,
+    )
     request = urllib.request.Request(
-        f"http://127.0.0.1:{system.port}/compat/cyxwiz/v1/jobs", data=config.SerializeToString(),
+        f"http://127.0.0.1:{system.port}/compat/cyxwiz/v1/jobs",
+        data=config.SerializeToString(),
         headers={"Authorization": f"Bearer {system.key}", "Content-Type": "application/x-protobuf"},
-    )  # fmt: skip
+    )
     with urllib.request.urlopen(request, timeout=30) as response:
         made = json.loads(response.read())
     return str(_shown(system, f"/compat/cyxwiz/v1/jobs/{made['job_id']}")["trainyard_job_id"])

@@ -32,9 +32,14 @@ def test_a_person_pauses_resumes_retries_and_cancels_by_curl(up: RunningUp, tmp_
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "url": f"{up.url}/v1", "key": up.key}
 
     followed = subprocess.run(
-        ["bash", "-c", commands()], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS,
+        ["bash", "-c", commands()],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
         check=False,
-    )  # fmt: skip
+    )
 
     assert followed.returncode == 0, followed.stdout + followed.stderr
     said = followed.stdout
@@ -45,8 +50,10 @@ def test_a_person_pauses_resumes_retries_and_cancels_by_curl(up: RunningUp, tmp_
     order = [shown.index(step) for step in (wished, ("PAUSED", "None"), ("QUEUED", "None"), ("CANCELLED", "None"))]
     assert order == sorted(order)
     assert "cannot be resumed; only a PAUSED job can" in said
-    children = re.findall(r"job-[0-9a-f-]+", next(line["child_job_ids"] for line in reversed(briefs(said))
-                                                  if line["child_job_ids"] != "[]"))  # fmt: skip
+    children = re.findall(
+        r"job-[0-9a-f-]+",
+        next(line["child_job_ids"] for line in reversed(briefs(said)) if line["child_job_ids"] != "[]"),
+    )
     assert len(children) == 2
     assert '"total_count":2' in said
     assert "continues from ckpt-" in said
@@ -55,6 +62,4 @@ def test_a_person_pauses_resumes_retries_and_cancels_by_curl(up: RunningUp, tmp_
 
 def briefs(said: str) -> list[dict[str, str]]:
     """What the page's `brief` has printed of jobs."""
-    return [
-        dict(re.findall(r"(\w+)=(\[.*?\]|\S+)", line)) for line in said.splitlines() if line.startswith("status=")
-    ]  # fmt: skip
+    return [dict(re.findall(r"(\w+)=(\[.*?\]|\S+)", line)) for line in said.splitlines() if line.startswith("status=")]

@@ -56,9 +56,13 @@ class Kubectl:
 
     def __call__(self, *arguments: str) -> str:
         done = subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, timeout=60, check=False,
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
             env={**os.environ, "HOME": str(self._folder)},
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         self.warned = done.stderr
         return done.stdout
@@ -74,9 +78,11 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
     system, server, certificate = secured
     kubectl = Kubectl(system, server, certificate, tmp_path)
     runtime = {
-        "apiVersion": "ome.io/v1beta1", "kind": "ClusterTrainingRuntime", "metadata": {"name": "team"},
+        "apiVersion": "ome.io/v1beta1",
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "team"},
         "spec": {"mlPolicy": {"torch": {"numProcPerNode": "2"}}},
-    }  # fmt: skip
+    }
     script = "for i in $(seq 1 400); do echo rank $RANK step $i; sleep 0.1; done"
     job = manifest("words", script, runtimeRef={"name": "team"})
     del job["spec"]["trainer"]["numProcPerNode"]
@@ -94,9 +100,11 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
     log = kubectl("logs", "-l", "job-name=words", "-c", "trainer", "--tail=-1")
     described = kubectl("describe", "trainingjob", "words")
     watching = subprocess.Popen(
-        kubectl.command("get", "trainingjobs", "-w"), stdout=subprocess.PIPE, text=True,
+        kubectl.command("get", "trainingjobs", "-w"),
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "HOME": str(tmp_path)},
-    )  # fmt: skip
+    )
     try:
         kubectl("patch", "trainingjob", "words", "--type=merge", "-p", '{"spec": {"suspend": true}}')
         seen = wait_for(lambda: _line(watching, "Suspended"), seconds=60, what="the watch's line")
@@ -110,8 +118,9 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
     assert [line.split()[-1] for line in again.splitlines()] == ["unchanged", "unchanged"]
     assert differs == ""
     assert [line.split()[:3] for line in pods.splitlines()[1:]] == [
-        ["words-0", "1/1", "Running"], ["words-1", "1/1", "Running"],
-    ]  # fmt: skip
+        ["words-0", "1/1", "Running"],
+        ["words-1", "1/1", "Running"],
+    ]
     assert {"rank 0 step 1", "rank 1 step 1"} <= set(log.splitlines())
     assert "Reason:                JobStarted" in described
     assert "attempt 1 on n1" in described
@@ -123,9 +132,11 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
 
 def _leads_a_base_model_through_its_life(kubectl: Kubectl, place: str) -> None:
     model = {
-        "apiVersion": "ome.io/v1beta1", "kind": "BaseModel", "metadata": {"name": "tiny"},
+        "apiVersion": "ome.io/v1beta1",
+        "kind": "BaseModel",
+        "metadata": {"name": "tiny"},
         "spec": {"storage": {"storageUri": place, "path": "/mnt"}},
-    }  # fmt: skip
+    }
     kubectl("apply", "-f", kubectl.write(model))
     assert kubectl.warned.startswith("Warning: spec.storage.path: data and models are read in place")
     assert place in kubectl("describe", "basemodel", "tiny")
@@ -197,22 +208,29 @@ def test_job_without_a_command_is_trained_by_the_built_in_trainer(
     head = {"apiVersion": "ome.io/v1beta1"}
     objects = {
         "basemodels": {
-            **head, "kind": "BaseModel", "metadata": {"name": "tiny"},
+            **head,
+            "kind": "BaseModel",
+            "metadata": {"name": "tiny"},
             "spec": {"storage": {"storageUri": assets["model"]}},
         },
         "trainingruntimes": {
-            **head, "kind": "TrainingRuntime", "metadata": {"name": "lora"},
+            **head,
+            "kind": "TrainingRuntime",
+            "metadata": {"name": "lora"},
             "spec": {"trainer": {"trainingType": "LORA", "maxSeqLength": 64}},
         },
         "trainingjobs": {
-            **head, "kind": "TrainingJob", "metadata": {"name": "tuned"},
+            **head,
+            "kind": "TrainingJob",
+            "metadata": {"name": "tuned"},
             "spec": {
-                "runtimeRef": {"name": "lora", "kind": "TrainingRuntime"}, "trainer": {"args": ["--max_steps=3"]},
+                "runtimeRef": {"name": "lora", "kind": "TrainingRuntime"},
+                "trainer": {"args": ["--max_steps=3"]},
                 "modelConfig": {"inputModel": "tiny"},
                 "datasets": {"storageUri": assets["train"], "parameters": {"format": "jsonl", "compression": "none"}},
             },
         },
-    }  # fmt: skip
+    }
 
     made = [system.call("POST", f"{namespace}/{plural}", body) for plural, body in objects.items()]
     system.wait_for_status(f"job-{made[-1][1]['metadata']['uid']}", "COMPLETED", seconds=240)

@@ -49,11 +49,13 @@ def job(
         return kind(name=channel_name, local_dir=f"/home/ma-user/{channel_name}", remote=remote(obs=obs(obs_url=place)))
 
     algorithm = model.JobAlgorithm(
-        code_dir=f"/{bucket}/src/", boot_file=f"/{bucket}/src/train.py",
+        code_dir=f"/{bucket}/src/",
+        boot_file=f"/{bucket}/src/train.py",
         parameters=[model.Parameters(name="steps", value=str(steps))],
         inputs=[channel(model.Input, "data_url", f"obs://{bucket}/words/")],
-        outputs=[channel(model.Output, "train_url", f"/{bucket}/out/{name}/")], working_dir=working_dir,
-    )  # fmt: skip
+        outputs=[channel(model.Output, "train_url", f"/{bucket}/out/{name}/")],
+        working_dir=working_dir,
+    )
     resource = model.SpecResource(flavor_id="trainyard.cpu.1", node_count=1)
     metadata = model.JobMetadata(name=name, description="words", **more)
     body = model.Job(kind="job", metadata=metadata, algorithm=algorithm, spec=model.Spec(resource=resource))
@@ -88,9 +90,7 @@ def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., Sy
         def until(job_id: str, wanted: str) -> None:
             wait_for(lambda: True if phase(job_id) == wanted else None, seconds=60, what=f"the phase {wanted}")
 
-        short = client.create_training_job(
-            job("short", 5, working_dir="/home/ma-user/modelarts/user-job-dir/src")
-        )  # fmt: skip
+        short = client.create_training_job(job("short", 5, working_dir="/home/ma-user/modelarts/user-job-dir/src"))
         until(short.metadata.id, "Completed")
         shown = client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=short.metadata.id))
         endless = client.create_training_job(job("endless", 10_000)).metadata.id
@@ -147,9 +147,10 @@ def test_command_finds_its_code_by_the_words_of_its_own_machine_and_fails_as_its
         made = client.create_training_job(model.CreateTrainingJobRequest(body=body)).metadata.id
         wanted = model.ShowTrainingJobDetailsRequest(training_job_id=made)
         wait_for(
-            lambda: client.show_training_job_details(wanted).status.phase == "Failed" or None, seconds=60,
+            lambda: client.show_training_job_details(wanted).status.phase == "Failed" or None,
+            seconds=60,
             what="the job has failed",
-        )  # fmt: skip
+        )
         status = client.show_training_job_details(wanted).status
         log = client.show_training_job_logs_preview(
             model.ShowTrainingJobLogsPreviewRequest(training_job_id=made, task_id="worker-0")
@@ -169,18 +170,21 @@ def test_code_data_and_results_lie_in_an_object_store(
 ) -> None:
     with running_s3(Path(assets["model"]).parent) as store:
         system = make_system(
-            TRAINYARD_FETCH_ALLOW="127.0.0.1", TRAINYARD_FETCH_OBS_ENDPOINT=store.url, TRAINYARD_FETCH_OBS_KEY=KEY,
+            TRAINYARD_FETCH_ALLOW="127.0.0.1",
+            TRAINYARD_FETCH_OBS_ENDPOINT=store.url,
+            TRAINYARD_FETCH_OBS_KEY=KEY,
             TRAINYARD_FETCH_OBS_SECRET=SECRET,
-        ).start("n1")  # fmt: skip
+        ).start("n1")
         for name, text in (("src/train.py", PROGRAM), ("words/words.txt", "one two")):
             store.client.put_object(Bucket=BUCKET, Key=name, Body=text.encode())
         with client_of(system) as client:
             made = client.create_training_job(job("stored", 1, bucket=BUCKET)).metadata.id
             shown = model.ShowTrainingJobDetailsRequest(training_job_id=made)
             wait_for(
-                lambda: client.show_training_job_details(shown).status.phase == "Completed" or None, seconds=90,
+                lambda: client.show_training_job_details(shown).status.phase == "Completed" or None,
+                seconds=90,
                 what="the job is done",
-            )  # fmt: skip
+            )
 
         assert store.files("out/stored/")["model.txt"] == b"ONE TWO"
 

@@ -66,9 +66,14 @@ class Terminal:
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
-            ["bash"], cwd=directory, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            ["bash"],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         self._lines: Queue[str] = Queue()
         self._reader = Thread(target=self._read)
         self._reader.start()
@@ -124,9 +129,13 @@ class Reader:
     def start(self, steps: list[Step]) -> None:
         with self.output.open("wb") as output:
             self._first = subprocess.Popen(
-                ["bash", "-c", "\n".join(step.command for step in steps)], cwd=self.directory, env=self._environment,
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            )  # fmt: skip
+                ["bash", "-c", "\n".join(step.command for step in steps)],
+                cwd=self.directory,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
         first = self._first
         wait_until(lambda: "Ready after" in self.said or first.poll() is not None, START_SECONDS)
         assert first.poll() is None, self.said

@@ -27,15 +27,11 @@ def inputs(tmp_path: Path) -> Path:
 
 def command(up: RunningUp, environment: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
     asked = {**os.environ, **environment, "TRAINYARD_DATA_DIR": str(up.data_dir)}
-    return subprocess.run(
-        trainyard(*arguments), env=asked, capture_output=True, text=True, timeout=90, check=False
-    )  # fmt: skip
+    return subprocess.run(trainyard(*arguments), env=asked, capture_output=True, text=True, timeout=90, check=False)
 
 
 def test_jobs_wait_until_the_risk_is_accepted_and_the_doctor_tells_of_it(tmp_path: Path, inputs: Path) -> None:
-    machine = {
-        "PATH": path_without(tmp_path / "programs", "bwrap", "apt-get"), "TRAINYARD_STORAGE_ROOTS": str(inputs),
-    }  # fmt: skip
+    machine = {"PATH": path_without(tmp_path / "programs", "bwrap", "apt-get"), "TRAINYARD_STORAGE_ROOTS": str(inputs)}
     (tmp_path / "job.json").write_text(json.dumps(counting_job(steps=2, step_seconds=0.01)))
 
     up = RunningUp(tmp_path / "data", environment=machine).wait_until_ready()
@@ -65,9 +61,13 @@ def test_the_demo_does_not_begin_what_would_wait(tmp_path: Path) -> None:
     machine = {"PATH": path_without(tmp_path / "programs", "bwrap", "apt-get")}
 
     said = subprocess.run(
-        trainyard("demo", "--data-dir", str(tmp_path / "demo")), env={**os.environ, **machine}, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+        trainyard("demo", "--data-dir", str(tmp_path / "demo")),
+        env={**os.environ, **machine},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert said.returncode == 1
     assert "bubblewrap is not installed" in said.stderr

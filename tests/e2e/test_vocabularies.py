@@ -60,9 +60,17 @@ def test_job_of_a_cyxwiz_client_is_paused_natively_and_goes_on_to_its_report(
         "output_config": {"checkpoint": {"save_steps": 10}},
     }
     config = pb.JobConfig(
-        job_id="docstrings", job_type=pb.TRAINING, model_config=json.dumps(parts), dataset_uri=assets["train"],
-        epochs=1, batch_size=4, learning_rate=1e-3, required_device=pb.CPU, priority=7, timeout_seconds=600,
-    )  # fmt: skip
+        job_id="docstrings",
+        job_type=pb.TRAINING,
+        model_config=json.dumps(parts),
+        dataset_uri=assets["train"],
+        epochs=1,
+        batch_size=4,
+        learning_rate=1e-3,
+        required_device=pb.CPU,
+        priority=7,
+        timeout_seconds=600,
+    )
 
     made = cyxwiz(system, "POST", "/jobs", pb.SubmitJobResponse, config)
     job_id = cyxwiz(system, "GET", f"/jobs/{made.job_id}", pb.JobStatus).trainyard_job_id
@@ -105,11 +113,13 @@ def runai_of(system: System) -> RunaiClient:
     return RunaiClient(
         ApiClient(
             Configuration(
-                client_id=pair["access_key"], client_secret=pair["secret_key"], retry_enabled=False,
+                client_id=pair["access_key"],
+                client_secret=pair["secret_key"],
+                retry_enabled=False,
                 runai_base_url=f"http://127.0.0.1:{system.port}",
             )
         )
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.timeout(200)
@@ -151,7 +161,7 @@ def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..
     trainings.delete_training(endless)
     wait_for(
         lambda: True if system.job(f"job-{endless}")["status"] == "CANCELLED" else None, seconds=30, what="its end"
-    )  # fmt: skip
+    )
 
     assert (made.project_id, made.department_id, made.created_by) == ("1", "1", "ada")
     assert (row.project_id, row.submitted_by) == ("1", "ada")
@@ -172,10 +182,13 @@ def test_runai_client_leads_a_distributed_training(make_system: Callable[..., Sy
     client = runai_of(system).workloads
     says = "echo node $RANK of $WORLD_SIZE reads $(cat $WORDS); for _ in $(seq 8); do sleep 0.5; done"
     spec = DistributedSpecSpec(
-        command="sh", args=f"-c '{says}'", numWorkers=1, distributedFramework=DistributedFramework.PYTORCH,
+        command="sh",
+        args=f"-c '{says}'",
+        numWorkers=1,
+        distributedFramework=DistributedFramework.PYTORCH,
         environmentVariables=[EnvironmentVariable(name="WORDS", value="/mnt/sets/words.txt")],
         storage=SupersetSpecAllOfStorage(nfs=[NfsInstance(server="nas", path="/sets", mountPath="/mnt/sets")]),
-    )  # fmt: skip
+    )
     wanted = DistributedCreationRequest(
         name="both", projectId="default", clusterId=CLUSTER, spec=spec, masterSpecSameAsWorker=True
     )

@@ -71,9 +71,15 @@ class Cluster(System):
     """``nodes`` by name, with that many CPU slots each; ``witness`` hears of every step."""
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, str] = MappingProxyType({}), *, slots: int = 4,
-        postgres: PostgresServer | None = None, database: str = "", outside: Outside | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        *,
+        slots: int = 4,
+        postgres: PostgresServer | None = None,
+        database: str = "",
+        outside: Outside | None = None,
+    ) -> None:
         super().__init__(folder, **settings)
         self._outside, self._is_guest = outside or Outside(), outside is not None
         self.witness = self._outside.witness
@@ -233,9 +239,14 @@ class Cluster(System):
     # ---- jobs
 
     def witnessed_job(
-        self, *, steps: int = 40, step_seconds: float = 0.05, ranks: int = 1, changes: dict[str, Any] | None = None,
+        self,
+        *,
+        steps: int = 40,
+        step_seconds: float = 0.05,
+        ranks: int = 1,
+        changes: dict[str, Any] | None = None,
         **hyperparameters: Any,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         """A document for the witnessed script; ``changes`` replace whole sections."""
         asked = {"steps": steps, "step_seconds": step_seconds, "witness": self.witness.address, **hyperparameters}
         return {

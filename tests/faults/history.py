@@ -89,12 +89,18 @@ def collect(cluster: Cluster) -> History:
         db.close()
     scratch = {path for path in run_directories(cluster) if not _is_young(path, jobs)}
     return History(
-        accepted=tuple(cluster.ledger.accepted), verbs=tuple(cluster.ledger.verbs),
-        server_errors=tuple(cluster.ledger.server_errors), jobs=jobs, live_leases=leases, reservations=reservations,
-        storage=cluster.storage, processes=[" ".join(p.cmdline()) for p in cluster.left_of_attempts()],
-        run_directories=sorted(scratch), mounts=_mounts(cluster.folder),
+        accepted=tuple(cluster.ledger.accepted),
+        verbs=tuple(cluster.ledger.verbs),
+        server_errors=tuple(cluster.ledger.server_errors),
+        jobs=jobs,
+        live_leases=leases,
+        reservations=reservations,
+        storage=cluster.storage,
+        processes=[" ".join(p.cmdline()) for p in cluster.left_of_attempts()],
+        run_directories=sorted(scratch),
+        mounts=_mounts(cluster.folder),
         stored={job_id: _names(cluster.storage / "jobs" / job_id / "checkpoints") for job_id in jobs},
-    )  # fmt: skip
+    )
 
 
 def run_directories(cluster: Cluster) -> list[Path]:
@@ -127,9 +133,11 @@ def _job(db: Database, cluster: Cluster, job_id: str) -> JobHistory:
         job = session.get_one(Job, job_id)
     lines = LogReader(Storage(f"file://{cluster.storage}"), job_id).tail(1_000_000, rank=0, live=False)
     return JobHistory(
-        job=job, stretches=stretches_of(cluster.witness.of(job_id)), logs=[(one.attempt, one.line) for one in lines],
+        job=job,
+        stretches=stretches_of(cluster.witness.of(job_id)),
+        logs=[(one.attempt, one.line) for one in lines],
         **rows,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def _mounts(folder: Path) -> list[str]:

@@ -31,9 +31,13 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 KILLED_AT = ("fsync", "fdatasync", "rename", "mkdir", "unlinkat")
 KILLED_AT_ANY = ("openat", "write", "pwrite64", "ftruncate", "close", "unlink", "rmdir")
 FAILING = (
-    ("fsync", "EIO"), ("rename", "ENOSPC"), ("mkdir", "ENOSPC"), ("write", "ENOSPC"), ("mkdir", "EDQUOT"),
+    ("fsync", "EIO"),
+    ("rename", "ENOSPC"),
+    ("mkdir", "ENOSPC"),
+    ("write", "ENOSPC"),
+    ("mkdir", "EDQUOT"),
     ("write", "EDQUOT"),
-)  # fmt: skip
+)
 MOST_CALLS = 400
 
 

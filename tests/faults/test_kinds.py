@@ -13,9 +13,15 @@ STEPS = 70
 LONGER_STEPS = 140
 # One for each process and server there is, in a minute: the others are among the long tests (decision 0020).
 QUICK = {
-    "F1-kill-api", "F2-kill-redis", "F3-flushall", "F6-kill-coordinator", "F7-kill-node-worker", "F8-kill-supervisor",
-    "F9-kill-rank", "F22-postgres-restart",
-}  # fmt: skip
+    "F1-kill-api",
+    "F2-kill-redis",
+    "F3-flushall",
+    "F6-kill-coordinator",
+    "F7-kill-node-worker",
+    "F8-kill-supervisor",
+    "F9-kill-rank",
+    "F22-postgres-restart",
+}
 PARAMETERS = [
     pytest.param(fault, id=fault.name, marks=() if fault.name in QUICK else pytest.mark.long) for fault in FAULTS
 ]

@@ -25,14 +25,25 @@ def good_history(folder: Path) -> History:
     (artifacts / "answer.json").write_text(json.dumps({"steps": STEPS, "digest": chain_of(STEPS)}))
     events = _events()
     one = JobHistory(
-        job=_job(), attempts=_attempts(), events=events, checkpoints=checkpoints, metrics=_metrics(),
-        audit=[_audited(event) for event in events if event.type == "job.status"], stretches=_stretches(),
+        job=_job(),
+        attempts=_attempts(),
+        events=events,
+        checkpoints=checkpoints,
+        metrics=_metrics(),
+        audit=[_audited(event) for event in events if event.type == "job.status"],
+        stretches=_stretches(),
         logs=[(1, f"step {n}") for n in range(1, 14)] + [(2, f"step {n}") for n in range(11, STEPS + 1)],
-    )  # fmt: skip
+    )
     return History(
-        accepted=[JOB], verbs=[], server_errors=[], jobs={JOB: one}, live_leases=[], reservations=[], storage=folder,
+        accepted=[JOB],
+        verbs=[],
+        server_errors=[],
+        jobs={JOB: one},
+        live_leases=[],
+        reservations=[],
+        storage=folder,
         stored={JOB: [c.id for c in checkpoints]},
-    )  # fmt: skip
+    )
 
 
 def stored_checkpoint(storage: Path, checkpoint_id: str, attempt: int, step: int) -> Checkpoint:
@@ -58,9 +69,17 @@ def _job() -> Job:
 def _attempts() -> list[Attempt]:
     def attempt(number: int, **columns: Any) -> Attempt:
         return Attempt(
-            job_id=JOB, number=number, fence=2 * number - 1, node_names=["n1"], device_indices=[[0]], device_share=100,
-            started_at=BEGAN, trained_at=BEGAN, ended_at=BEGAN + timedelta(seconds=20), **columns,
-        )  # fmt: skip
+            job_id=JOB,
+            number=number,
+            fence=2 * number - 1,
+            node_names=["n1"],
+            device_indices=[[0]],
+            device_share=100,
+            started_at=BEGAN,
+            trained_at=BEGAN,
+            ended_at=BEGAN + timedelta(seconds=20),
+            **columns,
+        )
 
     killed = attempt(
         1, start_step=0, end_step=13, lost_steps=3, cause="RANK_KILLED", policy="proc_restart", detect_seconds=0.1
@@ -105,6 +124,12 @@ def stretch(attempt: int, *, start: int, last: int, began: int, rank: int = 0) -
     """One step a second, from ``began`` seconds on."""
     steps = tuple((step, (began + step - start) * SECOND_NS) for step in range(start + 1, last + 1))
     return Stretch(
-        job_id=JOB, attempt=attempt, rank=rank, start_step=start, last_step=last,
-        first_ns=began * SECOND_NS, last_ns=steps[-1][1], steps_ns=steps,
-    )  # fmt: skip
+        job_id=JOB,
+        attempt=attempt,
+        rank=rank,
+        start_step=start,
+        last_step=last,
+        first_ns=began * SECOND_NS,
+        last_ns=steps[-1][1],
+        steps_ns=steps,
+    )

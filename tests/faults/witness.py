@@ -84,9 +84,15 @@ class Witness:
                 continue
             job_id, attempt, rank, pid, namespace, at_ns, what, step = datagram.decode().split()
             sighting = Sighting(
-                job_id=job_id, attempt=int(attempt), rank=int(rank), pid=int(pid), namespace=int(namespace),
-                at_ns=int(at_ns), what=what, step=int(step),
-            )  # fmt: skip
+                job_id=job_id,
+                attempt=int(attempt),
+                rank=int(rank),
+                pid=int(pid),
+                namespace=int(namespace),
+                at_ns=int(at_ns),
+                what=what,
+                step=int(step),
+            )
             with self._lock:
                 self._seen.append(sighting)
 
@@ -103,9 +109,14 @@ def stretches_of(sightings: list[Sighting]) -> list[Stretch]:
         start = mine[0].step if mine[0].what == "start" else mine[0].step - 1
         found.append(
             Stretch(
-                job_id=job_id, attempt=attempt, rank=rank, start_step=start,
+                job_id=job_id,
+                attempt=attempt,
+                rank=rank,
+                start_step=start,
                 last_step=steps[-1][0] if steps else start,
-                first_ns=mine[0].at_ns, last_ns=mine[-1].at_ns, steps_ns=steps,
+                first_ns=mine[0].at_ns,
+                last_ns=mine[-1].at_ns,
+                steps_ns=steps,
             )
-        )  # fmt: skip
+        )
     return sorted(found, key=lambda stretch: stretch.first_ns)

@@ -43,14 +43,24 @@ def make_library(tmp_path: Path) -> Iterator[Any]:
     mine = tmp_path / "mine"
     mine.mkdir()
 
-    def make(*, cache_bytes: int = 1 << 30, secrets: dict[str, str] | None = None, fetch_bytes: int | None = None,
-             **settings: Any) -> Library:  # fmt: skip
+    def make(
+        *,
+        cache_bytes: int = 1 << 30,
+        secrets: dict[str, str] | None = None,
+        fetch_bytes: int | None = None,
+        **settings: Any,
+    ) -> Library:
         rules = ReadingRules(roots=(str(mine),), data_dir=str(tmp_path / "data"), real_path=os.path.realpath)
         library = Library(
-            rules=rules, cache_dir=tmp_path / "data" / "cache", project="ours", project_of_job=lambda _: None,
+            rules=rules,
+            cache_dir=tmp_path / "data" / "cache",
+            project="ours",
+            project_of_job=lambda _: None,
             fetch=replace(FetchSettings(allow=LOOPBACK, stalled_seconds=20.0), **settings),
-            cache=CacheSettings(max_bytes=cache_bytes), secrets=secrets or {}, fetch_bytes=fetch_bytes,
-        )  # fmt: skip
+            cache=CacheSettings(max_bytes=cache_bytes),
+            secrets=secrets or {},
+            fetch_bytes=fetch_bytes,
+        )
         made.append(library)
         return library
 

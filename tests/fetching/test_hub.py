@@ -9,9 +9,12 @@ from workers.attempt_failed import AttemptFailed
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 MODEL = {
-    "config.json": b'{"model_type": "llama"}', "model.safetensors": bytes(range(256)) * 64, "modeling_own.py": b"a = 1",
-    "model.onnx": b"not needed", "onnx/model.bin": b"not needed",
-}  # fmt: skip
+    "config.json": b'{"model_type": "llama"}',
+    "model.safetensors": bytes(range(256)) * 64,
+    "modeling_own.py": b"a = 1",
+    "model.onnx": b"not needed",
+    "onnx/model.bin": b"not needed",
+}
 WANTED = ["config.json", "model.safetensors", "modeling_own.py"]
 LINES = b'{"text": "hello"}\n'
 
@@ -73,9 +76,13 @@ def test_model_that_is_here_does_not_need_the_hub(hub, make_library):
 
 @pytest.mark.parametrize(
     ("model_id", "revision", "said"),
-    [("org/unknown", None, "org/unknown"), ("org/tiny", "v9", "no revision v9"), ("org/gated", None, "licence"),
-     ("acme/secret", None, "hub_token")],
-)  # fmt: skip
+    [
+        ("org/unknown", None, "org/unknown"),
+        ("org/tiny", "v9", "no revision v9"),
+        ("org/gated", None, "licence"),
+        ("acme/secret", None, "hub_token"),
+    ],
+)
 def test_what_the_hub_does_not_give_is_said(hub, make_library, model_id, revision, said):
     hub.add("org/tiny", MODEL)
     hub.add("org/gated", MODEL, gated=True)
@@ -124,9 +131,13 @@ def test_model_of_the_hub_is_never_a_local_directory(hub, make_library, mine):
 
 
 DATASET = {
-    "README.md": b"# Data\n", "dataset_infos.json": b"{}", "data/train-00000-of-00002.jsonl": LINES,
-    "data/train-00001-of-00002.jsonl": LINES * 2, "data/validation.jsonl": LINES * 3, "raw/table.csv": b"a\n1\n",
-}  # fmt: skip
+    "README.md": b"# Data\n",
+    "dataset_infos.json": b"{}",
+    "data/train-00000-of-00002.jsonl": LINES,
+    "data/train-00001-of-00002.jsonl": LINES * 2,
+    "data/validation.jsonl": LINES * 3,
+    "raw/table.csv": b"a\n1\n",
+}
 TRAIN = ["data/train-00000-of-00002.jsonl", "data/train-00001-of-00002.jsonl"]
 
 

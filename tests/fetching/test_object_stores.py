@@ -66,10 +66,12 @@ def test_folder_or_glob_names_its_files(bucket, service, make_library):
 @pytest.mark.parametrize(
     ("location", "is_folder"),
     [
-        ("s3://data/one/", True), ("s3://data/one", True), ("s3://data/one/words.jsonl", False),
+        ("s3://data/one/", True),
+        ("s3://data/one", True),
+        ("s3://data/one/words.jsonl", False),
         ("s3://data/one/*.jsonl", False),
     ],
-)  # fmt: skip
+)
 def test_script_gets_a_folder_of_one_file_as_a_folder(bucket, service, make_library, location, is_folder):
     put(bucket, "one/words.jsonl")
 

@@ -312,9 +312,12 @@ def test_directory_takes_no_credentials(make_library, tmp_path, one):
 @pytest.fixture
 def world(tmp_path, sqlite_url, checked):
     world = World(
-        tmp_path, sqlite_url, TRAINYARD_FETCH_S3_ENDPOINT=checked.url, TRAINYARD_FETCH_ALLOW="127.0.0.1",
+        tmp_path,
+        sqlite_url,
+        TRAINYARD_FETCH_S3_ENDPOINT=checked.url,
+        TRAINYARD_FETCH_ALLOW="127.0.0.1",
         TRAINYARD_SECURITY_SECRET_KEY=Fernet.generate_key().decode(),
-    )  # fmt: skip
+    )
     yield world
     world.close()
 

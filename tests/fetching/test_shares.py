@@ -59,8 +59,10 @@ def test_users_token_is_exchanged(web, shares):
     web.answers["/drive/s/a.jsonl"] = file(LINES)
     web.answers["/exchange"] = lambda handler: handler.answer(200, b'{"access_token": "short-lived"}')
     exchange = {
-        "token_exchange_url": web.url("/exchange"), "token_exchange_client": "us", "token_exchange_secret": "hunter2",
-    }  # fmt: skip
+        "token_exchange_url": web.url("/exchange"),
+        "token_exchange_client": "us",
+        "token_exchange_secret": "hunter2",
+    }
 
     find_data(shares({"forwarded.user": "user-token"}, **exchange), DataRequest(location="scaidrive://s/a.jsonl"))
 

@@ -25,9 +25,12 @@ for path in run.data_paths:
 @pytest.fixture
 def world(tmp_path, sqlite_url, web):
     world = World(
-        tmp_path, sqlite_url, TRAINYARD_FETCH_SCAIDRIVE_URL=web.url("/drive"), TRAINYARD_FETCH_ALLOW="127.0.0.1",
+        tmp_path,
+        sqlite_url,
+        TRAINYARD_FETCH_SCAIDRIVE_URL=web.url("/drive"),
+        TRAINYARD_FETCH_ALLOW="127.0.0.1",
         TRAINYARD_SECURITY_SECRET_KEY=Fernet.generate_key().decode(),
-    )  # fmt: skip
+    )
     yield world
     world.close()
 

@@ -23,7 +23,7 @@ def get(tmp_path):
     def get(url: str, *, known: str = "", headers=None, trusted=(), personal=False, max_bytes=1 << 20, **settings):
         wish = DownloadRequest(
             url=url, headers=headers or {}, max_bytes=max_bytes, known=known, trusted=trusted, personal=personal
-        )  # fmt: skip
+        )
         fetch = FetchSettings(**{"allow": LOOPBACK, "stalled_seconds": 1.0, **settings})
         path = Path(tmp_path, "part")
         version = Download(fetch, wish, before_bytes=lambda _: None, on_bytes=lambda _: None).to(path)
@@ -144,9 +144,16 @@ def test_redirects_in_a_circle_end(web, get):
 
 @pytest.mark.parametrize(
     "target",
-    ["http://127.0.0.2/x", "http://[::1]/x", "http://169.254.169.254/latest", "http://localhost/x", "http://2130706434/",
-     "http://[::ffff:10.0.0.1]/x", "//10.0.0.1/x"],
-)  # fmt: skip
+    [
+        "http://127.0.0.2/x",
+        "http://[::1]/x",
+        "http://169.254.169.254/latest",
+        "http://localhost/x",
+        "http://2130706434/",
+        "http://[::ffff:10.0.0.1]/x",
+        "//10.0.0.1/x",
+    ],
+)
 def test_redirect_to_a_private_address_is_refused(web, get, target):
     web.answers["/a"] = redirect(target)
 

@@ -21,26 +21,34 @@ class Row(NamedTuple):
 
 
 CYXWIZ_CONFIG = {
-    "model_config": "/srv/models/base", "dataset_uri": "/srv/data/train.jsonl", "epochs": 1, "batch_size": 1,
-}  # fmt: skip
+    "model_config": "/srv/models/base",
+    "dataset_uri": "/srv/data/train.jsonl",
+    "epochs": 1,
+    "batch_size": 1,
+}
 RUNAI_TRAINING = {"name": "x", "projectId": "team-a", "clusterId": "c", "spec": {"command": "true"}}
 MODELARTS, TAGGED = "/v2/<project_id>/training-jobs/<training_job_id>", "/v2/<project_id>/modelarts-training-job"
 MODELARTS_JOB = {
-    "kind": "job", "metadata": {"name": "NEW"},
+    "kind": "job",
+    "metadata": {"name": "NEW"},
     "algorithm": {"code_dir": "obs://team/src/", "boot_file": "obs://team/src/x.py"},
-}  # fmt: skip
+}
 A_TAG = {"tags": [{"key": "team", "value": "a"}]}
 NAMESPACE, IN_NAMESPACE = "/api/v1/namespaces/<namespace>", "/apis/ome.io/v1beta1/namespaces/<namespace>"
 CLUSTER_RUNTIMES = "/apis/ome.io/v1beta1/clustertrainingruntimes"
 OME_JOB = {
-    "apiVersion": "ome.io/v1beta1", "kind": "TrainingJob", "metadata": {"name": "NEW"},
+    "apiVersion": "ome.io/v1beta1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "NEW"},
     "spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {"command": ["true"]}},
-}  # fmt: skip
+}
 
 BASE_MODEL = {
-    "apiVersion": "ome.io/v1beta1", "kind": "BaseModel", "metadata": {"name": "NEW"},
+    "apiVersion": "ome.io/v1beta1",
+    "kind": "BaseModel",
+    "metadata": {"name": "NEW"},
     "spec": {"storage": {"storageUri": "/srv/models/tiny"}},
-}  # fmt: skip
+}
 
 
 def _runtime(kind: str) -> dict[str, Any]:

@@ -110,9 +110,14 @@ def test_what_is_done_to_keys_and_projects_is_written(api: Api) -> None:
     api.call("DELETE", "/v1/projects/team-a")
 
     assert told(api, "project=team-a") == [
-        ("project.create", "team-a"), ("project.patch", "team-a"), ("key.create", made), ("key.rotate", made),
-        ("key.revoke", made), ("key.revoke", renewed), ("project.delete", "team-a"),
-    ]  # fmt: skip
+        ("project.create", "team-a"),
+        ("project.patch", "team-a"),
+        ("key.create", made),
+        ("key.rotate", made),
+        ("key.revoke", made),
+        ("key.revoke", renewed),
+        ("project.delete", "team-a"),
+    ]
 
 
 def test_lines_hold_nothing_that_a_key_is_worth(api: Api) -> None:
@@ -153,9 +158,12 @@ def test_reaching_for_another_projects_things_is_written_and_only_super_admins_r
     api.make_key(Role.USER, "other", name="theirs")
     their_key = key_id(api, "theirs")
     attempts = (
-        f"/v1/jobs/{foreign}", f"/v1/keys/{their_key}", "/v1/projects/other", "/v1/jobs?project=other",
+        f"/v1/jobs/{foreign}",
+        f"/v1/keys/{their_key}",
+        "/v1/projects/other",
+        "/v1/jobs?project=other",
         f"/v1/jobs/{UNKNOWN_JOB}",
-    )  # fmt: skip
+    )
     answers = [api.call("GET", path, key=stranger).status_code for path in attempts]
     answers.append(api.call("GET", "/v1/jobs", key=stranger, headers={"X-Project": "other"}).status_code)
 
@@ -163,9 +171,12 @@ def test_reaching_for_another_projects_things_is_written_and_only_super_admins_r
 
     assert answers == [404] * 6
     assert [line["target"] for line in lines] == [
-        f"GET /v1/jobs/{foreign}", f"GET /v1/keys/{their_key}", "GET /v1/projects/other", "GET /v1/jobs",
+        f"GET /v1/jobs/{foreign}",
+        f"GET /v1/keys/{their_key}",
+        "GET /v1/projects/other",
         "GET /v1/jobs",
-    ]  # fmt: skip
+        "GET /v1/jobs",
+    ]
     assert {line["actor"] for line in lines} == {key_id(api, "stranger")}
     assert all(line["data"]["foreign"] for line in lines)
     # A line would tell the stranger's admin that the thing exists.
@@ -210,10 +221,14 @@ def test_lines_are_filtered(api: Api) -> None:
         ):
             session.add(
                 AuditEntry(
-                    id=f"audit-{number}", at=start + timedelta(minutes=number), actor=actor, action=action,
-                    project=None, target=f"t{number % 2}",
+                    id=f"audit-{number}",
+                    at=start + timedelta(minutes=number),
+                    actor=actor,
+                    action=action,
+                    project=None,
+                    target=f"t{number % 2}",
                 )
-            )  # fmt: skip
+            )
 
     def ids(query: str) -> list[str]:
         return [entry["id"] for entry in entries(api, f"{query}&before=2100-01-01T00:00:00Z")]
@@ -244,10 +259,16 @@ def test_pages_of_lines_stay_put_while_lines_are_added(api: Api) -> None:
 @pytest.mark.parametrize(
     ("query", "status"),
     [
-        ("action=Key", 422), ("action=a.b.c", 422), ("outcome=perhaps", 422), ("after=yesterday", 422),
-        ("order_by=actor", 422), ("actor=", 422), ("nothing=1", 422), ("page_token=x", 400),
+        ("action=Key", 422),
+        ("action=a.b.c", 422),
+        ("outcome=perhaps", 422),
+        ("after=yesterday", 422),
+        ("order_by=actor", 422),
+        ("actor=", 422),
+        ("nothing=1", 422),
+        ("page_token=x", 400),
     ],
-)  # fmt: skip
+)
 def test_filters_that_mean_nothing_are_refused(sqlite_api: Api, query: str, status: int) -> None:
     sqlite_api.problem(sqlite_api.call("GET", f"/v1/audit?{query}"), status)
 

@@ -64,13 +64,25 @@ def test_open_routes_are_these_alone(api: Api):
     opened = {p for _, p, rule in routes(api) if operation_of(api.app.view_functions[rule.endpoint]).permission is None}
 
     assert {path for path in opened if native(api, path)} == {
-        "/health", "/health/ready", "/v1/openapi.json", "/v1/docs", "/v1/modules/scaimind/openapi.json",
+        "/health",
+        "/health/ready",
+        "/v1/openapi.json",
+        "/v1/docs",
+        "/v1/modules/scaimind/openapi.json",
         "/v1/modules/scaimind/docs",
-    }  # fmt: skip
+    }
     assert {path.rpartition("/")[2] for path in opened if not native(api, path)} == {
-        "openapi.json", "messages.proto", "token",
-        "api", "apis", "ome.io", "v1beta1", "v1", "v2", "version",  # what Kubernetes' clients ask first
-    }  # fmt: skip
+        "openapi.json",
+        "messages.proto",
+        "token",
+        "api",
+        "apis",
+        "ome.io",
+        "v1beta1",
+        "v1",
+        "v2",
+        "version",  # what Kubernetes' clients ask first
+    }
 
 
 def test_every_role_may_do_exactly_what_the_table_says(api: Api):
@@ -162,10 +174,17 @@ def test_documentation_lists_the_endpoints_of_every_vocabulary(sqlite_api: Api, 
 
 def test_unknown_paths_and_methods_answer_in_the_envelope(api: Api):
     statuses = {
-        ("GET", "/v1/nothing"): 404, ("GET", "/"): 404, ("GET", "/v1/jobs/"): 404, ("GET", "//v1/jobs"): 404,
-        ("GET", "/V1/jobs"): 404, ("PUT", "/v1/jobs"): 405, ("TRACE", "/v1/jobs"): 405, ("PROPFIND", "/v1/jobs"): 405,
-        ("DELETE", "/v1/nodes"): 405, ("GET", "/.git/config"): 404,
-    }  # fmt: skip
+        ("GET", "/v1/nothing"): 404,
+        ("GET", "/"): 404,
+        ("GET", "/v1/jobs/"): 404,
+        ("GET", "//v1/jobs"): 404,
+        ("GET", "/V1/jobs"): 404,
+        ("PUT", "/v1/jobs"): 405,
+        ("TRACE", "/v1/jobs"): 405,
+        ("PROPFIND", "/v1/jobs"): 405,
+        ("DELETE", "/v1/nodes"): 405,
+        ("GET", "/.git/config"): 404,
+    }
 
     got = {(method, path): api.call(method, path) for method, path in statuses}
 

@@ -25,10 +25,14 @@ from tests.walks import make_job
 
 PATH = "/v1/data/validate"
 FOUND: dict[str, Any] = {
-    "errors": [], "warnings": ["long records"], "left_out": [], "lengths": {"max": 7}, "truncated_share": 0.25,
+    "errors": [],
+    "warnings": ["long records"],
+    "left_out": [],
+    "lengths": {"max": 7},
+    "truncated_share": 0.25,
     "sources": [{"index": 0, "columns": ["text"], "records_read": 3, "complete": True, "lengths": {"max": 7}}],
     "seconds": {"inspected": 1.0},
-}  # fmt: skip
+}
 
 
 @contextmanager
@@ -122,8 +126,10 @@ def whole_document(api: Api, path: str) -> dict[str, Any]:
     return make_document(
         training_config={"base_model": {"model_id": str(api.inputs)}},
         data_config={"sources": [{"path": path}]},
-        labels={}, output_config={"checkpoint": {"save_steps": 1}}, scheduling_config={"queue": "default"},
-    )  # fmt: skip
+        labels={},
+        output_config={"checkpoint": {"save_steps": 1}},
+        scheduling_config={"queue": "default"},
+    )
 
 
 def patient(api: Api, document: dict[str, Any]) -> Callable[[float], dict[str, Any]]:
@@ -153,10 +159,9 @@ def test_rules_of_submit_hold_and_name_the_field(sqlite_api: Api):
         "training_config.hyperparameters.speed": question(
             sqlite_api, training_config={"hyperparameters": {"speed": "1"}}
         ),
-        "data_config.validation_split": question(sqlite_api) | {
-            "data_config": {"sources": [{"path": str(sqlite_api.inputs)}], "validation_split": 1.0}
-        },
-    }  # fmt: skip
+        "data_config.validation_split": question(sqlite_api)
+        | {"data_config": {"sources": [{"path": str(sqlite_api.inputs)}], "validation_split": 1.0}},
+    }
 
     reports = {field: sqlite_api.data(sqlite_api.post(PATH, asked)) for field, asked in wrong.items()}
 

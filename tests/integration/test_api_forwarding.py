@@ -31,8 +31,10 @@ def test_tokens_are_sealed_with_the_job_and_shown_nowhere(api: Api, caplog: pyte
 
     job_id = api.data(answer, 201)["job_id"]
     assert sealed(api, job_id) == {
-        "forwarded.scaidrive": "drive-canary", "forwarded.scaiatlas": "atlas-canary", "forwarded.user": "user.canary==",
-    }  # fmt: skip
+        "forwarded.scaidrive": "drive-canary",
+        "forwarded.scaiatlas": "atlas-canary",
+        "forwarded.user": "user.canary==",
+    }
     assert api.data(again, 201)["job_id"] == job_id
     shown = [
         api.call("GET", path).get_data(as_text=True) for path in (f"/v1/jobs/{job_id}", f"/v1/jobs/{job_id}/events")
@@ -80,8 +82,9 @@ def test_a_users_place_without_a_token_is_refused_and_says_which_header(sqlite_a
 MODEL_ON_DRIVE = {"base_model": {"model_id": "scaidrive://team/models/x/", "source": "scaidrive"}}
 TOKENIZER_ON_DRIVE = {"base_model": {"model_id": "org/model", "tokenizer_id": "scaidrive://team/tokenizer"}}
 JUDGE_ON_DRIVE = {
-    "training_type": "RLHF", "hyperparameters": {"algorithm": "ppo", "reward_model_id": "scaidrive://team/judge"},
-}  # fmt: skip
+    "training_type": "RLHF",
+    "hyperparameters": {"algorithm": "ppo", "reward_model_id": "scaidrive://team/judge"},
+}
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,14 @@ def listed(api: Api) -> Api:
         parent = None
         for hours, (name, state, columns, labels, changes) in enumerate(rows):
             job = make_job(
-                session, state=state, document=make_document(name=name, **changes), labels=labels,
-                created_at=START + timedelta(hours=hours), parent_job_id=parent if name == "c" else None, **columns,
-            )  # fmt: skip
+                session,
+                state=state,
+                document=make_document(name=name, **changes),
+                labels=labels,
+                created_at=START + timedelta(hours=hours),
+                parent_job_id=parent if name == "c" else None,
+                **columns,
+            )
             parent = job.id
             session.add_all(job_labels.rows(job))
     return api
@@ -88,12 +93,18 @@ def test_filters_and_orders(listed: Api, query: str, expected: list[str]):
 @pytest.mark.parametrize(
     "query",
     [
-        "order_by=name", "order_by=-priority&status=COMPLETED", "order_by=status", "name=a",
-        "training_type=SFT&queue=default", "labels.team=x", "labels.team=x&order_by=-name",
+        "order_by=name",
+        "order_by=-priority&status=COMPLETED",
+        "order_by=status",
+        "name=a",
+        "training_type=SFT&queue=default",
+        "labels.team=x",
+        "labels.team=x&order_by=-name",
         "labels.team=x&status=PENDING,TRAINING",
-        "labels.team=x&labels.run/id=1&name=a", "labels.team=x&queue=default&project=default",
+        "labels.team=x&labels.run/id=1&name=a",
+        "labels.team=x&queue=default&project=default",
     ],
-)  # fmt: skip
+)
 def test_many_jobs_are_listed_as_few_are(listed: Api, query: str, monkeypatch: pytest.MonkeyPatch):
     few = pages_of_one(listed, query)
     monkeypatch.setattr(pagination, "COUNT_LIMIT", 0)
@@ -129,10 +140,14 @@ def test_labels_that_are_changed_are_found_with_everything_else(api: Api):
 @pytest.mark.parametrize(
     ("prefix", "expected"),
     [
-        ("z", ["z", "zz", "z\U0010ffff", "z\U0010ffffa"]), ("z\U0010ffff", ["z\U0010ffff", "z\U0010ffffa"]),
-        ("\U0010ffff", ["\U0010ffff"]), ("\ud7ff", ["\ud7ffx"]), ("É", ["Éa"]), ("%", ["%"]),
+        ("z", ["z", "zz", "z\U0010ffff", "z\U0010ffffa"]),
+        ("z\U0010ffff", ["z\U0010ffff", "z\U0010ffffa"]),
+        ("\U0010ffff", ["\U0010ffff"]),
+        ("\ud7ff", ["\ud7ffx"]),
+        ("É", ["Éa"]),
+        ("%", ["%"]),
     ],
-)  # fmt: skip
+)
 def test_a_name_begins_with_any_characters(api: Api, prefix: str, expected: list[str]):
     with api.db.write() as session:
         for name in (
@@ -201,11 +216,26 @@ def test_every_filter_keeps_to_the_callers_project(listed: Api):
 @pytest.mark.parametrize(
     "query",
     [
-        "status=RUNNING", "status=", "training_type=", "framework=TORCH", "created_after=yesterday",
-        "created_before=2026-05-01", "order_by=id", "order_by=--name", "order_by=", "page_size=0", "page_size=101",
-        "page_size=1.5", "labels.=1", "labels.a%20b=1", "labels=1", "state=FAILED", "queue=a&queue=b", "name=",
+        "status=RUNNING",
+        "status=",
+        "training_type=",
+        "framework=TORCH",
+        "created_after=yesterday",
+        "created_before=2026-05-01",
+        "order_by=id",
+        "order_by=--name",
+        "order_by=",
+        "page_size=0",
+        "page_size=101",
+        "page_size=1.5",
+        "labels.=1",
+        "labels.a%20b=1",
+        "labels=1",
+        "state=FAILED",
+        "queue=a&queue=b",
+        "name=",
     ],
-)  # fmt: skip
+)
 def test_filters_that_mean_nothing_are_refused(sqlite_api: Api, query: str):
     assert sqlite_api.call("GET", f"/v1/jobs?{query}").status_code == 422
 

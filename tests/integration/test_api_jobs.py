@@ -1,7 +1,5 @@
 """Submitting, reading, listing and cancelling jobs over HTTP."""
 
-import threading
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ from sqlalchemy import update
 
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
-from app.models import IdempotentReply, Job, JobEvent
+from app.models import IdempotentReply, Job
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.lifecycle import transitions
@@ -39,13 +37,44 @@ def test_submitted_job_is_stored_announced_and_can_be_read_at_once(api: Api):
 
 def test_job_shows_every_documented_field(api: Api):
     documented = {
-        "job_id", "name", "labels", "training_config", "data_config", "resource_config", "output_config",
-        "scheduling_config", "project", "created_by", "status", "status_reason", "queue_position",
-        "estimated_start_at", "progress", "current_step", "total_steps", "current_epoch", "total_epochs",
-        "eta_seconds", "elapsed_seconds", "latest_metrics", "latest_checkpoint_id", "best_checkpoint_id", "attempt",
-        "node_names", "parent_job_id", "child_job_ids", "requested", "error_message", "error_type", "pending_reason",
-        "created_at", "queued_at", "started_at", "finished_at", "version",
-    }  # fmt: skip
+        "job_id",
+        "name",
+        "labels",
+        "training_config",
+        "data_config",
+        "resource_config",
+        "output_config",
+        "scheduling_config",
+        "project",
+        "created_by",
+        "status",
+        "status_reason",
+        "queue_position",
+        "estimated_start_at",
+        "progress",
+        "current_step",
+        "total_steps",
+        "current_epoch",
+        "total_epochs",
+        "eta_seconds",
+        "elapsed_seconds",
+        "latest_metrics",
+        "latest_checkpoint_id",
+        "best_checkpoint_id",
+        "attempt",
+        "node_names",
+        "parent_job_id",
+        "child_job_ids",
+        "requested",
+        "error_message",
+        "error_type",
+        "pending_reason",
+        "created_at",
+        "queued_at",
+        "started_at",
+        "finished_at",
+        "version",
+    }
 
     assert set(api.get(f"/v1/jobs/{api.submit()}")) == documented
 
@@ -117,8 +146,7 @@ def test_resume_pins_a_checkpoint_of_an_equal_job(api: Api):
 
     child = api.submit(training_config={"resume_from_checkpoint": checkpoint})
     other_data = api.post(
-        "/v1/jobs",
-        make_document(training_config={"resume_from_checkpoint": checkpoint}, data_config={"batch_size": 2}),
+        "/v1/jobs", make_document(training_config={"resume_from_checkpoint": checkpoint}, data_config={"batch_size": 2})
     )
     unknown = api.post("/v1/jobs", make_document(training_config={"resume_from_checkpoint": "ckpt-nothing"}))
     defaults = {"batch_size": 8, "seed": 42, "preprocess": {"truncation": True}}
@@ -226,8 +254,18 @@ def test_another_projects_job_looks_like_none(api: Api):
     stranger = api.make_key(Role.ADMIN, "other")
     unknown = "job-01900000-0000-7000-8000-000000000000"
 
-    for path in ("", "/events", "/metrics", "/metrics/stream", "/logs", "/checkpoints", "/attempts", "/report",
-                 "/artifacts", "/artifacts/model.safetensors"):  # fmt: skip
+    for path in (
+        "",
+        "/events",
+        "/metrics",
+        "/metrics/stream",
+        "/logs",
+        "/checkpoints",
+        "/attempts",
+        "/report",
+        "/artifacts",
+        "/artifacts/model.safetensors",
+    ):
         foreign = api.call("GET", f"/v1/jobs/{job_id}{path}", key=stranger)
         missing = api.call("GET", f"/v1/jobs/{unknown}{path}", key=stranger)
         assert foreign.status_code == missing.status_code == 404, path
@@ -338,45 +376,6 @@ def test_an_idempotency_key_may_be_used_again_after_its_time(api: Api):
     assert other["job_id"] != first["job_id"]
 
 
-def test_parallel_requests_with_one_key_make_one_job(api: Api):
-    answers: list[str] = []
-    barrier = threading.Barrier(8)
-
-    def post() -> None:
-        barrier.wait()
-        answer = api.app.test_client().post(
-            "/v1/jobs",
-            json=make_document(),
-            headers={"Authorization": f"Bearer {api.key}", "Idempotency-Key": "race"},
-        )
-        answers.append(api.data(answer, 201)["job_id"])
-
-    run_at_once([post] * 8)
-
-    assert len(answers) == 8
-    assert len(set(answers)) == 1
-    assert api.get("/v1/jobs")["total_count"] == 1
-
-
-def test_parallel_cancels_make_one_event(api: Api):
-    job_id = api.submit()
-    statuses: list[int] = []
-    barrier = threading.Barrier(6)
-
-    def cancel() -> None:
-        barrier.wait()
-        client = api.app.test_client()
-        answer = client.post(f"/v1/jobs/{job_id}/cancel", headers={"Authorization": f"Bearer {api.key}"})
-        statuses.append(answer.status_code)
-
-    run_at_once([cancel] * 6)
-
-    assert statuses == [200] * 6
-    with api.db.read() as session:
-        events = session.query(JobEvent).where(JobEvent.job_id == job_id, JobEvent.to_status == "CANCELLED").all()
-    assert len(events) == 1
-
-
 def ids(page: dict[str, Any]) -> list[str]:
     return [job["job_id"] for job in page["jobs"]]
 
@@ -390,11 +389,3 @@ def walk(api: Api, path: str) -> list[str]:
         token = page["next_page_token"]
         if not token:
             return found
-
-
-def run_at_once(actions: list[Callable[[], None]]) -> None:
-    threads = [threading.Thread(target=action) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()

@@ -51,14 +51,12 @@ def test_process_logs_json_at_the_configured_level(
 def test_a_fault_is_logged_with_its_traceback_and_the_id_that_the_caller_was_told(
     sqlite_api: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    app = create_app(
-        sqlite_api.app.extensions["trainyard"].settings, db=sqlite_api.db, dispatcher=BrokenDispatcher()
-    )  # fmt: skip
+    app = create_app(sqlite_api.app.extensions["trainyard"].settings, db=sqlite_api.db, dispatcher=BrokenDispatcher())
     configure_logging("INFO", process="api")
 
     answer = app.test_client().post(
         "/v1/jobs", json=make_document(), headers={"Authorization": f"Bearer {sqlite_api.key}"}
-    )  # fmt: skip
+    )
     logging.getLogger("x").warning("after it")
 
     fault, after = lines(capsys)

@@ -20,9 +20,16 @@ from tests.factories import make_attempt, make_document, make_job, make_node
 
 def report(labels: tuple[str, ...] = ()) -> NodeReport:
     return NodeReport(
-        name="gpu-1", devices=(Device(index=0, type="cpu"),), cpu_cores=1, ram_mb=1, storage_mb=1, sandbox="process",
-        version="", boot_id="b", labels=labels,
-    )  # fmt: skip
+        name="gpu-1",
+        devices=(Device(index=0, type="cpu"),),
+        cpu_cores=1,
+        ram_mb=1,
+        storage_mb=1,
+        sandbox="process",
+        version="",
+        boot_id="b",
+        labels=labels,
+    )
 
 
 def audited(api: Api) -> list[tuple[str, str, object]]:

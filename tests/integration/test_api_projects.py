@@ -56,11 +56,17 @@ def test_the_same_request_is_answered_once_more(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({}, "name"), ({"name": ""}, "name"), ({"name": "Team A"}, "name"), ({"name": "-a"}, "name"),
-        ({"name": "a" * 64}, "name"), ({"name": "a\n"}, "name"), ({"name": 1}, "name"),
-        ({"name": "a", "description": "x" * 256}, "description"), ({"name": "a", "owner": "me"}, "owner"),
+        ({}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": "Team A"}, "name"),
+        ({"name": "-a"}, "name"),
+        ({"name": "a" * 64}, "name"),
+        ({"name": "a\n"}, "name"),
+        ({"name": 1}, "name"),
+        ({"name": "a", "description": "x" * 256}, "description"),
+        ({"name": "a", "owner": "me"}, "owner"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_project_is_refused(sqlite_api: Api, body: dict[str, Any], field: str) -> None:
     problem = sqlite_api.problem(sqlite_api.post("/v1/projects", body), 422)
 
@@ -166,10 +172,11 @@ def test_a_job_submitted_while_its_project_goes_is_refused_and_not_lost(api: Api
         statuses[name] = api.call(method, path, **request).status_code
 
     threads = [
-        threading.Thread(target=call, args=("submit", "POST", "/v1/jobs?project=team-a"),
-                         kwargs={"json": make_document()}),
+        threading.Thread(
+            target=call, args=("submit", "POST", "/v1/jobs?project=team-a"), kwargs={"json": make_document()}
+        ),
         threading.Thread(target=call, args=("delete", "DELETE", "/v1/projects/team-a")),
-    ]  # fmt: skip
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -180,9 +187,16 @@ def test_a_job_submitted_while_its_project_goes_is_refused_and_not_lost(api: Api
 
 def add_key_of_nowhere(session: Session) -> None:
     session.add(
-        ApiKey(id="key-x", project="nowhere", role="user", prefix="ty_x", secret_hash="", access_key="a",
-               sealed_secret_key="")
-    )  # fmt: skip
+        ApiKey(
+            id="key-x",
+            project="nowhere",
+            role="user",
+            prefix="ty_x",
+            secret_hash="",
+            access_key="a",
+            sealed_secret_key="",
+        )
+    )
     session.flush()
 
 

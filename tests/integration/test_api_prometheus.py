@@ -154,10 +154,14 @@ def test_lags_and_backlogs_are_told(api: Api) -> None:
         for index, state in enumerate(("waiting", "waiting", "delivered")):
             session.add(
                 WebhookDelivery(
-                    id=f"dlv-{index}", webhook_id="hook-1", event_id=f"evt-{index}", event_type="job.status",
-                    payload={}, state=state,
+                    id=f"dlv-{index}",
+                    webhook_id="hook-1",
+                    event_id=f"evt-{index}",
+                    event_type="job.status",
+                    payload={},
+                    state=state,
                 )
-            )  # fmt: skip
+            )
     planner.renew_leadership(api.db, "box:boot:1:2")
     planner.beat(api.db, "coordinator@box", "box:boot:1:2")
 
@@ -194,9 +198,12 @@ def test_a_project_reads_its_own_jobs_and_nothing_of_the_cluster(api: Api) -> No
 
     assert {dict(labels)["project"] for _, labels in found} == {"other"}
     assert {name for name, _ in found} == {
-        "trainyard_jobs", "trainyard_queue_wait_seconds_bucket", "trainyard_queue_wait_seconds_count",
-        "trainyard_queue_wait_seconds_sum", "trainyard_steps_per_second",
-    }  # fmt: skip
+        "trainyard_jobs",
+        "trainyard_queue_wait_seconds_bucket",
+        "trainyard_queue_wait_seconds_count",
+        "trainyard_queue_wait_seconds_sum",
+        "trainyard_steps_per_second",
+    }
 
 
 def test_a_super_admin_who_acts_within_a_project_reads_its_figures(api: Api) -> None:

@@ -17,9 +17,14 @@ def test_a_queue_is_made_read_and_listed(api: Api) -> None:
     queue = api.data(made, 201)
     assert made.headers["Location"] == "/v1/queues/night"
     assert {key: value for key, value in queue.items() if key != "created_at"} == {
-        "name": "night", "paused": False, "max_running_jobs": 2, "max_waiting_jobs": None, "weight": None,
-        "waiting": 0, "running": 0,
-    }  # fmt: skip
+        "name": "night",
+        "paused": False,
+        "max_running_jobs": 2,
+        "max_waiting_jobs": None,
+        "weight": None,
+        "waiting": 0,
+        "running": 0,
+    }
     assert api.get("/v1/queues/night") == queue
     assert [each["name"] for each in api.get("/v1/queues")["queues"]] == ["default", "night"]
     assert api.submit(scheduling_config={"queue": "night"})

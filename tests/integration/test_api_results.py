@@ -146,15 +146,41 @@ def test_checkpoints_and_attempts_show_every_documented_field(api: Api):
 
     assert [checkpoint["step"] for checkpoint in saved] == [10, 20]
     assert set(saved[0]) == {
-        "checkpoint_id", "step", "epoch", "created_at", "size_bytes", "sha256", "world_size", "metrics", "is_best",
-        "is_complete", "uri",
-    }  # fmt: skip
+        "checkpoint_id",
+        "step",
+        "epoch",
+        "created_at",
+        "size_bytes",
+        "sha256",
+        "world_size",
+        "metrics",
+        "is_best",
+        "is_complete",
+        "uri",
+    }
     assert saved[0]["is_complete"] is True
     assert set(attempts[0]) == {
-        "number", "node_names", "device_indices", "device_share", "started_at", "trained_at", "ended_at", "start_type",
-        "end_reason", "end_related_task", "end_recover", "start_step", "end_step", "exit_code", "cause", "policy",
-        "lost_steps", "detect_seconds", "recover_seconds", "recover_before_downgrade",
-    }  # fmt: skip
+        "number",
+        "node_names",
+        "device_indices",
+        "device_share",
+        "started_at",
+        "trained_at",
+        "ended_at",
+        "start_type",
+        "end_reason",
+        "end_related_task",
+        "end_recover",
+        "start_step",
+        "end_step",
+        "exit_code",
+        "cause",
+        "policy",
+        "lost_steps",
+        "detect_seconds",
+        "recover_seconds",
+        "recover_before_downgrade",
+    }
     assert (attempts[0]["device_indices"], attempts[0]["device_share"]) == ([[0, 1]], 0.25)
 
 
@@ -178,10 +204,23 @@ def test_report_exists_when_the_job_has_ended(api: Api):
     report = api.get(f"/v1/jobs/{job_id}/report")
     assert (report["status"], report["output_model_name"]) == ("CANCELLED", "support-v3")
     assert set(report) == {
-        "job_id", "status", "model_hash", "model_uri", "final_metrics", "compute_time_ms", "gpu_time_ms",
-        "average_gpu_util", "error_message", "error_stack", "steps", "tokens", "attempts", "weight_files",
-        "output_model_name", "goodput",
-    }  # fmt: skip
+        "job_id",
+        "status",
+        "model_hash",
+        "model_uri",
+        "final_metrics",
+        "compute_time_ms",
+        "gpu_time_ms",
+        "average_gpu_util",
+        "error_message",
+        "error_stack",
+        "steps",
+        "tokens",
+        "attempts",
+        "weight_files",
+        "output_model_name",
+        "goodput",
+    }
 
 
 @pytest.mark.both_databases

@@ -34,8 +34,10 @@ def open_stream(api: Api, path: str, *, key: str | None = None, last: str = "") 
 
 def frames(text: str) -> list[tuple[str, Any]]:
     """(id, data) of the events, up to [DONE], which must be the last."""
-    blocks = [dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":"))
-              for block in text.strip().split("\n\n")]  # fmt: skip
+    blocks = [
+        dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":"))
+        for block in text.strip().split("\n\n")
+    ]
     blocks = [block for block in blocks if block]
     assert blocks[-1] == {"data": "[DONE]"}
     return [(block["id"], json.loads(block["data"])) for block in blocks[:-1]]
@@ -63,8 +65,9 @@ def test_events_stream_ends_when_the_job_has_ended_and_goes_on_after_an_id(api: 
 
     assert [frame_id for frame_id, _ in everything] == ["1", "2"]
     assert [(data["from_status"], data["to_status"]) for _, data in everything] == [
-        (None, "PENDING"), ("PENDING", "CANCELLED"),
-    ]  # fmt: skip
+        (None, "PENDING"),
+        ("PENDING", "CANCELLED"),
+    ]
     assert rest == everything[1:]
     assert nothing == []
 
@@ -145,13 +148,16 @@ def trained_job(api: Api, *points: tuple[str, int, float]) -> str:
         job_id, fence = job.id, lease.fence
     at = [datetime(2026, 1, 1, 0, 0, step, tzinfo=UTC) for _, step, _ in points]
     progress.store(
-        api.db, job_id=job_id, attempt=1, fence=fence,
+        api.db,
+        job_id=job_id,
+        attempt=1,
+        fence=fence,
         reports=Reports(
             progress=Progress(step=2, total_steps=4, epoch=0.5, total_epochs=1.0, tokens=10),
             eta_seconds=3.0,
             points=[MetricPoint(name=n, step=s, at=a, value=v) for (n, s, v), a in zip(points, at, strict=True)],
         ),
-    )  # fmt: skip
+    )
     return job_id
 
 
@@ -168,8 +174,10 @@ def test_metrics_are_read_and_followed(api: Api):
     assert metrics["series"] == {"loss": [[1, "2026-01-01T00:00:01.000Z", 2.0], [2, "2026-01-01T00:00:02.000Z", "NaN"]]}
     assert metrics["checkpoints"] == []
     assert [(data["name"], data["step"], data["value"]) for _, data in followed] == [
-        ("loss", 1, 2.0), ("loss", 2, "NaN"), ("lr", 2, 0.1),
-    ]  # fmt: skip
+        ("loss", 1, 2.0),
+        ("loss", 2, "NaN"),
+        ("lr", 2, 0.1),
+    ]
     assert rest == followed[1:]
     assert api.get(f"/v1/jobs/{job_id}/metrics?since_step=1&names=loss,lr&names=x")["series"].keys() == {"loss", "lr"}
 
@@ -197,8 +205,13 @@ def test_logs_are_read_as_json(api: Api):
 
     assert [line["id"] for line in tail] == ["1:5", "1:6"]
     assert tail[0] == {
-        "id": "1:5", "attempt": 1, "n": 5, "at": "2026-01-01T00:00:00.000Z", "rank": 1, "line": "line 5 \ud800",
-    }  # fmt: skip
+        "id": "1:5",
+        "attempt": 1,
+        "n": 5,
+        "at": "2026-01-01T00:00:00.000Z",
+        "rank": 1,
+        "line": "line 5 \ud800",
+    }
     assert [line["n"] for line in of_rank] == [1, 3, 5]
 
 

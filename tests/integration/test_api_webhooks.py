@@ -15,9 +15,17 @@ from tests.apps import SECRET_KEY, Api
 
 URL = "https://receiver.example/hook"
 SHOWN = {
-    "webhook_id", "project", "url", "description", "event_types", "is_active", "failures", "rests_until", "created_by",
+    "webhook_id",
+    "project",
+    "url",
+    "description",
+    "event_types",
+    "is_active",
+    "failures",
+    "rests_until",
+    "created_by",
     "created_at",
-}  # fmt: skip
+}
 
 
 def make(api: Api, **fields: Any) -> dict[str, Any]:
@@ -169,8 +177,7 @@ def test_new_secret_replaces_the_old_one_and_is_not_shown(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "wakes"),
-    [({"url": URL + "/2"}, True), ({"is_active": True}, True), ({"description": "x"}, False)],
+    ("change", "wakes"), [({"url": URL + "/2"}, True), ({"is_active": True}, True), ({"description": "x"}, False)]
 )
 def test_change_that_may_cure_it_ends_its_rest(api: Api, change: dict[str, Any], wakes: bool) -> None:  # noqa: FBT001
     hook_id = make(api)["webhook_id"]
@@ -305,10 +312,14 @@ def test_what_waits_for_a_webhook_that_is_off_is_given_up_after_a_day(api: Api) 
         for hook_id in (on, off):
             session.add(
                 WebhookDelivery(
-                    id=f"dlv-{hook_id}"[:64], webhook_id=hook_id, event_id="evt-1", event_type="job.status", payload={},
+                    id=f"dlv-{hook_id}"[:64],
+                    webhook_id=hook_id,
+                    event_id="evt-1",
+                    event_type="job.status",
+                    payload={},
                     created_at=utc_now() - timedelta(hours=25),
                 )
-            )  # fmt: skip
+            )
         session.get_one(Webhook, off).is_active = False
 
     deliveries.drop_old(api.db, kept_days=30)
@@ -328,11 +339,16 @@ def test_webhook_of_another_project_looks_missing(api: Api) -> None:
     path = f"/v1/webhooks/{hook_id}"
 
     asked = [
-        ("GET", path), ("PATCH", path), ("DELETE", path), ("POST", f"{path}/test"), ("GET", f"{path}/deliveries"),
-        ("GET", f"{path}/deliveries/{delivery_id}"), ("POST", f"{path}/deliveries/{delivery_id}/redeliver"),
+        ("GET", path),
+        ("PATCH", path),
+        ("DELETE", path),
+        ("POST", f"{path}/test"),
+        ("GET", f"{path}/deliveries"),
+        ("GET", f"{path}/deliveries/{delivery_id}"),
+        ("POST", f"{path}/deliveries/{delivery_id}/redeliver"),
         ("GET", f"/v1/webhooks/{own}/deliveries/{delivery_id}"),
         ("POST", f"/v1/webhooks/{own}/deliveries/{delivery_id}/redeliver"),
-    ]  # fmt: skip
+    ]
     answers = {
         (method, asked_path): api.call(method, asked_path, key=key, json={} if method in ("PATCH", "POST") else None)
         for method, asked_path in asked

@@ -165,11 +165,18 @@ class Things:
         values = {"name": _name_of(rule), "path": ARTIFACT, "project_id": OWN, "task_id": "worker-0", "namespace": OWN}
         values |= {"cluster_runtime_name": "pytorch-runtime"}
         makers: dict[str, Callable[[Session], dict[str, str]]] = {
-            "<job_id>": self._job, "<workload_id>": self._workload, "<webhook_id>": self._delivery,
-            "<entry_id>": self._entry, "<distributed_id>": self._distributed, "<training_job_id>": self._training_job,
-            "<object_name>": self._object, "<pod_name>": self._pod, "<runtime_name>": self._runtime,
-            "<model_name>": self._model, "<weights_name>": self._weights,
-        }  # fmt: skip
+            "<job_id>": self._job,
+            "<workload_id>": self._workload,
+            "<webhook_id>": self._delivery,
+            "<entry_id>": self._entry,
+            "<distributed_id>": self._distributed,
+            "<training_job_id>": self._training_job,
+            "<object_name>": self._object,
+            "<pod_name>": self._pod,
+            "<runtime_name>": self._runtime,
+            "<model_name>": self._model,
+            "<weights_name>": self._weights,
+        }
         with self._api.db.write() as session:
             for part, make in makers.items():
                 if part in rule:
@@ -225,9 +232,14 @@ class Things:
         session.add(hook)
         session.flush()
         delivery = WebhookDelivery(
-            id=new_id("dlv"), webhook_id=hook.id, event_id=new_id("evt"), event_type="status", payload={},
-            state="delivered", finished_at=utc_now(),
-        )  # fmt: skip
+            id=new_id("dlv"),
+            webhook_id=hook.id,
+            event_id=new_id("evt"),
+            event_type="status",
+            payload={},
+            state="delivered",
+            finished_at=utc_now(),
+        )
         session.add(delivery)
         return {"webhook_id": hook.id, "delivery_id": delivery.id}
 

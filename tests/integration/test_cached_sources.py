@@ -25,9 +25,10 @@ ALL = Holding(held_bytes=100, size_bytes=100)
 
 def reading(model: str = "acme/tiny", data: str = "s3://bucket/data.jsonl", **resources: Any) -> dict[str, Any]:
     return make_document(
-        training_config={"base_model": {"model_id": model}}, data_config={"sources": [{"path": data}]},
+        training_config={"base_model": {"model_id": model}},
+        data_config={"sources": [{"path": data}]},
         resource_config={"gpu_count": 1, **resources},
-    )  # fmt: skip
+    )
 
 
 def told(database: Database) -> dict[tuple[str, str], tuple[int, int]]:

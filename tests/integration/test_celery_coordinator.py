@@ -65,8 +65,9 @@ def answers(world: CeleryWorld) -> bool:
         return False
 
 
-def test_message_wakes_the_planner_and_it_sends_the_next_one(make_world: MakeWorld, redis_url: str,
-                                                             redis_server: RedisServer) -> None:  # fmt: skip
+def test_message_wakes_the_planner_and_it_sends_the_next_one(
+    make_world: MakeWorld, redis_url: str, redis_server: RedisServer
+) -> None:
     world = make_world(redis_url)
     world.add_node("local")
     world.start_rarely_polling()

@@ -24,9 +24,12 @@ PASSWORD = "not-in-any-command-line"
 @pytest.fixture
 def world(tmp_path: Path, sqlite_url: str, redis_url: str) -> Iterator[CeleryWorld]:
     world = CeleryWorld(
-        tmp_path, database_url=sqlite_url, broker_url=redis_url,
-        TRAINYARD_FLOWER_PORT=str(free_port()), TRAINYARD_FLOWER_PASSWORD=PASSWORD,
-    )  # fmt: skip
+        tmp_path,
+        database_url=sqlite_url,
+        broker_url=redis_url,
+        TRAINYARD_FLOWER_PORT=str(free_port()),
+        TRAINYARD_FLOWER_PASSWORD=PASSWORD,
+    )
     yield world
     world.close()
 

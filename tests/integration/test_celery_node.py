@@ -24,9 +24,12 @@ def make_world(tmp_path: Path, sqlite_url: str) -> Iterator[MakeWorld]:
 
     def make(broker_url: str, *, rarely_polling: bool = False) -> CeleryWorld:
         world = CeleryWorld(
-            tmp_path, database_url=sqlite_url, broker_url=broker_url,
-            TRAINYARD_NODE_NAME=NAME, TRAINYARD_NODE_SANDBOX="process",
-        )  # fmt: skip
+            tmp_path,
+            database_url=sqlite_url,
+            broker_url=broker_url,
+            TRAINYARD_NODE_NAME=NAME,
+            TRAINYARD_NODE_SANDBOX="process",
+        )
         worlds.append(world)
         world.start_rarely_polling(NODE) if rarely_polling else world.start(NODE)
         wait_for(lambda: node(world), seconds=15, what="the node registers")

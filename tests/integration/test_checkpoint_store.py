@@ -203,9 +203,15 @@ def test_stale_token_deletes_the_files_and_is_told(db, taker, work):
 
 def test_recording_again_names_what_was_retired_again(db, work):
     new = checkpoints.NewCheckpoint(
-        checkpoint_id=checkpoints.new_checkpoint_id(), step=40, epoch=0.0, world_size=1, threads_per_rank=1,
-        size_bytes=1, sha256="0" * 64, uri="file:///x/40",
-    )  # fmt: skip
+        checkpoint_id=checkpoints.new_checkpoint_id(),
+        step=40,
+        epoch=0.0,
+        world_size=1,
+        threads_per_rank=1,
+        size_bytes=1,
+        sha256="0" * 64,
+        uri="file:///x/40",
+    )
     for step in (10, 20, 30):
         walks.save(db, work, step)
 

@@ -52,8 +52,9 @@ def test_manifests_are_created_and_applied_again(served: Api, tmp_path: Path) ->
 
     assert (first.exit_code, again.exit_code) == (0, 0), first.output + again.output
     assert first.output.splitlines() == [
-        "clustertrainingruntime.ome.io/team created", "trainingjob.ome.io/words created",
-    ]  # fmt: skip
+        "clustertrainingruntime.ome.io/team created",
+        "trainingjob.ome.io/words created",
+    ]
     told: list[Any] = json.loads(again.output)
     assert [each["kind"] for each in told] == ["ClusterTrainingRuntime", "TrainingJob"]
     assert served.get("/v1/jobs")["total_count"] == 1
@@ -61,9 +62,13 @@ def test_manifests_are_created_and_applied_again(served: Api, tmp_path: Path) ->
 
 def test_fields_without_effect_are_named(served: Api, tmp_path: Path) -> None:
     model = "---\n" + json.dumps(
-        {"apiVersion": "ome.io/v1beta1", "kind": "BaseModel", "metadata": {"name": "tiny"},
-         "spec": {"storage": {"storageUri": "/srv/model", "path": "/mnt"}}}
-    )  # fmt: skip
+        {
+            "apiVersion": "ome.io/v1beta1",
+            "kind": "BaseModel",
+            "metadata": {"name": "tiny"},
+            "spec": {"storage": {"storageUri": "/srv/model", "path": "/mnt"}},
+        }
+    )
 
     answer = apply(MANIFESTS.replace("command: [", 'image: "x", command: [') + model, tmp_path)
 

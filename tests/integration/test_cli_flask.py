@@ -12,9 +12,7 @@ ROOT = Path(__file__).parents[2]
 def flask(folder: Path, database_url: str, *words: str) -> str:
     environment = {**os.environ, "TRAINYARD_DATA_DIR": str(folder), "TRAINYARD_DATABASE_URL": database_url}
     command = [sys.executable, "-m", "flask", *words]
-    run = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )  # fmt: skip
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode in (0, 1), run.stderr  # 1: doctor found what to fix
     return run.stdout
 

@@ -31,10 +31,7 @@ def test_a_queue_is_paused_resumed_and_limited(db: Database) -> None:
     assert (limited["max_running_jobs"], limited["max_waiting_jobs"]) == (2, 0)
     said = run("queues", "limit", "night", "--no-waiting").stdout
     assert said == "night open, running at most 2\n"
-    assert actions(db) == [
-        ("cli", "queue.create", "night"),
-        *[("cli", "queue.patch", "night")] * 4,
-    ]
+    assert actions(db) == [("cli", "queue.create", "night"), *[("cli", "queue.patch", "night")] * 4]
 
 
 def test_a_nodes_devices_are_shown_with_their_links(db: Database) -> None:
@@ -64,17 +61,7 @@ def test_queues_are_listed_with_their_limits(db: Database) -> None:
 
     lines = run("queues", "list").stdout.splitlines()
 
-    assert lines[0].split() == [
-        "name",
-        "status",
-        "waiting",
-        "max",
-        "waiting",
-        "running",
-        "max",
-        "running",
-        "weight",
-    ]
+    assert lines[0].split() == ["name", "status", "waiting", "max", "waiting", "running", "max", "running", "weight"]
     assert lines[1].split()[:3] == ["default", "open", "0"]
     assert lines[1].split()[-3:] == ["1", "7", "2.5"]
     assert told("queues", "weight", "default", "--none")["weight"] is None

@@ -23,10 +23,15 @@ API_PORT, FLOWER_PORT, BOARDS_PORT = "8000", "5555", "5556"
 @pytest.fixture
 def world(tmp_path: Path, sqlite_url: str, redis_url: str) -> Iterator[CeleryWorld]:
     world = CeleryWorld(
-        tmp_path, database_url=sqlite_url, broker_url=redis_url, TRAINYARD_API_PORT=str(free_port()),
-        TRAINYARD_FLOWER_PORT=str(free_port()), TRAINYARD_FLOWER_PASSWORD="hush", TRAINYARD_NODE_SANDBOX="process",
+        tmp_path,
+        database_url=sqlite_url,
+        broker_url=redis_url,
+        TRAINYARD_API_PORT=str(free_port()),
+        TRAINYARD_FLOWER_PORT=str(free_port()),
+        TRAINYARD_FLOWER_PASSWORD="hush",
+        TRAINYARD_NODE_SANDBOX="process",
         TRAINYARD_TENSORBOARD_PORT=str(free_port()),
-    )  # fmt: skip
+    )
     prepare(world.settings)
     yield world
     world.close()

@@ -25,9 +25,11 @@ SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_tex
 PROGRAMS = Path(sys.executable).parent
 OURS = ("coordinator", "api", "node-cpu", "node-gpu", "flower", "tensorboard")
 SECRETS = {
-    "POSTGRES_PASSWORD": "x", "REDIS_PASSWORD": "not-a-secret", "FLOWER_PASSWORD": "hush",
+    "POSTGRES_PASSWORD": "x",
+    "REDIS_PASSWORD": "not-a-secret",
+    "FLOWER_PASSWORD": "hush",
     "TRAINYARD_SECURITY_SECRET_KEY": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
-}  # fmt: skip
+}
 
 
 class Composition:

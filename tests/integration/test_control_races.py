@@ -141,7 +141,7 @@ def test_completion_meets_a_wish(api: Api, verb: str, kind: Any):
         completed = Outcome(kind="completed", end_step=5)
         status, _ = at_once(
             partial(asked, api, job_id, verb), partial(work_orders.finish, api.db, work, completed, NO_WAIT)
-        )  # fmt: skip
+        )
 
         job = job_of(api, job_id)
         assert (job.state, job.requested) == (JobState.COMPLETED, None)

@@ -157,16 +157,20 @@ def test_what_is_no_message_is_refused(api: Api, body: bytes) -> None:
     ("changes", "message"),
     [
         ({"epochs": "many"}, "epochs: must be a whole number from -2147483648 to 2147483647"),
-        ({"epochs": 1.5, "min_memory_mb": []},
-         "epochs: must be a whole number from -2147483648 to 2147483647 (and 1 more)"),
-        ({"timeout_seconds": 2**63},
-         "timeout_seconds: must be a whole number from -9223372036854775808 to 9223372036854775807"),
+        (
+            {"epochs": 1.5, "min_memory_mb": []},
+            "epochs: must be a whole number from -2147483648 to 2147483647 (and 1 more)",
+        ),
+        (
+            {"timeout_seconds": 2**63},
+            "timeout_seconds: must be a whole number from -9223372036854775808 to 9223372036854775807",
+        ),
         ({"learning_rate": {}}, "learning_rate: must be a number"),
         ({"dataset_uri": 5}, "dataset_uri: must be a text"),
         ({"required_device": "TPU"}, "required_device: must be one of DEVICE_UNKNOWN, CPU, CUDA, OPENCL"),
         ({"priority": 11}, "priority: must be 1 to 10, or omitted"),
     ],
-)  # fmt: skip
+)
 def test_message_names_the_field_and_the_rule(api: Api, changes: Any, message: str) -> None:
     answer = api.post(f"{BASE}/jobs", {**CONFIG, **changes})
 
@@ -231,19 +235,30 @@ def test_job_is_paused_resumed_and_cancelled(api: Api) -> None:
 def test_progress_says_what_the_job_says(api: Api) -> None:
     with api.db.write() as session:
         job = make_job(
-            session, state=JobState.TRAINING, progress=0.25, current_epoch=0.75, total_epochs=3.0, eta_seconds=90.4,
+            session,
+            state=JobState.TRAINING,
+            progress=0.25,
+            current_epoch=0.75,
+            total_epochs=3.0,
+            eta_seconds=90.4,
             latest_metrics={"loss": 1.5, "memory_mb": 800.4, "gpu_utilization": 55.0, "grad_norm": "NaN"},
-        )  # fmt: skip
+        )
         job_id = job.id
 
     answer = said(api.call("GET", f"{BASE}/jobs/{job_id}/progress"))
 
     assert answer["metrics"].pop("grad_norm") == "NaN"
     assert answer == {
-        "job_id": job_id, "progress": 0.25, "current_epoch": 1, "total_epochs": 3, "gpu_utilization": 55.0,
-        "metrics": {"loss": 1.5, "memory_mb": 800.4, "gpu_utilization": 55.0}, "memory_used_mb": "800",
-        "elapsed_seconds": "0", "eta_seconds": "90",
-    }  # fmt: skip
+        "job_id": job_id,
+        "progress": 0.25,
+        "current_epoch": 1,
+        "total_epochs": 3,
+        "gpu_utilization": 55.0,
+        "metrics": {"loss": 1.5, "memory_mb": 800.4, "gpu_utilization": 55.0},
+        "memory_used_mb": "800",
+        "elapsed_seconds": "0",
+        "eta_seconds": "90",
+    }
 
 
 @pytest.mark.parametrize(("passed", "number"), [(0.0, 0), (0.01, 1), (1.0, 1), (1.000000000002, 1), (1.5, 2), (3.0, 3)])
@@ -291,10 +306,7 @@ def test_elapsed_seconds_never_go_back(api: Api) -> None:
 
     running = said(api.call("GET", f"{BASE}/jobs/{job_id}/progress"))
     work_orders.finish(
-        api.db,
-        work_orders.load_work(api.db, job_id, 1),
-        Outcome(kind="cancelled", ran_seconds=26.0),
-        NO_WAIT,
+        api.db, work_orders.load_work(api.db, job_id, 1), Outcome(kind="cancelled", ran_seconds=26.0), NO_WAIT
     )
     ended = said(api.call("GET", f"{BASE}/jobs/{job_id}/progress"))
 
@@ -315,9 +327,13 @@ def test_progress_is_followed_to_the_end(api: Api) -> None:
 def test_report_of_an_ended_job(api: Api) -> None:
     with api.db.write() as session:
         job = make_job(
-            session, state=JobState.COMPLETED, elapsed_seconds=12.5, gpu_seconds=10.0, finished_at=utc_now(),
+            session,
+            state=JobState.COMPLETED,
+            elapsed_seconds=12.5,
+            gpu_seconds=10.0,
+            finished_at=utc_now(),
             report={"model_hash": "5" * 64, "model_uri": "file:///m", "final_metrics": {"loss": 0.5}},
-        )  # fmt: skip
+        )
         job_id = job.id
         waiting = make_job(session).id
 
@@ -325,10 +341,18 @@ def test_report_of_an_ended_job(api: Api) -> None:
     early = api.call("GET", f"{BASE}/jobs/{waiting}/report")
 
     assert report == {
-        "job_id": job_id, "status": "SUCCESS", "model_hash": "5" * 64, "model_uri": "file:///m",
-        "final_metrics": {"loss": 0.5}, "compute_time_ms": "12500", "gpu_time_ms": "10000", "average_gpu_util": 0.0,
-        "proof_of_compute": "", "error_message": "", "error_stack": "",
-    }  # fmt: skip
+        "job_id": job_id,
+        "status": "SUCCESS",
+        "model_hash": "5" * 64,
+        "model_uri": "file:///m",
+        "final_metrics": {"loss": 0.5},
+        "compute_time_ms": "12500",
+        "gpu_time_ms": "10000",
+        "average_gpu_util": 0.0,
+        "proof_of_compute": "",
+        "error_message": "",
+        "error_stack": "",
+    }
     assert (early.status_code, said(early)["code"]) == (404, 5)
 
 
@@ -346,34 +370,6 @@ def test_jobs_are_listed_by_state_and_page(api: Api) -> None:
     assert (first["total_count"], second["next_page_token"]) == ("3", "")
     assert [job["job_id"] for job in waiting["jobs"]] == ["night-0", "night-2"]
     assert api.call("GET", f"{BASE}/jobs?status=HAPPY").status_code == 400
-
-
-def test_nodes_have_the_scores_that_cyxwiz_documents(api: Api) -> None:
-    with api.db.write() as session:
-        make_node(session, "gpu-1", devices=1, device_type="a100", memory_mb=80_000, ram_mb=1000)
-        make_node(session, "cpu-1", devices=2, ram_mb=64_000)
-
-    def scores(query: str) -> dict[str, float]:
-        answer = api.call("GET", f"{BASE}/nodes?order_by=name&{query}")
-        return {node["node_id"]: node["score"] for node in said(answer)["nodes"]}
-
-    # 100 for the device, 50 for the memory, 30 times the reputation; nothing runs there.
-    assert scores("required_device=CUDA&min_memory_mb=40000") == {"cpu-1": 30.0, "gpu-1": 180.0}
-    assert scores("required_device=CPU&min_memory_mb=32000") == {"cpu-1": 180.0, "gpu-1": 30.0}
-
-
-def test_messages_are_served_for_compilers(api: Api) -> None:
-    answer = api.client.get(f"{BASE}/messages.proto")
-
-    assert (answer.status_code, answer.mimetype) == (200, "text/plain")
-    assert "int64 max_output_size_mb = 12;" in answer.text
-
-
-def test_path_that_is_not_there_is_told_in_its_own_words(api: Api) -> None:
-    answer = api.call("GET", f"{BASE}/nothing")
-
-    assert answer.status_code == 404
-    assert (said(answer)["code"], "error" in said(answer)) == (5, False)
 
 
 def test_alias_is_no_way_to_another_project(api: Api) -> None:

@@ -143,10 +143,14 @@ def delivery_overdue(session: Any, **webhook: Any) -> None:
     session.flush()
     session.add(
         WebhookDelivery(
-            id="job-is-told-1", webhook_id="hook-1", event_id="evt-1", event_type="job.status", payload={},
+            id="job-is-told-1",
+            webhook_id="hook-1",
+            event_id="evt-1",
+            event_type="job.status",
+            payload={},
             created_at=utc_now() - LONG_AGO,
         )
-    )  # fmt: skip
+    )
 
 
 def look_that_does_not_end(session: Any) -> None:

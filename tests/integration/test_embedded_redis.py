@@ -106,12 +106,7 @@ def test_a_port_that_somebody_took_is_given_up(server: EmbeddedRedis, tmp_path: 
 
 
 def test_somebody_elses_server_is_not_taken_for_ours(server: EmbeddedRedis, redis_server: RedisServer) -> None:
-    other = EmbeddedRedis(
-        program=server.program,
-        directory=server.directory,
-        port=redis_server.port,
-        password="wrong",
-    )
+    other = EmbeddedRedis(program=server.program, directory=server.directory, port=redis_server.port, password="wrong")
 
     assert not other.answers()
 

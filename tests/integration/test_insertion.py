@@ -16,9 +16,16 @@ pytestmark = pytest.mark.both_databases
 
 TEXTS = ["", "plain", "'; DROP TABLE job; --", '"\\u0041" \\', "%s %(a)s $1 :a {}", "ä € 🙂 \u202e\n\t\x7f", "null"]
 DOCUMENT = {
-    "nothing": None, "yes": True, "small": 5e-324, "large": 1.7976931348623157e308, "third": 1 / 3, "whole": 2**53 + 1,
-    "list": [[], {}, [None, False, 0, -1.5]], "Ключ": {"'": {'"': "\\"}}, "texts": TEXTS,
-}  # fmt: skip
+    "nothing": None,
+    "yes": True,
+    "small": 5e-324,
+    "large": 1.7976931348623157e308,
+    "third": 1 / 3,
+    "whole": 2**53 + 1,
+    "list": [[], {}, [None, False, 0, -1.5]],
+    "Ключ": {"'": {'"': "\\"}},
+    "texts": TEXTS,
+}
 AT = datetime(2026, 2, 28, 23, 59, 59, 999999, tzinfo=timezone(timedelta(hours=-7)))
 
 
@@ -68,8 +75,20 @@ def test_document_with_a_time_in_it_is_refused_by_both_databases(api: Api) -> No
 
 
 def test_rows_of_one_table_are_all_written(api: Api) -> None:
-    labels = [JobLabel(job_id="job-1", key=key, value=key, project="default", training_type="SFT", queue="default",
-                       framework="HF_TRAINER", created_at=AT, ended_as=None) for key in "abc"]  # fmt: skip
+    labels = [
+        JobLabel(
+            job_id="job-1",
+            key=key,
+            value=key,
+            project="default",
+            training_type="SFT",
+            queue="default",
+            framework="HF_TRAINER",
+            created_at=AT,
+            ended_as=None,
+        )
+        for key in "abc"
+    ]
 
     with api.db.write() as session:
         insert_now(session, (job(1), *labels))
@@ -80,9 +99,15 @@ def test_rows_of_one_table_are_all_written(api: Api) -> None:
 
 def test_rows_are_written_at_once_with_what_they_do_not_say(api: Api) -> None:
     job = Job(
-        id="job-1", project="default", name="x", spec={}, training_type="SFT", framework="HF_TRAINER", queue="default",
+        id="job-1",
+        project="default",
+        name="x",
+        spec={},
+        training_type="SFT",
+        framework="HF_TRAINER",
+        queue="default",
         priority=5,
-    )  # fmt: skip
+    )
     event = JobEvent(id="evt-1", job_id="job-1", seq=1, type="submitted")
 
     with api.db.write() as session:

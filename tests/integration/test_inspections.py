@@ -99,8 +99,10 @@ def test_what_was_found_fails_the_job_with_its_cause(database, rules, line):
 
     job = job_of(database, job_id)
     assert (job.state, job.error_type, job.error_message) == (
-        JobState.FAILED, "DATA_INVALID", "train.jsonl line 7 is not JSON",
-    )  # fmt: skip
+        JobState.FAILED,
+        "DATA_INVALID",
+        "train.jsonl line 7 is not JSON",
+    )
     assert preflight(database, job_id).reason == "failed"
 
 
@@ -299,9 +301,12 @@ def test_what_nobody_takes_up_is_left_when_nobody_looks_at_all(database, rules, 
 def test_jobs_go_on_when_looking_was_switched_off(sqlite_url, rules, tmp_path, monkeypatch):
     monkeypatch.setattr("app.services.preflight.inspection_queue.ABANDONED_SECONDS", 0.2)
     settings = load_settings(
-        {"TRAINYARD_DATA_DIR": str(tmp_path / "data"), "TRAINYARD_PREFLIGHT_ENABLED": "false",
-         "TRAINYARD_SCHEDULER_POLL_SECONDS": "0.1"}
-    )  # fmt: skip
+        {
+            "TRAINYARD_DATA_DIR": str(tmp_path / "data"),
+            "TRAINYARD_PREFLIGHT_ENABLED": "false",
+            "TRAINYARD_SCHEDULER_POLL_SECONDS": "0.1",
+        }
+    )
     db = Database().bind(make_engine(sqlite_url))
     job_id = submit(db, rules)
     inspector = PreflightRunner(Runtime(settings, db, Dispatcher(settings)), "coordinator")

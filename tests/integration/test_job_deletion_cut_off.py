@@ -113,10 +113,12 @@ def begin_with_files(api: Api, job_id: str) -> None:
 def test_deletion_by_a_process_that_was_killed_is_told_and_ended(api: Api, moment: str):
     job_id, key = ended_job(api), api.make_key(Role.ADMIN)
     environment = {
-        "PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2]),
-        "TRAINYARD_SECURITY_SECRET_KEY": SECRET_KEY, "TRAINYARD_DATA_DIR": f"{api.folder}/data",
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "TRAINYARD_SECURITY_SECRET_KEY": SECRET_KEY,
+        "TRAINYARD_DATA_DIR": f"{api.folder}/data",
         "TRAINYARD_DATABASE_URL": api.db.engine.url.render_as_string(hide_password=False),
-    }  # fmt: skip
+    }
 
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, f"/v1/jobs/{job_id}?artifacts=true", key, moment], env=environment, check=False

@@ -36,15 +36,24 @@ def test_a_job_goes_from_pending_to_completed(database: Database) -> None:
     work_orders.enter_phase(database, work, JobState.EVALUATING)
     work_orders.enter_phase(database, work, JobState.EXPORTING)
     done = Outcome(
-        kind="completed", end_step=7, ran_seconds=2.0, report={"model_hash": "abc"},
+        kind="completed",
+        end_step=7,
+        ran_seconds=2.0,
+        report={"model_hash": "abc"},
         artifacts=[NewArtifact(path="model.safetensors", size_bytes=3, sha256="1" * 64)],
-    )  # fmt: skip
+    )
     ended = work_orders.finish(database, work, done, NO_WAIT)
 
     assert ended.state is JobState.COMPLETED
     assert statuses(database, job_id) == [
-        "QUEUED", "SCHEDULING", "PREPARING", "TRAINING", "EVALUATING", "EXPORTING", "COMPLETED",
-    ]  # fmt: skip
+        "QUEUED",
+        "SCHEDULING",
+        "PREPARING",
+        "TRAINING",
+        "EVALUATING",
+        "EXPORTING",
+        "COMPLETED",
+    ]
     job = job_of(database, job_id)
     assert (job.report, job.progress, job.elapsed_seconds) == ({"model_hash": "abc"}, 1.0, 2.0)
     with database.read() as session:

@@ -79,10 +79,20 @@ def test_a_long_series_is_thinned_without_holding_it(database: Database) -> None
     with database.write() as session:
         session.execute(
             insert(Metric),
-            [{"job_id": job[0], "name": "loss", "step": i, "at": NOW, "attempt": 1, "seq": i,
-              "value": None if i == broken else values.get(i, 1.0), "special": "NaN" if i == broken else None}
-             for i in range(count)],
-        )  # fmt: skip
+            [
+                {
+                    "job_id": job[0],
+                    "name": "loss",
+                    "step": i,
+                    "at": NOW,
+                    "attempt": 1,
+                    "seq": i,
+                    "value": None if i == broken else values.get(i, 1.0),
+                    "special": "NaN" if i == broken else None,
+                }
+                for i in range(count)
+            ],
+        )
 
     tracemalloc.start()
     with database.read() as session:
@@ -112,10 +122,13 @@ def test_four_points_are_enough_for_ends_and_extremes(database: Database) -> Non
 @pytest.mark.parametrize(
     ("query", "status"),
     [
-        (f"since_step={2**31 - 1}", 200), (f"since_step={2**31}", 422), (f"since_step={2**53}", 422),
-        ("max_points=3", 422), ("max_points=4", 200),
+        (f"since_step={2**31 - 1}", 200),
+        (f"since_step={2**31}", 422),
+        (f"since_step={2**53}", 422),
+        ("max_points=3", 422),
+        ("max_points=4", 200),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_the_database_has_not_are_refused(api: Api, query: str, status: int) -> None:
     job_id = api.submit()
 

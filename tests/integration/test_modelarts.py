@@ -2,23 +2,20 @@
 
 import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from werkzeug.test import TestResponse
 
-from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import leases
 from app.services.nodes import stuck_devices
-from app.services.telemetry import tensorboards
 from app.storage.logs import LogWriter
 from tests import walks
-from tests.apps import BOARDS, Api
+from tests.apps import Api
 from tests.factories import make_attempt, make_job, make_node, make_project
 
 BASE = "/v2/default"
@@ -53,9 +50,13 @@ def test_training_job_is_a_job_of_the_native_api(api: Api) -> None:
     assert native["training_config"]["framework"]["custom_script_path"] == "obs://team/src/train.py"
     assert made == read
     assert read["status"] == {
-        "phase": "Creating", "secondary_phase": "Creating", "duration": 0, "start_time": 0, "node_count_metrics": None,
+        "phase": "Creating",
+        "secondary_phase": "Creating",
+        "duration": 0,
+        "start_time": 0,
+        "node_count_metrics": None,
         "tasks": ["worker-0"],
-    }  # fmt: skip
+    }
     assert (read["metadata"]["name"], read["metadata"]["description"]) == ("minist", "digits")
     assert {name: read["algorithm"][name] for name in ALGORITHM} == ALGORITHM
 
@@ -105,34 +106,6 @@ def test_description_and_annotations_are_changed(api: Api) -> None:
 
     metadata = said(api.call("GET", f"{JOBS}/{job}"))["metadata"]
     assert (metadata["description"], metadata["annotations"]) == ("better", {"owner": "me"})
-
-
-def test_tensorboard_is_told_of_when_it_is_asked_for(api: Api) -> None:
-    wanted = {"metadata": {"name": "seen", "annotations": {"tensorboard/enable": "true"}}}
-    made = said(api.post(JOBS, {**BODY, **wanted}), 201)
-    silent = said(api.call("GET", f"{JOBS}/{created(api)}"))
-
-    board = made["endpoints"]["tensorboard"]
-    native = f"job-{made['metadata']['id']}"
-    assert board["url"] == f"{BOARDS}/{native}/"
-    assert tensorboards.job_of(api.app.extensions["trainyard"].settings, board["token"]) == native
-    assert silent["endpoints"] == {}
-    events = api.get(f"/v1/jobs/{native}/events")["events"]
-    assert [event for event in events if event["reason"] == "NOT_ACTED_ON"] == []
-
-
-def test_tensorboard_that_nobody_serves_is_a_warning(database: Database, tmp_path: Path) -> None:
-    api = Api(database, tmp_path, TRAINYARD_TENSORBOARD_URL="")
-    wanted = {"metadata": {"name": "seen", "annotations": {"tensorboard/enable": "true"}}}
-    made = said(api.post(JOBS, {**BODY, **wanted}), 201)
-
-    events = api.get(f"/v1/jobs/job-{made['metadata']['id']}/events")["events"]
-
-    assert made["endpoints"] == {}
-    assert [event["data"]["fields"] for event in events if event["reason"] == "NOT_ACTED_ON"] == [
-        ["metadata.annotations.tensorboard/enable"]
-    ]
-    assert "trainyard tensorboard" in api.call("GET", f"/v1/jobs/job-{made['metadata']['id']}/tensorboard").text
 
 
 @pytest.mark.both_databases
@@ -241,8 +214,11 @@ def test_flavors_engines_and_quotas_are_what_there_is(api: Api) -> None:
     assert flavors["total_count"] == len(flavors["flavors"])
     assert "PyTorch" in [each["engine_name"] for each in engines["items"]]
     assert {each["resource"]: each["quota"] for each in after} == {
-        "gpus": 4, "cpu_slots": -1, "running_jobs": 7, "waiting_jobs": -1,
-    }  # fmt: skip
+        "gpus": 4,
+        "cpu_slots": -1,
+        "running_jobs": 7,
+        "waiting_jobs": -1,
+    }
     one = said(api.call("GET", f"{BASE}/training-quotas?resource=gpus"))["quotas"]
     assert one == [{"resource": "gpus", "quota": -1, "used": 0}]
 
@@ -291,16 +267,23 @@ def test_logs_events_stages_tasks_and_metrics_of_a_job(api: Api) -> None:
     assert preview["content"] == "".join(f"line {number}\n" for number in range(1, 6))
     assert (preview["current_size"], preview["full_size"]) == (35, 35)
     assert (page["content"], before["content"], after["content"]) == (
-        "line 4\nline 5\n", "line 2\nline 3\n", "line 4\n",
-    )  # fmt: skip
+        "line 4\nline 5\n",
+        "line 2\nline 3\n",
+        "line 4\n",
+    )
     assert (events["order"], len(events["events"])) == ("desc", 1)
     assert events["total"] > 1
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", events["events"][0]["time"])
     assert stages["total_count"] == 1
     assert tasks == [{"task": "worker-0", "ip": "", "host_ip": "n1", "schedule_count": 1}]
     assert [each["metric"] for each in metrics] == [
-        "cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage",
-    ]  # fmt: skip
+        "cpuUsage",
+        "memUsage",
+        "gpuUtil",
+        "gpuMemUsage",
+        "npuUtil",
+        "npuMemUsage",
+    ]
     assert metrics[0]["value"] == [-1.0]
     late = (utc_now() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert said(api.call("GET", f"{here}/events?start_time={late}"))["total"] == 0
@@ -325,12 +308,14 @@ def test_jobs_that_the_platform_has_lost_hold_of_are_told_as_such(api: Api) -> N
 
     phases = {each["metadata"]["id"]: each["status"]["secondary_phase"] for each in found}
     assert phases == {
-        unheard.removeprefix("job-"): "Unknown", stopped.removeprefix("job-"): "TerminatedFailed",
+        unheard.removeprefix("job-"): "Unknown",
+        stopped.removeprefix("job-"): "TerminatedFailed",
         refused_job.removeprefix("job-"): "CreateFailed",
-    }  # fmt: skip
+    }
     assert {each["metadata"]["id"] for each in abnormal} == {
-        stopped.removeprefix("job-"), refused_job.removeprefix("job-"),
-    }  # fmt: skip
+        stopped.removeprefix("job-"),
+        refused_job.removeprefix("job-"),
+    }
 
 
 def test_user_is_named_as_the_key(api: Api) -> None:

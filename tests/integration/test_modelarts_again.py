@@ -13,25 +13,33 @@ _DATA = {"name": "data", "remote": {"obs": {"obs_url": "obs://bucket/data.jsonl"
 BODIES: list[dict[str, Any]] = [
     {
         "algorithm": {
-            **ALGORITHM, "name": "mine", "environments": {"MODE": "fast", "LEVEL": "3", "RANK": "7"}, "inputs": [_DATA],
+            **ALGORITHM,
+            "name": "mine",
+            "environments": {"MODE": "fast", "LEVEL": "3", "RANK": "7"},
+            "inputs": [_DATA],
             "outputs": [{"name": "out", "remote": {"obs": {"obs_url": "obs://bucket/out"}}}],
             "engine": {"engine_name": "PyTorch"},
         },
         "spec": {
             "resource": {"flavor_id": _FLAVOR, "node_count": 1, "pool_id": "pool-1"},
-            "auto_stop": {"time_unit": "HOURS", "duration": 2}, "schedule_policy": {"priority": 3},
+            "auto_stop": {"time_unit": "HOURS", "duration": 2},
+            "schedule_policy": {"priority": 3},
         },
     },
-    {"algorithm": {"command": "python train.py", "code_dir": "obs://bucket/src/"},
-     "spec": {"resource": {"flavor_id": _FLAVOR}}},
+    {
+        "algorithm": {"command": "python train.py", "code_dir": "obs://bucket/src/"},
+        "spec": {"resource": {"flavor_id": _FLAVOR}},
+    },
     {
         "algorithm": {
-            "id": "sft", "parameters": [{"name": "base_model", "value": "/srv/models/tiny"}], "inputs": [_DATA],
+            "id": "sft",
+            "parameters": [{"name": "base_model", "value": "/srv/models/tiny"}],
+            "inputs": [_DATA],
             "environments": {"MODE": "fast"},
         },
         "spec": {"resource": {"flavor_id": _FLAVOR}},
     },
-]  # fmt: skip
+]
 _FAULTS = {"tensorboard/enable": "true", "fault-tolerance/job-retry-num": "2"}
 
 
@@ -83,8 +91,9 @@ def test_job_of_the_native_api_can_be_sent_again_as_it_is_told(sqlite_api: Api, 
         {} if framework["type"] == "CUSTOM" else first["training_config"]["hyperparameters"]
     )
     assert second["training_config"]["base_model"]["model_id"] in (
-        "none", first["training_config"]["base_model"]["model_id"]
-    )  # fmt: skip
+        "none",
+        first["training_config"]["base_model"]["model_id"],
+    )
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,10 @@ def test_job_gets_the_secret_and_nobody_is_told_it(api: Api, ask: Any) -> None:
     assert "PLACE" not in str(warned)
 
 
-@pytest.mark.parametrize(("ask", "field"), [(by_runai, "spec.environmentVariables.0.secret"),
-                                            (by_ome, "spec.trainer.env.0.valueFrom.secretKeyRef")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ask", "field"),
+    [(by_runai, "spec.environmentVariables.0.secret"), (by_ome, "spec.trainer.env.0.valueFrom.secretKeyRef")],
+)
 def test_secret_that_is_not_there_is_named_with_the_way_out(api: Api, ask: Any, field: str) -> None:
     lay_down(api, place="other/db/url")
 

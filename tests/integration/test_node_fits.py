@@ -39,10 +39,21 @@ def test_job_that_nothing_stands_in_the_way_of_starts_there(api: Api) -> None:
 
     assert (fit["node"], fit["job_id"], fit["could_hold"], fit["starts_now"]) == ("gpu-1", job_id, True, True)
     assert [each["filter"] for each in fit["filters"]] == [
-        "node_state", "accepts_training", "devices", "cpu_cores", "ram", "storage", "required_capabilities",
-        "required_node_labels", "forbidden_node_labels", "free_jobs", "free_devices", "free_amounts",
-        "not_failed_here", "job_waits",
-    ]  # fmt: skip
+        "node_state",
+        "accepts_training",
+        "devices",
+        "cpu_cores",
+        "ram",
+        "storage",
+        "required_capabilities",
+        "required_node_labels",
+        "forbidden_node_labels",
+        "free_jobs",
+        "free_devices",
+        "free_amounts",
+        "not_failed_here",
+        "job_waits",
+    ]
     assert reasons(fit) == {}
     assert [placed.node for placed in planner.plan_once(api.db)] == ["gpu-1"]
     assert reasons(why(api, "gpu-1", job_id))["job_waits"] == "the job is SCHEDULING on gpu-1"
@@ -135,11 +146,17 @@ def test_scores_say_which_of_the_nodes_it_is_given(api: Api) -> None:
 
     given = {each["name"]: (each["value"], each["weight"], each["points"]) for each in first["scores"]}
     assert given == {
-        "device": (1.0, 100.0, 100.0), "memory": (1.0, 50.0, 50.0), "reputation": (1.0, 30.0, 30.0),
-        "active_jobs": (1.0, -10.0, -10.0), "shares": (0.0, 500.0, 0.0), "pack": (1.0, 0.0, 0.0),
-        "same_switch": (0.0, 200.0, 0.0), "affinity": (0.0, 1000.0, 0.0), "linked": (0.0, 100.0, 0.0),
+        "device": (1.0, 100.0, 100.0),
+        "memory": (1.0, 50.0, 50.0),
+        "reputation": (1.0, 30.0, 30.0),
+        "active_jobs": (1.0, -10.0, -10.0),
+        "shares": (0.0, 500.0, 0.0),
+        "pack": (1.0, 0.0, 0.0),
+        "same_switch": (0.0, 200.0, 0.0),
+        "affinity": (0.0, 1000.0, 0.0),
+        "linked": (0.0, 100.0, 0.0),
         "cached": (0.0, 50.0, 0.0),
-    }  # fmt: skip
+    }
     assert (first["score"], second["score"]) == (170.0, 180.0)
     assert (api.get("/v1/nodes/gpu-1")["active_jobs"], api.get("/v1/nodes/gpu-2")["active_jobs"]) == (1, 0)
     assert [placed.node for placed in planner.plan_once(api.db)] == ["gpu-2"]

@@ -30,9 +30,16 @@ pytestmark = pytest.mark.both_databases
 
 def report(**limits: Any) -> NodeReport:
     return NodeReport(
-        name="n1", devices=(), cpu_cores=2, ram_mb=1, storage_mb=1, sandbox="process", version="", boot_id="b",
+        name="n1",
+        devices=(),
+        cpu_cores=2,
+        ram_mb=1,
+        storage_mb=1,
+        sandbox="process",
+        version="",
+        boot_id="b",
         limits=limits,
-    )  # fmt: skip
+    )
 
 
 def state_of(db: Database) -> str:

@@ -201,12 +201,24 @@ def test_changes_are_watched(api: Api) -> None:
         ({"metadata": {"name": "x", "namespace": "other"}}, 400, "metadata.namespace"),
         ({"spec": {"runtimeRef": {"name": "none"}, "trainer": {"command": ["x"]}}}, 400, "spec.runtimeRef.name"),
         ({"spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {}}}, 400, "spec.modelConfig.inputModel"),
-        ({"spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {"command": ["x"], "numNodes": 7}}}, 400,
-         "spec.trainer.numNodes"),
-        ({"spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {"command": ["x"]},
-                   "datasets": {"storageUri": "vendor://x"}}}, 400, "spec.datasets.storageUri"),
+        (
+            {"spec": {"runtimeRef": {"name": "pytorch-runtime"}, "trainer": {"command": ["x"], "numNodes": 7}}},
+            400,
+            "spec.trainer.numNodes",
+        ),
+        (
+            {
+                "spec": {
+                    "runtimeRef": {"name": "pytorch-runtime"},
+                    "trainer": {"command": ["x"]},
+                    "datasets": {"storageUri": "vendor://x"},
+                }
+            },
+            400,
+            "spec.datasets.storageUri",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_told_by_its_field(api: Api, changes: Any, status: int, field: str) -> None:
     with api.db.write() as session:
         make_node(session)
@@ -234,9 +246,7 @@ def test_namespaces_are_projects(api: Api) -> None:
 
 
 def runtime(name: str, kind: str = "ClusterTrainingRuntime", **policy: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "ome.io/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": {"mlPolicy": policy},
-    }  # fmt: skip
+    return {"apiVersion": "ome.io/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": {"mlPolicy": policy}}
 
 
 def test_runtimes_are_made_changed_and_deleted(api: Api) -> None:

@@ -250,13 +250,15 @@ def test_body_of_a_delete_says_whether_it_is_meant(api: Api) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a: &a [1, 2]\nb: *a", "aliases of YAML are not accepted"), ("spec: {x: .nan}", "NaN is not a JSON number"),
+        ("a: &a [1, 2]\nb: *a", "aliases of YAML are not accepted"),
+        ("spec: {x: .nan}", "NaN is not a JSON number"),
         ("spec: {x: 2024-01-01}", "a value that JSON can't represent: Object of type date"),
         ("spec: {x: !!binary aGk=}", "a value that JSON can't represent: Object of type bytes"),
-        ("- 1", "must be an object"), ("operations: []", "operations: is not a field"),
+        ("- 1", "must be an object"),
+        ("operations: []", "operations: is not a field"),
         ("? [1, 2]\n: 3", "is not valid YAML"),
     ],
-)  # fmt: skip
+)
 def test_yaml_that_json_can_not_say_is_refused(api: Api, text: str, why: str) -> None:
     answer = api.call("POST", JOBS, data=text, headers={"Content-Type": "application/yaml"})
 

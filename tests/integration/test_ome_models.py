@@ -70,9 +70,11 @@ spec:
 
 def base_model(name: str = "tiny", uri: str = "/srv/models/tiny", **spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "ome.io/v1beta1", "kind": "BaseModel", "metadata": {"name": name},
+        "apiVersion": "ome.io/v1beta1",
+        "kind": "BaseModel",
+        "metadata": {"name": name},
         "spec": {"storage": {"storageUri": uri}, **spec},
-    }  # fmt: skip
+    }
 
 
 def tuned(name: str = "tuned", *, model: str = "tiny", trainer: dict[str, Any] | None = None, **spec: Any) -> Any:
@@ -117,9 +119,7 @@ def test_runtime_says_how_the_built_in_trainer_trains(api: Api) -> None:
     said(api.post(f"{IN_DEFAULT}/trainingruntimes", body), 201)
     reference = {"name": "lora", "kind": "TrainingRuntime"}
 
-    made = said(
-        api.post(JOBS, tuned(trainer={"args": ["--max-steps", "7", "--lora_r=4"]}, runtimeRef=reference)), 201
-    )  # fmt: skip
+    made = said(api.post(JOBS, tuned(trainer={"args": ["--max-steps", "7", "--lora_r=4"]}, runtimeRef=reference)), 201)
 
     found = native(api, made)
     assert found["training_config"]["training_type"] == "LORA"
@@ -137,17 +137,23 @@ def test_runtime_says_how_the_built_in_trainer_trains(api: Api) -> None:
         ({"trainer": {"args": ["--lr", "1", "two"]}}, "spec.trainer.args"),
         ({"trainer": {"codeUri": "/srv/code"}}, "spec.trainer.codeUri"),
         ({"runtimeRef": {"name": "mpi-runtime"}}, "spec.trainer.command"),
-        ({"trainer": {"numProcPerNode": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}},
-         "spec.trainer.numProcPerNode"),
-        ({"datasets": {"storageUri": "/srv/a.jsonl.zst", "parameters": {"compression": "gzip"}}},
-         "spec.datasets.parameters.compression"),
+        (
+            {"trainer": {"numProcPerNode": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}},
+            "spec.trainer.numProcPerNode",
+        ),
+        (
+            {"datasets": {"storageUri": "/srv/a.jsonl.zst", "parameters": {"compression": "gzip"}}},
+            "spec.datasets.parameters.compression",
+        ),
         ({"datasets": {"storageUri": "/srv/a", "parameters": {"format": "colour"}}}, "spec.datasets.parameters.format"),
         ({"trainer": {"resourcesPerNode": {"requests": {"vendor.com/x": 1}}}}, "spec.trainer.resourcesPerNode"),
-        ({"trainer": {"resourcesPerNode": {"requests": {"nvidia.com/gpu": 1, "amd.com/gpu": 1}}}},
-         "spec.trainer.resourcesPerNode"),
+        (
+            {"trainer": {"resourcesPerNode": {"requests": {"nvidia.com/gpu": 1, "amd.com/gpu": 1}}}},
+            "spec.trainer.resourcesPerNode",
+        ),
         ({"trainer": {"resourcesPerNode": {"claims": [{"name": "x"}]}}}, "spec.trainer.resourcesPerNode.claims"),
     ],
-)  # fmt: skip
+)
 def test_what_the_built_in_trainer_cannot_do_is_refused_by_its_field(api: Api, changes: Any, field: str) -> None:
     problem = said(api.post(JOBS, tuned(**changes)), 400)
 
@@ -156,9 +162,7 @@ def test_what_the_built_in_trainer_cannot_do_is_refused_by_its_field(api: Api, c
 
 def test_data_has_the_format_and_resources_are_those_that_are_asked_for(api: Api) -> None:
     datasets = {"storageUri": "/srv/data.gz", "parameters": {"format": "JSONL", "compression": "gzip"}}
-    trainer = {
-        "numProcPerNode": 2, "resourcesPerNode": {"requests": {"ephemeral-storage": "2Gi", "cpu": 1}},
-    }  # fmt: skip
+    trainer = {"numProcPerNode": 2, "resourcesPerNode": {"requests": {"ephemeral-storage": "2Gi", "cpu": 1}}}
 
     found = native(api, said(api.post(JOBS, tuned(trainer=trainer, datasets=datasets)), 201))
 
@@ -267,9 +271,10 @@ def test_job_that_is_created_suspended_is_never_queued(api: Api) -> None:
 
 def test_warnings_come_with_dry_runs_too(api: Api) -> None:
     trainer = {
-        "command": ["true"], "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"}],
+        "command": ["true"],
+        "env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"}],
         "resourcesPerNode": {"limits": {"memory": "1Gi"}},
-    }  # fmt: skip
+    }
     datasets = {"storageUri": "/srv/x.gz", "storageKey": "k", "parameters": {"compression": "gzip"}}
     output = {"storageUri": "/srv/out", "parameters": {"region": "us-phoenix-1"}}
     body = manifest(trainer=trainer, datasets=datasets, modelConfig={"outputModel": output})
@@ -281,10 +286,13 @@ def test_warnings_come_with_dry_runs_too(api: Api) -> None:
     assert (rehearsed.status_code, made.status_code) == (201, 201), made.text
     assert rehearsed.headers.getlist("Warning") == made.headers.getlist("Warning")
     assert {line.split('"')[1].partition(":")[0] for line in made.headers.getlist("Warning")} == {
-        "metadata.finalizers", "spec.trainer.env.CUDA_VISIBLE_DEVICES", "spec.trainer.resourcesPerNode.limits.memory",
-        "spec.datasets.storageKey", "spec.datasets.parameters.compression",
+        "metadata.finalizers",
+        "spec.trainer.env.CUDA_VISIBLE_DEVICES",
+        "spec.trainer.resourcesPerNode.limits.memory",
+        "spec.datasets.storageKey",
+        "spec.datasets.parameters.compression",
         "spec.modelConfig.outputModel.parameters.region",
-    }  # fmt: skip
+    }
 
 
 def test_parts_of_a_runtime_without_effect_are_named(api: Api) -> None:
@@ -299,20 +307,27 @@ def test_parts_of_a_runtime_without_effect_are_named(api: Api) -> None:
     said(answer, 201)
     of_pod = "spec.template.spec.replicatedJobs.0.template.spec.template.spec"
     assert [line.split('"')[1].partition(":")[0] for line in answer.headers.getlist("Warning")] == [
-        "spec.mlPolicy.torch.elasticPolicy", "spec.podGroupPolicy", f"{of_pod}.nodeSelector",
-        f"{of_pod}.containers.0.image", f"{of_pod}.containers.0.volumeMounts", f"{of_pod}.containers.1",
-    ]  # fmt: skip
+        "spec.mlPolicy.torch.elasticPolicy",
+        "spec.podGroupPolicy",
+        f"{of_pod}.nodeSelector",
+        f"{of_pod}.containers.0.image",
+        f"{of_pod}.containers.0.volumeMounts",
+        f"{of_pod}.containers.1",
+    ]
 
 
 @pytest.mark.parametrize(
     "template",
     [
-        {"spec": [1]}, {"spec": {"replicatedJobs": {"a": 1}}}, {"spec": {"replicatedJobs": [1, None]}},
+        {"spec": [1]},
+        {"spec": {"replicatedJobs": {"a": 1}}},
+        {"spec": {"replicatedJobs": [1, None]}},
         {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": {"containers": 5}}}}}]}},
         {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": {"containers": [1, {}]}}}}}]}},
-        {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": "x"}}}}]}}, {"spec": None},
+        {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": "x"}}}}]}},
+        {"spec": None},
     ],
-)  # fmt: skip
+)
 def test_template_of_any_form_makes_no_server_error(api: Api, template: Any) -> None:
     body = runtime("odd")
     body["spec"]["template"] = template

@@ -16,8 +16,12 @@ from tests.integration.test_ome_models import MODELS, base_model, tuned
 KEYS = {"access_key_id": "AKIACANARY0000000001", "secret_access_key": "canary/of+the/secret/key"}
 AWS = {"AWS_ACCESS_KEY_ID": KEYS["access_key_id"], "AWS_SECRET_ACCESS_KEY": KEYS["secret_access_key"]}
 S3 = "s3://company/data/train.jsonl"
-API_KEY = {"tenancy_ocid": "ocid1.tenancy.oc1..x", "user_ocid": "ocid1.user.oc1..x", "fingerprint": "1a:2b",
-           "private_key": "-----BEGIN PRIVATE KEY-----"}  # fmt: skip
+API_KEY = {
+    "tenancy_ocid": "ocid1.tenancy.oc1..x",
+    "user_ocid": "ocid1.user.oc1..x",
+    "fingerprint": "1a:2b",
+    "private_key": "-----BEGIN PRIVATE KEY-----",
+}
 
 
 def lay_down(api: Api, secret: str, values: dict[str, str], project: str = "default") -> None:
@@ -48,15 +52,24 @@ SCHEMES = [
     (S3, AWS, KEYS),
     (S3, {**AWS, "AWS_SESSION_TOKEN": "canary-session"}, {**KEYS, "session_token": "canary-session"}),
     ("s3://company/d", {**KEYS, "region": "eu-west-1"}, {**KEYS, "region": "eu-west-1"}),
-    ("oci://n/space/b/company/o/d", {**KEYS, "endpoint_url": "https://s3.example.com"},
-     {**KEYS, "endpoint_url": "https://s3.example.com"}),
+    (
+        "oci://n/space/b/company/o/d",
+        {**KEYS, "endpoint_url": "https://s3.example.com"},
+        {**KEYS, "endpoint_url": "https://s3.example.com"},
+    ),
     ("https://data.example.com/a.jsonl", {"token": "canary-token"}, {"token": "canary-token"}),
-    ("https://data.example.com/a.jsonl", {"username": "canary-user", "password": "canary pass"},
-     {"username": "canary-user", "password": "canary pass"}),
-    ("https://data.example.com/a.jsonl", {"https-host": "data.example.com", "headers": '{"X-Key": "canary-key"}'},
-     {"headers": '{"X-Key": "canary-key"}'}),
+    (
+        "https://data.example.com/a.jsonl",
+        {"username": "canary-user", "password": "canary pass"},
+        {"username": "canary-user", "password": "canary pass"},
+    ),
+    (
+        "https://data.example.com/a.jsonl",
+        {"https-host": "data.example.com", "headers": '{"X-Key": "canary-key"}'},
+        {"headers": '{"X-Key": "canary-key"}'},
+    ),
     ("hf://datasets/owner/data", {"token": "hf_canary"}, {"token": "hf_canary"}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("uri", "files", "credentials"), SCHEMES)
@@ -76,8 +89,11 @@ def test_each_place_of_a_job_has_its_own(api: Api) -> None:
         lay_down(api, name, {**KEYS, "access_key_id": f"AKIA-{name}"})
     storage = {"storageUri": "s3://models/tiny", "key": "of-model", "parameters": {"region": "eu-west-1"}}
     said(api.post(MODELS, base_model("ours", storage=storage)), 201)
-    output = {"storageUri": "s3://results/x", "storageKey": "of-output",
-              "parameters": {"region": "us-phoenix-1", "endpoint_url": "https://s3.example.com:9000"}}  # fmt: skip
+    output = {
+        "storageUri": "s3://results/x",
+        "storageKey": "of-output",
+        "parameters": {"region": "us-phoenix-1", "endpoint_url": "https://s3.example.com:9000"},
+    }
     body = tuned("three", model="ours", datasets={"storageUri": S3, "storageKey": "of-data"})
     body["spec"]["modelConfig"]["outputModel"] = output
 
@@ -137,7 +153,7 @@ REFUSED = [
     ("", S3, {"endpoint_url": "http://s3.example.com"}, "parameters.endpoint_url", "would be readable on the way"),
     ("", S3, {"endpoint_url": "https://u:p@s3.example.com"}, "parameters.endpoint_url", "has the form https://host"),
     ("", "https://data.example.com/a", {"region": "us-east-1"}, "parameters", "https:// has no options"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("secret", "uri", "parameters", "field", "rule"), REFUSED)

@@ -33,9 +33,7 @@ def change(db: Database, job_id: str, **columns: Any) -> None:
 def revoke(db: Database, node: str = "n1") -> bool:
     seen: Sequence[LiveLease] = leases.live(db)
     lease = next(each for each in seen if each.node == node)
-    return leases.revoke(
-        db, lease, cause="SUPERVISOR_LOST", message="it died", actor="reaper", backoff=NO_WAIT
-    )  # fmt: skip
+    return leases.revoke(db, lease, cause="SUPERVISOR_LOST", message="it died", actor="reaper", backoff=NO_WAIT)
 
 
 def held(db: Database) -> list[str]:

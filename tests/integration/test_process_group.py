@@ -15,9 +15,10 @@ from app.cli.local.process_group import ChildSpec, ProcessGroup
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 STUBBORN = [
-    sys.executable, "-c",
+    sys.executable,
+    "-c",
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)",
-]  # fmt: skip
+]
 FORK = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])

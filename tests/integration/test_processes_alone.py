@@ -19,9 +19,11 @@ from tests.system import wait_for
 def world(tmp_path: Path, sqlite_url: str) -> Iterator[CeleryWorld]:
     """Its broker is away."""
     world = CeleryWorld(
-        tmp_path, database_url=sqlite_url, broker_url=f"redis://127.0.0.1:{free_port()}/0",
+        tmp_path,
+        database_url=sqlite_url,
+        broker_url=f"redis://127.0.0.1:{free_port()}/0",
         TRAINYARD_API_PORT=str(free_port()),
-    )  # fmt: skip
+    )
     yield world
     world.close()
 

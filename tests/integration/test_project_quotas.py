@@ -255,8 +255,13 @@ def test_an_administrator_sets_a_quota_and_everybody_in_it_sees_its_use(api: Api
     assert "usage" not in changed
     assert shown["quota"] == changed["quota"]
     assert shown["usage"] == {
-        "gpus": 0.0, "cpu_slots": 0.0, "running_jobs": 0, "waiting_jobs": 0, "gpu_hours": 0.0, "storage_bytes": 0,
-    }  # fmt: skip
+        "gpus": 0.0,
+        "cpu_slots": 0.0,
+        "running_jobs": 0,
+        "waiting_jobs": 0,
+        "gpu_hours": 0.0,
+        "storage_bytes": 0,
+    }
     admin = api.make_key(Role.ADMIN)
     assert api.call("PATCH", "/v1/projects/default", json={"quota": {}}, key=admin).status_code == 403
 

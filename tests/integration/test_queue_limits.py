@@ -228,9 +228,11 @@ def test_a_pause_before_a_retry_is_no_wait_for_devices(database: Database) -> No
     make_node(database)
     now = utc_now()
     make_job(
-        database, state=JobState.QUEUED, queued_at=now - timedelta(seconds=500),
+        database,
+        state=JobState.QUEUED,
+        queued_at=now - timedelta(seconds=500),
         not_before_at=now - timedelta(seconds=3),
-    )  # fmt: skip
+    )
 
     started(database)
 

@@ -66,9 +66,7 @@ def test_a_lease_that_was_seen_before_the_restart_is_not_taken_away(database: Da
     seen = leases.live(database)[0]
     restarted(database, work)
 
-    taken = leases.revoke(
-        database, seen, cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT
-    )  # fmt: skip
+    taken = leases.revoke(database, seen, cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT)
 
     assert not taken
 
@@ -80,7 +78,7 @@ def test_the_time_of_an_attempt_that_was_restarted_counts_once(database: Databas
 
     leases.revoke(
         database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT
-    )  # fmt: skip
+    )
 
     assert 1.0 <= job_of(database, work.job_id).elapsed_seconds < 2.0
 
@@ -132,9 +130,13 @@ def test_a_pause_is_kept_when_the_supervisor_is_lost_while_it_exports(database: 
     work_orders.enter_phase(database, work, JobState.EXPORTING)
 
     leases.revoke(
-        database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="it is gone", actor="reaper",
+        database,
+        leases.live(database)[0],
+        cause="SUPERVISOR_LOST",
+        message="it is gone",
+        actor="reaper",
         backoff=NO_WAIT,
-    )  # fmt: skip
+    )
 
     job = job_of(database, work.job_id)
     assert (job.state, job.requested, job.pending_reason) == (JobState.PAUSED, None, "")
@@ -235,9 +237,8 @@ def test_a_job_that_takes_its_host_down_three_times_never_starts_a_fourth_time(d
     for _ in range(3):
         start_attempt(database, job_id)
         leases.revoke(
-            database, leases.live(database)[0], cause="NODE_LOST", message="n1 is gone", actor="reaper",
-            backoff=NO_WAIT,
-        )  # fmt: skip
+            database, leases.live(database)[0], cause="NODE_LOST", message="n1 is gone", actor="reaper", backoff=NO_WAIT
+        )
 
     job = job_of(database, job_id)
     assert (job.state, job.error_type) == (JobState.FAILED, "POISON")

@@ -70,8 +70,9 @@ def test_a_rollback_goes_on_from_the_last_good_checkpoint_with_a_lower_rate(data
     assert record_of(database, work.job_id, 1).lost_steps == 4
     assert record_of(database, work.job_id, 2).start_step == 4
     assert [event.message for event in events_of(database, work.job_id, "job.adjusted")] == [
-        "the learning rate is multiplied by 0.5", "the loss had diverged by step 8: rolled back to step 4",
-    ]  # fmt: skip
+        "the learning rate is multiplied by 0.5",
+        "the loss had diverged by step 8: rolled back to step 4",
+    ]
 
 
 def test_rollbacks_are_bounded_and_without_a_good_checkpoint_start_anew(database: Database) -> None:
@@ -234,7 +235,7 @@ def test_an_attempt_that_never_trained_has_lost_nothing(database: Database) -> N
     second = restarted(database, work, end_step=9)
     leases.revoke(
         database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT
-    )  # fmt: skip
+    )
 
     one = record_of(database, work.job_id, second.attempt)
     assert (one.start_step, one.end_step, one.lost_steps) == (4, 4, 0)
@@ -247,7 +248,7 @@ def test_a_record_says_how_long_a_fault_took_to_be_seen_and_mended(database: Dat
     trained(database, work_orders.load_work(database, work.job_id, ending.restart or 0), 0)
     leases.revoke(
         database, leases.live(database)[0], cause="SUPERVISOR_LOST", message="", actor="reaper", backoff=NO_WAIT
-    )  # fmt: skip
+    )
 
     first, second = (record_of(database, work.job_id, n) for n in (1, 2))
     assert (first.detect_seconds, first.recover_seconds) == (61.5, None)
@@ -288,8 +289,11 @@ def test_the_parts_of_a_report_are_the_time_of_the_job(database: Database) -> No
     assert figures is not None
     assert (figures.wall_seconds, figures.productive_seconds, figures.ratio) == (100.0, 50.0, 0.5)
     assert {name: seconds for name, seconds in figures.badput.items() if seconds} == {
-        "start_seconds": 10.0, "restart_seconds": 10.0, "detect_seconds": 5.0, "recompute_seconds": 25.0,
-    }  # fmt: skip
+        "start_seconds": 10.0,
+        "restart_seconds": 10.0,
+        "detect_seconds": 5.0,
+        "recompute_seconds": 25.0,
+    }
 
 
 def test_a_resume_point_of_another_job_is_where_a_job_without_checkpoints_begins(database: Database) -> None:

@@ -16,9 +16,12 @@ from tests.system import wait_for
 @pytest.fixture
 def world(tmp_path: Path, sqlite_url: str) -> Iterator[CeleryWorld]:
     world = CeleryWorld(
-        tmp_path, database_url=sqlite_url, broker_url=f"redis://127.0.0.1:{free_port()}/0",
-        TRAINYARD_API_PORT=str(free_port()), TRAINYARD_API_WORKERS="2",
-    )  # fmt: skip
+        tmp_path,
+        database_url=sqlite_url,
+        broker_url=f"redis://127.0.0.1:{free_port()}/0",
+        TRAINYARD_API_PORT=str(free_port()),
+        TRAINYARD_API_WORKERS="2",
+    )
     yield world
     world.close()
 

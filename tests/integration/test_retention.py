@@ -159,9 +159,7 @@ def test_checkpoints_of_jobs_that_ended_long_ago_go(database: Database, configur
     assert all(storage.exists(checkpoint_key(one.job_id, one.id)) for one in kept)
 
 
-def test_a_checkpoint_that_a_living_job_starts_from_stays(
-    database: Database, configure: Configure, storage: Storage
-) -> None:
+def test_a_checkpoint_that_a_living_job_starts_from_stays(database: Database, configure: Configure, storage: Storage):
     with database.write() as session:
         old = ended(session)
         pinned, other = (stored(session, storage, old, step=step) for step in (1, 2))
@@ -178,7 +176,7 @@ def test_a_checkpoint_that_a_living_job_starts_from_stays(
 
 def test_over_the_budget_the_first_to_end_loses_its_oldest_first(
     database: Database, configure: Configure, storage: Storage
-) -> None:
+):
     with database.write() as session:
         first, second, living = ended(session), ended(session, at=YOUNG), make_job(session)
         expected = [stored(session, storage, first, step=step, size_bytes=100).id for step in (10, 20)]
@@ -197,9 +195,7 @@ def test_over_the_budget_the_first_to_end_loses_its_oldest_first(
 # ---- logs
 
 
-def test_logs_go_by_age_and_nothing_else_of_the_job_does(
-    database: Database, configure: Configure, storage: Storage
-) -> None:
+def test_logs_go_by_age_and_nothing_else_of_the_job_does(database: Database, configure: Configure, storage: Storage):
     with database.write() as session:
         old, young = ended(session), ended(session, at=YOUNG)
     for job in (old, young):
@@ -212,9 +208,7 @@ def test_logs_go_by_age_and_nothing_else_of_the_job_does(
     assert storage.exists(attempts_key(young.id))
 
 
-def test_over_the_budget_logs_of_the_first_to_end_go(
-    database: Database, configure: Configure, storage: Storage
-) -> None:
+def test_over_the_budget_logs_of_the_first_to_end_go(database: Database, configure: Configure, storage: Storage):
     with database.write() as session:
         first, second, living = ended(session), ended(session, at=YOUNG), make_job(session)
     for job in (first, second, living):
@@ -271,10 +265,15 @@ def test_old_audit_entries_and_answers_go(database: Database, configure: Configu
             session.add(AuditEntry(id=f"audit-{number}", at=at, actor="a", action="job.submit"))
             session.add(
                 IdempotentReply(
-                    project="p", key_id="k", idempotency_key=str(number), request_hash="h", status_code=201, body={},
+                    project="p",
+                    key_id="k",
+                    idempotency_key=str(number),
+                    request_hash="h",
+                    status_code=201,
+                    body={},
                     created_at=at,
                 )
-            )  # fmt: skip
+            )
 
     done = pruned(database, configure(audit_days=30))
 
@@ -295,8 +294,11 @@ def test_a_dry_run_counts_and_changes_nothing(database: Database, configure: Con
     counted = pruned(database, configure(**everything), dry_run=True)
 
     assert {what: one[0] for what, one in counted.items() if one[0]} == {
-        "jobs": 1, "checkpoints": 1, "checkpoints over the budget": 1, "metric points": 2
-    }  # fmt: skip
+        "jobs": 1,
+        "checkpoints": 1,
+        "checkpoints over the budget": 1,
+        "metric points": 2,
+    }
     assert (count(database, Job), count(database, Metric), count(database, AuditEntry)) == (1, 2, 0)
     assert storage.exists(f"jobs/{old.id}")
 
@@ -313,9 +315,7 @@ def test_what_went_is_in_the_audit_trail(database: Database, configure: Configur
     assert [(entry.actor, entry.data) for entry in entries] == [("test", {"jobs": 1})]
 
 
-def test_a_storage_that_fails_keeps_nobody_from_the_rest(
-    database: Database, configure: Configure, storage: Storage
-) -> None:
+def test_a_storage_that_fails_keeps_nobody_from_the_rest(database: Database, configure: Configure, storage: Storage):
     with database.write() as session:
         checkpoint = stored(session, storage, ended(session))
     folder = storage.local_path(f"jobs/{checkpoint.job_id}/checkpoints")

@@ -52,12 +52,16 @@ def test_training_is_a_job_of_the_native_api(api: Api) -> None:
     assert native["name"] == "my-training"
     assert native["training_config"]["framework"]["custom_command"] == ["python", "-x", "train.py"]
     assert (native["scheduling_config"]["preemptible"], native["scheduling_config"]["on_preemption"]) == (
-        True, "requeue",
-    )  # fmt: skip
+        True,
+        "requeue",
+    )
     assert training["spec"] == BODY["spec"]
     assert {name: training[name] for name in ("name", "requestedName", "projectId", "clusterId")} == {
-        "name": "my-training", "requestedName": "my-training", "projectId": "1", "clusterId": BODY["clusterId"],
-    }  # fmt: skip
+        "name": "my-training",
+        "requestedName": "my-training",
+        "projectId": "1",
+        "clusterId": BODY["clusterId"],
+    }
     assert (training["desiredPhase"], training["actualPhase"]) == ("Running", "Creating")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", training["createdAt"])
 
@@ -231,10 +235,26 @@ def test_native_job_is_a_workload_with_all_that_clients_demand(api: Api) -> None
     row = said(api.call("GET", f"{BASE}/workloads/{job_id.removeprefix('job-')}"))
 
     demanded = {
-        "tenantId", "runningPods", "phaseUpdatedAt", "k8sPhaseUpdatedAt", "updatedAt", "deletedAt",
-        "priorityClassName", "clusterId", "projectName", "projectId", "departmentName", "departmentId", "createdAt",
-        "k8sPhase", "category", "type", "name", "id", "phase",
-    }  # fmt: skip
+        "tenantId",
+        "runningPods",
+        "phaseUpdatedAt",
+        "k8sPhaseUpdatedAt",
+        "updatedAt",
+        "deletedAt",
+        "priorityClassName",
+        "clusterId",
+        "projectName",
+        "projectId",
+        "departmentName",
+        "departmentId",
+        "createdAt",
+        "k8sPhase",
+        "category",
+        "type",
+        "name",
+        "id",
+        "phase",
+    }
     assert demanded <= row.keys()
     assert read(api, row["id"])["spec"]["compute"]["gpuDevicesRequest"] == 0
 
@@ -308,8 +328,9 @@ def test_measurements_come_from_the_series_of_the_job(api: Api) -> None:
     found = said(api.call("GET", f"{address}&metricType=CPU_USAGE_CORES&metricType=CPU_LIMIT_CORES"))["measurements"]
 
     assert [(each["type"], [value["value"] for value in each["values"]]) for each in found] == [
-        ("CPU_USAGE_CORES", ["0.5", "1.5"]), ("CPU_LIMIT_CORES", []),
-    ]  # fmt: skip
+        ("CPU_USAGE_CORES", ["0.5", "1.5"]),
+        ("CPU_LIMIT_CORES", []),
+    ]
     assert said(api.call("GET", f"{address}&metricType=HEAT"), 400)["complianceIssues"][0]["field"] == "metricType.0"
     backwards = address.replace("start", "x").replace("end", "start").replace("x", "end") + "&metricType=POD_COUNT"
     assert said(api.call("GET", backwards), 400)["complianceIssues"][0]["field"] == "start"
@@ -326,8 +347,9 @@ def test_pods_are_the_nodes_of_the_newest_attempt(api: Api) -> None:
 
     assert before == {"pods": []}
     assert [(pod["nodeName"], pod["k8sPhase"], pod["workloadId"]) for pod in pods] == [
-        ("n1", "Running", workload_id), ("n2", "Running", workload_id),
-    ]  # fmt: skip
+        ("n1", "Running", workload_id),
+        ("n2", "Running", workload_id),
+    ]
     assert second == pods[1:]
 
 

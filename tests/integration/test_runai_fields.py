@@ -88,11 +88,15 @@ def test_example_of_the_documentation_waits_for_a_node_that_has_what_it_asks_for
         ({"spec": {"command": "true", "compute": {"gpuPortionRequest": 2}}}, "spec.compute.gpuPortionRequest"),
         ({"spec": {"command": "true", "compute": {"cpuMemoryRequest": "lots"}}}, "spec.compute.cpuMemoryRequest"),
         ({"spec": {"command": "true", "nodePools": ["a|b"] * 9}}, "spec.nodePools"),
-        ({"spec": {"command": "true", "environmentVariables": [{"name": "A B", "value": "x"}]}},
-         "spec.environmentVariables"),
+        (
+            {"spec": {"command": "true", "environmentVariables": [{"name": "A B", "value": "x"}]}},
+            "spec.environmentVariables",
+        ),
         ({"spec": {"command": "true", "probes": {"bad": 1}}}, "spec.probes.bad"),
-        ({"spec": {"command": "true", "probes": {"readiness": {"periodSeconds": 0}}}},
-         "spec.probes.readiness.periodSeconds"),
+        (
+            {"spec": {"command": "true", "probes": {"readiness": {"periodSeconds": 0}}}},
+            "spec.probes.readiness.periodSeconds",
+        ),
         ({"spec": {"command": "true", "podAffinity": {"type": "Banana", "key": "a"}}}, "spec.podAffinity.type"),
         ({"spec": {"command": "true", "podAffinity": {"type": "Required"}}}, "spec.podAffinity"),
         ({"spec": {"command": "true", "tolerations": [{"operator": "Z"}]}}, "spec.tolerations.0.operator"),
@@ -101,19 +105,29 @@ def test_example_of_the_documentation_waits_for_a_node_that_has_what_it_asks_for
         ({"spec": {"command": "true", "security": {"capabilities": ["FLY"]}}}, "spec.security.capabilities.0"),
         ({"spec": {"command": "true", "security": {"supplementalGroups": "a"}}}, "spec.security.supplementalGroups"),
         ({"spec": {"command": "true", "ports": [{"container": 70_000}]}}, "spec.ports.0.container"),
-        ({"spec": {"command": "true", "exposedUrls": [{"container": 80, "authorizedUsers": "ada"}]}},
-         "spec.exposedUrls.0.authorizedUsers"),
+        (
+            {"spec": {"command": "true", "exposedUrls": [{"container": 80, "authorizedUsers": "ada"}]}},
+            "spec.exposedUrls.0.authorizedUsers",
+        ),
         ({"spec": {"command": "true", "imagePullSecrets": ["a"]}}, "spec.imagePullSecrets.0"),
-        ({"spec": {"command": "true", "nodeAffinityRequired": {"nodeSelectorTerms": [{"matchExpressions": [{}]}]}}},
-         "spec.nodeAffinityRequired.nodeSelectorTerms.0.matchExpressions.0"),
-        ({"spec": {"command": "true", "compute": {"extendedResources": [{"resource": "a/b", "quantity": -1}]}}},
-         "spec.compute.extendedResources.0.quantity"),
-        ({"spec": {"command": "true", "storage": {"secretVolume": [{"defaultMode": "rw"}]}}},
-         "spec.storage.secretVolume.0.defaultMode"),
-        ({"spec": {"command": "true", "storage": {"pvc": [{"claimInfo": {"size": "big"}}]}}},
-         "spec.storage.pvc.0.claimInfo.size"),
+        (
+            {"spec": {"command": "true", "nodeAffinityRequired": {"nodeSelectorTerms": [{"matchExpressions": [{}]}]}}},
+            "spec.nodeAffinityRequired.nodeSelectorTerms.0.matchExpressions.0",
+        ),
+        (
+            {"spec": {"command": "true", "compute": {"extendedResources": [{"resource": "a/b", "quantity": -1}]}}},
+            "spec.compute.extendedResources.0.quantity",
+        ),
+        (
+            {"spec": {"command": "true", "storage": {"secretVolume": [{"defaultMode": "rw"}]}}},
+            "spec.storage.secretVolume.0.defaultMode",
+        ),
+        (
+            {"spec": {"command": "true", "storage": {"pvc": [{"claimInfo": {"size": "big"}}]}}},
+            "spec.storage.pvc.0.claimInfo.size",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_told_by_the_name_that_the_client_knows(api: Api, changes: Any, field: str) -> None:
     with api.db.write() as session:
         make_node(session)

@@ -163,12 +163,18 @@ def test_a_database_in_which_a_device_is_given_out_beyond_the_whole_is_called_wr
 
 def test_a_slice_is_handed_on_with_its_uuid(database: Database) -> None:
     report = registry.NodeReport(
-        name="n1", cpu_cores=16, ram_mb=1000, storage_mb=1000, sandbox="none", version="1", boot_id="b",
+        name="n1",
+        cpu_cores=16,
+        ram_mb=1000,
+        storage_mb=1000,
+        sandbox="none",
+        version="1",
+        boot_id="b",
         devices=(
             Device(index=0, type="h100", memory_mb=80_000),
             Device(index=2000, type="h100-mig-1g.10gb", memory_mb=9_728, uuid="MIG-a"),
         ),
-    )  # fmt: skip
+    )
     registry.register(database, report)
 
     work = start_attempt(database, queued(database, mig_profile="1g.10gb", gpu_type="H100"))

@@ -112,7 +112,7 @@ def test_corrupt_checkpoint_is_passed_over_for_an_older_one(world):
         ({"data_config": {"sources": [{"path": "empty.jsonl"}]}}, "DATA_INVALID", "empty"),
         ({"training_config": {"framework": {"custom_script_path": "gone.py"}}}, "INVALID_CONFIG", "gone.py"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_prepared_fails_precisely(world, changes, error_type, said):
     (world.directory / "mine" / "empty.jsonl").touch()
     job_id = world.submit("pass\n")

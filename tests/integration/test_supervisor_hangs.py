@@ -32,9 +32,10 @@ def diagnosis(world: World, job_id: str) -> str:
     with world.db.read() as session:
         (found,) = artifacts.listed(session, job_id, artifacts.DIAGNOSTICS)
         assert artifacts.listed(session, job_id, artifacts.MODEL) == [
-            each for each in artifacts.listed(session, job_id, artifacts.ALL)
+            each
+            for each in artifacts.listed(session, job_id, artifacts.ALL)
             if each.path != found.path and not each.path.startswith("tensorboard/")
-        ]  # fmt: skip
+        ]
         with artifacts.opened(world.storage, found) as stream:
             data = stream.read()
     assert len(data) == found.size_bytes
@@ -106,7 +107,7 @@ def test_announced_work_is_no_hang(watched):
         "    stop = run.should_stop()",
         "    if step == 2:\n        with run.section('counting sheep'):\n            time.sleep(5)\n"
         "    stop = run.should_stop()",
-    )  # fmt: skip
+    )
     job_id = watched.start(script)
 
     job = watched.wait_for_end(job_id, 30)

@@ -72,9 +72,11 @@ print("accuracy: 0.75", flush=True)
 
 def test_metrics_that_a_script_prints_are_found_by_patterns(any_world):
     patterns = {
-        "metric.step": r"step (\d+)/", "metric.total_steps": r"step \d+/(\d+)", "metric.loss": r"loss=([\d.]+)",
+        "metric.step": r"step (\d+)/",
+        "metric.total_steps": r"step \d+/(\d+)",
+        "metric.loss": r"loss=([\d.]+)",
         "metric.accuracy": r"accuracy: ([\d.]+)",
-    }  # fmt: skip
+    }
     job_id = any_world.start(PRINTS, ranks=2, framework_config=patterns)
 
     job = any_world.wait_for_end(job_id)

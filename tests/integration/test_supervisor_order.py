@@ -191,7 +191,7 @@ def agent(assemble):
     ranks.launch(prepared(assembly), start=lambda _: launched, memory_kills=RecentKills(lambda: kills[-1]))
     yield Agent(
         ranks, assembly.loop, assembly.observations, launched, theirs, kills, pauses_failed, assembly.context.run
-    )  # fmt: skip
+    )
     theirs.close()
     ranks.end(lambda: 0.0)
     recorders.close()

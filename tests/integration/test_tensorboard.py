@@ -36,9 +36,11 @@ class Site:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         environment = {
-            "TRAINYARD_DATA_DIR": str(data_dir), "TRAINYARD_SECURITY_SECRET_KEY": secrets.token_urlsafe(32),
-            "TRAINYARD_TENSORBOARD_URL": self.url, **settings,
-        }  # fmt: skip
+            "TRAINYARD_DATA_DIR": str(data_dir),
+            "TRAINYARD_SECURITY_SECRET_KEY": secrets.token_urlsafe(32),
+            "TRAINYARD_TENSORBOARD_URL": self.url,
+            **settings,
+        }
         self.settings = load_settings(environment)
         self.storage = Storage(self.settings.storage.url)
         fd = self._listener.fileno()

@@ -89,8 +89,11 @@ def test_the_own_node_is_named_local(up: RunningUp) -> None:
 def test_a_second_one_on_the_same_directory_is_refused(up: RunningUp) -> None:
     second = subprocess.run(
         trainyard("up", "--data-dir", str(up.data_dir), "--port", "0", "--no-flower"),
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
 
     assert second.returncode == 1
     assert f"already runs on {up.data_dir} (process {up.process.pid})" in second.stderr
@@ -102,8 +105,11 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         started = subprocess.run(
             trainyard("up", "--data-dir", str(tmp_path), "--port", str(port), "--no-flower"),
-            capture_output=True, text=True, timeout=30, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
 
     assert started.returncode == 1
     assert f"cannot listen on 127.0.0.1 port {port}" in started.stderr
@@ -115,8 +121,11 @@ def test_a_flower_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         started = subprocess.run(
             trainyard("up", "--data-dir", str(tmp_path), "--port", "0", "--flower-port", port),
-            capture_output=True, text=True, timeout=30, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
 
     assert started.returncode == 1
     assert "--flower-port" in started.stderr
@@ -126,8 +135,11 @@ def test_settings_that_are_wrong_are_all_told(tmp_path: Path) -> None:
     started = subprocess.run(
         trainyard("up", "--data-dir", str(tmp_path)),
         env={**os.environ, "TRAINYARD_API_PROT": "1", "TRAINYARD_API_THREADS": "many"},
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
 
     assert started.returncode == 1
     assert "TRAINYARD_API_PROT" in started.stderr
@@ -136,9 +148,13 @@ def test_settings_that_are_wrong_are_all_told(tmp_path: Path) -> None:
 
 def test_an_administrator_finds_the_database_by_the_data_directory(up: RunningUp) -> None:
     listed = subprocess.run(
-        trainyard("nodes", "list"), env={**os.environ, "TRAINYARD_DATA_DIR": str(up.data_dir)},
-        capture_output=True, text=True, timeout=30, check=True,
-    )  # fmt: skip
+        trainyard("nodes", "list"),
+        env={**os.environ, "TRAINYARD_DATA_DIR": str(up.data_dir)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
 
     assert "local" in listed.stdout
 
@@ -149,8 +165,11 @@ def test_a_node_alone_finds_everything_in_the_data_directory(up: RunningUp, tmp_
     with (tmp_path / "log").open("wb") as log:
         node = subprocess.Popen(
             trainyard("node", "--name", "second", "--config", "node.toml"),
-            env={**os.environ, "TRAINYARD_DATA_DIR": str(up.data_dir)}, cwd=tmp_path, stdout=log, stderr=log,
-        )  # fmt: skip
+            env={**os.environ, "TRAINYARD_DATA_DIR": str(up.data_dir)},
+            cwd=tmp_path,
+            stdout=log,
+            stderr=log,
+        )
     try:
         wait_until(lambda: up.get("/v1/nodes/second")[0] == 200)
         assert up.get("/v1/nodes/second")[1]["labels"] == ["rack-2"]

@@ -30,9 +30,12 @@ def receiver() -> Iterator[WebServer]:
 def world(tmp_path: Path, database_url: str) -> Iterator[CeleryWorld]:
     """Without a broker: what is told does not depend on one."""
     made = CeleryWorld(
-        tmp_path, database_url=database_url, broker_url=f"redis://127.0.0.1:{free_port()}/0",
-        TRAINYARD_SECURITY_SECRET_KEY=SECRET_KEY, TRAINYARD_WEBHOOK_ALLOW="127.0.0.0/8",
-    )  # fmt: skip
+        tmp_path,
+        database_url=database_url,
+        broker_url=f"redis://127.0.0.1:{free_port()}/0",
+        TRAINYARD_SECURITY_SECRET_KEY=SECRET_KEY,
+        TRAINYARD_WEBHOOK_ALLOW="127.0.0.0/8",
+    )
     yield made
     made.close()
 

@@ -53,15 +53,29 @@ def test_event_is_on_its_way_with_what_the_api_shows_and_its_job(database: Datab
     assert (delivery.state, delivery.tries, delivery.next_try_at) == ("waiting", 0, None)
     assert delivery.payload == {
         "event": {
-            "id": row.id, "seq": 1, "at": row.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "type": "job.status", "from_status": "QUEUED", "to_status": "PAUSED", "actor": "key-1",
-            "reason": "paused", "message": "lunch", "data": {},
+            "id": row.id,
+            "seq": 1,
+            "at": row.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "type": "job.status",
+            "from_status": "QUEUED",
+            "to_status": "PAUSED",
+            "actor": "key-1",
+            "reason": "paused",
+            "message": "lunch",
+            "data": {},
         },
         "job": {
-            "job_id": job.id, "project": "default", "name": "first", "labels": {"team": "a"}, "status": "PAUSED",
-            "queue": "default", "training_type": "SFT", "framework": "HF_TRAINER", "attempt": 0,
+            "job_id": job.id,
+            "project": "default",
+            "name": "first",
+            "labels": {"team": "a"},
+            "status": "PAUSED",
+            "queue": "default",
+            "training_type": "SFT",
+            "framework": "HF_TRAINER",
+            "attempt": 0,
         },
-    }  # fmt: skip
+    }
 
 
 def test_line_of_the_history_is_told_like_a_change_of_state(database: Database) -> None:
@@ -80,10 +94,7 @@ def test_line_of_the_history_is_told_like_a_change_of_state(database: Database) 
 def test_only_active_webhooks_of_the_project_that_want_the_event_are_told(database: Database) -> None:
     with database.write() as session:
         job = make_job(session)
-        told = [
-            make_webhook(session).id,
-            make_webhook(session, event_types=["job.warning", "FAILED"]).id,
-        ]
+        told = [make_webhook(session).id, make_webhook(session, event_types=["job.warning", "FAILED"]).id]
         make_webhook(session, event_types=["FAILED", "job.status"])
         make_webhook(session, is_active=False)
         make_webhook(session, project="other")

@@ -56,11 +56,16 @@ def make_deliveries(
         hook = make_webhook(session, project=project, secret="very-secret-value", key=SECRET_KEY)
         rows = [
             WebhookDelivery(
-                id=new_id("dlv"), webhook_id=hook.id, event_id=new_id("evt"), event_type="job.status",
-                payload={"n": number}, created_at=BEGIN, **columns,
+                id=new_id("dlv"),
+                webhook_id=hook.id,
+                event_id=new_id("evt"),
+                event_type="job.status",
+                payload={"n": number},
+                created_at=BEGIN,
+                **columns,
             )
             for number in range(count)
-        ]  # fmt: skip
+        ]
         session.add_all(rows)
         return Due(webhook_id=hook.id, project=project), [row.id for row in rows]
 

@@ -181,8 +181,12 @@ def test_what_was_cut_off_is_gone_on_with(spot, order):
 
 def test_weights_go_first_and_what_readers_look_for_last(order):
     assert [file.path for file in order.in_order()] == [
-        "model.safetensors", "empty.txt", "sub/tokenizer.json", "config.json", "README.md",
-    ]  # fmt: skip
+        "model.safetensors",
+        "empty.txt",
+        "sub/tokenizer.json",
+        "config.json",
+        "README.md",
+    ]
 
 
 def test_an_order_survives_the_pipe(order):

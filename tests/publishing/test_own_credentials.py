@@ -50,9 +50,11 @@ def written(checked: GuardedBuckets, own: dict[str, str], prefix: str) -> dict[s
 @pytest.mark.parametrize("scheme", ["s3", "oci"])
 def test_model_is_written_with_the_keys_of_the_job_to_the_service_it_names(publish, checked, own, scheme):  # noqa: F811
     done = publish(
-        sealed(own), {**OPERATOR, **ALLOW}, output_path=f"{scheme}://own-results/{scheme}/m",
+        sealed(own),
+        {**OPERATOR, **ALLOW},
+        output_path=f"{scheme}://own-results/{scheme}/m",
         **asked(own, endpoint_url=checked.url, region="us-east-1"),
-    )  # fmt: skip
+    )
 
     assert (done.failures, done.passing, done.uri) == ([], [], f"{scheme}://own-results/{scheme}/m")
     assert written(checked, own, f"{scheme}/m/") == FILES

@@ -53,12 +53,25 @@ class Node:
 
     def work(self, secrets: dict[str, str] | None = None, **output: Any) -> Work:
         return Work(
-            job_id=JOB, project="default", name="tiny", attempt=1, fence=1, lease_id="lease-1", node="local",
-            node_names=("local",), part=0,
-            framework="HF_TRAINER", training_type="SFT", spec={"output_config": output},
-            sealed_secrets=SecretBox(self._key).seal(secrets) if secrets else "", devices=(), threads_per_rank=1,
-            resume=(), max_runtime_seconds=None, ran_seconds=0.0,
-        )  # fmt: skip
+            job_id=JOB,
+            project="default",
+            name="tiny",
+            attempt=1,
+            fence=1,
+            lease_id="lease-1",
+            node="local",
+            node_names=("local",),
+            part=0,
+            framework="HF_TRAINER",
+            training_type="SFT",
+            spec={"output_config": output},
+            sealed_secrets=SecretBox(self._key).seal(secrets) if secrets else "",
+            devices=(),
+            threads_per_rank=1,
+            resume=(),
+            max_runtime_seconds=None,
+            ran_seconds=0.0,
+        )
 
 
 @pytest.fixture
@@ -125,8 +138,10 @@ def test_a_volume_of_the_installation_leads_nowhere_else(publish, node):
 
 def test_a_bucket(publish, s3):
     settings = {
-        "TRAINYARD_FETCH_OBS_ENDPOINT": s3.url, "TRAINYARD_FETCH_OBS_KEY": KEY, "TRAINYARD_FETCH_OBS_SECRET": SECRET,
-    }  # fmt: skip
+        "TRAINYARD_FETCH_OBS_ENDPOINT": s3.url,
+        "TRAINYARD_FETCH_OBS_KEY": KEY,
+        "TRAINYARD_FETCH_OBS_SECRET": SECRET,
+    }
     s3.client.put_object(Bucket=BUCKET, Key="models/out/README.md", Body=b"theirs")
 
     done = publish(settings=settings, output_path=f"obs://{BUCKET}/models/out")
@@ -171,10 +186,19 @@ def test_places_of_the_platform_and_outside_the_roots_are_refused(node, tmp_path
     (node.claims / "team" / "inside").symlink_to(node.data_dir)
     settings = node.settings()
     refused = [
-        str(tmp_path / "out"), "/etc/out", f"{node.root}/way-out/out", f"{node.root}/inside/out", "../out",
-        str(node.data_dir), f"{node.data_dir}/files/jobs/x", "inside/jobs/x", "pvc://team/way-out/out",
-        "pvc://team/inside/x", "pvc://nobody/x", "pvc://team/../x",
-    ]  # fmt: skip
+        str(tmp_path / "out"),
+        "/etc/out",
+        f"{node.root}/way-out/out",
+        f"{node.root}/inside/out",
+        "../out",
+        str(node.data_dir),
+        f"{node.data_dir}/files/jobs/x",
+        "inside/jobs/x",
+        "pvc://team/way-out/out",
+        "pvc://team/inside/x",
+        "pvc://nobody/x",
+        "pvc://team/../x",
+    ]
 
     for location in refused:
         with pytest.raises(NotPublished):

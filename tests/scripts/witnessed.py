@@ -24,9 +24,15 @@ def chain(digest: str, step: int) -> str:
 def tell(what: str, step: int) -> None:
     """(job, attempt, rank, pid, process namespace, nanoseconds since boot, what, step) in one datagram."""
     words = (
-        os.environ["TRAINYARD_JOB_ID"], os.environ["TRAINYARD_ATTEMPT"], run.rank, os.getpid(),
-        Path("/proc/self/ns/pid").stat().st_ino, time.clock_gettime_ns(time.CLOCK_BOOTTIME), what, step,
-    )  # fmt: skip
+        os.environ["TRAINYARD_JOB_ID"],
+        os.environ["TRAINYARD_ATTEMPT"],
+        run.rank,
+        os.getpid(),
+        Path("/proc/self/ns/pid").stat().st_ino,
+        time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+        what,
+        step,
+    )
     witness.sendto(" ".join(map(str, words)).encode(), (host, int(port)))
 
 

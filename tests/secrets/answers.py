@@ -40,8 +40,10 @@ def _filled(system: System, path: str, job_ids: list[str]) -> Iterator[str]:
         "audit": [each["id"] for each in system.get("/v1/audit?page_size=5")["entries"]],
         "keys": [each["key_id"] for each in system.get("/v1/keys")["keys"]],
         "webhooks": hooks,
-        "queues": ["default"], "nodes": ["n1"], "projects": ["default"],
-    }  # fmt: skip
+        "queues": ["default"],
+        "nodes": ["n1"],
+        "projects": ["default"],
+    }
     noun = path.split("/")[2] if path.count("/") > 1 else ""
     for name in known.get(noun, [""]) if "{" in path else [""]:
         yield re.sub(r"\{[^}]*\}", name, path, count=1)

@@ -73,9 +73,7 @@ class Run:
         (self.system.inputs / "tells.py").write_text(SCRIPT)
         (self.system.inputs / "data.jsonl").write_text('{"text": "a line"}\n')
         self.evidence = Evidence(
-            canaries=self.canaries,
-            data_dir=self.system.data_dir,
-            admin_key_file=self.system.data_dir / "admin.key",
+            canaries=self.canaries, data_dir=self.system.data_dir, admin_key_file=self.system.data_dir / "admin.key"
         )
 
     def run(self) -> Evidence:
@@ -170,14 +168,17 @@ class Run:
         }
         documents = {
             "tells": self._document("CUSTOM", {"path": "data.jsonl"}, environment=environment),
-            "trains": self._document("HF_TRAINER", {"path": self._signed_url(), "format": "jsonl"}) | {
+            "trains": self._document("HF_TRAINER", {"path": self._signed_url(), "format": "jsonl"})
+            | {
                 "output_config": {
-                    "push_to_hub": True, "hub_repo_id": f"{OWNER}/told", "hub_token": self._hub_token(),
+                    "push_to_hub": True,
+                    "hub_repo_id": f"{OWNER}/told",
+                    "hub_token": self._hub_token(),
                     "checkpoint": {"save_steps": 2},
                 }
             },
             "fetches": self._document("CUSTOM", {"path": "s3://bucket/none.jsonl"}),
-        }  # fmt: skip
+        }
         ids = {}
         for what, document in documents.items():
             status, body = self.system.call("POST", "/v1/jobs", document, **(header if what == "tells" else {}))
@@ -249,8 +250,11 @@ class Run:
 
 def _content(client: Any, key: str) -> Any:
     read = {
-        "string": client.get, "hash": client.hgetall, "set": client.smembers,
-        "list": lambda k: client.lrange(k, 0, -1), "zset": lambda k: client.zrange(k, 0, -1),
+        "string": client.get,
+        "hash": client.hgetall,
+        "set": client.smembers,
+        "list": lambda k: client.lrange(k, 0, -1),
+        "zset": lambda k: client.zrange(k, 0, -1),
         "stream": client.xrange,
-    }  # fmt: skip
+    }
     return read[client.type(key)](key)

@@ -16,9 +16,16 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]  # the first of them w
 ROOT = Path(__file__).parents[2]
 # What a process of the platform needs, and nothing that a job runs may have.
 PLATFORM = {
-    "storage secret", "exchange secret", "secret key", "flower password", "redis password", "database password",
-    "operator's storage secret", "operator's hub token", "storage key",
-}  # fmt: skip
+    "storage secret",
+    "exchange secret",
+    "secret key",
+    "flower password",
+    "redis password",
+    "database password",
+    "operator's storage secret",
+    "operator's hub token",
+    "storage key",
+}
 ENVIRONMENT = {"environment by name", "environment by form"}
 
 

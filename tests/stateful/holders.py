@@ -45,7 +45,10 @@ def outcome_of(how: str, requested: str | None, step: int) -> Outcome:
     if how.isupper():
         return Outcome(kind="failed", cause=how, message="injected", end_step=step, ran_seconds=1.0)
     kinds: dict[str, OutcomeKind] = {
-        "completed": "completed", "paused": "paused", "cancelled": "cancelled", "preempted": "preempted",
+        "completed": "completed",
+        "paused": "paused",
+        "cancelled": "cancelled",
+        "preempted": "preempted",
         "requeued": "requeued",
-    }  # fmt: skip
+    }
     return Outcome(kind=kinds[how], end_step=step, ran_seconds=1.0)

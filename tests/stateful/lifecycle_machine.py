@@ -198,11 +198,20 @@ class LifecycleMachine(RuleBasedStateMachine):
         target=holders,
         holder=holders,
         how=st.sampled_from(
-            ["completed", "as wished", "requeued", "RANK_KILLED", "HANG", "INTERNAL", "OUT_OF_MEMORY", "DISK_FULL",
-             "SCRIPT_ERROR"]
+            [
+                "completed",
+                "as wished",
+                "requeued",
+                "RANK_KILLED",
+                "HANG",
+                "INTERNAL",
+                "OUT_OF_MEMORY",
+                "DISK_FULL",
+                "SCRIPT_ERROR",
+            ]
         ),
         may_restart=st.booleans(),
-    )  # fmt: skip
+    )
     def finish(self, holder: Holder, how: str, *, may_restart: bool) -> Any:
         job = self._job(holder.work.job_id)
         outcome = outcome_of(how, job.requested, holder.step)
@@ -257,9 +266,9 @@ class LifecycleMachine(RuleBasedStateMachine):
                 assert job.fence >= known.fence
                 assert job.version >= known.version
                 known.fence, known.version = job.fence, job.version
-                tokens = list(session.scalars(
-                    select(Attempt.fence).where(Attempt.job_id == job.id).order_by(Attempt.number)
-                ))  # fmt: skip
+                tokens = list(
+                    session.scalars(select(Attempt.fence).where(Attempt.job_id == job.id).order_by(Attempt.number))
+                )
                 assert tokens == sorted(set(tokens)), "two attempts with one token"
 
     @invariant()

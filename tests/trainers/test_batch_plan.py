@@ -63,14 +63,7 @@ def test_batches_are_halved_and_accumulated_more_often(batch, accumulation, halv
 
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
-    [
-        (2, 1, (4, 4)),
-        (1, 2, (4, 1)),
-        (1, 4, (2, 1)),
-        (4, 1, (4, 8)),
-        (4, 2, (4, 4)),
-        (2, 8, (2, 1)),
-    ],
+    [(2, 1, (4, 4)), (1, 2, (4, 1)), (1, 4, (2, 1)), (4, 1, (4, 8)), (4, 2, (4, 4)), (2, 8, (2, 1))],
 )
 def test_other_devices_share_the_same_records(before, now, expected):
     assert plan(4, 2, now, before=saved(before)) == expected

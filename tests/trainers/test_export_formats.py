@@ -18,9 +18,15 @@ from workers.trainers.hf_trainer.model.model_card import ModelCard
 
 TEXT = "Hello, the world's 12345 functions\n  return  x — größer"
 SMALL = {
-    "vocab_size": 1040, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 128,
-}  # fmt: skip
+    "vocab_size": 1040,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+}
 TOKENS = torch.tensor([[5, 77, 900, 12, 40, 3, 512]])
 
 
@@ -40,9 +46,13 @@ def made(kind: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
 
 def exported(model: Any, tokenizer: Any, directory: Path, form: str) -> Path:
     spec = RunSpec(
-        run_dir=directory, framework="HF_TRAINER", training_type="SFT", hyperparameters={}, model_path="",
+        run_dir=directory,
+        framework="HF_TRAINER",
+        training_type="SFT",
+        hyperparameters={},
+        model_path="",
         data_paths=("/srv/data.jsonl",),
-    )  # fmt: skip
+    )
     card = ModelCard(replace(spec, output_config={"export_format": form}), {"loss": 1.5}, 3)
     names = export_model(model, tokenizer, card, directory / "out")
     assert names == ({"pytorch": "pytorch_model.bin", "gguf": "model.gguf", "onnx": "model.onnx"}[form],)

@@ -27,11 +27,7 @@ def outcomes(request, assets, tmp_path_factory):
     directory = tmp_path_factory.mktemp("failed")
     given_up: dict[str, Any] = {
         "whole": {},
-        "given up": {
-            "wishes": {2: pause(1), 5: pause(2), 8: pause(3)},
-            "unwritten": [2, 8],
-            "unstored": [5],
-        },
+        "given up": {"wishes": {2: pause(1), 5: pause(2), 8: pause(3)}, "unwritten": [2, 8], "unstored": [5]},
         "at last": {"wishes": {3: pause(1), 5: pause(2)}, "unwritten": [3], "stop_at": None},
         "at the end": {"wishes": {STEPS: pause(1)}, "unstored": [STEPS]},
         "forced": {"wishes": {4: pause(1, force=True)}, "unwritten": [4]},

@@ -374,10 +374,14 @@ def test_what_says_nothing_about_the_job_is_left_out():
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_batches_are_those_of_the_trainers_collator(assets, tmp_path, side):
     spec = RunSpec(
-        run_dir=tmp_path, framework="HF_TRAINER", training_type="SFT", hyperparameters={}, data_paths=(),
+        run_dir=tmp_path,
+        framework="HF_TRAINER",
+        training_type="SFT",
+        hyperparameters={},
+        data_paths=(),
         model_path=str(assets / "model"),
         data_config={"preprocess": {"tokenizer_config": {"padding_side": side}}},
-    )  # fmt: skip
+    )
     tokenizer = load_tokenizer(spec)
     records = [Encoded([5, 6, 7], [-100, 6, 7], 3), Encoded([8], [8], 1), Encoded([9, 10], [-100, 10], 2)]
 

@@ -58,11 +58,7 @@ def test_everything_that_was_asked_for_and_measured_is_told():
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [
-        ("support-v3", "support-v3"),
-        ('Übung "5" 🚂', 'Übung "5" 🚂'),
-        ("a\n# b: c\x7f\x85|d\ud800", "a # b: c |d"),
-    ],
+    [("support-v3", "support-v3"), ('Übung "5" 🚂', 'Übung "5" 🚂'), ("a\n# b: c\x7f\x85|d\ud800", "a # b: c |d")],
 )
 def test_name_of_the_result_is_the_title_and_in_the_metadata(name, shown):
     text = card(name=name, source="hub", model_id="owner/base").text()

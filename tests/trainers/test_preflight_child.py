@@ -70,9 +70,15 @@ def test_a_process_answers_and_leaves_nothing_behind(make_settings, assets, tmp_
     environment = {**os.environ, **settings_environment(settings), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 
     done = subprocess.run(
-        command, input=json.dumps(question(assets, "chat.jsonl", "train.jsonl")), env=environment, cwd="/",
-        capture_output=True, text=True, check=True, timeout=180,
-    )  # fmt: skip
+        command,
+        input=json.dumps(question(assets, "chat.jsonl", "train.jsonl")),
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=180,
+    )
 
     report = json.loads(done.stdout)
     assert (report["errors"], report["left_out"]) == ([], [])

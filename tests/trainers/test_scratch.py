@@ -11,9 +11,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tests.trainers.in_process import Outcome, plan_of, runs
 
 DEFINITION = {
-    "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "attention_dropout": 0.1,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "attention_dropout": 0.1,
+}
 STEPS, STOP = 12, 5
 
 
@@ -47,9 +53,14 @@ def others(assets, tmp_path_factory) -> dict[str, Outcome]:
 
 
 def _plan(
-    run_dir: Path, assets: Path, *, kind: str = "CONTINUED_PRETRAIN", definition: Any = DEFINITION, steps: int = STEPS,
+    run_dir: Path,
+    assets: Path,
+    *,
+    kind: str = "CONTINUED_PRETRAIN",
+    definition: Any = DEFINITION,
+    steps: int = STEPS,
     **changes: Any,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     training = {"base_model": {"model_id": "none", "from_config": definition}}
     values = {"max_steps": str(steps), "warmup_steps": "1"}
     spec = {"model_path": "", "tokenizer_path": str(assets / "model"), "training_config": training, **changes}

@@ -24,9 +24,18 @@ def write_script(directory, text, name="train.py"):
 
 
 def make_plan(
-    tmp_path, script: Path, sandbox: Sandbox, *, world_size=1, environment=None, readable=(), gang=None, launcher="",
-    arguments=(), command=(),
-) -> LaunchPlan:  # fmt: skip
+    tmp_path,
+    script: Path,
+    sandbox: Sandbox,
+    *,
+    world_size=1,
+    environment=None,
+    readable=(),
+    gang=None,
+    launcher="",
+    arguments=(),
+    command=(),
+) -> LaunchPlan:
     data_dir = tmp_path / "data"
     run_dir = data_dir / "run" / "jobs" / JOB / "1"
     for name in ("work", "output", "checkpoints", "tmp"):
@@ -52,11 +61,7 @@ def make_plan(
     spec_path = run_dir / "spec.json"
     spec_path.write_text(json.dumps(spec.to_document()))
     view = FilesystemView(
-        run_dir=run_dir,
-        data_dir=data_dir,
-        code=script.parent,
-        readable=tuple(readable),
-        protected=(spec_path,),
+        run_dir=run_dir, data_dir=data_dir, code=script.parent, readable=tuple(readable), protected=(spec_path,)
     )
     return LaunchPlan(
         spec=spec, spec_path=spec_path, view=view, sandbox=sandbox, job_environment=dict(environment or {})

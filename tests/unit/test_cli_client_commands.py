@@ -20,8 +20,12 @@ from tests.servers import free_port
 
 JOB = {"job_id": "job-1", "name": "n", "attempt": 1, "node_names": ["local"], "total_steps": 10}
 SUBMITTED = {
-    "job_id": "job-1", "status": "PENDING", "message": "", "estimated_wait_seconds": None, "warnings": ["x: no effect"],
-}  # fmt: skip
+    "job_id": "job-1",
+    "status": "PENDING",
+    "message": "",
+    "estimated_wait_seconds": None,
+    "warnings": ["x: no effect"],
+}
 DOCUMENT = {"name": "n", "labels": {"a": "b"}}
 
 
@@ -43,9 +47,12 @@ def job(status: str, **more: Any) -> dict[str, Any]:
 
 
 PLAN = {
-    "queue": "default", "priority": 5, "queue_position": 1, "estimated_wait_seconds": None,
+    "queue": "default",
+    "priority": 5,
+    "queue_position": 1,
+    "estimated_wait_seconds": None,
     "candidate_nodes": [{"name": "n1", "fits_now": False, "reason": "is drained"}],
-}  # fmt: skip
+}
 
 
 def test_submit_dry_run_shows_plan_and_warnings_and_submits_nothing(server: ScriptedServer, tmp_path: Path) -> None:
@@ -142,16 +149,25 @@ def test_errors_of_a_command_that_prints_json_are_json(server: ScriptedServer) -
 
     assert (answer.exit_code, answer.stdout) == (1, "")
     assert json.loads(answer.stderr)["error"] == {
-        "status": 409, "code": "INVALID_STATE", "message": "it has ended", "details": [],
-    }  # fmt: skip
+        "status": 409,
+        "code": "INVALID_STATE",
+        "message": "it has ended",
+        "details": [],
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "not a job document"), ("[1]", "not a mapping"), ("a: [", "not a job document"), ("at: 2026-01-01", "date"),
-     ('{"a": NaN}', "not a job document"), ('{"a": {"b": 1, "b": 2}}', "'b' appears twice"),
-     ("a: 1\nc: {b: 1, b: 2}\n", "'b' appears twice")],
-)  # fmt: skip
+    [
+        ("{", "not a job document"),
+        ("[1]", "not a mapping"),
+        ("a: [", "not a job document"),
+        ("at: 2026-01-01", "date"),
+        ('{"a": NaN}', "not a job document"),
+        ('{"a": {"b": 1, "b": 2}}', "'b' appears twice"),
+        ("a: 1\nc: {b: 1, b: 2}\n", "'b' appears twice"),
+    ],
+)
 def test_submit_says_what_is_wrong_with_a_file(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "job.json").write_text(text)
 
@@ -254,11 +270,14 @@ def test_an_unknown_job_exits_with_1(server: ScriptedServer) -> None:
 def test_ctrl_c_leaves_the_job_running_and_says_so(server: ScriptedServer) -> None:
     server.script(success(job("TRAINING")))
     process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli.main", "watch", "job-1"], env=dict(os.environ),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "app.cli.main", "watch", "job-1"],
+        env=dict(os.environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         # What was started in the background ignores it, and hands that on to its children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 – one call, no lock
-    )  # fmt: skip
+    )
     deadline = time.monotonic() + 10
     while len(server.seen) < 2:
         assert time.monotonic() < deadline

@@ -23,8 +23,7 @@ def test_an_installed_package_without_the_examples_says_where_they_are(
 
 
 @pytest.mark.parametrize(
-    ("nodes", "wanted"),
-    [([["h100"]], 1), ([["h100"] * 8, ["cpu"] * 64], 2), ([["cpu"], ["cpu"] * 2], 2), ([], 2)],
+    ("nodes", "wanted"), [([["h100"]], 1), ([["h100"] * 8, ["cpu"] * 64], 2), ([["cpu"], ["cpu"] * 2], 2), ([], 2)]
 )
 def test_no_more_gpus_are_asked_for_than_one_node_has(
     nodes: list[list[str]], wanted: int, monkeypatch: pytest.MonkeyPatch

@@ -51,11 +51,22 @@ def no_content(handler: Handler) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, InvalidRequest), (401, Unauthenticated), (403, Forbidden), (404, NotFound), (409, Conflict),
-        (413, InvalidRequest), (415, InvalidRequest), (416, InvalidRequest), (418, ApiError), (422, InvalidRequest),
-        (429, LimitExceeded), (500, ServerError), (501, ServerError), (503, Unavailable),
+        (400, InvalidRequest),
+        (401, Unauthenticated),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (413, InvalidRequest),
+        (415, InvalidRequest),
+        (416, InvalidRequest),
+        (418, ApiError),
+        (422, InvalidRequest),
+        (429, LimitExceeded),
+        (500, ServerError),
+        (501, ServerError),
+        (503, Unavailable),
     ],
-)  # fmt: skip
+)
 def test_each_status_is_an_error_of_its_own(
     server: ScriptedServer, ours: Client, status: int, kind: type[ApiError]
 ) -> None:
@@ -148,8 +159,9 @@ def test_change_sends_only_what_was_given(server: ScriptedServer, ours: Client) 
     ours.change("job-1", labels={})
 
     assert [(method, json.loads(body)) for method, _, _, body in server.seen] == [
-        ("PATCH", {"priority": 7}), ("PATCH", {"labels": {}}),
-    ]  # fmt: skip
+        ("PATCH", {"priority": 7}),
+        ("PATCH", {"labels": {}}),
+    ]
 
 
 def test_dry_run_asks_for_one(server: ScriptedServer, ours: Client) -> None:
@@ -167,8 +179,9 @@ def test_limits_of_a_queue_are_set_taken_away_or_left(server: ScriptedServer, ou
     ours.queues.change("q", paused=True, max_running_jobs=None)
 
     assert [json.loads(body) for *_, body in server.seen] == [
-        {"max_running_jobs": 2}, {"paused": True, "max_running_jobs": None},
-    ]  # fmt: skip
+        {"max_running_jobs": 2},
+        {"paused": True, "max_running_jobs": None},
+    ]
 
 
 def test_project_is_chosen_for_every_request(server: ScriptedServer) -> None:

@@ -78,8 +78,9 @@ def test_wait_is_told_once_and_ends():
     assert not heard.room.full("log lines", NO_SPACE)
 
     assert heard.waiting == [
-        "a checkpoint found no room: No space left on device", "log lines found no room: No space left on device",
-    ]  # fmt: skip
+        "a checkpoint found no room: No space left on device",
+        "log lines found no room: No space left on device",
+    ]
     assert heard.over == ["a checkpoint found no room: No space left on device; waited for 0 s"]
 
 

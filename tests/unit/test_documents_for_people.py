@@ -21,13 +21,17 @@ PAGES = {
     for folder, names in {
         "tutorials": ("first-training",),
         "how-to": (
-            "checkpoints-and-resume", "choose-a-method", "custom-scripts", "large-models", "reinforcement-learning",
+            "checkpoints-and-resume",
+            "choose-a-method",
+            "custom-scripts",
+            "large-models",
+            "reinforcement-learning",
             "troubleshoot-training",
         ),
         "reference": ("credentials", "data", "job-document", "output"),
     }.items()
     for path in (ROOT / "docs" / folder / f"{name}.md" for name in names)
-}  # fmt: skip
+}
 PAGE = "\n".join(PAGES.values())
 BLOCKS = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 MAPS = '"field_mapping"'

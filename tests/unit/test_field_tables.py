@@ -40,11 +40,14 @@ def test_page_has_a_section_with_all_fields_in_the_order_of_the_request(monkeypa
     monkeypatch.setattr(field_tables, "VOCABULARIES", (Vocabulary("Toys", (First, Second), table),))
 
     assert field_tables.sections().splitlines() == [
-        "## Toys", "", "| field | verdict | note |", "|---|---|---|",
+        "## Toys",
+        "",
+        "| field | verdict | note |",
+        "|---|---|---|",
         r"| `name` | acted on | a\|b |",
         "| `size` | ignored, with a warning | all is small |",
         "| `color` | ignored, with a warning | all is grey |",
-    ]  # fmt: skip
+    ]
     assert field_tables.counts().splitlines()[2] == "| Toys | 3 | 1 | 0 | 2 |"
 
 

@@ -29,9 +29,17 @@ def fingerprint(rules, location):
 
 @pytest.mark.parametrize(
     ("pattern", "is_there"),
-    [("*/train-?.jsonl", True), ("a/train-[12].jsonl", True), ("c/*", False), ("*/none", False), ("a/x*/y", False),
-     (".h*/*.jsonl", True), ("j*/*/*/train-1.jsonl", False), ("jobs/job-1/art*/train-1.jsonl", True)],
-)  # fmt: skip
+    [
+        ("*/train-?.jsonl", True),
+        ("a/train-[12].jsonl", True),
+        ("c/*", False),
+        ("*/none", False),
+        ("a/x*/y", False),
+        (".h*/*.jsonl", True),
+        ("j*/*/*/train-1.jsonl", False),
+        ("jobs/job-1/art*/train-1.jsonl", True),
+    ],
+)
 def test_patterns_name_what_fits_and_may_be_read(rules, pattern, is_there):
     assert (fingerprints.seen_here(pattern, rules) is not None) == is_there
     assert (fingerprint(rules, pattern) != "") == is_there

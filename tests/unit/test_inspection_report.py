@@ -18,8 +18,12 @@ def test_a_report_is_read(tmp_path):
     (tmp_path / REPORT).write_text(json.dumps({"warnings": ["w"], "sources": [{"index": 0}], "truncated_share": 0.5}))
 
     assert read(tmp_path, log(), "") == {
-        "warnings": ["w"], "sources": [{"index": 0}], "truncated_share": 0.5, "left_out": [], "errors": [],
-    }  # fmt: skip
+        "warnings": ["w"],
+        "sources": [{"index": 0}],
+        "truncated_share": 0.5,
+        "left_out": [],
+        "errors": [],
+    }
 
 
 def test_what_no_database_stores_and_no_reader_expects_is_cut(tmp_path):

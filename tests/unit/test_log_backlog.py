@@ -43,8 +43,10 @@ def test_oldest_lines_are_cut_and_a_notice_with_their_number_stands_in_their_pla
     assert shown(backlog.take(9)) == [
         (3, 1, "[trainyard] 2 lines dropped he"),
         (4, 0, "[trainyard] 2 lines dropped he"),
-        (5, 1, "x" * 30), (6, 0, "x" * 30), (7, 1, "x" * 30),
-    ]  # fmt: skip
+        (5, 1, "x" * 30),
+        (6, 0, "x" * 30),
+        (7, 1, "x" * 30),
+    ]
 
 
 def test_batch_that_can_not_be_stored_is_counted_whole_also_its_notices() -> None:

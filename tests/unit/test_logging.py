@@ -48,9 +48,15 @@ def test_line_holds_message_level_and_ids(capsys: pytest.CaptureFixture[str]) ->
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
     assert first["at"].endswith("Z")
     assert {**first, "at": ""} == {
-        "at": "", "level": "INFO", "process": "api", "logger": "test", "request": "req_1", "job": "job-1",
-        "attempt": 2, "message": "saved 3\nfiles",
-    }  # fmt: skip
+        "at": "",
+        "level": "INFO",
+        "process": "api",
+        "logger": "test",
+        "request": "req_1",
+        "job": "job-1",
+        "attempt": 2,
+        "message": "saved 3\nfiles",
+    }
     assert "job" not in second
 
 
@@ -112,10 +118,7 @@ def test_the_web_server_logs_as_everything_else(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     ("crash", "message"),
-    [
-        ("raise RuntimeError('with hunter2-of-ours')", "the process crashes"),
-        (IN_A_THREAD, "the thread one crashed"),
-    ],
+    [("raise RuntimeError('with hunter2-of-ours')", "the process crashes"), (IN_A_THREAD, "the thread one crashed")],
 )
 def test_a_crash_is_logged_without_secrets(crash: str, message: str) -> None:
     code = (

@@ -17,8 +17,8 @@ from trainyard.protocol.commands import (
     to_message,
 )
 from trainyard.protocol.commands import parse as parse_command
+from trainyard.protocol.message_parser import BadMessage, parse
 from trainyard.protocol.messages import (
-    BadMessage,
     CheckpointReady,
     Done,
     Failure,
@@ -33,7 +33,6 @@ from trainyard.protocol.messages import (
     Section,
     clean_text,
     fields_of,
-    parse,
 )
 
 
@@ -215,7 +214,11 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
         (
             Result(stopped="pause", step=5, final_metrics={"loss": 1.0}, output="/o", weight_files=("a",)),
             {
-                "stopped": "pause", "step": 5, "tokens": 0, "final_metrics": {"loss": 1.0}, "output": "/o",
+                "stopped": "pause",
+                "step": 5,
+                "tokens": 0,
+                "final_metrics": {"loss": 1.0},
+                "output": "/o",
                 "weight_files": ["a"],
             },
         ),
@@ -223,7 +226,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
         (Done(), {}),
         (RankExit(rank=2, exit_code=1, signal="SIGKILL", at=1.5), {"exit_code": 1, "signal": "SIGKILL", "at": 1.5}),
     ],
-)  # fmt: skip
+)
 def test_messages_are_sent_as_they_ever_were_and_read_again(message, sent):
     line = encode({"type": message.type, "rank": getattr(message, "rank", 0), **fields_of(message)})
 

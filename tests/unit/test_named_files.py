@@ -37,7 +37,7 @@ def library(tmp_path):
         (["x", "{root}/mine", "{root}/mine/missing.py", "{root}/out/secret.py", "{root}/mine/code/link.py"], []),
         (["x", "{root}/mine/../out/secret.py", "https://example.org{root}/mine/code/a.yaml", "$(X){root}"], []),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("field", ["custom_command", "custom_arguments"])
 def test_files_that_words_name_are_shown(library, tmp_path, words, shown, field):
     found = named_files(library, {field: [word.replace("{root}", str(tmp_path)) for word in words]})

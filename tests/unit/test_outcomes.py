@@ -104,11 +104,7 @@ CASES = {
         "RANK_KILLED",
     ),
     "others end because a rank broke without a word": (
-        {
-            "custom": True,
-            "reported": [said("RANK_KILLED")],
-            "exits": [gone(exit_code=7), gone(rank=1, exit_code=143)],
-        },
+        {"custom": True, "reported": [said("RANK_KILLED")], "exits": [gone(exit_code=7), gone(rank=1, exit_code=143)]},
         "failed",
         "SCRIPT_ERROR",
     ),
@@ -141,11 +137,7 @@ CASES = {
     ),
     "rank crashed": ({"custom": True, "exits": [gone(signal="SIGSEGV", exit_code=139)]}, "failed", "SCRIPT_ERROR"),
     "rank said why": ({"reported": [said()], "exits": [gone()]}, "failed", "DATA_INVALID"),
-    "rank may not blame the node": (
-        {"reported": [said("NODE_LOST")], "exits": [gone()]},
-        "failed",
-        "TRAINER_ERROR",
-    ),
+    "rank may not blame the node": ({"reported": [said("NODE_LOST")], "exits": [gone()]}, "failed", "TRAINER_ERROR"),
     "nothing was ever heard": ({"exit_code": 1}, "failed", "RANK_KILLED"),
     "paused": ({"stopping": "pause", "result": result("pause"), "exit_code": 0}, "paused", ""),
     "requeued": ({"stopping": "requeue", "result": result("requeue"), "exit_code": 0}, "requeued", ""),
@@ -226,11 +218,7 @@ def test_unexplained_end_shows_the_last_lines_of_the_first_rank_that_broke():
 
     verdict = judge(seen)
 
-    assert (verdict.message, verdict.stack, verdict.related_task) == (
-        "rank 1 ended with exit code 1",
-        "a\nb",
-        "rank-1",
-    )
+    assert (verdict.message, verdict.stack, verdict.related_task) == ("rank 1 ended with exit code 1", "a\nb", "rank-1")
 
 
 BROKEN = "GPU 1 has 4 memory errors"
@@ -269,9 +257,11 @@ PART_CASES = {
     "stopped at the time limit": ({"exit_code": 0, "stopping": TIME_LIMIT}, "completed", ""),
     "rank killed": ({"exit_code": 137, "exits": [KILLED]}, "failed", "RANK_KILLED"),
     "another part has ended": (
-        {"exit_code": 143, "terminated": True, "failure": AttemptFailed("RANK_KILLED", "n2")}, "failed", "RANK_KILLED",
+        {"exit_code": 143, "terminated": True, "failure": AttemptFailed("RANK_KILLED", "n2")},
+        "failed",
+        "RANK_KILLED",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("seen", "kind", "cause"), PART_CASES.values(), ids=PART_CASES.keys())

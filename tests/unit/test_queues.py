@@ -88,10 +88,7 @@ def test_names() -> None:
     assert node_name(settings()) == socket.gethostname()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [worker_command(COORDINATOR), worker_command(NODE), flower_command()],
-)
+@pytest.mark.parametrize("command", [worker_command(COORDINATOR), worker_command(NODE), flower_command()])
 def test_no_command_line_holds_a_secret(command: list[str]) -> None:
     assert "hush" not in " ".join(command)
     assert "s3cret" not in " ".join(command)

@@ -168,9 +168,23 @@ def test_many_secrets_are_masked_as_few_are() -> None:
 
 @pytest.mark.timeout(20)  # each takes a few milliseconds; minutes, if it were looked at again and again
 @pytest.mark.parametrize(
-    "piece", ["?sig", "x-", "eyJaaaaaaaaa-", "eyJaaaaaaaa.", "authorization=", "authorization a", "://a:", "bearer a1",
-              "password ", "ty_000000000000_", "whsec_-", "?a=b&sig", "hf_a"],
-)  # fmt: skip
+    "piece",
+    [
+        "?sig",
+        "x-",
+        "eyJaaaaaaaaa-",
+        "eyJaaaaaaaa.",
+        "authorization=",
+        "authorization a",
+        "://a:",
+        "bearer a1",
+        "password ",
+        "ty_000000000000_",
+        "whsec_-",
+        "?a=b&sig",
+        "hf_a",
+    ],
+)
 def test_no_line_takes_long(piece: str) -> None:
     line = piece * (1_000_000 // len(piece))
 

@@ -27,5 +27,8 @@ def test_variables_may_refer_to_those_before_them_and_not_to_those_after():
     values = {"ROOT": "$(BASE)/x", "SUB": "$(ROOT)/y", "EARLY": "$(LATE)", "LATE": "z"}
 
     assert expanded_in_turn(values, {"BASE": "/b"}) == {
-        "ROOT": "/b/x", "SUB": "/b/x/y", "EARLY": "$(LATE)", "LATE": "z",
-    }  # fmt: skip
+        "ROOT": "/b/x",
+        "SUB": "/b/x/y",
+        "EARLY": "$(LATE)",
+        "LATE": "z",
+    }

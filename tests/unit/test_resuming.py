@@ -29,9 +29,13 @@ def make(storage: Storage, tmp_path: Path):
         manifest = _manifest.commit(draft, tmp_path / str(step), _manifest.Manifest(job_id="j", attempt=1, step=step))
         storage.put_tree(tmp_path / str(step), f"jobs/j/checkpoints/{step}")
         return ResumeCandidate(
-            checkpoint_id=f"ckpt-{step}", job_id="j", uri=storage.uri(f"jobs/j/checkpoints/{step}"),
-            sha256=_manifest.digest(manifest), step=step, world_size=1,
-        )  # fmt: skip
+            checkpoint_id=f"ckpt-{step}",
+            job_id="j",
+            uri=storage.uri(f"jobs/j/checkpoints/{step}"),
+            sha256=_manifest.digest(manifest),
+            step=step,
+            world_size=1,
+        )
 
     return make
 
@@ -124,8 +128,7 @@ def test_data_that_has_changed_since_the_checkpoint_is_named(start_from):
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "refused"),
-    [("a", "b", True), ("a", "a", False), ("a", "", False), ("", "b", False)],
+    ("before", "now", "refused"), [("a", "b", True), ("a", "a", False), ("a", "", False), ("", "b", False)]
 )
 def test_policy_follows_one_judge(tmp_path, before, now, refused):
     (tmp_path / "draft").mkdir()

@@ -32,8 +32,12 @@ def test_without_a_pattern_for_steps_the_values_of_each_metric_are_counted():
     found = list(ScriptMetrics(patterns, 10).read(lines))
 
     assert points(found) == [
-        (11, {"loss": 3.0}), (11, {"accuracy": 0.1}), (12, {"loss": 2.0}), (13, {"loss": 1.0}), (12, {"accuracy": 0.5})
-    ]  # fmt: skip
+        (11, {"loss": 3.0}),
+        (11, {"accuracy": 0.1}),
+        (12, {"loss": 2.0}),
+        (13, {"loss": 1.0}),
+        (12, {"accuracy": 0.5}),
+    ]
     assert places(found)[-1] == (13, None, 0.0)
 
 

@@ -56,7 +56,7 @@ def started(script: str, run: RunDirectory) -> Iterator[subprocess.Popen[bytes]]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RANK": "0"}
     with subprocess.Popen(
         [sys.executable, "-c", script, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    ) as process:  # fmt: skip
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         try:

@@ -127,9 +127,23 @@ def test_growing_again_after_a_torn_write_repairs_it(storage: Storage) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["", "/etc/passwd", "a/../b", "..", ".", "a//b", "a/", "a/./b", "a\0b", "a\nb", "\ud800", "a/.trainyard-tmp-1-x",
-     "x" * 256, "/".join(["a"] * 600)],
-)  # fmt: skip
+    [
+        "",
+        "/etc/passwd",
+        "a/../b",
+        "..",
+        ".",
+        "a//b",
+        "a/",
+        "a/./b",
+        "a\0b",
+        "a\nb",
+        "\ud800",
+        "a/.trainyard-tmp-1-x",
+        "x" * 256,
+        "/".join(["a"] * 600),
+    ],
+)
 def test_key_that_leaves_the_root_or_means_two_things_is_refused(storage: Storage, key: str) -> None:
     with pytest.raises(BadKey):
         checked_key(key)
@@ -200,8 +214,11 @@ def test_link_inside_becomes_a_file_and_link_to_a_folder_is_left_out(local: Stor
 @pytest.mark.parametrize("target", ["/etc/passwd", "../secret", "/nowhere", "/etc", "self"])
 @pytest.mark.parametrize("move", [True, False])
 def test_link_that_leads_out_or_nowhere_is_refused(
-    storage: Storage, tree: Path, target: str, move: bool  # noqa: FBT001
-) -> None:  # fmt: skip
+    storage: Storage,
+    tree: Path,
+    target: str,
+    move: bool,  # noqa: FBT001
+) -> None:
     (tree.parent / "secret").write_text("x")
     (tree / "self").symlink_to(target)
 

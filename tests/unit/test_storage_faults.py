@@ -121,8 +121,12 @@ def test_source_that_cannot_be_deleted_does_not_fail_an_upload(
 @pytest.mark.parametrize("where", ["local", "memory"])
 @pytest.mark.parametrize("move", [True, False])
 def test_link_in_place_of_the_directory_is_refused(
-    request: pytest.FixtureRequest, tree: Path, tmp_path: Path, where: str, move: bool  # noqa: FBT001
-) -> None:  # fmt: skip
+    request: pytest.FixtureRequest,
+    tree: Path,
+    tmp_path: Path,
+    where: str,
+    move: bool,  # noqa: FBT001
+) -> None:
     (tree / "latest").symlink_to("manifest.json")
     link = tmp_path / "output"
     link.symlink_to(tree)

@@ -21,14 +21,32 @@ INSTALLED = "/opt/trainyard/.venv/bin/"
 KNOWN = {
     "Unit": {"Description", "Documentation", "Wants", "After", "StartLimitIntervalSec"},
     "Service": {
-        "Type", "User", "EnvironmentFile", "Environment", "ExecStart", "ExecStartPre", "WorkingDirectory",
-        "StateDirectory", "StateDirectoryMode", "UMask", "Restart", "RestartSec", "KillMode", "OOMPolicy",
-        "TimeoutStopSec", "LimitNOFILE", "LimitMEMLOCK", "TasksMax", "NoNewPrivileges", "PrivateTmp", "ProtectSystem",
+        "Type",
+        "User",
+        "EnvironmentFile",
+        "Environment",
+        "ExecStart",
+        "ExecStartPre",
+        "WorkingDirectory",
+        "StateDirectory",
+        "StateDirectoryMode",
+        "UMask",
+        "Restart",
+        "RestartSec",
+        "KillMode",
+        "OOMPolicy",
+        "TimeoutStopSec",
+        "LimitNOFILE",
+        "LimitMEMLOCK",
+        "TasksMax",
+        "NoNewPrivileges",
+        "PrivateTmp",
+        "ProtectSystem",
         "ProtectHome",
     },
     "Timer": {"OnCalendar", "RandomizedDelaySec", "Persistent"},
     "Install": {"WantedBy"},
-}  # fmt: skip
+}
 
 
 def unit(name: str) -> configparser.ConfigParser:
@@ -46,8 +64,12 @@ def example() -> dict[str, str]:
 
 def test_every_process_has_its_unit():
     assert {name.removeprefix("trainyard-").removesuffix(".service") for name in LASTING} == {
-        "api", "coordinator", "node@", "flower", "tensorboard"
-    }  # fmt: skip
+        "api",
+        "coordinator",
+        "node@",
+        "flower",
+        "tensorboard",
+    }
 
 
 @pytest.mark.parametrize("name", [*SERVICES, "trainyard-backup.timer"])

@@ -45,8 +45,9 @@ def test_many_failures_and_a_run_without_results_get_none(count: int) -> None:
 
 def test_a_new_one_gets_none_when_the_list_is_full() -> None:
     assert judge(["tests/new.py::test"], FULL) == (
-        False, ["no second go: tests/unsteady.toml has no room for tests/new.py::test"],
-    )  # fmt: skip
+        False,
+        ["no second go: tests/unsteady.toml has no room for tests/new.py::test"],
+    )
     assert judge([*FULL][:1], FULL)[0]
 
 

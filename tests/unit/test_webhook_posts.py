@@ -156,10 +156,16 @@ def test_long_answer_is_not_read(receiver: WebServer) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"\x00\x01\x02", b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 abc OK\r\n\r\n", b"HTTP/1.1 200 " + b"x" * 70_000,
-     b"HTTP/1.1 200 OK\r\n" + b"X-Y: z\r\n" * 500 + b"\r\n"],
+    [
+        b"",
+        b"\x00\x01\x02",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        b"HTTP/1.1 200 " + b"x" * 70_000,
+        b"HTTP/1.1 200 OK\r\n" + b"X-Y: z\r\n" * 500 + b"\r\n",
+    ],
     ids=["nothing", "bytes", "ssh", "status", "line", "headers"],
-)  # fmt: skip
+)
 def test_what_is_no_http_is_a_failure(receiver: WebServer, text: bytes) -> None:
     receiver.answers["/hook"] = say(text)
 

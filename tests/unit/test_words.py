@@ -16,8 +16,17 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # Files and folders that are searched. A clean-up of another one adds it here.
 ROOTS = (
-    "README.md", "CONTRIBUTING.md", "docs", "scripts", "examples", "app", "config", "tasks", "trainyard", "workers",
-)  # fmt: skip
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs",
+    "scripts",
+    "examples",
+    "app",
+    "config",
+    "tasks",
+    "trainyard",
+    "workers",
+)
 # Records of their time, which are never edited: decisions, measured benchmarks, and migrations.
 RECORDS = re.compile(r"docs/(decisions/|benchmarks/(\d{4}-\d\d-\d\d|reliability))|app/migrations/versions/")
 
@@ -86,8 +95,12 @@ def lines_with(pattern: str, path: Path) -> list[str]:
 
 @pytest.mark.parametrize("root", ROOTS)
 def test_no_text_uses_a_banned_word(root: str) -> None:
-    found = [f"{line}\n    use {banned.use}: {banned.reason}" for banned in BANNED for path in texts(root)
-             for line in lines_with(banned.pattern, path)]  # fmt: skip
+    found = [
+        f"{line}\n    use {banned.use}: {banned.reason}"
+        for banned in BANNED
+        for path in texts(root)
+        for line in lines_with(banned.pattern, path)
+    ]
 
     assert found == [], "\n".join(found)
 
@@ -110,5 +123,7 @@ def test_docstrings_comments_and_messages_are_searched_and_names_are_not() -> No
     code = '"""A wish.\n\nOf ``wish``.\n"""\nwish = 1  # a seat\nraise ValueError("told")\n'
 
     assert [line for _, line in prose_of_python(code) if re.search("wish|seat|told", line)] == [
-        '"""A wish.', "# a seat", '"told"',
-    ]  # fmt: skip
+        '"""A wish.',
+        "# a seat",
+        '"told"',
+    ]

@@ -43,10 +43,13 @@ def fetch(order: FetchOrder, items: Sequence[Item]) -> list[tuple[Item, list[Fet
         "items": [asdict(item) for item in items],
     }
     answers = run_child(
-        "workers.fetching", request, what=what, stalled_seconds=order.fetch.stalled_seconds,
+        "workers.fetching",
+        request,
+        what=what,
+        stalled_seconds=order.fetch.stalled_seconds,
         # A hub may be behind the machine's proxy; other hosts named by jobs must not be reached through it.
         proxies=all(_is_of_hub(item) for item in items),
-    )  # fmt: skip
+    )
     return [(item, _files(item, answer)) for item, answer in zip(items, answers, strict=False)]
 
 

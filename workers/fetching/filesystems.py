@@ -21,15 +21,7 @@ from workers.fetching.uris import BUCKETS, place
 # Not all exceptions of the client are OSErrors.
 ERRORS = (OSError, BotoCoreError, ClientError)
 OWN = "the credentials that the job has for it"
-DENIED = frozenset(
-    {
-        "401",
-        "403",
-        "InvalidToken",
-        "InvalidClientTokenId",
-        "UnrecognizedClientException",
-    }
-)
+DENIED = frozenset({"401", "403", "InvalidToken", "InvalidClientTokenId", "UnrecognizedClientException"})
 OTHER_REGIONS = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"})
 CONNECT_SECONDS = 30
 READ_SECONDS = 60
@@ -59,9 +51,13 @@ def service(scheme: str, settings: FetchSettings, access: Access = NO_ACCESS) ->
         found = replace(found, region=access.region, endpoint=_in_region(found, access.region))
     if access.endpoint:
         found = replace(
-            found, endpoint=access.endpoint, region=access.region, key="", secret="",
+            found,
+            endpoint=access.endpoint,
+            region=access.region,
+            key="",
+            secret="",
             gate=_gate(access.endpoint, settings.allow),
-        )  # fmt: skip
+        )
     if access.credentials:
         key, secret, session = (access.credentials.get(name, "") for name in (KEY_ID, KEY, SESSION))
         found = replace(found, key=key, secret=secret, session=session)
@@ -161,8 +157,9 @@ class Objects:
     def failure(self, error: Exception) -> FetchFailed:
         """The failure for an error of the service."""
         if self._known.gate is not None and self._known.gate.refused:
-            return Refused(f"{ENDPOINT} leads to a private address; have the administrator list its host in "
-                           "TRAINYARD_FETCH_ALLOW")  # fmt: skip
+            return Refused(
+                f"{ENDPOINT} leads to a private address; have the administrator list its host in TRAINYARD_FETCH_ALLOW"
+            )
         if _code(error) in OTHER_REGIONS:
             setting = f"TRAINYARD_FETCH_{self._scheme.upper()}_REGION"
             return Refused(f"the service is in another region: {error}; say it by {REGION}, or {setting}"[:500])

@@ -112,18 +112,24 @@ class _Repository:
     def remotes(self, chosen: list[tuple[str, Found]], commit: str) -> Iterator[Remote]:
         for name, found in chosen:
             yield Remote(
-                key=f"{self._hub} {self._where.kind} {self._where.repository} {found.path}", name=name, found=found,
+                key=f"{self._hub} {self._where.kind} {self._where.repository} {found.path}",
+                name=name,
+                found=found,
                 download=functools.partial(self._download, found, commit),
-            )  # fmt: skip
+            )
 
     def _download(self, found: Found, commit: str, part: Path) -> None:
         scratch = part.with_name("hub")
         try:
             with self._context.heart.watching(lambda: stored_bytes(scratch)):
                 path = hf_hub_download(
-                    self._where.repository, found.path, revision=commit, repo_type=self._where.kind,
-                    token=self._token, local_dir=scratch,
-                )  # fmt: skip
+                    self._where.repository,
+                    found.path,
+                    revision=commit,
+                    repo_type=self._where.kind,
+                    token=self._token,
+                    local_dir=scratch,
+                )
         except Exception as error:
             raise self._failure(error) from error
         Path(path).replace(part)

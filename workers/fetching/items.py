@@ -9,9 +9,7 @@ from app.domain.spec.credentials import Access
 from config.fetching import FetchSettings
 
 # The same weights in the formats of other frameworks.
-NOT_NEEDED = (
-    "*.msgpack", "*.h5", "*.ot", "*.onnx", "*.tflite", "*.gguf", "onnx/*", "original/*", ".git/*", ".cache/*",
-)  # fmt: skip
+NOT_NEEDED = ("*.msgpack", "*.h5", "*.ot", "*.onnx", "*.tflite", "*.gguf", "onnx/*", "original/*", ".git/*", ".cache/*")
 # Not needed to inspect a model and its tokenizer.
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 

@@ -22,10 +22,7 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     path = checked_path(item.location, known)
     files = filesystem(scheme, known)
     store = _Store(context, files, Objects(files, scheme, known, item.access))
-    wanted = Wanted(
-        max_files=context.settings.max_files, tree=item.tree, format=item.format,
-        skip=item.skip,
-    )  # fmt: skip
+    wanted = Wanted(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
     origin = f"{scheme}://{known.endpoint}{reader_of(item)}"
     return fetch_all(context, item, store.remotes(expand(store.lister, path, wanted), origin))
 
@@ -39,9 +36,8 @@ class _Store:
     def remotes(self, chosen: list[tuple[str, Found]], origin: str) -> Iterator[Remote]:
         for name, found in chosen:
             yield Remote(
-                key=f"{origin}/{found.path}", name=name, found=found,
-                download=functools.partial(self._download, found),
-            )  # fmt: skip
+                key=f"{origin}/{found.path}", name=name, found=found, download=functools.partial(self._download, found)
+            )
 
     def _download(self, found: Found, part: Path) -> None:
         try:

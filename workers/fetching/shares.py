@@ -74,9 +74,11 @@ class _Directory:
         """All files below it. Raises FetchFailed."""
         most = ENTRY_BYTES * self._context.settings.max_files
         request = replace(
-            self._request, url=self._request.url + LISTING, max_bytes=most,
+            self._request,
+            url=self._request.url + LISTING,
+            max_bytes=most,
             headers={**self._request.headers, "Accept": "application/json"},
-        )  # fmt: skip
+        )
         with self._context.cache.scratch(0) as scratch:
             answer = scratch / "listing"
             try:
@@ -108,9 +110,11 @@ class _Directory:
     def remotes(self, chosen: list[tuple[str, Found]]) -> Iterator[Remote]:
         for name, found in chosen:
             yield Remote(
-                key=f"share {self._request_of(found).url}", name=name, found=found,
+                key=f"share {self._request_of(found).url}",
+                name=name,
+                found=found,
                 download=functools.partial(self._fetch, found),
-            )  # fmt: skip
+            )
 
     def _fetch(self, found: Found, part: Path) -> None:
         if found.size == 0:

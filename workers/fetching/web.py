@@ -70,9 +70,13 @@ class Download:
     """One download. ``before_bytes`` receives the announced size, if any."""
 
     def __init__(
-        self, settings: FetchSettings, request: DownloadRequest,
-        *, before_bytes: Callable[[int], None], on_bytes: Callable[[int], None],
-    ) -> None:  # fmt: skip
+        self,
+        settings: FetchSettings,
+        request: DownloadRequest,
+        *,
+        before_bytes: Callable[[int], None],
+        on_bytes: Callable[[int], None],
+    ) -> None:
         self._settings = settings
         self._request = request
         self._before_bytes = before_bytes

@@ -20,10 +20,16 @@ Fetcher = Callable[[Context, Item], list[FetchedFile]]
 # Imported by name: each needs a large library of its own.
 WEB, OBJECTS, HUB = "workers.fetching.web_files", "workers.fetching.objects", "workers.fetching.hub"
 FETCHERS = {
-    "http": WEB, "https": WEB, "ipfs": WEB, "scaidrive": WEB, "scaiatlas": WEB,
-    "s3": OBJECTS, "oci": OBJECTS, "obs": OBJECTS,
+    "http": WEB,
+    "https": WEB,
+    "ipfs": WEB,
+    "scaidrive": WEB,
+    "scaiatlas": WEB,
+    "s3": OBJECTS,
+    "oci": OBJECTS,
+    "obs": OBJECTS,
     "hf": HUB,
-}  # fmt: skip
+}
 NOT_THERE = {"data": "DATA_NOT_FOUND", "model": "MODEL_NOT_FOUND"}
 
 

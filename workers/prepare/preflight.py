@@ -35,12 +35,7 @@ from workers.job_secrets import opened_secrets
 from workers.prepare import inspection_report
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.inspection_report import Report
-from workers.prepare.prepare import (
-    find_sources,
-    input_fields,
-    library_for,
-    private_paths,
-)
+from workers.prepare.prepare import find_sources, input_fields, library_for, private_paths
 from workers.prepare.preview import Preview, all_local, has_weights, identities
 from workers.sandbox.launcher import inherited_environment, inherited_libraries
 from workers.sandbox.sandbox import (
@@ -89,7 +84,7 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
     library = Preview.of(
         library_for(settings, db, question["project"], opened_secrets(settings, question["sealed_secrets"])),
         fetch_bytes=settings.preflight.fetch_bytes,
-    )  # fmt: skip
+    )
     try:
         values = _hyperparameters(question["spec"])
         with _alarm(limit):
@@ -116,9 +111,7 @@ def _fingerprint(settings: Settings, question: PreflightRequest, sources: Source
     """The fingerprint of fetched inputs; for local files the coordinator computes it before it starts a preflight."""
     if all_local(sources, library):
         return ""
-    return fingerprints.combined(
-        question["spec"], identities(sources), question["project"], settings.preflight.rows
-    )  # fmt: skip
+    return fingerprints.combined(question["spec"], identities(sources), question["project"], settings.preflight.rows)
 
 
 def _framework(question: PreflightRequest) -> str:
@@ -205,9 +198,14 @@ def _run(sandbox: Sandbox, view: FilesystemView, spec: Path, log: IO[bytes], sec
         command += ["--die-with", str(os.getpid())]
     limit = max(1.0, seconds - TIMEOUT_MARGIN_SECONDS)
     process = subprocess.Popen(
-        sandbox.enclose(command, view), env=_environment(view), cwd=view.run_dir,
-        stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-    )  # fmt: skip
+        sandbox.enclose(command, view),
+        env=_environment(view),
+        cwd=view.run_dir,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
     try:
         code = process.wait(limit)
     except subprocess.TimeoutExpired:

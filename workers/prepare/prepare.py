@@ -126,9 +126,14 @@ def library_for(settings: Settings, db: Database, project: str, secrets: Mapping
             return job.project if job is not None else None
 
     return Library(
-        rules=reading_rules(settings), cache_dir=settings.data.dir.resolve() / "cache", project=project,
-        project_of_job=project_of_job, fetch=settings.fetch, cache=settings.cache, secrets=secrets or {},
-    )  # fmt: skip
+        rules=reading_rules(settings),
+        cache_dir=settings.data.dir.resolve() / "cache",
+        project=project,
+        project_of_job=project_of_job,
+        fetch=settings.fetch,
+        cache=settings.cache,
+        secrets=secrets or {},
+    )
 
 
 def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> Sources:
@@ -174,9 +179,12 @@ def model_requests(base: Mapping[str, Any], secrets: Mapping[str, str], *, custo
     """The model, unless a script or the document provides its own, and the tokenizer if it is another one."""
     drawn = is_drawn(base)
     model = ModelRequest(
-        model_id=base["model_id"], revision=base.get("revision"), source=base.get("source"), without_weights=drawn,
+        model_id=base["model_id"],
+        revision=base.get("revision"),
+        source=base.get("source"),
+        without_weights=drawn,
         access=access_of(base, MODEL_PATH, secrets),
-    )  # fmt: skip
+    )
     named = base.get("tokenizer_id")
     tokenizer = [ModelRequest(model_id=named, without_weights=drawn)] if named else []
     return tokenizer if is_without_model(base, custom=custom) else [model, *tokenizer]
@@ -186,11 +194,14 @@ def data_requests(data_config: Mapping[str, Any], secrets: Mapping[str, str], *,
     """In the order of data_config.sources; a signed URL comes from the secrets."""
     return [
         DataRequest(
-            location=secrets.get(source_path(i), each["path"]), format=each.get("format"), split=each.get("split"),
-            custom=custom, access=access_of(each, f"data_config.sources.{i}", secrets),
+            location=secrets.get(source_path(i), each["path"]),
+            format=each.get("format"),
+            split=each.get("split"),
+            custom=custom,
+            access=access_of(each, f"data_config.sources.{i}", secrets),
         )
         for i, each in enumerate(data_config["sources"])
-    ]  # fmt: skip
+    ]
 
 
 def sources_document(data: Sequence[LocalData]) -> tuple[dict[str, Any], ...]:

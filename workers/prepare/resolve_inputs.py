@@ -210,19 +210,31 @@ def _visible_files(files: Sequence[LocalDataFile], allowed: Allowed) -> tuple[Pa
 
 def _model_item(library: Library, request: ModelRequest) -> Item:
     return Item(
-        kind="model", location=request.model_id, target=str(library.new_directory()), tree=True,
-        revision=request.revision, hub_id=scheme_of(request.model_id) == "file",
+        kind="model",
+        location=request.model_id,
+        target=str(library.new_directory()),
+        tree=True,
+        revision=request.revision,
+        hub_id=scheme_of(request.model_id) == "file",
         without_weights=library.without_weights or request.without_weights,
-        credentials=request.access.credentials, options=request.access.options, **_limit(library),
-    )  # fmt: skip
+        credentials=request.access.credentials,
+        options=request.access.options,
+        **_limit(library),
+    )
 
 
 def _data_item(library: Library, request: DataRequest) -> Item:
     return Item(
-        kind="data", location=request.location, target=str(library.new_directory()), tree=request.custom,
-        format=request.format, split=request.split, credentials=request.access.credentials,
-        options=request.access.options, **_limit(library),
-    )  # fmt: skip
+        kind="data",
+        location=request.location,
+        target=str(library.new_directory()),
+        tree=request.custom,
+        format=request.format,
+        split=request.split,
+        credentials=request.access.credentials,
+        options=request.access.options,
+        **_limit(library),
+    )
 
 
 def _limit(library: Library) -> dict[str, Any]:

@@ -71,9 +71,12 @@ class ObjectTarget:
         options = {"ContentType": kind} if kind else {}
         with self._explaining():
             self._fs.put_file(
-                f"/proc/self/fd/{source.fileno()}", self._at(folder, file.path), callback=_ProgressCallback(arrived),
-                max_concurrency=PARALLEL_PARTS, **options,
-            )  # fmt: skip
+                f"/proc/self/fd/{source.fileno()}",
+                self._at(folder, file.path),
+                callback=_ProgressCallback(arrived),
+                max_concurrency=PARALLEL_PARTS,
+                **options,
+            )
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
         key = self._at(folder, path)
@@ -104,8 +107,10 @@ class ObjectTarget:
             raise NotPublished(f"there is no bucket {bucket}; create it, or name another") from error
         except (OSError, ClientError, BotoCoreError, TimeoutError) as error:
             if self._gate is not None and self._gate.refused:
-                raise NotPublished("endpoint_url leads to a private address; have the administrator list its host in "
-                                   "TRAINYARD_FETCH_ALLOW") from error  # fmt: skip
+                raise NotPublished(
+                    "endpoint_url leads to a private address; have the administrator list its host in "
+                    "TRAINYARD_FETCH_ALLOW"
+                ) from error
             if is_denied(error):
                 raise NotPublished(f"the service refuses: {error}; let its keys write there") from error
             lasting = isinstance(error, OSError) and error.errno in PERMANENT

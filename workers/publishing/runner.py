@@ -162,9 +162,13 @@ class Publication:
         stalled = self._settings.publish.stalled_seconds
         try:
             answer: dict[str, Any] = run_child(
-                "workers.publishing", common | request, what=what, stalled_seconds=stalled,
-                proxies="repository" in request, on_start=self._started,
-            )  # fmt: skip
+                "workers.publishing",
+                common | request,
+                what=what,
+                stalled_seconds=stalled,
+                proxies="repository" in request,
+                on_start=self._started,
+            )
         except AttemptFailed as error:
             answer = {"message": error.message, "transient": True}
         finally:

@@ -21,11 +21,7 @@ def rank_command(spec: RunSpec, spec_path: Path, environment: Mapping[str, str])
 
 
 def rank_environment(
-    spec: RunSpec,
-    spec_path: Path,
-    local_rank: int,
-    place: tuple[str, int],
-    job_environment: Mapping[str, str],
+    spec: RunSpec, spec_path: Path, local_rank: int, place: tuple[str, int], job_environment: Mapping[str, str]
 ) -> dict[str, str]:
     """The environment of one rank, as torchrun sets it; variables that the platform needs override the job's.
 

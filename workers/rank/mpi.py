@@ -25,9 +25,14 @@ class Mpirun:
     """
 
     def __init__(
-        self, command: Sequence[str], directory: Path, environments: Sequence[Mapping[str, str]], logs: Sequence[int],
-        *, prepare: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        command: Sequence[str],
+        directory: Path,
+        environments: Sequence[Mapping[str, str]],
+        logs: Sequence[int],
+        *,
+        prepare: Callable[[], None],
+    ) -> None:
         self.reports, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._decoder = LineDecoder()
         ours = Path("/proc") / str(os.getpid()) / "fd"

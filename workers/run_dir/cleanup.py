@@ -32,7 +32,7 @@ def end(db: Database, run: RunDirectory, job_id: str, attempt: int, *, node: str
         again, actor = run.left.exists(), f"node@{node}"
         if not processes.kill_attempt(
             job_id, attempt, node=node, known=known, seconds=AGAIN_SECONDS if again else FIRST_SECONDS
-        ):  # fmt: skip
+        ):
             mark_left_behind(run)
             if held is not None:
                 stuck_devices.mark(db, held, actor=actor, tell=again)

@@ -30,9 +30,12 @@ class RegisteredProcesses:
 def held_here(work: Work) -> HeldDevices:
     """The devices of an attempt that is about to run in this place."""
     return HeldDevices(
-        node=work.node, devices=tuple(device.index for device in work.devices), job_id=work.job_id,
-        attempt=work.attempt, place=processes.place(),
-    )  # fmt: skip
+        node=work.node,
+        devices=tuple(device.index for device in work.devices),
+        job_id=work.job_id,
+        attempt=work.attempt,
+        place=processes.place(),
+    )
 
 
 class ProcessRegistry:
@@ -97,9 +100,12 @@ def read_registry(run: RunDirectory, job_id: str, attempt: int) -> RegisteredPro
     try:
         document = json.loads(run.roll.read_text())
         held = HeldDevices(
-            node=document["node"], devices=tuple(document["devices"]), job_id=job_id, attempt=attempt,
+            node=document["node"],
+            devices=tuple(document["devices"]),
+            job_id=job_id,
+            attempt=attempt,
             place=document["place"],
-        )  # fmt: skip
+        )
         listed: Iterable[tuple[int, int]] = document["processes"]
         return RegisteredProcesses(
             held=held, processes=tuple(ProcessIdentity(pid, ticks, held.place) for pid, ticks in listed)

@@ -43,9 +43,16 @@ class Assembly:
     """
 
     def __init__(
-        self, settings: Settings, db: Database, work: Work, began: float, *, redaction: Redaction | None = None,
-        metric_names: Sequence[str] = (), checkpoints_asked: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        settings: Settings,
+        db: Database,
+        work: Work,
+        began: float,
+        *,
+        redaction: Redaction | None = None,
+        metric_names: Sequence[str] = (),
+        checkpoints_asked: int | None = None,
+    ) -> None:
         self.settings, self.db, self.work, self.began = settings, db, work, began
         self.metric_names, self.checkpoints_asked = metric_names, checkpoints_asked
         self.loop = EventLoop()
@@ -80,38 +87,51 @@ class Assembly:
 
     def disk_watch(self, *, on_waiting: Callable[[str], None], on_over: Callable[[str], None]) -> DiskSpaceWatch:
         return DiskSpaceWatch(
-            self.settings.watch.disk_full_seconds, hurries=lambda: self.observations.stopping is not None,
-            on_waiting=on_waiting, on_over=on_over,
-        )  # fmt: skip
+            self.settings.watch.disk_full_seconds,
+            hurries=lambda: self.observations.stopping is not None,
+            on_waiting=on_waiting,
+            on_over=on_over,
+        )
 
     def recorders(
         self, disk: DiskSpaceWatch, *, answer: Callable[[Answer], None], on_lost: Callable[[str], None]
-    ) -> Recorders:  # fmt: skip
+    ) -> Recorders:
         on, work = self.context, self.work
         reporter = Reporter(on.db, work, on_lost, on.redaction)
         logs = LogStore(on.storage, work.job_id, work.attempt, room=disk)
         events = TensorboardStore(
-            on.storage, work.job_id, work.attempt,
+            on.storage,
+            work.job_id,
+            work.attempt,
             record=lambda new: artifacts.record(on.db, job_id=work.job_id, fence=work.fence, new=new),
-        )  # fmt: skip
+        )
         checkpoints = CheckpointStore(on, reporter, logs, room=disk, answer=answer)
         return Recorders(reporter=reporter, logs=logs, events=events, checkpoints=checkpoints)
 
     def rank_group(self, recorders: Recorders, *, on_pause_failed: Callable[[str], None]) -> RankGroup:
         steps = ProgressWatchdog(self.settings.watch, custom=self.observations.custom)
         return RankGroup(
-            self.loop, self.context.run, self.observations,
-            reports=RankReports(recorders.reporter, recorders.events, steps), checkpoints=recorders.checkpoints,
-            logs=RankLogs(self.loop, recorders.logs), on_pause_failed=on_pause_failed,
-        )  # fmt: skip
+            self.loop,
+            self.context.run,
+            self.observations,
+            reports=RankReports(recorders.reporter, recorders.events, steps),
+            checkpoints=recorders.checkpoints,
+            logs=RankLogs(self.loop, recorders.logs),
+            on_pause_failed=on_pause_failed,
+        )
 
     def stop_controller(
         self, ranks: RankGroup, *, withdraw: Callable[[str, Callable[[], None]], None]
     ) -> StopController:
         return StopController(
-            self.loop, self.observations, ranks, grace_seconds=self.settings.lease.kill_grace_seconds,
-            withdraw=withdraw, checkpoints_asked=self.checkpoints_asked, follows=self.work.part > 0,
-        )  # fmt: skip
+            self.loop,
+            self.observations,
+            ranks,
+            grace_seconds=self.settings.lease.kill_grace_seconds,
+            withdraw=withdraw,
+            checkpoints_asked=self.checkpoints_asked,
+            follows=self.work.part > 0,
+        )
 
     def usage_sampler(self, take: Callable[[Mapping[str, float]], None]) -> UsageSampler:
         """On nodes other than the first nothing is reported: the current step is known from rank 0 only."""

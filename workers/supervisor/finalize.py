@@ -153,8 +153,9 @@ def _finish(attempt: FinishedAttempt, outcome: Outcome) -> Ending | None:
             log.exception("the outcome %s can't be written", outcome.kind)
             instead = replace(
                 outcome_errors.outcome_of(outcome.kind, error, left_behind=outcome.left_behind),
-                ran_seconds=outcome.ran_seconds, end_step=outcome.end_step,
-            )  # fmt: skip
+                ran_seconds=outcome.ran_seconds,
+                end_step=outcome.end_step,
+            )
             if outcome.cause == outcome_errors.CAUSE:
                 return outcome_errors.finish(attempt.db, attempt.work, instead, backoff)
             outcome = instead

@@ -253,12 +253,19 @@ class Supervisor:
         try:
             ending = conclude(
                 FinishedAttempt(
-                    settings=self._settings, began=self._assembly.began, context=self._context,
-                    observations=self._observed, ranks=self._ranks, recorders=self._recorders, renewal=self._renewal,
-                    loop=self._loop, disk=self._disk, is_lost=lambda: self._lost,
+                    settings=self._settings,
+                    began=self._assembly.began,
+                    context=self._context,
+                    observations=self._observed,
+                    ranks=self._ranks,
+                    recorders=self._recorders,
+                    renewal=self._renewal,
+                    loop=self._loop,
+                    disk=self._disk,
+                    is_lost=lambda: self._lost,
                     machine_stops=lambda: self.stops.machine_stops,
                 )
-            )  # fmt: skip
+            )
             log.info("the end is written: %s", ending or "the attempt ends on another node")
             self.following = ending.restart if ending is not None else None
             self._lost = False  # a renewal may have read the next attempt's token as a lost lease
@@ -285,9 +292,14 @@ def _supervisor(
     """None when there is no disk space for the run directory; the outcome is written then."""
     try:
         assembly = Assembly(
-            settings, db, work, began, redaction=redaction, metric_names=_metric_names(db, work),
+            settings,
+            db,
+            work,
+            began,
+            redaction=redaction,
+            metric_names=_metric_names(db, work),
             checkpoints_asked=checkpoints_asked,
-        )  # fmt: skip
+        )
         return Supervisor(assembly)
     except OSError as error:
         if not disk_space.is_full(error):

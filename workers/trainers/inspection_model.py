@@ -21,8 +21,19 @@ from workers.trainers.megatron.compatibility import requested_layout
 _CAUSAL = "AutoModelForCausalLM"
 # Families whose graphs were exported and compared with torch.
 ONNX_FAMILIES = (
-    "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2", "gpt_neox", "olmo2", "granite", "smollm3",
-)  # fmt: skip
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma",
+    "gemma2",
+    "phi3",
+    "gpt2",
+    "gpt_neox",
+    "olmo2",
+    "granite",
+    "smollm3",
+)
 _INDEX = "model.safetensors.index.json"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 _MOST_HEADER_BYTES = 100 << 20

@@ -25,10 +25,24 @@ from app.services.requests.pagination import PageRequest
 
 EXPORT_PAGE = 500
 EXPORTED = (
-    "job_id", "name", "project", "status", "training_type", "framework", "queue", "priority", "progress",
-    "current_step", "total_steps", "elapsed_seconds", "attempt", "error_type", "created_at", "started_at",
+    "job_id",
+    "name",
+    "project",
+    "status",
+    "training_type",
+    "framework",
+    "queue",
+    "priority",
+    "progress",
+    "current_step",
+    "total_steps",
+    "elapsed_seconds",
+    "attempt",
+    "error_type",
+    "created_at",
+    "started_at",
     "finished_at",
-)  # fmt: skip
+)
 
 
 @click.command()

@@ -72,9 +72,13 @@ def create(project: str | None, role: str, expires: int | None, name: str, as_js
 @keys.command()
 @click.argument("key_id")
 @click.option(
-    "--grace", type=click.IntRange(0, MAX_GRACE_SECONDS), default=DEFAULT_GRACE_SECONDS, show_default=True,
-    metavar="SECONDS", help="How long the old key stays valid; 0 revokes it at once.",
-)  # fmt: skip
+    "--grace",
+    type=click.IntRange(0, MAX_GRACE_SECONDS),
+    default=DEFAULT_GRACE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the old key stays valid; 0 revokes it at once.",
+)
 @json_option
 def rotate(key_id: str, grace: int, as_json: bool) -> None:  # noqa: FBT001
     """Replace a key with a new one and print it; it is shown only once."""

@@ -42,7 +42,7 @@ class _Amount(click.ParamType[Any]):
     def __init__(self, low: float, high: float, *, is_whole: bool) -> None:
         self._range: click.ParamType[Any] = (
             click.IntRange(int(low), int(high)) if is_whole else click.FloatRange(low, high)
-        )  # fmt: skip
+        )
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return NONE if value == NONE else self._range.convert(value, param, ctx)

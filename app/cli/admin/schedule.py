@@ -70,8 +70,9 @@ def explain(job_id: str, as_json: bool) -> None:  # noqa: FBT001
 @click.option("--nodes", "nodes_file", type=_FILE, help="The nodes, as CSV.")
 @click.option("--like-now", is_flag=True, help="Use the current nodes, project quotas and queue weights.")
 @click.option("--quotas", type=_FILE, help='Quotas of projects, as JSON: {"red": {"gpus": {"deserved": 8}}}.')
-@click.option("--policy", "policies", type=click.Choice(list(POLICIES)), multiple=True,
-              help="Only this policy; repeatable.")  # fmt: skip
+@click.option(
+    "--policy", "policies", type=click.Choice(list(POLICIES)), multiple=True, help="Only this policy; repeatable."
+)
 @click.option(
     "--reserve-after",
     type=click.FloatRange(0),
@@ -83,8 +84,13 @@ def explain(job_id: str, as_json: bool) -> None:  # noqa: FBT001
 @click.option("--picture", type=_OUT, help="Write a chart of the schedules, as SVG.")
 @json_option
 def simulate(
-    trace: Path, nodes_file: Path | None, like_now: bool, quotas: Path | None, as_json: bool, **wanted: Any  # noqa: FBT001
-) -> None:  # fmt: skip
+    trace: Path,
+    nodes_file: Path | None,
+    like_now: bool,  # noqa: FBT001
+    quotas: Path | None,
+    as_json: bool,  # noqa: FBT001
+    **wanted: Any,
+) -> None:
     """Replay the jobs of FILE, a CSV, under each policy and compare the results; the cluster is not touched."""
     if (nodes_file is None) is not like_now:
         raise click.UsageError("give the nodes by either --nodes FILE or --like-now")
@@ -117,10 +123,20 @@ def simulate(
 @click.option("--jobs", "count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True)
 @click.option("--node-count", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @click.option("--gpus", type=click.IntRange(1, 16), default=8, show_default=True, help="GPUs of each node.")
-@click.option("--load", type=click.FloatRange(0.01, 10), default=0.9, show_default=True,
-              help="Offered work as a fraction of the nodes' capacity.")  # fmt: skip
-@click.option("--wide", type=click.FloatRange(0, 1), default=0.0, show_default=True,
-              help="The fraction of whole-node jobs that take two or four nodes.")  # fmt: skip
+@click.option(
+    "--load",
+    type=click.FloatRange(0.01, 10),
+    default=0.9,
+    show_default=True,
+    help="Offered work as a fraction of the nodes' capacity.",
+)
+@click.option(
+    "--wide",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="The fraction of whole-node jobs that take two or four nodes.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
 def generate(trace: Path, nodes: Path, count: int, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001

@@ -11,13 +11,7 @@ from app.cli.text_options import checked_name
 from app.database.engine import Database
 from app.domain.webhooks import EVENT_NAMES
 from app.models.project import DEFAULT_PROJECT
-from app.schemas.webhooks import (
-    STATES,
-    DeliverySchema,
-    DeliveryWithPayloadSchema,
-    NewWebhookSchema,
-    WebhookSchema,
-)
+from app.schemas.webhooks import STATES, DeliverySchema, DeliveryWithPayloadSchema, NewWebhookSchema, WebhookSchema
 from app.security.secrets import SecretBox
 from app.services.webhooks import deliveries as webhook_deliveries
 from app.services.webhooks import subscriptions as services
@@ -61,9 +55,13 @@ def show(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
 @click.argument("url")
 @click.option("--project", callback=checked_name, default=DEFAULT_PROJECT, show_default=True)
 @click.option(
-    "--event", "events", multiple=True, metavar="NAME", type=click.Choice(EVENT_NAMES),
+    "--event",
+    "events",
+    multiple=True,
+    metavar="NAME",
+    type=click.Choice(EVENT_NAMES),
     help="An event type or job state; repeatable.  [all]",
-)  # fmt: skip
+)
 @click.option("--description", default="", help="A description to show in lists.")
 @json_option
 def create(url: str, project: str, events: tuple[str, ...], description: str, as_json: bool) -> None:  # noqa: FBT001

@@ -12,16 +12,22 @@ from trainyard._http import quote
 
 _BASE = "/apis/ome.io/v1beta1"
 _KINDS = {
-    "TrainingJob": "namespaces/{namespace}/trainingjobs", "TrainingRuntime": "namespaces/{namespace}/trainingruntimes",
-    "ClusterTrainingRuntime": "clustertrainingruntimes", "BaseModel": "namespaces/{namespace}/basemodels",
-}  # fmt: skip
+    "TrainingJob": "namespaces/{namespace}/trainingjobs",
+    "TrainingRuntime": "namespaces/{namespace}/trainingruntimes",
+    "ClusterTrainingRuntime": "clustertrainingruntimes",
+    "BaseModel": "namespaces/{namespace}/basemodels",
+}
 
 
 @click.command()
 @click.option(
-    "-f", "--filename", "file", required=True, help="A YAML or JSON file of manifests; - reads standard input.",
+    "-f",
+    "--filename",
+    "file",
+    required=True,
+    help="A YAML or JSON file of manifests; - reads standard input.",
     type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
-)  # fmt: skip
+)
 @click.option(
     "-n", "--namespace", default="default", help="The project of manifests without a namespace.", show_default=True
 )

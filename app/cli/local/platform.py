@@ -45,9 +45,14 @@ class LocalPlatform:
     """Owns the child processes; ``run`` returns when all have ended. ``nodes`` configures the node workers."""
 
     def __init__(
-        self, settings: Settings, listener: socket.socket, *, nodes: Sequence[NodeSettings], with_flower: bool,
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        *,
+        nodes: Sequence[NodeSettings],
+        with_flower: bool,
         tensorboard: socket.socket | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._listener, self._tensorboard = listener, tensorboard
         host, port = listener.getsockname()[:2]
         self._settings = replace(settings, api=replace(settings.api, host=host, port=port))

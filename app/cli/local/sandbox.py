@@ -17,9 +17,10 @@ APT = ("apt-get", "-qq", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::Retr
 OPTION = "--no-sandbox"
 
 no_sandbox_option = click.option(
-    OPTION, is_flag=True,
+    OPTION,
+    is_flag=True,
     help="Run jobs as plain processes with all of your permissions; only if you trust every submitter.",
-)  # fmt: skip
+)
 
 
 def ensure_sandbox(say: Callable[[str], None]) -> Lack | None:
@@ -42,9 +43,13 @@ def _install() -> None:
     for command in (["update"], ["install", "--yes", "--no-install-recommends", "bubblewrap"]):
         try:
             subprocess.run(
-                [*APT, *command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                timeout=INSTALL_SECONDS, check=False,
-            )  # fmt: skip
+                [*APT, *command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                timeout=INSTALL_SECONDS,
+                check=False,
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             click.echo(f"apt-get failed: {type(error).__name__}", err=True)
             return

@@ -44,10 +44,14 @@ def _parsed(context: click.Context, parameter: click.Parameter, values: tuple[st
 
 
 simulate_option = click.option(
-    "--simulate", "simulated", multiple=True, callback=_parsed, metavar="TYPE:COUNT",
+    "--simulate",
+    "simulated",
+    multiple=True,
+    callback=_parsed,
+    metavar="TYPE:COUNT",
     help="Add a node with COUNT simulated GPUs of TYPE, instead of this machine's or "
     "TRAINYARD_NODE_CONFIG's devices; repeatable.",
-)  # fmt: skip
+)
 
 
 def write_node_configs(nodes: Sequence[SimulatedNode], directory: Path) -> list[NodeSettings]:

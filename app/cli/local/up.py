@@ -5,7 +5,7 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,10 +35,15 @@ BIND_TIMEOUT_SECONDS = 3.0
 @no_sandbox_option
 @simulate_option
 def up(  # noqa: PLR0913, PLR0917  one for each option
-    host: str | None, port: int | None, data_dir: Path | None, no_flower: bool, flower_port: int | None,  # noqa: FBT001
-    no_tensorboard: bool, no_sandbox: bool,  # noqa: FBT001
+    host: str | None,
+    port: int | None,
+    data_dir: Path | None,
+    no_flower: bool,  # noqa: FBT001
+    flower_port: int | None,
+    no_tensorboard: bool,  # noqa: FBT001
+    no_sandbox: bool,  # noqa: FBT001
     simulated: Sequence[SimulatedNode],
-) -> None:  # fmt: skip
+) -> None:
     """Run the whole platform on this machine; Ctrl-C stops it.
 
     Running jobs are saved when it stops and continue at the next start. --simulate h100:4 --simulate a100:2 creates
@@ -52,32 +57,35 @@ def up(  # noqa: PLR0913, PLR0917  one for each option
         "TRAINYARD_FLOWER_PORT": flower_port,
         "TRAINYARD_NODE_SANDBOX": PROCESS if no_sandbox else None,
     }
-    settings = _settings({name: str(value) for name, value in environment.items() if value is not None})
+    settings = _settings(environment)
     try:
         settings = prepare_directory(settings)
         with _only_one(settings.data.dir), _listening(settings.api.host, settings.api.port) as listener:
-            if not no_flower and not is_free(settings.flower.host, settings.flower.port):
-                raise click.ClickException(
-                    f"port {settings.flower.port} for Flower is in use: change it with --flower-port, or --no-flower"
-                )
+            if not no_flower:
+                _require_free_port(settings)
             _settle_sandbox(settings, without=no_sandbox)
             nodes = write_node_configs(simulated, settings.data.dir / "run") or [settings.node]
             with _boards_listening(settings.tensorboard, is_wanted=not no_tensorboard) as boards:
-                local_platform = LocalPlatform(
-                    settings, listener, nodes=nodes, with_flower=not no_flower, tensorboard=boards
-                )  # fmt: skip
-                local_platform.run()
-    except NoRedisProgram as error:
-        raise click.ClickException(str(error)) from error
+                LocalPlatform(settings, listener, nodes=nodes, with_flower=not no_flower, tensorboard=boards).run()
     except NotPrepared as error:
         raise click.ClickException(f"could not prepare the database: {error}") from error
-    except OSError as error:
+    except (NoRedisProgram, OSError) as error:
         raise click.ClickException(str(error)) from error
 
 
-def _settings(options: dict[str, str]) -> Settings:
-    """The settings with the options applied; jobs may read from the working directory unless roots are configured."""
-    os.environ.update(options)
+def _require_free_port(settings: Settings) -> None:
+    if not is_free(settings.flower.host, settings.flower.port):
+        raise click.ClickException(
+            f"port {settings.flower.port} for Flower is in use: change it with --flower-port, or --no-flower"
+        )
+
+
+def _settings(options: Mapping[str, object]) -> Settings:
+    """The settings with the given options applied.
+
+    Jobs may read from the working directory unless roots are configured.
+    """
+    os.environ.update({name: str(value) for name, value in options.items() if value is not None})
     try:
         settings = load_settings()
     except SettingsError as error:

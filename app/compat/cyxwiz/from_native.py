@@ -59,12 +59,20 @@ def status_of(details: JobDetails, ended_in: JobState | None = None) -> pb.JobSt
     if ended_in is not None:
         step = _ENDED_IN[ended_in]
     return pb.JobStatus(
-        job_id=id_of(details), status=state, progress=job.progress, current_node_id=next(iter(job.node_names), ""),
-        start_time=moment(job.started_at), end_time=moment(job.finished_at), metrics=numbers(job.latest_metrics),
+        job_id=id_of(details),
+        status=state,
+        progress=job.progress,
+        current_node_id=next(iter(job.node_names), ""),
+        start_time=moment(job.started_at),
+        end_time=moment(job.finished_at),
+        metrics=numbers(job.latest_metrics),
         error=pb.Error(code=_FAILED_ATTEMPT, message=job.error_message) if job.error_message else None,
-        current_epoch=_epoch(job.current_epoch), step=step, trainyard_job_id=job.id,
-        pending_reason=details.pending_reason, config=config_of(details),
-    )  # fmt: skip
+        current_epoch=_epoch(job.current_epoch),
+        step=step,
+        trainyard_job_id=job.id,
+        pending_reason=details.pending_reason,
+        config=config_of(details),
+    )
 
 
 def id_of(details: JobDetails) -> str:
@@ -82,15 +90,20 @@ def config_of(details: JobDetails) -> pb.JobConfig:
     device = str(_pop(rest, DEVICE) or "auto")
     memory = _pop(rest, GPU_MEMORY) if device == "cuda" else _pop(rest, RAM)
     return pb.JobConfig(
-        job_id=id_of(details), job_type=pb.TRAINING, dataset_uri=sources[0].get("path", ""),
+        job_id=id_of(details),
+        job_type=pb.TRAINING,
+        dataset_uri=sources[0].get("path", ""),
         model_config=_model_of(foreign, details.spec, rest),
-        epochs=_whole(popped["epochs"]), batch_size=_whole(popped["batch_size"]),
-        learning_rate=_number(popped["learning_rate"]), priority=_whole(popped["priority"]),
-        timeout_seconds=_whole(popped["timeout_seconds"]), required_device=_DEVICES.get(device, pb.DEVICE_UNKNOWN),
+        epochs=_whole(popped["epochs"]),
+        batch_size=_whole(popped["batch_size"]),
+        learning_rate=_number(popped["learning_rate"]),
+        priority=_whole(popped["priority"]),
+        timeout_seconds=_whole(popped["timeout_seconds"]),
+        required_device=_DEVICES.get(device, pb.DEVICE_UNKNOWN),
         min_memory_mb=_whole(memory),
         # Of a job of an earlier release, which stored the field and ignored it.
         max_output_size_mb=int(popped["max_output_size_mb"] or foreign.get("max_output_size_mb", 0)),
-    )  # fmt: skip
+    )
 
 
 def _model_of(foreign: Mapping[str, Any], spec: Mapping[str, Any], rest: Mapping[str, Any]) -> str:
@@ -107,12 +120,16 @@ def progress_of(details: JobDetails) -> pb.ProgressUpdate:
     job = details.job
     metrics = numbers(job.latest_metrics)
     return pb.ProgressUpdate(
-        job_id=id_of(details), progress=job.progress, current_epoch=_epoch(job.current_epoch),
-        total_epochs=math.ceil(job.total_epochs or 0), metrics=metrics,
+        job_id=id_of(details),
+        progress=job.progress,
+        current_epoch=_epoch(job.current_epoch),
+        total_epochs=math.ceil(job.total_epochs or 0),
+        metrics=metrics,
         gpu_utilization=metrics.get("gpu_utilization", 0.0),
         memory_used_mb=round(next((metrics[name] for name in _MEMORY if name in metrics), 0.0)),
-        elapsed_seconds=round(details.elapsed_seconds), eta_seconds=round(job.eta_seconds or 0),
-    )  # fmt: skip
+        elapsed_seconds=round(details.elapsed_seconds),
+        eta_seconds=round(job.eta_seconds or 0),
+    )
 
 
 def _epoch(passed: float) -> int:
@@ -122,27 +139,41 @@ def _epoch(passed: float) -> int:
 
 def report_of(job_id: str, report: CompletionReport) -> pb.CompletionReport:
     return pb.CompletionReport(
-        job_id=job_id, status=_COMPLETIONS[report.status], model_hash=report.model_hash, model_uri=report.model_uri,
-        final_metrics=numbers(report.final_metrics), compute_time_ms=report.compute_time_ms,
-        gpu_time_ms=report.gpu_time_ms, average_gpu_util=report.average_gpu_util or 0.0,
-        error_message=report.error_message or "", error_stack=report.error_stack or "",
-    )  # fmt: skip
+        job_id=job_id,
+        status=_COMPLETIONS[report.status],
+        model_hash=report.model_hash,
+        model_uri=report.model_uri,
+        final_metrics=numbers(report.final_metrics),
+        compute_time_ms=report.compute_time_ms,
+        gpu_time_ms=report.gpu_time_ms,
+        average_gpu_util=report.average_gpu_util or 0.0,
+        error_message=report.error_message or "",
+        error_stack=report.error_stack or "",
+    )
 
 
 def node_of(details: NodeDetails, score: float) -> pb.NodeInfo:
     node = details.node
     return pb.NodeInfo(
-        node_id=node.name, status=node.state, cpu_cores=node.cpu_cores, memory_mb=node.ram_mb, score=score,
-        active_jobs=details.active_jobs, max_concurrent=(node.limits or {}).get("max_concurrent") or 0,
-        reputation=details.reputation, last_heartbeat=moment(node.last_seen_at),
+        node_id=node.name,
+        status=node.state,
+        cpu_cores=node.cpu_cores,
+        memory_mb=node.ram_mb,
+        score=score,
+        active_jobs=details.active_jobs,
+        max_concurrent=(node.limits or {}).get("max_concurrent") or 0,
+        reputation=details.reputation,
+        last_heartbeat=moment(node.last_seen_at),
         devices=[
             pb.DeviceInfo(
-                type=pb.CPU if each.device.type == "cpu" else pb.CUDA, name=each.device.type,
-                memory_mb=each.device.memory_mb, in_use=each.in_use,
+                type=pb.CPU if each.device.type == "cpu" else pb.CUDA,
+                name=each.device.type,
+                memory_mb=each.device.memory_mb,
+                in_use=each.in_use,
             )
             for each in details.devices
         ],
-    )  # fmt: skip
+    )
 
 
 def moment(at: datetime | None) -> Timestamp | None:

@@ -42,9 +42,13 @@ _DOCUMENT = SubmitJobSchema()
 
 @blueprint.post("/jobs")
 @operation(
-    "Submit a job", permission=Permission.MANAGE, answer=shape_of(pb.SubmitJobResponse), status=201,
-    rechecks_key=True, **message_body(pb.JobConfig),
-)  # fmt: skip
+    "Submit a job",
+    permission=Permission.MANAGE,
+    answer=shape_of(pb.SubmitJobResponse),
+    status=201,
+    rechecks_key=True,
+    **message_body(pb.JobConfig),
+)
 def submit_job(body: pb.JobConfig) -> Reply:
     native = to_native(body)
     alias = alias_of(caller().home_project, body.job_id) if body.job_id else None
@@ -57,9 +61,7 @@ def submit_job(body: pb.JobConfig) -> Reply:
 
 
 @blueprint.get("/jobs")
-@operation(
-    "List jobs", permission=Permission.VIEW, query=JobListQuerySchema, answer=shape_of(pb.ListJobsResponse)
-)  # fmt: skip
+@operation("List jobs", permission=Permission.VIEW, query=JobListQuerySchema, answer=shape_of(pb.ListJobsResponse))
 def list_jobs(query: dict[str, Any]) -> Reply:
     filters = {"status": [state for state, (shown, _) in STATES.items() if shown in query["status"]]}
     with plane().db.read() as session:
@@ -85,9 +87,11 @@ def delete_job(job_id: str) -> Reply:
 
 @blueprint.get("/jobs/<job_id>/progress")
 @operation(
-    "Read or follow the progress of a job", permission=Permission.VIEW,
-    answer=shape_of(pb.ProgressUpdate), media="json or events",
-)  # fmt: skip
+    "Read or follow the progress of a job",
+    permission=Permission.VIEW,
+    answer=shape_of(pb.ProgressUpdate),
+    media="json or events",
+)
 def get_progress(job_id: str) -> Reply | Response:
     db = plane().db
     with db.read() as session:
@@ -99,9 +103,8 @@ def get_progress(job_id: str) -> Reply | Response:
 
 @blueprint.get("/jobs/<job_id>/report")
 @operation(
-    "Read the completion report of a finished job", permission=Permission.VIEW,
-    answer=shape_of(pb.CompletionReport),
-)  # fmt: skip
+    "Read the completion report of a finished job", permission=Permission.VIEW, answer=shape_of(pb.CompletionReport)
+)
 def get_report(job_id: str) -> Reply:
     with plane().db.read() as session:
         job = _find(session, job_id)
@@ -110,9 +113,12 @@ def get_report(job_id: str) -> Reply:
 
 @blueprint.post("/jobs/<job_id>/cancel")
 @operation(
-    "Cancel a job", permission=Permission.MANAGE, body_optional=True, answer=shape_of(pb.JobStatus),
+    "Cancel a job",
+    permission=Permission.MANAGE,
+    body_optional=True,
+    answer=shape_of(pb.JobStatus),
     **message_body(pb.CancelJobRequest),
-)  # fmt: skip
+)
 def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
     answering = ReplyRecorder(_shown)
     commands.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, on_written=answering)
@@ -121,9 +127,12 @@ def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
 
 @blueprint.post("/jobs/<job_id>/pause")
 @operation(
-    "Pause a job", permission=Permission.MANAGE, body_optional=True,
-    answer=shape_of(pb.JobStatus), **message_body(pb.PauseRequest),
-)  # fmt: skip
+    "Pause a job",
+    permission=Permission.MANAGE,
+    body_optional=True,
+    answer=shape_of(pb.JobStatus),
+    **message_body(pb.PauseRequest),
+)
 def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
     del body  # it has no fields
     answering = ReplyRecorder(_shown)
@@ -134,9 +143,12 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
 
 @blueprint.post("/jobs/<job_id>/resume")
 @operation(
-    "Resume a paused job", permission=Permission.MANAGE, body_optional=True, answer=shape_of(pb.JobStatus),
+    "Resume a paused job",
+    permission=Permission.MANAGE,
+    body_optional=True,
+    answer=shape_of(pb.JobStatus),
     **message_body(pb.ResumeRequest),
-)  # fmt: skip
+)
 def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
     del body  # it has no fields
     answering = ReplyRecorder(_shown)
@@ -146,9 +158,11 @@ def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
 
 @blueprint.get("/nodes")
 @operation(
-    "List the nodes, each with its score", permission=Permission.VIEW, query=NodeListQuerySchema,
+    "List the nodes, each with its score",
+    permission=Permission.VIEW,
+    query=NodeListQuerySchema,
     answer=shape_of(pb.ListNodesResponse),
-)  # fmt: skip
+)
 def list_nodes(query: dict[str, Any]) -> Reply:
     needed, on_gpu = query["min_memory_mb"], query.get("required_device") == "CUDA"
     of_gpu, of_node = Request(device_kind="cuda", gpu_memory_min_mb=needed), Request(ram_min_mb=needed)
@@ -202,9 +216,10 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
     job, wait = submitted.job, submitted.wait_seconds
     foreign = job.foreign["cyxwiz"]
     answer = pb.SubmitJobResponse(
-        job_id=foreign.get("job_id") or job.id, status=STATES[job.state][0],
+        job_id=foreign.get("job_id") or job.id,
+        status=STATES[job.state][0],
         estimated_start_time=moment(utc_now() + timedelta(seconds=wait)) if wait is not None else None,
-    )  # fmt: skip
+    )
     return Reply(answer, 201, location=f"{base_path()}/jobs/{answer.job_id}", warnings=submitted.warnings)
 
 

@@ -40,16 +40,27 @@ NUMBERS = (EPOCHS, BATCH, RATE, PRIORITY, TIMEOUT, OUTPUT_SIZE)
 SOURCES, DEVICE = "data_config.sources", "resource_config.device_type"
 GPU_MEMORY, RAM = "resource_config.gpu_memory_min_mb", "resource_config.ram_min_mb"
 NAMES = {
-    **{held.path: held.field for held in NUMBERS}, SOURCES: "dataset_uri", DEVICE: "required_device",
-    GPU_MEMORY: "min_memory_mb", RAM: "min_memory_mb", "name": "job_id",
-    "training_config.base_model.model_id": REST, "training_config.base_model.from_config": REST,
+    **{held.path: held.field for held in NUMBERS},
+    SOURCES: "dataset_uri",
+    DEVICE: "required_device",
+    GPU_MEMORY: "min_memory_mb",
+    RAM: "min_memory_mb",
+    "name": "job_id",
+    "training_config.base_model.model_id": REST,
+    "training_config.base_model.from_config": REST,
     "training_config.base_model.tokenizer_id": f"{REST}.{TOKENIZER}",
-}  # fmt: skip
+}
 NAMING = Naming(
-    NAMES, REST, holds_native=True,
-    words={"device_type cuda": "required_device CUDA", "device_type cpu or auto": "required_device CPU",
-           "device_type cpu": "required_device CPU", "device_type is cpu": "required_device is CPU"},
-)  # fmt: skip
+    NAMES,
+    REST,
+    holds_native=True,
+    words={
+        "device_type cuda": "required_device CUDA",
+        "device_type cpu or auto": "required_device CPU",
+        "device_type cpu": "required_device CPU",
+        "device_type is cpu": "required_device is CPU",
+    },
+)
 _DEVICES = {CPU: "cpu", CUDA: "cuda"}
 
 
@@ -64,8 +75,12 @@ def to_native(config: JobConfig) -> Native:
     """Raises BadSpec for an invalid JobConfig, and for a value that is also set in model_config."""
     _refuse(config)
     sections, form = _sections(config.model_config)
-    document: dict[str, Any] = {"name": config.job_id or _DEFAULT_NAME, "training_config": {}, "data_config": {},
-                                "resource_config": {"gpu_count": 1}}  # fmt: skip
+    document: dict[str, Any] = {
+        "name": config.job_id or _DEFAULT_NAME,
+        "training_config": {},
+        "data_config": {},
+        "resource_config": {"gpu_count": 1},
+    }
     for name, section in sections.items():
         document[name] = {**document.get(name, {}), **section} if isinstance(section, Mapping) else section
     if isinstance(document["training_config"], dict):
@@ -139,8 +154,7 @@ def _from_scratch(definition: dict[str, Any]) -> dict[str, Any]:
     tokenizer = definition.pop(TOKENIZER, None)
     if not isinstance(tokenizer, str) or not tokenizer.strip():
         raise BadSpec(
-            f"a model's definition needs {TOKENIZER}: a directory or a model of the hub",
-            field=f"{REST}.{TOKENIZER}",
+            f"a model's definition needs {TOKENIZER}: a directory or a model of the hub", field=f"{REST}.{TOKENIZER}"
         )
     base = {"model_id": NO_MODEL, "from_config": definition, TOKENIZER: tokenizer}
     return {"training_config": {"base_model": base}}

@@ -30,11 +30,20 @@ NAME_TAKEN, OTHER_PROJECT = "NAME_TAKEN", "OTHER_PROJECT"
 _OF_CODES = {NAME_TAKEN: 2751, OTHER_PROJECT: 2786, "MALFORMED_JSON": 2787, "QUOTA_EXCEEDED": 118}
 _STATUSES = {NAME_TAKEN: 400, OTHER_PROJECT: 404}
 _OF_FIELDS = {
-    "algorithm.code_dir": 2757, "algorithm.boot_file": 2758, "algorithm.id": 2755, "algorithm.engine": 2780,
-    "algorithm.subscription_id": 2755, "algorithm.item_version_id": 2755, "algorithm.inputs": 2753,
-    "algorithm.outputs": 2753, "algorithm.parameters": 2767, "spec.resource.flavor_id": 2763,
-    "spec.resource.node_count": 2793, "filters": 2789, "sort_by": 2790,
-}  # fmt: skip
+    "algorithm.code_dir": 2757,
+    "algorithm.boot_file": 2758,
+    "algorithm.id": 2755,
+    "algorithm.engine": 2780,
+    "algorithm.subscription_id": 2755,
+    "algorithm.item_version_id": 2755,
+    "algorithm.inputs": 2753,
+    "algorithm.outputs": 2753,
+    "algorithm.parameters": 2767,
+    "spec.resource.flavor_id": 2763,
+    "spec.resource.node_count": 2793,
+    "filters": 2789,
+    "sort_by": 2790,
+}
 _OF_STATUSES = {400: 2788, 401: 2784, 403: 2785, 404: 2775, 409: 2796, 422: 2788, 429: 2799}
 _OTHER = 1  # other errors
 

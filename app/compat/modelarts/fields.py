@@ -66,7 +66,7 @@ _ALGORITHM: Table = {
     f"{_SUMMARY}.log_type": _METRICS,
     f"{_SUMMARY}.log_dir.pfs.pfs_path": _METRICS,
     f"{_SUMMARY}.data_sources.job.job_id": _METRICS,
-}  # fmt: skip
+}
 
 _CHANNELS: Table = {
     **{

@@ -78,8 +78,10 @@ def detail(found: Flavor) -> dict[str, Any]:
     }
     if not found.is_cpu:
         info["gpu"] = {
-            "unit_num": found.devices, "product_name": found.device_type, "memory": f"{found.memory_mb // 1024}GB",
-        }  # fmt: skip
+            "unit_num": found.devices,
+            "product_name": found.device_type,
+            "memory": f"{found.memory_mb // 1024}GB",
+        }
     return {
         "flavor_type": "CPU" if found.is_cpu else "GPU",
         "billing": {"code": found.id, "unit_num": found.devices},
@@ -130,11 +132,15 @@ def _flavor(kind: str, count: int, capacities: Sequence[NodeCapacity]) -> Flavor
     largest = max(fitting, key=lambda node: (node.cpu_cores / len(node.devices), node.ram_mb / len(node.devices)))
     every = len(largest.devices)
     return Flavor(
-        device_type=kind, devices=count, nodes=len(fitting), arch=largest.arch,
+        device_type=kind,
+        devices=count,
+        nodes=len(fitting),
+        arch=largest.arch,
         memory_mb=max(device.memory_mb for node in fitting for device in node.devices if device.type == kind),
-        cores=largest.cpu_cores * count // every, ram_mb=largest.ram_mb * count // every,
+        cores=largest.cpu_cores * count // every,
+        ram_mb=largest.ram_mb * count // every,
         disk_mb=largest.storage_mb * count // every,
-    )  # fmt: skip
+    )
 
 
 def _slug(device_type: str) -> str:

@@ -13,17 +13,25 @@ from app.storage.logs import START, LogLine
 
 # Metric → native series; empty: there is none.
 SERIES: Mapping[str, str] = {
-    "cpuUsage": "cpu_percent", "memUsage": "memory_mb", "gpuUtil": "gpu_utilization", "gpuMemUsage": "gpu_memory_mb",
-    "npuUtil": "", "npuMemUsage": "",
-}  # fmt: skip
+    "cpuUsage": "cpu_percent",
+    "memUsage": "memory_mb",
+    "gpuUtil": "gpu_utilization",
+    "gpuMemUsage": "gpu_memory_mb",
+    "npuUtil": "",
+    "npuMemUsage": "",
+}
 NO_SAMPLE = -1.0
 _OF_TASKS = (EventType.ATTEMPT_STARTED, EventType.ATTEMPT_ENDED, EventType.RANK_EXITED)
 _MOST_MINUTES = 10_000
 
 
 def event_of(event: JobEvent) -> dict[str, str]:
-    return {"time": event.at.isoformat(timespec="seconds"), "level": level_of(event), "source": source_of(event),
-            "message": message_of(event)}  # fmt: skip
+    return {
+        "time": event.at.isoformat(timespec="seconds"),
+        "level": level_of(event),
+        "source": source_of(event),
+        "message": message_of(event),
+    }
 
 
 def level_of(event: JobEvent) -> str:

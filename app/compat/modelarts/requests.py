@@ -37,9 +37,7 @@ class _Variables(TextMap):
     def __init__(self, *, keys: re.Pattern[str], rule: str) -> None:
         names = {"propertyNames": {"pattern": rf"^(?:{keys.pattern})$"}}
         each = {"type": "object", **names, "additionalProperties": {"type": "string", "maxLength": 4096}}
-        super().__init__(
-            keys=keys, rule=rule, metadata={"type": ["object", "array"], "items": each, "maxItems": 100}
-        )  # fmt: skip
+        super().__init__(keys=keys, rule=rule, metadata={"type": ["object", "array"], "items": each, "maxItems": 100})
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(value, list):
@@ -232,10 +230,7 @@ CreateSchema = _document(
 )
 ChangeSchema = _document(
     "ChangeTrainingJob",
-    {
-        "description": _description,
-        "metadata": Section(_document("ChangedMetadata", {"annotations": _annotations})),
-    },
+    {"description": _description, "metadata": Section(_document("ChangedMetadata", {"annotations": _annotations}))},
 )
 ActionSchema = _document("TrainingJobAction", {"action_type": Choice(("terminate",), required=True)})
 _Named = _document("NamedJob", {"kind": Choice(("job",)), "metadata": FreeObject(required=True)})
@@ -295,8 +290,5 @@ _Quota = _document(
 )
 QuotasSchema = _document(
     "TrainingQuotas",
-    {
-        "user_id": Text(longest=64, **says("Ignored: quotas are per project")),
-        "quotas": _list_of(_Quota, required=True),
-    },
+    {"user_id": Text(longest=64, **says("Ignored: quotas are per project")), "quotas": _list_of(_Quota, required=True)},
 )

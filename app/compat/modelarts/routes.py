@@ -33,9 +33,11 @@ blueprint.register_blueprint(observations_routes.blueprint)
 _ENGINES = {"torch": "PyTorch", "transformers": "Transformers", "deepspeed": "DeepSpeed", "megatron-core": "Megatron"}
 # ModelArts' quota resource → native field.
 _QUOTAS = {
-    "gpus": ("gpus", "limit"), "cpu_slots": ("cpu_slots", "limit"), "running_jobs": ("max_running_jobs", ""),
+    "gpus": ("gpus", "limit"),
+    "cpu_slots": ("cpu_slots", "limit"),
+    "running_jobs": ("max_running_jobs", ""),
     "waiting_jobs": ("max_waiting_jobs", ""),
-}  # fmt: skip
+}
 _UNLIMITED = -1
 _TAGS = "/<project_id>/modelarts-training-job/<training_job_id>/tags"
 _CHANGES = ChangeJobSchema()
@@ -113,9 +115,7 @@ def list_all_tags(project_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG
 
 
 @blueprint.post("/<project_id>/modelarts-training-job/resource-instances/filter")
-@operation(
-    "List training jobs by tags", permission=Permission.VIEW, query=PageQuerySchema, body=InstancesSchema
-)  # fmt: skip
+@operation("List training jobs by tags", permission=Permission.VIEW, query=PageQuerySchema, body=InstancesSchema)
 def list_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
     found = _tagged(body)
     page = found[query["offset"] : query["offset"] + query["limit"]]
@@ -123,9 +123,7 @@ def list_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -
 
 
 @blueprint.post("/<project_id>/modelarts-training-job/resource-instances/count")
-@operation(
-    "Count training jobs by tags", permission=Permission.VIEW, query=PageQuerySchema, body=InstancesSchema
-)  # fmt: skip
+@operation("Count training jobs by tags", permission=Permission.VIEW, query=PageQuerySchema, body=InstancesSchema)
 def count_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
     return Reply({"total_count": len(_tagged(body))}, warnings=warnings_of(body, WORKSPACE_FIELDS))
 
@@ -140,9 +138,13 @@ def _engine(package: str, name: str) -> dict[str, Any]:
     version = _version(package)
     image = {"cpu_image_url": "", "gpu_image_url": "", "image_version": version}
     return {
-        "engine_id": f"{package}-{version}", "engine_name": name, "engine_version": f"{name}-{version}",
-        "v1_compatible": False, "run_user": "", "image_info": image,
-    }  # fmt: skip
+        "engine_id": f"{package}-{version}",
+        "engine_name": name,
+        "engine_version": f"{name}-{version}",
+        "v1_compatible": False,
+        "run_user": "",
+        "image_info": image,
+    }
 
 
 def _version(package: str) -> str:

@@ -12,18 +12,27 @@ from app.services.rows import Attempt
 _S = JobState
 _RUNNING = ("Running", "Running")
 STATES: dict[JobState, tuple[str, str]] = {
-    _S.PENDING: ("Creating", "Creating"), _S.QUEUED: ("Pending", "Queuing"), _S.SCHEDULING: ("Pending", "Queuing"),
-    _S.PREPARING: _RUNNING, _S.TRAINING: _RUNNING, _S.CHECKPOINTING: _RUNNING, _S.EVALUATING: _RUNNING,
-    _S.EXPORTING: _RUNNING, _S.PAUSED: ("Pending", "Queuing"), _S.COMPLETED: ("Completed", "Completed"),
-    _S.FAILED: ("Failed", "Failed"), _S.CANCELLED: ("Terminated", "Terminated"),
+    _S.PENDING: ("Creating", "Creating"),
+    _S.QUEUED: ("Pending", "Queuing"),
+    _S.SCHEDULING: ("Pending", "Queuing"),
+    _S.PREPARING: _RUNNING,
+    _S.TRAINING: _RUNNING,
+    _S.CHECKPOINTING: _RUNNING,
+    _S.EVALUATING: _RUNNING,
+    _S.EXPORTING: _RUNNING,
+    _S.PAUSED: ("Pending", "Queuing"),
+    _S.COMPLETED: ("Completed", "Completed"),
+    _S.FAILED: ("Failed", "Failed"),
+    _S.CANCELLED: ("Terminated", "Terminated"),
     _S.PREEMPTED: ("Terminated", "Terminated"),
-}  # fmt: skip
+}
 _STOPPED = (_S.CANCELLED, _S.PREEMPTED)
 # Level-1 status → states of the jobs that may have it.
 STATES_OF_PHASES: dict[str, tuple[JobState, ...]] = {
     **{phase: tuple(state for state in JobState if STATES[state][0] == phase) for phase, _ in STATES.values()},
-    "Terminating": tuple(state for state in JobState if state not in TERMINAL), "Abnormal": (_S.FAILED, *_STOPPED),
-}  # fmt: skip
+    "Terminating": tuple(state for state in JobState if state not in TERMINAL),
+    "Abnormal": (_S.FAILED, *_STOPPED),
+}
 # Failures of the platform, which ModelArts distinguishes from failed jobs.
 _LOST = ("NODE_LOST", "SUPERVISOR_LOST")
 _STARTS = ("init_or_rescheduled", "restarted")

@@ -33,7 +33,8 @@ CONSECUTIVE = 3  # restarts if an annotation enables them without a number
 PRIORITIES = {1: 3, 2: 5, 3: 8}
 METHODS = {each.lower().replace("_", "-"): each for each in TRAINING_TYPES}
 NAMES = {
-    "name": "metadata.name", "labels": "metadata.annotations",
+    "name": "metadata.name",
+    "labels": "metadata.annotations",
     "training_config.framework.custom_code_dir": "algorithm.code_dir",
     "training_config.framework.custom_script_path": "algorithm.boot_file",
     "training_config.framework.custom_command": "algorithm.command",
@@ -42,26 +43,37 @@ NAMES = {
     "training_config.base_model": "algorithm.parameters.base_model",
     "training_config.environment": "algorithm.environments",
     "training_config.max_retries": f"metadata.annotations.{RETRY_NUM}",
-    "data_config": "algorithm.inputs", "output_config": "algorithm.outputs",
+    "data_config": "algorithm.inputs",
+    "output_config": "algorithm.outputs",
     "resource_config.node_count": "spec.resource.node_count",
     "resource_config.required_node_labels": "spec.resource.pool_id",
-    "resource_config": "spec.resource.flavor_id", "scheduling_config.max_runtime_seconds": "spec.auto_stop",
+    "resource_config": "spec.resource.flavor_id",
+    "scheduling_config.max_runtime_seconds": "spec.auto_stop",
     "scheduling_config": "spec.schedule_policy",
     "training_config.framework.type": "algorithm.parameters.framework",
     "training_config.training_type": "algorithm.id",
-}  # fmt: skip
+}
 _SLOTS = "a flavor of CPU slots (spec.resource.flavor_id)"
 NAMING = Naming(
-    NAMES, REST,
+    NAMES,
+    REST,
     # A flavor sets them together.
-    words={"gpu_count": "number of devices", "cpu_cores": "number of cores", "ram_min_mb": "memory of a node",
-           "device_type cpu or auto": _SLOTS, "device_type cpu": _SLOTS, "device_type cuda": "a flavor of GPUs"},
-)  # fmt: skip
+    words={
+        "gpu_count": "number of devices",
+        "cpu_cores": "number of cores",
+        "ram_min_mb": "memory of a node",
+        "device_type cpu or auto": _SLOTS,
+        "device_type cpu": _SLOTS,
+        "device_type cuda": "a flavor of GPUs",
+    },
+)
 # Environment variables of ModelArts.
 _ENVIRONMENT = {
-    "MA_JOB_DIR": "$(TRAINYARD_RUN_DIR)/code", "MA_NUM_HOSTS": "$(NNODES)", "VC_TASK_INDEX": "$(NODE_RANK)",
+    "MA_JOB_DIR": "$(TRAINYARD_RUN_DIR)/code",
+    "MA_NUM_HOSTS": "$(NNODES)",
+    "VC_TASK_INDEX": "$(NODE_RANK)",
     "VC_WORKER_NUM": "$(NNODES)",
-}  # fmt: skip
+}
 _CODE, _OUTPUT = _ENVIRONMENT["MA_JOB_DIR"], "$(TRAINYARD_OUTPUT_DIR)"
 _HOME = "/home/"
 _USUAL_CODE = "/home/ma-user/modelarts/user-job-dir"  # parent of the code unless local_code_dir is set

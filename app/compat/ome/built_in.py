@@ -60,8 +60,9 @@ def _options(args: Sequence[str]) -> dict[str, str]:
         if not word.startswith("--") or not name:
             raise BadSpec(
                 f"{word[:64]!r} is not an option of a built-in trainer, such as --learning_rate=1e-4; set "
-                "command to run a program", field="spec.trainer.args",
-            )  # fmt: skip
+                "command to run a program",
+                field="spec.trainer.args",
+            )
         if not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
         found[name.replace("-", "_")] = value

@@ -121,20 +121,29 @@ RUNTIME_FIELDS: Table = {
 _RETURNED = acted_on("stored and returned")
 MODEL_FIELDS: Table = {
     **_METADATA,
-    **_storage(
-        "spec.storage",
-        storageUri=acted_on("the model that jobs with this base model start from"),
-    ),
+    **_storage("spec.storage", storageUri=acted_on("the model that jobs with this base model start from")),
     "spec.disabled": acted_on("true: jobs with this base model are refused"),
     **{
         f"spec.{name}": _RETURNED
         for name in (
-            "displayName", "vendor", "version", "modelType", "modelArchitecture", "modelParameterSize", "modelFormat",
-            "modelFramework", "modelCapabilities", "modelConfiguration", "maxTokens", "quantization", "servingMode",
-            "additionalMetadata", "compartmentID",
+            "displayName",
+            "vendor",
+            "version",
+            "modelType",
+            "modelArchitecture",
+            "modelParameterSize",
+            "modelFormat",
+            "modelFramework",
+            "modelCapabilities",
+            "modelConfiguration",
+            "maxTokens",
+            "quantization",
+            "servingMode",
+            "additionalMetadata",
+            "compartmentID",
         )
     },
-}  # fmt: skip
+}
 _POD = ("template", "spec", "template", "spec")  # path from a replicated job to its pod spec
 # Parts of the trainer container of a runtime's template that have an effect.
 _USED = frozenset({"name", "command", "args", "env", "resources"})

@@ -17,10 +17,20 @@ from app.services.rows import Attempt, JobEvent
 _S = JobState
 # State → the condition that is true in it.
 STATES: dict[JobState, str] = {
-    _S.PENDING: "", _S.QUEUED: "Created", _S.SCHEDULING: "Created", _S.PREPARING: "Created", _S.TRAINING: "Running",
-    _S.CHECKPOINTING: "Running", _S.EVALUATING: "Running", _S.EXPORTING: "Running", _S.PAUSED: "Suspended",
-    _S.COMPLETED: "Succeeded", _S.FAILED: "Failed", _S.CANCELLED: "Failed", _S.PREEMPTED: "Failed",
-}  # fmt: skip
+    _S.PENDING: "",
+    _S.QUEUED: "Created",
+    _S.SCHEDULING: "Created",
+    _S.PREPARING: "Created",
+    _S.TRAINING: "Running",
+    _S.CHECKPOINTING: "Running",
+    _S.EVALUATING: "Running",
+    _S.EXPORTING: "Running",
+    _S.PAUSED: "Suspended",
+    _S.COMPLETED: "Succeeded",
+    _S.FAILED: "Failed",
+    _S.CANCELLED: "Failed",
+    _S.PREEMPTED: "Failed",
+}
 _REASONS = {_S.CANCELLED: "Cancelled", _S.PREEMPTED: "Preempted"}
 KIND = "TrainingJob"
 
@@ -137,9 +147,7 @@ def _conditions(details: JobDetails) -> Iterator[dict[str, Any]]:
     if now:
         yield _condition("Created", "JobsCreationSucceeded", "Succeeded to create Jobs", job.created_at)
     if job.started_at is not None:
-        yield _condition(
-            "Running", "JobStarted", "Training job is running", job.started_at, holds=now == "Running"
-        )  # fmt: skip
+        yield _condition("Running", "JobStarted", "Training job is running", job.started_at, holds=now == "Running")
     if now == "Suspended":
         yield _condition("Suspended", "Suspended", "TrainJob is suspended", job.updated_at)
     elif now in ("Created", "Running") and job.attempt > 1:
@@ -154,9 +162,12 @@ def _conditions(details: JobDetails) -> Iterator[dict[str, Any]]:
 
 def _condition(kind: str, reason: str, message: str, at: datetime | None, *, holds: bool = True) -> dict[str, Any]:
     return {
-        "type": kind, "status": "True" if holds else "False", "reason": reason, "message": message,
+        "type": kind,
+        "status": "True" if holds else "False",
+        "reason": reason,
+        "message": message,
         "lastTransitionTime": moment(at),
-    }  # fmt: skip
+    }
 
 
 def ranks_of(details: JobDetails) -> int:
@@ -248,16 +259,22 @@ def _image(details: JobDetails) -> str:
 
 def events_of(details: JobDetails, events: Sequence[JobEvent]) -> list[dict[str, Any]]:
     involved = {
-        "apiVersion": API_VERSION, "kind": KIND, "name": name_of(details), "namespace": details.job.project,
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": name_of(details),
+        "namespace": details.job.project,
         "uid": uuid_of(details.job.id),
-    }  # fmt: skip
+    }
     return [
         {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
-                "name": event.id, "namespace": details.job.project, "creationTimestamp": moment(event.at),
-                "resourceVersion": resource_version(event.at), "uid": event.id,
+                "name": event.id,
+                "namespace": details.job.project,
+                "creationTimestamp": moment(event.at),
+                "resourceVersion": resource_version(event.at),
+                "uid": event.id,
             },
             "involvedObject": involved,
             "type": "Warning" if event.type == "job.warning" or event.to_status == JobState.FAILED else "Normal",
@@ -269,7 +286,7 @@ def events_of(details: JobDetails, events: Sequence[JobEvent]) -> list[dict[str,
             "count": 1,
         }
         for event in events
-    ]  # fmt: skip
+    ]
 
 
 def _foreign(details: JobDetails) -> Mapping[str, Any]:

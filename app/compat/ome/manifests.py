@@ -226,9 +226,7 @@ MetadataSchema = _document(
         "annotations": Annotations,
         "resourceVersion": Text(longest=32),
         "generateName": Matching(
-            _NAME_PREFIX,
-            "must be a prefix of a Kubernetes name",
-            **says("5 characters are appended to it"),
+            _NAME_PREFIX, "must be a prefix of a Kubernetes name", **says("5 characters are appended to it")
         ),
         # Set by servers; ignored.
         "uid": Text(longest=64),

@@ -24,10 +24,12 @@ _S3_FILES = {
 }
 _HOST, _API_KEY = "https-host", "private_key"
 _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "s3": _S3_FILES, "obs": _S3_FILES, "oci": {**_S3_FILES, _API_KEY: (_API_KEY,)},
+    "s3": _S3_FILES,
+    "obs": _S3_FILES,
+    "oci": {**_S3_FILES, _API_KEY: (_API_KEY,)},
     "http": {**{key: (key,) for key in native.KEYS["http"]}, _HOST: (_HOST,)},
     "hf": {native.TOKEN: (native.TOKEN, "HF_TOKEN")},
-}  # fmt: skip
+}
 
 
 class Opened(NamedTuple):
@@ -83,8 +85,10 @@ def _key(storage: Mapping[str, Any], field: str) -> str | None:
     """The field that names the secret. Raises BadSpec where both do, with different names."""
     given = [key for key in KEYS if storage.get(key)]
     if len({storage[key] for key in given}) > 1:
-        raise BadSpec(f"is {storage[given[1]]}, but {given[0]} is {storage[given[0]]}; keep one of them",
-                      field=f"{field}.{given[1]}")  # fmt: skip
+        raise BadSpec(
+            f"is {storage[given[1]]}, but {given[0]} is {storage[given[0]]}; keep one of them",
+            field=f"{field}.{given[1]}",
+        )
     return given[0] if given else None
 
 
@@ -98,8 +102,9 @@ def _secret(namespace: str, storage: Mapping[str, Any], kind: str, *, field: str
     if found.pop(_API_KEY, None) and native.KEY not in found:
         raise BadSpec(
             f"the secret {name} is an API signing key; oci:// is reached by its S3-compatible interface, which takes "
-            f"a customer secret key: {native.KEY_ID} and {native.KEY}", field=field,
-        )  # fmt: skip
+            f"a customer secret key: {native.KEY_ID} and {native.KEY}",
+            field=field,
+        )
     host = urlsplit(storage["storageUri"]).hostname or ""
     if found.pop(_HOST, host) != host:
         raise BadSpec(f"the secret {name} is for another host than {host} ({_HOST}); name its own", field=field)
@@ -120,8 +125,9 @@ def _options(storage: Mapping[str, Any], field: str) -> dict[str, str]:
         if name in _AUTH:
             raise BadSpec(
                 f"{name} is not supported: a service is reached with the secret of storageKey, or with the operator's "
-                "keys; leave it out", field=where,
-            )  # fmt: skip
+                "keys; leave it out",
+                field=where,
+            )
         if not isinstance(value, str) or not value:
             raise BadSpec("must be a non-empty string", field=where)
         key = native.ENDPOINT if name == "endpoint" else name

@@ -25,33 +25,51 @@ from app.services.access.secret_files import Reference
 DIALECT = "ome"
 REST = "spec"
 NAMES = {
-    "name": "metadata.name", "training_config.framework.custom_command": "spec.trainer.command",
-    "training_config.environment": "spec.trainer.env", "training_config.base_model": "spec.modelConfig.inputModel",
-    "data_config": "spec.datasets.storageUri", "data_config.sources.0.credentials": "spec.datasets.storageKey",
+    "name": "metadata.name",
+    "training_config.framework.custom_command": "spec.trainer.command",
+    "training_config.environment": "spec.trainer.env",
+    "training_config.base_model": "spec.modelConfig.inputModel",
+    "data_config": "spec.datasets.storageUri",
+    "data_config.sources.0.credentials": "spec.datasets.storageKey",
     "data_config.sources.0.storage_options": "spec.datasets.parameters",
     "output_config": "spec.modelConfig.outputModel.storageUri",
     "output_config.credentials": "spec.modelConfig.outputModel.storageKey",
     "output_config.storage_options": "spec.modelConfig.outputModel.parameters",
-    "resource_config.node_count": "spec.trainer.numNodes", "resource_config": "spec.trainer.resourcesPerNode",
+    "resource_config.node_count": "spec.trainer.numNodes",
+    "resource_config": "spec.trainer.resourcesPerNode",
     "training_config.framework.distributed": "spec.trainer.numProcPerNode",
     "training_config.framework.config": "spec.trainer.command",
     "training_config.framework.custom_code_dir": "spec.trainer.codeUri",
-    "training_config.framework.type": "spec.runtimeRef", "training_config.training_type": "spec.runtimeRef",
+    "training_config.framework.type": "spec.runtimeRef",
+    "training_config.training_type": "spec.runtimeRef",
     "training_config.hyperparameters": "spec.trainer.args",
-}  # fmt: skip
+}
 _NO_GPUS = "no GPUs in spec.trainer.resourcesPerNode"
 NAMING = Naming(
-    NAMES, REST,
-    words={"gpu_count": "nvidia.com/gpu", "cpu_cores": "cpu", "ram_min_mb": "memory",
-           "storage_min_mb": "ephemeral-storage", "mig_profile": "nvidia.com/mig-PROFILE",
-           "device_type cpu or auto": _NO_GPUS, "device_type cpu": _NO_GPUS, "device_type cuda": "nvidia.com/gpu"},
-)  # fmt: skip
+    NAMES,
+    REST,
+    words={
+        "gpu_count": "nvidia.com/gpu",
+        "cpu_cores": "cpu",
+        "ram_min_mb": "memory",
+        "storage_min_mb": "ephemeral-storage",
+        "mig_profile": "nvidia.com/mig-PROFILE",
+        "device_type cpu or auto": _NO_GPUS,
+        "device_type cpu": _NO_GPUS,
+        "device_type cuda": "nvidia.com/gpu",
+    },
+)
 # Environment of a trainer: locations, and the variables of torchrun.
 _ENVIRONMENT = {
-    "MODEL_PATH": "$(TRAINYARD_MODEL)", "DATASET_PATH": "$(TRAINYARD_DATA_0)", "OUTPUT_PATH": "$(TRAINYARD_OUTPUT_DIR)",
-    "PET_NNODES": "$(NNODES)", "PET_NODE_RANK": "$(NODE_RANK)", "PET_NPROC_PER_NODE": "$(LOCAL_WORLD_SIZE)",
-    "PET_MASTER_ADDR": "$(MASTER_ADDR)", "PET_MASTER_PORT": "$(MASTER_PORT)",
-}  # fmt: skip
+    "MODEL_PATH": "$(TRAINYARD_MODEL)",
+    "DATASET_PATH": "$(TRAINYARD_DATA_0)",
+    "OUTPUT_PATH": "$(TRAINYARD_OUTPUT_DIR)",
+    "PET_NNODES": "$(NNODES)",
+    "PET_NODE_RANK": "$(NODE_RANK)",
+    "PET_NPROC_PER_NODE": "$(LOCAL_WORLD_SIZE)",
+    "PET_MASTER_ADDR": "$(MASTER_ADDR)",
+    "PET_MASTER_PORT": "$(MASTER_PORT)",
+}
 _TRAINER = TrainerSchema()
 
 
@@ -64,22 +82,23 @@ class Native(NamedTuple):
 
 
 def to_native(
-    name: str, spec: Mapping[str, Any], runtime: Mapping[str, Any], labels: Mapping[str, str],
-    *, model: str | None = None, metadata: Mapping[str, Any] = MappingProxyType({}),
-) -> Native:  # fmt: skip
+    name: str,
+    spec: Mapping[str, Any],
+    runtime: Mapping[str, Any],
+    labels: Mapping[str, str],
+    *,
+    model: str | None = None,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+) -> Native:
     """``runtime``: the spec of runtimeRef; ``model``: the location of inputModel. Raises InvalidRequest."""
-    if config := spec.get("hyperParameterTuningConfig"):
-        tuning.check(config)
-        raise NotSupportedYet(NO_TUNING, field=tuning.FIELD)
+    _refuse_tuning(spec)
     template = trainer_of(runtime)
     trainer = {**template, **{key: value for key, value in spec["trainer"].items() if value not in (None, [], {})}}
     wanted = {"metadata": metadata, "spec": {**spec, "trainer": trainer}}
     refuse(wanted, FIELDS)
-    policy = runtime.get("mlPolicy") or {}
+    policy, model_config = runtime.get("mlPolicy") or {}, spec.get("modelConfig") or {}
     uses_built_in = is_for_built_in(trainer)
-    launch = (
-        Launch([]) if uses_built_in else parse_launcher([*(trainer.get("command") or []), *(trainer.get("args") or [])])
-    )
+    launch = Launch([]) if uses_built_in else _launch_of(trainer)
     per_node = _per_node(trainer, policy, launch)
     nodes = trainer.get("numNodes") or launch.nodes or policy.get("numNodes") or _nodes_of(launch, per_node)
     if uses_built_in:
@@ -87,22 +106,21 @@ def to_native(
         training, data = training_of(trainer, runtime, per_node), data_of(runtime)
     else:
         training, data = {"training_type": "SFT", "framework": _custom(trainer, policy, launch, per_node)}, {}
-    datasets = source_of(spec.get("datasets") or {}, runs_command=not uses_built_in)
-    output = ((spec.get("modelConfig") or {}).get("outputModel") or {}).get("storageUri")
+    output = (model_config.get("outputModel") or {}).get("storageUri")
     document = {
         "name": name,
         "labels": {key: value for key, value in labels.items() if LABEL_KEY.fullmatch(key)},
         "training_config": {
             **training,
-            "base_model": {"model_id": model or (spec.get("modelConfig") or {}).get("inputModel") or NO_MODEL},
+            "base_model": {"model_id": model or model_config.get("inputModel") or NO_MODEL},
             "environment": _environment(template, spec["trainer"]),
         },
-        "data_config": {**data, "sources": datasets},
+        "data_config": {**data, "sources": source_of(spec.get("datasets") or {}, runs_command=not uses_built_in)},
         "resource_config": {**resources_of(trainer, per_node, has_ranks=not uses_built_in), "node_count": nodes},
         **({"output_config": {"output_path": place(output)}} if output else {}),
     }
-    secrets = _references(spec["trainer"])
-    return Native(document, job_warnings(wanted, runs_command=not uses_built_in, secrets=secrets), secrets)
+    warnings = job_warnings(wanted, runs_command=not uses_built_in, secrets=(secrets := _references(spec["trainer"])))
+    return Native(document, warnings, secrets)
 
 
 def without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,9 +155,7 @@ def _container(job: Any) -> Mapping[str, Any] | None:
     return next((each for each in named if each.get("name") == "trainer"), named[0] if named else None)
 
 
-def _custom(
-    trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch, per_node: str
-) -> dict[str, Any]:  # fmt: skip
+def _custom(trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch, per_node: str) -> dict[str, Any]:
     """`framework` of a job that runs a command."""
     if not launch.command:
         raise BadSpec("has a launcher without a program to start", field="spec.trainer.command")
@@ -150,6 +166,16 @@ def _custom(
     if code := trainer.get("codeUri"):
         found["custom_code_dir"] = place(code)
     return found
+
+
+def _refuse_tuning(spec: Mapping[str, Any]) -> None:
+    if config := spec.get("hyperParameterTuningConfig"):
+        tuning.check(config)
+        raise NotSupportedYet(NO_TUNING, field=tuning.FIELD)
+
+
+def _launch_of(trainer: Mapping[str, Any]) -> Launch:
+    return parse_launcher([*(trainer.get("command") or []), *(trainer.get("args") or [])])
 
 
 def _per_node(trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch) -> str:

@@ -47,8 +47,10 @@ def _check_values(name: str, values: Any, kind: str) -> int:
     if not isinstance(values, list) or not values:
         raise _bad(f"parameters.{name}.values", "must be a non-empty list")
     fits: dict[str, Callable[[Any], bool]] = {
-        "int": _is_whole, "double": _is_number, "categorical": lambda value: isinstance(value, str | int | float),
-    }  # fmt: skip
+        "int": _is_whole,
+        "double": _is_number,
+        "categorical": lambda value: isinstance(value, str | int | float),
+    }
     if not all(fits[kind](value) for value in values):
         raise _bad(f"parameters.{name}.values", f"must all be of type {kind}")
     return len(values)

@@ -62,7 +62,7 @@ _SPEC: Table = {
     "relatedUrls.exclude": _RETURNED,
     "terminationGracePeriodSeconds": warned("set by the operator for all jobs (TRAINYARD_LEASE_KILL_GRACE_SECONDS)"),
     "restartPolicy": warned("failures are retried in a new attempt, up to backoffLimit"),
-}  # fmt: skip
+}
 _COMPUTE: Table = {
     "gpuDevicesRequest": acted_on(
         "number of devices; 0 or omitted: a CPU slot; without such a node the training waits, with a warning"

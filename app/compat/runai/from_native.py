@@ -17,17 +17,29 @@ from app.services.rows import Attempt, JobEvent, Project
 
 _S = JobState
 STATES: dict[JobState, str] = {
-    _S.PENDING: "Creating", _S.QUEUED: "Pending", _S.SCHEDULING: "Pending", _S.PREPARING: "Initializing",
-    _S.TRAINING: "Running", _S.CHECKPOINTING: "Running", _S.EVALUATING: "Running", _S.EXPORTING: "Running",
-    _S.PAUSED: "Stopped", _S.COMPLETED: "Completed", _S.FAILED: "Failed", _S.CANCELLED: "Stopped",
+    _S.PENDING: "Creating",
+    _S.QUEUED: "Pending",
+    _S.SCHEDULING: "Pending",
+    _S.PREPARING: "Initializing",
+    _S.TRAINING: "Running",
+    _S.CHECKPOINTING: "Running",
+    _S.EVALUATING: "Running",
+    _S.EXPORTING: "Running",
+    _S.PAUSED: "Stopped",
+    _S.COMPLETED: "Completed",
+    _S.FAILED: "Failed",
+    _S.CANCELLED: "Stopped",
     _S.PREEMPTED: "Pending",
-}  # fmt: skip
+}
 _NOT_ENDED = tuple(state for state in JobState if state not in TERMINAL)
 # Phase → states of the jobs that may be in it, also after a control request or an earlier attempt.
 STATES_OF_PHASES: dict[str, tuple[JobState, ...]] = {
     **{phase: tuple(state for state in JobState if STATES[state] == phase) for phase in STATES.values()},
-    "Stopping": _NOT_ENDED, "Terminating": _NOT_ENDED, "Deleting": _NOT_ENDED, "Resuming": (_S.QUEUED,),
-}  # fmt: skip
+    "Stopping": _NOT_ENDED,
+    "Terminating": _NOT_ENDED,
+    "Deleting": _NOT_ENDED,
+    "Resuming": (_S.QUEUED,),
+}
 DEPARTMENT, DEPARTMENT_NAME = 1, "default"  # there is only one
 THE_CLUSTER = "00000000-0000-0000-0000-000000000000"  # clusterId of jobs whose client did not set it
 
@@ -183,9 +195,14 @@ def _conditions(pending_message: str, since: str) -> list[dict[str, str]]:
     if not pending_message:
         return []
     return [
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": pending_message,
-         "lastTransitionTime": since}
-    ]  # fmt: skip
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": pending_message,
+            "lastTransitionTime": since,
+        }
+    ]
 
 
 def pods_of(details: JobDetails, attempt: Attempt | None, owner: Owner) -> list[dict[str, Any]]:

@@ -82,8 +82,10 @@ def _gpus(attempt: Attempt, moment: datetime) -> float:
 
 
 _COUNTS: dict[str, Callable[[Attempt, datetime], float]] = {
-    "POD_COUNT": _pods, "RUNNING_POD_COUNT": _running_pods, "GPU_ALLOCATION": _gpus,
-}  # fmt: skip
+    "POD_COUNT": _pods,
+    "RUNNING_POD_COUNT": _running_pods,
+    "GPU_ALLOCATION": _gpus,
+}
 KINDS = (*SERIES, *REQUESTS, *_COUNTS)
 
 

@@ -14,14 +14,24 @@ from app.schemas.queries import QueryFlag, QueryMoment, QueryTexts, QueryWhole, 
 from app.schemas.strict_fields import Text, on_the_wire, says
 
 FIELDS = (
-    "type", "name", "clusterId", "projectId", "projectName", "departmentId", "departmentName", "createdAt",
-    "submittedBy", "phase", "completedAt", "phaseUpdatedAt", "category", "priorityClassName",
+    "type",
+    "name",
+    "clusterId",
+    "projectId",
+    "projectName",
+    "departmentId",
+    "departmentName",
+    "createdAt",
+    "submittedBy",
+    "phase",
+    "completedAt",
+    "phaseUpdatedAt",
+    "category",
+    "priorityClassName",
     "totalRunningTimeSeconds",
-)  # fmt: skip
+)
 # The types that are not among KINDS never have values.
-METRIC_TYPES = (
-    *KINDS, "CPU_LIMIT_CORES", "CPU_MEMORY_LIMIT_BYTES", "NVLINK_BANDWIDTH_TOTAL",
-)  # fmt: skip
+METRIC_TYPES = (*KINDS, "CPU_LIMIT_CORES", "CPU_MEMORY_LIMIT_BYTES", "NVLINK_BANDWIDTH_TOTAL")
 _CONDITION = re.compile(r"([A-Za-z]+)(==|!=|<=|>=|=@|!@|=\^|=\$)(.+)", re.DOTALL)
 _HOLDS: dict[str, Callable[[str, str], bool]] = {
     "==": lambda found, wanted: found == wanted,
@@ -34,9 +44,12 @@ _HOLDS: dict[str, Callable[[str, str], bool]] = {
 _TIMES = ("createdAt", "completedAt", "phaseUpdatedAt")
 # Condition → filter of `services.jobs.listing`.
 _FILTERS = {
-    ("name", "=^"): "name", ("name", "=="): "name", ("name", "=@"): "name_contains", ("projectId", "=="): "project",
+    ("name", "=^"): "name",
+    ("name", "=="): "name",
+    ("name", "=@"): "name_contains",
+    ("projectId", "=="): "project",
     ("projectName", "=="): "project",
-}  # fmt: skip
+}
 _BOUNDS = {">=": ("created_after", -1), "<=": ("created_before", 1)}  # in milliseconds, as these filters are exclusive
 _ORDERS = {"createdAt": "created_at", "name": "name"}
 _SIZES: dict[str, Callable[[Any, Any], bool]] = {
@@ -48,9 +61,7 @@ Row = Mapping[str, Any]
 
 class CountQuerySchema(Schema):
     filterBy = QueryTexts(  # noqa: N815  (the name on the wire)
-        Text(longest=512),
-        load_default=list,
-        **says("FIELD, one of == != <= >= =@ !@ =^ =$, and a value"),
+        Text(longest=512), load_default=list, **says("FIELD, one of == != <= >= =@ !@ =^ =$, and a value")
     )
     search = Text(longest=128, load_default="", **says("Part of the name"))
     deleted = QueryFlag(load_default=False, **says("true returns nothing: deleted workloads are not listed"))

@@ -24,30 +24,43 @@ DEFAULT_BACKOFF = 6
 ALL_NODES = "default"  # the pool of all nodes, with any labels
 # Class → (priority, preemptible); `preemptibility` overrides the latter.
 PRIORITIES: dict[str, tuple[int, bool]] = {
-    "build": (8, False), "interactive-preemptible": (6, True), "train": (5, True),
-    "very-low": (1, True), "low": (2, True), "medium-low": (4, True), "medium": (5, True), "medium-high": (6, True),
-    "high": (8, True), "very-high": (10, True),
-}  # fmt: skip
+    "build": (8, False),
+    "interactive-preemptible": (6, True),
+    "train": (5, True),
+    "very-low": (1, True),
+    "low": (2, True),
+    "medium-low": (4, True),
+    "medium": (5, True),
+    "medium-high": (6, True),
+    "high": (8, True),
+    "very-high": (10, True),
+}
 _LABELS = "resource_config.required_node_labels"
 NAMES = {
-    "name": "name", "labels": "spec.labels", "data_config": "spec.storage",
-    "resource_config.node_count": "spec.numWorkers", "training_config.framework.custom_command": "spec.command",
+    "name": "name",
+    "labels": "spec.labels",
+    "data_config": "spec.storage",
+    "resource_config.node_count": "spec.numWorkers",
+    "training_config.framework.custom_command": "spec.command",
     "training_config.framework.custom_code_dir": "spec.workingDir",
     "training_config.environment": "spec.environmentVariables",
-    "training_config.max_retries": "spec.backoffLimit", "resource_config": "spec.compute",
+    "training_config.max_retries": "spec.backoffLimit",
+    "resource_config": "spec.compute",
     _LABELS: "spec.nodePools",
     "resource_config.gpu_count": "spec.compute.gpuDevicesRequest",
     "resource_config.gpu_fraction": "spec.compute.gpuPortionRequest",
     "resource_config.gpu_memory_request_mb": "spec.compute.gpuMemoryRequest",
     "resource_config.mig_profile": "spec.compute.migProfile",
     "resource_config.cpu_cores": "spec.compute.cpuCoreRequest",
-    "resource_config.ram_min_mb": "spec.compute.cpuMemoryRequest", "scheduling_config.priority": "spec.priorityClass",
-}  # fmt: skip
+    "resource_config.ram_min_mb": "spec.compute.cpuMemoryRequest",
+    "scheduling_config.priority": "spec.priorityClass",
+}
 _NO_DEVICES = "spec.compute.gpuDevicesRequest 0"
 _WORDS = {
     "node_count": "number of nodes",  # the workers' and the master's
-    "device_type cpu or auto": _NO_DEVICES, "device_type cpu": _NO_DEVICES,
-}  # fmt: skip
+    "device_type cpu or auto": _NO_DEVICES,
+    "device_type cpu": _NO_DEVICES,
+}
 DISTRIBUTED = "distributed"  # the kind of a workload; else it is a training
 PYTORCH = "PyTorch"
 # gpuRequestType → field with the requested part of a device.
@@ -105,9 +118,10 @@ def to_native(
 
 def _stored(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]:
     stored = {
-        "requested_name": training["name"], "cluster_id": training["clusterId"],
+        "requested_name": training["name"],
+        "cluster_id": training["clusterId"],
         "spec": _without_secrets(training.get("spec") or {}),
-    }  # fmt: skip
+    }
     if isinstance(training["projectId"], int):
         stored["numbered"] = True
     if distributed:

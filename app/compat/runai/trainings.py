@@ -67,9 +67,12 @@ def resume_training(workload_id: str) -> Reply:
 
 @blueprint.post("/workloads/distributed")
 @operation(
-    "Submit a training on several nodes", permission=Permission.MANAGE, body=DistributedSchema, status=202,
+    "Submit a training on several nodes",
+    permission=Permission.MANAGE,
+    body=DistributedSchema,
+    status=202,
     rechecks_key=True,
-)  # fmt: skip
+)
 def create_distributed(body: dict[str, Any]) -> Reply:
     if body.get("masterSpec") and body.get("masterSpecSameAsWorker"):
         raise BadSpec("set either masterSpec or masterSpecSameAsWorker", field="masterSpec")
@@ -84,9 +87,7 @@ def get_distributed(distributed_id: str) -> Reply:
 
 
 @blueprint.delete("/workloads/distributed/<distributed_id>")
-@operation(
-    "Delete a training on several nodes; if it runs, it is cancelled", permission=Permission.MANAGE, status=204
-)  # fmt: skip
+@operation("Delete a training on several nodes; if it runs, it is cancelled", permission=Permission.MANAGE, status=204)
 def delete_distributed(distributed_id: str) -> Reply:
     lookup.delete(distributed_id, distributed=True)
     return Reply(None, 204)

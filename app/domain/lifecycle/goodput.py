@@ -13,8 +13,13 @@ STANDSTILLS = {
     JobState.EXPORTING: "export_seconds",
 }
 PARTS = (
-    "queue_seconds", "start_seconds", "restart_seconds", *STANDSTILLS.values(), "detect_seconds", "recompute_seconds",
-)  # fmt: skip
+    "queue_seconds",
+    "start_seconds",
+    "restart_seconds",
+    *STANDSTILLS.values(),
+    "detect_seconds",
+    "recompute_seconds",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

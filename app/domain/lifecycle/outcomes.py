@@ -60,12 +60,7 @@ class Decision:
 
 
 def decide(
-    kind: OutcomeKind,
-    *,
-    state: JobState,
-    requested: str | None,
-    preemption: Preemption,
-    recovery: Recovery | None,
+    kind: OutcomeKind, *, state: JobState, requested: str | None, preemption: Preemption, recovery: Recovery | None
 ) -> Decision:
     """A completed training stays completed; cancel, pause and preemption requests take precedence over a retry.
 
@@ -87,9 +82,7 @@ def decide(
     if recovery is None:
         return Decision(state=JobState.QUEUED, policy=Policy.RESCHEDULE)
     return Decision(
-        state=state if recovery.policy is Policy.RESTART else JobState.QUEUED,
-        policy=recovery.policy,
-        recovery=recovery,
+        state=state if recovery.policy is Policy.RESTART else JobState.QUEUED, policy=recovery.policy, recovery=recovery
     )
 
 

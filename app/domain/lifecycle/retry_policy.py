@@ -97,9 +97,16 @@ def _rule_of(cause: Cause, *, retries_scripts: bool) -> Rule | None:  # noqa: C9
         case "SCRIPT_ERROR":
             return Rule() if retries_scripts else None
         case (
-            "INVALID_CONFIG" | "MODEL_NOT_FOUND" | "DATA_NOT_FOUND" | "DATA_INVALID" | "TRAINER_ERROR" | "POISON"
-            | "EXPORT_FAILED" | "NO_RESULT" | "MAX_RUNTIME_EXCEEDED"
-        ):  # fmt: skip
+            "INVALID_CONFIG"
+            | "MODEL_NOT_FOUND"
+            | "DATA_NOT_FOUND"
+            | "DATA_INVALID"
+            | "TRAINER_ERROR"
+            | "POISON"
+            | "EXPORT_FAILED"
+            | "NO_RESULT"
+            | "MAX_RUNTIME_EXCEEDED"
+        ):
             return None
         case _:
             assert_never(cause)
@@ -245,9 +252,13 @@ def _in_place(recovery: Recovery, history: History) -> Recovery:
     """Restart by the same supervisor if possible, else reschedule without backoff."""
     policy, cheaper = (Policy.RESTART, None) if history.can_restart else (Policy.RESCHEDULE, Policy.RESTART)
     return Recovery(
-        cause=recovery.cause, policy=policy, is_counted=recovery.is_counted, downgraded_from=cheaper,
-        adjustments=recovery.adjustments, rolls_back=recovery.rolls_back,
-    )  # fmt: skip
+        cause=recovery.cause,
+        policy=policy,
+        is_counted=recovery.is_counted,
+        downgraded_from=cheaper,
+        adjustments=recovery.adjustments,
+        rolls_back=recovery.rolls_back,
+    )
 
 
 def _pause(rule: Rule, history: History, backoff: Backoff) -> float:

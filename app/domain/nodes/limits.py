@@ -25,9 +25,7 @@ def _whole(least: int, most: int, *, default: str, meaning: str) -> Key:
 
 
 def _flag(meaning: str) -> Key:
-    return Key(
-        rule="true or false", default="true", meaning=meaning, allows=lambda value: isinstance(value, bool),
-    )  # fmt: skip
+    return Key(rule="true or false", default="true", meaning=meaning, allows=lambda value: isinstance(value, bool))
 
 
 def _is_amount(value: object) -> bool:
@@ -41,13 +39,17 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             "false: a node that registers for the first time is `drained` until an administrator enables it"
         ),
         "auto_accept_min_payment": Key(
-            rule="a number of at least 0", default="", allows=_is_amount,
+            rule="a number of at least 0",
+            default="",
+            allows=_is_amount,
             meaning="Has no effect: there are no payments. Accepted so that a node.toml of CyxWiz can be used as it is",
         ),
         "accept_training": _flag("false: the node is given no training"),
         "accept_inference": _flag("Has no effect yet: Trainyard places trainings only"),
         "default_gpu_memory_percent": _whole(
-            1, 100, default="",
+            1,
+            100,
+            default="",
             meaning="How much of its GPU's memory a rank of a built-in trainer may take; beyond it, it is out of "
             "memory. No effect on the CPU, nor on custom scripts",
         ),
@@ -55,14 +57,18 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             1, 4096, default="", meaning="Threads of each rank, for jobs without `cpu_cores`"
         ),
         "checkpoint_interval_epochs": _whole(
-            1, 10**6, default="",
+            1,
+            10**6,
+            default="",
             meaning="Save at the end of every so many epochs, for jobs with neither `save_strategy` nor `save_steps`",
         ),
         "max_checkpoints": _whole(
             1, 10**6, default="", meaning="Checkpoints that are kept, for jobs without `save_total_limit`"
         ),
         "heartbeat_interval_ms": _whole(
-            100, 60_000, default="",
+            100,
+            60_000,
+            default="",
             meaning="How often the node reports itself, instead of `TRAINYARD_NODE_HEARTBEAT_SECONDS`; it is lost "
             "after `TRAINYARD_NODE_LOST_SECONDS`, or two of these if that is longer",
         ),
@@ -70,7 +76,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             100, 60_000, default="1000", meaning="How often progress and metrics of a running job are written down"
         ),
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +101,9 @@ class NodeLimits:
     def job_defaults(self) -> dict[str, int]:
         """Defaults for a job whose document leaves these fields out, from its first attempt on."""
         presets = {
-            "checkpoint_interval_epochs": self.checkpoint_interval_epochs, "max_checkpoints": self.max_checkpoints,
-        }  # fmt: skip
+            "checkpoint_interval_epochs": self.checkpoint_interval_epochs,
+            "max_checkpoints": self.max_checkpoints,
+        }
         return {name: value for name, value in presets.items() if value is not None}
 
 

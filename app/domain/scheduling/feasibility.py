@@ -7,14 +7,7 @@ from typing import Any
 from app.domain.errors import CannotFit
 from app.domain.names import EITHER
 from app.domain.scheduling import gang_placement
-from app.domain.scheduling.filters import (
-    could_fit,
-    describe,
-    is_of_type,
-    missing_labels,
-    part_mb,
-    usable_devices,
-)
+from app.domain.scheduling.filters import could_fit, describe, is_of_type, missing_labels, part_mb, usable_devices
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.spec.frameworks.requirements import HOW_TO_OFFER
 from app.domain.units import WHOLE
@@ -74,8 +67,10 @@ def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
                 field=f"resource_config.{field}",
             )
     why = "; ".join(f"{node.name} {could_fit(request, node)}" for node in nodes[:3])
-    raise CannotFit(f"needs {describe(request)} on one node; no node could ever give that: {why}{_largest(nodes)}",
-                    field="resource_config")  # fmt: skip
+    raise CannotFit(
+        f"needs {describe(request)} on one node; no node could ever give that: {why}{_largest(nodes)}",
+        field="resource_config",
+    )
 
 
 def _refuse_too_many_nodes(request: Request, nodes: Sequence[NodeCapacity]) -> None:

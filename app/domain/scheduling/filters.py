@@ -298,9 +298,11 @@ def _full(request: Request, node: NodeCapacity) -> str:
 
 def _short_amounts(request: Request, node: NodeCapacity) -> list[str]:
     held = node.held
-    asked = ((request.cpu_cores, node.cpu_cores - held.cpu_cores, "CPU cores"),
-             (request.ram_min_mb, node.ram_mb - held.ram_mb, "MB memory"),
-             (request.storage_min_mb, node.storage_mb - held.storage_mb, "MB storage"))  # fmt: skip
+    asked = (
+        (request.cpu_cores, node.cpu_cores - held.cpu_cores, "CPU cores"),
+        (request.ram_min_mb, node.ram_mb - held.ram_mb, "MB memory"),
+        (request.storage_min_mb, node.storage_mb - held.storage_mb, "MB storage"),
+    )
     return [f"{max(0, free)} of {wanted} {unit}" for wanted, free, unit in asked if wanted > free]
 
 

@@ -76,8 +76,11 @@ class IncrementalPlanner:
         if placements is None:
             return None
         started = {placement.job_id for placement in placements}
-        reasons = {job.job_id: str(self._cluster.find(job)) for job in jobs if job.job_id not in started
-                   and self._cluster.ledger.room(job.queue) > 0}  # fmt: skip
+        reasons = {
+            job.job_id: str(self._cluster.find(job))
+            for job in jobs
+            if job.job_id not in started and self._cluster.ledger.room(job.queue) > 0
+        }
         return IncrementalPlan(placements=placements, pending_reasons=reasons)
 
     def ended(self, uses: Sequence[JobUsage], nodes: Sequence[NodeCapacity]) -> IncrementalPlan | None:
@@ -122,9 +125,15 @@ class _EventPass:
     """
 
     def __init__(
-        self, cluster: ClusterState, lines: Mapping[_Key, _Lines], reopened: dict[object, Request], *,
-        nodes: Collection[str] = (), projects: AbstractSet[str] = frozenset(), queues: AbstractSet[str] = frozenset(),
-    ) -> None:  # fmt: skip
+        self,
+        cluster: ClusterState,
+        lines: Mapping[_Key, _Lines],
+        reopened: dict[object, Request],
+        *,
+        nodes: Collection[str] = (),
+        projects: AbstractSet[str] = frozenset(),
+        queues: AbstractSet[str] = frozenset(),
+    ) -> None:
         self._cluster = cluster
         self._lines = lines
         self._reopened = reopened
@@ -150,8 +159,9 @@ class _EventPass:
             least = min(ranks.values())
             turn = [
                 known.get(project) or known.setdefault(project, self._unblocked(kind, project))
-                for project, rank in ranks.items() if rank == least
-            ]  # fmt: skip
+                for project, rank in ranks.items()
+                if rank == least
+            ]
             if (
                 (unblocked := [each for each in turn if each.any])
                 and len(unblocked) > 1
@@ -216,7 +226,7 @@ class _UnblockedJobs:
 
     def __init__(
         self, kind: str, project: str, lines: _Lines, is_unblocked: Callable[[_Shape, QueuedJob], bool]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.project = project
         self.is_split = len(lines) > 1
         self._kind = kind

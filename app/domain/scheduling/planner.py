@@ -220,10 +220,13 @@ class Planning:
 
     def result(self) -> Plan:
         return Plan(
-            placements=tuple(self._placements), pending_reasons=self._reasons,
-            nodes=tuple(self._node_index.nodes.values()), accounts=self._ledger.close(),
-            preemptions=tuple(self._preemptions), reservations=self._reservations,
-        )  # fmt: skip
+            placements=tuple(self._placements),
+            pending_reasons=self._reasons,
+            nodes=tuple(self._node_index.nodes.values()),
+            accounts=self._ledger.close(),
+            preemptions=tuple(self._preemptions),
+            reservations=self._reservations,
+        )
 
     def _start(self, job: QueuedJob, placement: Placement) -> None:
         self._placements.append(placement)

@@ -10,9 +10,11 @@ GROWTH = 4
 
 
 def run_pass(
-    planning: Planning, reserved: Sequence[QueuedJob], windows: Iterable[Sequence[QueuedJob]],
+    planning: Planning,
+    reserved: Sequence[QueuedJob],
+    windows: Iterable[Sequence[QueuedJob]],
     served: Sequence[str] | None = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Run a fresh ``planning``; ``served`` are the queues that may start jobs, None is every queue.
 
     ``windows`` is consumed only as long as jobs can still start.

@@ -149,9 +149,7 @@ class Request:
         """The request reduced to devices and capabilities, without amounts, labels and preferences."""
         none = frozenset[str]()
         bare = self.without_preferences
-        return replace(
-            bare, cpu_cores=0, ram_min_mb=0, storage_min_mb=0, required_labels=none, forbidden_labels=none
-        )  # fmt: skip
+        return replace(bare, cpu_cores=0, ram_min_mb=0, storage_min_mb=0, required_labels=none, forbidden_labels=none)
 
     @property
     def has_preferences(self) -> bool:
@@ -234,9 +232,10 @@ class NodeCapacity:
     def without(self, devices: frozenset[int], share: int, amounts: Quantities) -> "NodeCapacity":
         """The node after a job with these devices, share and amounts has ended."""
         return replace(
-            self.given(devices - self.out_of_service, -share), held=self.held - amounts,
+            self.given(devices - self.out_of_service, -share),
+            held=self.held - amounts,
             active_jobs=max(0, self.active_jobs - 1),
-        )  # fmt: skip
+        )
 
 
 def normalise_gpu_type(raw: str) -> tuple[str, int]:

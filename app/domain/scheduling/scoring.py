@@ -11,14 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from app.domain.scheduling.data_locality import NOT_CACHED, Cached
-from app.domain.scheduling.filters import (
-    choose_devices,
-    left_after,
-    open_devices,
-    satisfies,
-    share_on,
-    usable_devices,
-)
+from app.domain.scheduling.filters import choose_devices, left_after, open_devices, satisfies, share_on, usable_devices
 from app.domain.scheduling.resources import GpuType, NodeCapacity, Request
 from app.domain.scheduling.topology import are_linked
 from app.domain.units import WHOLE

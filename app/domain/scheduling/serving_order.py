@@ -61,9 +61,13 @@ class Ledger:
 
     def close(self) -> Accounts:
         return Accounts(
-            room=dict(self._room), projects=dict(self._projects), queue_weights=self._weights,
-            queue_use=dict(self._queue_use), reserved=dict(self._reserved), held=frozenset(self._held),
-        )  # fmt: skip
+            room=dict(self._room),
+            projects=dict(self._projects),
+            queue_weights=self._weights,
+            queue_use=dict(self._queue_use),
+            reserved=dict(self._reserved),
+            held=frozenset(self._held),
+        )
 
     def room(self, queue: str) -> int:
         return self._room.get(queue, 1)
@@ -103,9 +107,13 @@ class Ledger:
         known = self._refusals.get(like)
         if known is None or known[0] is not standing:
             reason = refusal(
-                job.project, standing, request.device_kind, request.amount, preemptible=job.is_preemptible,
+                job.project,
+                standing,
+                request.device_kind,
+                request.amount,
+                preemptible=job.is_preemptible,
                 clearing=self._clearing.get((job.project, request.device_kind), 0),
-            )  # fmt: skip
+            )
             known = self._refusals[like] = standing, reason
         return known[1]
 

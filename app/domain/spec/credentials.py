@@ -13,18 +13,28 @@ from app.domain.spec.secrets import MASK, credential_path
 
 CREDENTIALS, OPTIONS = "credentials", "storage_options"
 KEY_ID, KEY, SESSION, ENDPOINT, REGION = (
-    "access_key_id", "secret_access_key", "session_token", "endpoint_url", "region",
-)  # fmt: skip
+    "access_key_id",
+    "secret_access_key",
+    "session_token",
+    "endpoint_url",
+    "region",
+)
 TOKEN, USER, PASSWORD, HEADERS, NAMESPACE = "token", "username", "password", "headers", "namespace"
 
 _S3 = (KEY_ID, KEY, SESSION, ENDPOINT, REGION)
 # By the kind of place; the names are those of the AWS tools, of KServe, and of OME's secrets.
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "s3": _S3, "oci": _S3, "obs": _S3, "http": (TOKEN, USER, PASSWORD, HEADERS), "hf": (TOKEN,),
-}  # fmt: skip
+    "s3": _S3,
+    "oci": _S3,
+    "obs": _S3,
+    "http": (TOKEN, USER, PASSWORD, HEADERS),
+    "hf": (TOKEN,),
+}
 OPTION_KEYS: Mapping[str, tuple[str, ...]] = {
-    "s3": (REGION, ENDPOINT), "oci": (REGION, ENDPOINT, NAMESPACE), "obs": (REGION, ENDPOINT),
-}  # fmt: skip
+    "s3": (REGION, ENDPOINT),
+    "oci": (REGION, ENDPOINT, NAMESPACE),
+    "obs": (REGION, ENDPOINT),
+}
 # What one place needs at least: one of these sets, and nothing of the others.
 _NEEDED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("s3", "oci", "obs"), ((KEY_ID, KEY),)),
@@ -34,10 +44,19 @@ _NEEDED: Mapping[str, tuple[tuple[str, ...], ...]] = {
 # What downloads say themselves.
 _NOT_ADDED = frozenset(
     {
-        "host", "content-length", "transfer-encoding", "connection", "te", "upgrade", "range", "if-range",
-        "if-none-match", "if-modified-since", "accept-encoding",
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "te",
+        "upgrade",
+        "range",
+        "if-range",
+        "if-none-match",
+        "if-modified-since",
+        "accept-encoding",
     }
-)  # fmt: skip
+)
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _LINE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
 _REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -112,9 +131,7 @@ def kind_of_place(location: str, *, field: str, is_model: bool = False, source: 
     return kind_of(location, field=field)
 
 
-def check_access(
-    part: Mapping[str, Any], location: str, kind: str, allow: tuple[str, ...], *, at: str
-) -> None:  # fmt: skip
+def check_access(part: Mapping[str, Any], location: str, kind: str, allow: tuple[str, ...], *, at: str) -> None:
     """Raise BadSpec when the credentials or options of this part of a document do not fit its place.
 
     ``allow``: hosts that may be private, and to which credentials may go unencrypted.

@@ -21,9 +21,14 @@ def completed(data: Mapping[str, Any], *, custom: bool) -> dict[str, Any]:
     if custom:
         return found
     defaults = {
-        "max_seq_length": MAX_SEQ_LENGTH, "batch_size": BATCH_SIZE, "gradient_accumulation_steps": 1,
-        "num_workers": NUM_WORKERS, "validation_split": 0.0, "seed": SEED, "streaming": False,
-    }  # fmt: skip
+        "max_seq_length": MAX_SEQ_LENGTH,
+        "batch_size": BATCH_SIZE,
+        "gradient_accumulation_steps": 1,
+        "num_workers": NUM_WORKERS,
+        "validation_split": 0.0,
+        "seed": SEED,
+        "streaming": False,
+    }
     found = {**defaults, **found}
     if found["streaming"]:
         found.setdefault("shuffle_buffer", SHUFFLE_BUFFER)

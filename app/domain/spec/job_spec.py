@@ -37,9 +37,12 @@ class JobSpec:
 
 
 def from_document(
-    submitted: Mapping[str, Any], rules: ReadingRules, forwarded: Mapping[str, str] = MappingProxyType({}),
-    *, secret_variables: Collection[str] = (),
-) -> JobSpec:  # fmt: skip
+    submitted: Mapping[str, Any],
+    rules: ReadingRules,
+    forwarded: Mapping[str, str] = MappingProxyType({}),
+    *,
+    secret_variables: Collection[str] = (),
+) -> JobSpec:
     """Build the specification from a document that passed the schema; ``forwarded`` are the user's tokens.
 
     ``secret_variables`` of its environment are encrypted, whatever their names.

@@ -86,16 +86,14 @@ _REFUSALS = (
     ErrorStatus(422, "Does not match the documented schema", lambda _: True),
     ErrorStatus(429, "A limit is exceeded; retry after `Retry-After` seconds", lambda endpoint: not endpoint.is_open),
     ErrorStatus(503, "A dependency is unavailable; retry later", lambda _: True),
-)  # fmt: skip
+)
 _SECONDS = {"type": "integer", "minimum": 1}
 _HEADERS: dict[int, dict[str, Any]] = {
     401: {"WWW-Authenticate": {"description": "How to send a key", "schema": {"type": "string"}}},
     429: {"Retry-After": {"description": "Seconds to wait", "schema": _SECONDS}},
     503: {"Retry-After": {"description": "Seconds to wait", "schema": _SECONDS}},
 }
-_REQUEST_ID = {
-    "X-Request-ID": {"description": "The id of this request, as in `meta`", "schema": {"type": "string"}},
-}
+_REQUEST_ID = {"X-Request-ID": {"description": "The id of this request, as in `meta`", "schema": {"type": "string"}}}
 _OF_FILES = {
     "ETag": {"description": "The SHA-256 of the whole file", "schema": {"type": "string"}},
     "Accept-Ranges": {"description": "Byte ranges are supported", "schema": {"const": "bytes"}},
@@ -152,8 +150,9 @@ def _success_headers(endpoint: Endpoint, status: int) -> dict[str, Any]:
         found |= _OF_FILES
     if endpoint.declared.body is not None:
         found["Idempotency-Replayed"] = {
-            "description": "`true` if this is a replay of the stored first response", "schema": {"const": "true"},
-        }  # fmt: skip
+            "description": "`true` if this is a replay of the stored first response",
+            "schema": {"const": "true"},
+        }
     return found
 
 

@@ -72,10 +72,18 @@ def _operations(app: Flask, dialect: Dialect) -> Iterator[tuple[Rule, str, Opera
 
 # The first match decides the tag.
 _BY_PATH = (
-    ("/webhooks", "webhooks"), ("/data/", "data"), ("-types", "tables"), ("/jobs", "jobs"), ("/queue", "cluster"),
-    ("/nodes", "cluster"), ("/cluster", "cluster"), ("/keys", "access"), ("/projects", "access"), ("/audit", "access"),
+    ("/webhooks", "webhooks"),
+    ("/data/", "data"),
+    ("-types", "tables"),
+    ("/jobs", "jobs"),
+    ("/queue", "cluster"),
+    ("/nodes", "cluster"),
+    ("/cluster", "cluster"),
+    ("/keys", "access"),
+    ("/projects", "access"),
+    ("/audit", "access"),
     ("/metrics", "cluster"),
-)  # fmt: skip
+)
 _RESULTS = ("/artifacts", "/checkpoints", "/report", "/attempts")
 
 

@@ -33,10 +33,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "RotateKeySchema": {"grace_seconds": 3600},
     "CreateProjectSchema": {"name": "support", "description": "The support team's models"},
     "ChangeProjectSchema": {"description": "The support team's models and their evaluations"},
-    "CreateWebhookSchema": {
-        "url": "https://hooks.example.org/trainyard",
-        "event_types": ["COMPLETED", "FAILED"],
-    },
+    "CreateWebhookSchema": {"url": "https://hooks.example.org/trainyard", "event_types": ["COMPLETED", "FAILED"]},
     "ChangeWebhookSchema": {"is_active": False},
     "CreateKeySchema": {"role": "user", "name": "nightly runs", "expires_days": 90},
 }

@@ -40,11 +40,19 @@ _PROJECT = {
     "schema": {"type": "string", "maxLength": 63},
 }
 _OF_FILES = (
-    {"in": "header", "name": "Range", "description": "One range: bytes=0-1023, bytes=1024- or bytes=-1024",
-     "schema": {"type": "string"}},
-    {"in": "header", "name": "If-Range", "description": "An ETag: return the whole file if it has changed",
-     "schema": {"type": "string"}},
-)  # fmt: skip
+    {
+        "in": "header",
+        "name": "Range",
+        "description": "One range: bytes=0-1023, bytes=1024- or bytes=-1024",
+        "schema": {"type": "string"},
+    },
+    {
+        "in": "header",
+        "name": "If-Range",
+        "description": "An ETag: return the whole file if it has changed",
+        "schema": {"type": "string"},
+    },
+)
 
 
 def described_operation(rule: Rule, method: str, declared: Operation, dialect: Dialect) -> dict[str, Any]:

@@ -76,9 +76,12 @@ def upgrade() -> None:
     op.create_index("ix_webhook_delivery_webhook_id", "webhook_delivery", ["webhook_id", "id"])
     waiting = sa.text("state = 'waiting'")
     op.create_index(
-        "ix_webhook_delivery_waiting", "webhook_delivery", ["webhook_id", "id"],
-        postgresql_where=waiting, sqlite_where=waiting,
-    )  # fmt: skip
+        "ix_webhook_delivery_waiting",
+        "webhook_delivery",
+        ["webhook_id", "id"],
+        postgresql_where=waiting,
+        sqlite_where=waiting,
+    )
     op.create_index("ix_webhook_delivery_finished_at", "webhook_delivery", ["finished_at"])
     op.create_table(
         "queue_wait",

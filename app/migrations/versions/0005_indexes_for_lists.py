@@ -37,11 +37,9 @@ AUDIT_INDEXES = {
 FORMER_AUDIT_INDEXES = {"ix_audit_entry_at": ["at", "id"], "ix_audit_entry_project": ["project", "at", "id"]}
 # Name → columns, and the rows that it is for.
 PARTIAL_AUDIT_INDEXES = {
-    "ix_audit_entry_action": (
-        ["action", "at", "id", "project"], "action NOT IN ('job.status', 'job.submit')",
-    ),
+    "ix_audit_entry_action": (["action", "at", "id", "project"], "action NOT IN ('job.status', 'job.submit')"),
     "ix_audit_entry_denied": (["at", "id", "project", "action", "actor"], "outcome = 'denied'"),
-}  # fmt: skip
+}
 REFERENCES = ("parent_job_id", "resume_checkpoint_id")
 LABEL_INDEX = "ix_job_label_key_value"
 LABEL_COLUMNS = ["key", "value", "created_at", "job_id", "project", "ended_as", "training_type", "framework", "queue"]

@@ -20,9 +20,13 @@ def upgrade() -> None:
         table.create_primary_key("pk_reservation", ["node", "device_index", "job_id"])
         table.create_check_constraint(op.f("ck_reservation_part_of_a_device"), "share BETWEEN 1 AND 100")
     op.create_index(
-        "uq_reservation_whole_device", "reservation", ["node", "device_index"], unique=True,
-        postgresql_where=WHOLE, sqlite_where=WHOLE,
-    )  # fmt: skip
+        "uq_reservation_whole_device",
+        "reservation",
+        ["node", "device_index"],
+        unique=True,
+        postgresql_where=WHOLE,
+        sqlite_where=WHOLE,
+    )
 
 
 def downgrade() -> None:

@@ -114,8 +114,7 @@ class PreprocessSchema(DocumentSchema):
     add_bos_token = Flag(**says("Start every record with BOS; default as the tokenizer and chat template do"))
     add_eos_token = Flag(**says("End every record with EOS; default true, for messages as the chat template does"))
     padding = Choice(
-        PADDINGS,
-        **says("Pad a batch to its longest record, or always to max_seq_length", default=default.PADDING),
+        PADDINGS, **says("Pad a batch to its longest record, or always to max_seq_length", default=default.PADDING)
     )
     truncation = Flag(
         **says(
@@ -155,7 +154,5 @@ class DataConfigSchema(DocumentSchema):
         **says("Read and tokenize while training, for data larger than the disk; requires max_steps", default=False)
     )
     shuffle_buffer = Whole(
-        0,
-        10**8,
-        **says("Shuffle buffer of streaming, in records; 0: file order", default=default.SHUFFLE_BUFFER),
+        0, 10**8, **says("Shuffle buffer of streaming, in records; 0: file order", default=default.SHUFFLE_BUFFER)
     )

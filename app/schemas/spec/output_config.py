@@ -1,11 +1,7 @@
 """The output section of a job document: result, export and checkpoints."""
 
 from app.domain.spec import metrics
-from app.domain.spec.rules.output import (
-    DEFAULT_SAVE_STEPS,
-    DEFAULT_SAVE_TOTAL_LIMIT,
-    EXPORT_FORMATS,
-)
+from app.domain.spec.rules.output import DEFAULT_SAVE_STEPS, DEFAULT_SAVE_TOTAL_LIMIT, EXPORT_FORMATS
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.credentials import Credentials, StorageOptions
 from app.schemas.strict_fields import Choice, Flag, Section, Text, Whole, says
@@ -17,9 +13,10 @@ class CheckpointConfigSchema(DocumentSchema):
     )
     save_steps = Whole(1, 10**9, **says("Optimizer steps between checkpoints", default=DEFAULT_SAVE_STEPS))
     save_total_limit = Whole(
-        1, 10**6,
+        1,
+        10**6,
         **says("Checkpoints to keep; the newest and the best are never deleted", default=DEFAULT_SAVE_TOTAL_LIMIT),
-    )  # fmt: skip
+    )
     metric_for_best_model = Text(
         longest=128,
         **says(
@@ -51,14 +48,12 @@ def _default_checkpoint() -> object:
 class OutputConfigSchema(DocumentSchema):
     output_model_name = Text(longest=128, **says("Name of the result in the completion report and the model card"))
     output_path = Text(
-        longest=4096,
-        **says("Directory to copy the finished model to, besides the artifacts; never overwritten"),
+        longest=4096, **says("Directory to copy the finished model to, besides the artifacts; never overwritten")
     )
     credentials = Credentials()
     storage_options = StorageOptions()
     max_output_size_mb = Whole(
-        1,
-        **says("Maximum size of the exported model; a larger one fails the job with EXPORT_FAILED"),
+        1, **says("Maximum size of the exported model; a larger one fails the job with EXPORT_FAILED")
     )
     checkpoint = Section(
         CheckpointConfigSchema, load_default=_default_checkpoint, **says("When to save checkpoints and which to retain")

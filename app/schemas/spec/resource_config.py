@@ -45,14 +45,16 @@ class ResourceConfigSchema(DocumentSchema):
     device_type = Choice(_DEVICE_TYPES, load_default="auto", **_DEVICE_TYPE)
     node_count = Whole(1, 65536, load_default=1, **_NODE_COUNT)
     required_node_labels = Texts(
-        form=LABEL_CONSTRAINT, rule=LABEL_CONSTRAINT_RULE,
+        form=LABEL_CONSTRAINT,
+        rule=LABEL_CONSTRAINT_RULE,
         **says("Labels that the node must have, all of them; `a|b` requires either. A node's name is also a label"),
-    )  # fmt: skip
+    )
     forbidden_node_labels = Texts(**says("Labels or names of nodes that must not run the job"))
     node_affinity = Texts(
-        form=LABEL_CONSTRAINT, rule=LABEL_CONSTRAINT_RULE,
+        form=LABEL_CONSTRAINT,
+        rule=LABEL_CONSTRAINT_RULE,
         **says("Preferred labels or names; more matches are better, and `a|b` matches either"),
-    )  # fmt: skip
+    )
     node_anti_affinity = Texts(**says("Labels or names of nodes to avoid while others are free"))
 
 

@@ -16,9 +16,10 @@ class SchedulingConfigSchema(DocumentSchema):
     )
     on_preemption = Choice(
         ("terminate", "requeue"),
-        **says("Action on preemption: terminate ends it as PREEMPTED, requeue returns it to QUEUED",
-               default="terminate"),
-    )  # fmt: skip
+        **says(
+            "Action on preemption: terminate ends it as PREEMPTED, requeue returns it to QUEUED", default="terminate"
+        ),
+    )
     min_runtime_seconds = Whole(0, _TEN_YEARS, **says("Minimum runtime before it may be preempted", default=0))
     max_runtime_seconds = Whole(1, _TEN_YEARS, **says("Maximum runtime, after which the job fails; default no limit"))
     wait_for_node = Flag(

@@ -40,10 +40,7 @@ class BaseModelSchema(DocumentSchema):
         ),
     )
     revision = Text(longest=255, **says("Branch, tag or commit of a hub model; default its main branch"))
-    source = Text(
-        longest=255,
-        **says("hub, local or a URI scheme: where to look for model_id, which it must match"),
-    )
+    source = Text(longest=255, **says("hub, local or a URI scheme: where to look for model_id, which it must match"))
     credentials = Credentials()
     storage_options = StorageOptions()
     tokenizer_id = Text(**says("Like model_id; default the tokenizer in the model's directory"))
@@ -58,7 +55,7 @@ class BaseModelSchema(DocumentSchema):
         **says(
             "Train from scratch, with weights initialized by data_config.seed: true uses the config.json of model_id; "
             "an object is a transformers configuration with model_type, and model_id may be none if tokenizer_id is "
-            "set. HF_TRAINER with SFT, FULL_FINETUNE or CONTINUED_PRETRAIN",
+            "set. HF_TRAINER with SFT, FULL_FINETUNE or CONTINUED_PRETRAIN"
         )
     )
     model_kwargs = FreeObject(**says(f"Changes to the model's configuration: {known_model_kwargs()}"))
@@ -66,9 +63,7 @@ class BaseModelSchema(DocumentSchema):
 
 class DistributedSchema(DocumentSchema):
     world_size = Whole(
-        1,
-        65536,
-        **says("Must equal gpu_count × node_count (the default): one rank per device; see config"),
+        1, 65536, **says("Must equal gpu_count × node_count (the default): one rank per device; see config")
     )
     backend = Text(
         longest=32,
@@ -97,9 +92,7 @@ def _arguments(**kwargs: Any) -> fields.List[str]:
 
 class FrameworkSchema(DocumentSchema):
     type = Choice(
-        FRAMEWORKS,
-        required=True,
-        **says("HF_TRAINER, DEEPSPEED, FSDP, MEGATRON, or CUSTOM for your own script"),
+        FRAMEWORKS, required=True, **says("HF_TRAINER, DEEPSPEED, FSDP, MEGATRON, or CUSTOM for your own script")
     )
     config = ScriptOptions(
         keys=PARAMETER,

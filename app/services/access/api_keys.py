@@ -30,10 +30,7 @@ _OF_PREFIX = select(*(getattr(ApiKey, column.name) for column in fields(StoredKe
     ApiKey.prefix == bindparam("wanted")
 )
 CLI_ACTOR = "cli"  # the administrator's command line
-ORDERS: Orders = {
-    "created_at": (ApiKey.created_at, ApiKey.id),
-    "name": (ApiKey.name, ApiKey.id),
-}
+ORDERS: Orders = {"created_at": (ApiKey.created_at, ApiKey.id), "name": (ApiKey.name, ApiKey.id)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +110,7 @@ def is_good(key_id: ColumnElement[str], now: ColumnElement[datetime]) -> ColumnE
 
 
 def create(
-    db: Database,
-    box: SecretBox,
-    *,
-    role: Role,
-    project: str | None,
-    name: str = "",
-    expires_days: int | None = None,
+    db: Database, box: SecretBox, *, role: Role, project: str | None, name: str = "", expires_days: int | None = None
 ) -> NewKey:
     """Create a key from the command line; only the result contains its secret."""
     wanted = WantedKey(role=role, project=project, name=name, expires_days=expires_days)
@@ -184,9 +175,13 @@ def rotate(
         _refuse_if_replaced(old, now)
         lifetime = old.expires_at - old.created_at if old.expires_at is not None else None
         new = make_key(
-            key_id=new_id("key"), project=old.project, role=Role(old.role), name=old.name, box=box,
+            key_id=new_id("key"),
+            project=old.project,
+            role=Role(old.role),
+            name=old.name,
+            box=box,
             expires_at=now + lifetime if lifetime is not None else None,
-        )  # fmt: skip
+        )
         session.add(new.row)
         old.replaced_by = new.row.id
         ends_at = now + timedelta(seconds=grace_seconds)

@@ -81,9 +81,15 @@ def note(db: Database, gate: DenialThrottle, source: str, denial: Denial) -> Non
     try:
         with db.write() as session:
             audit.record(
-                session, actor=denial.actor, action=ACTION, project=denial.project, target=denial.target,
-                outcome="denied", message=denial.message, data=data,
-            )  # fmt: skip
+                session,
+                actor=denial.actor,
+                action=ACTION,
+                project=denial.project,
+                target=denial.target,
+                outcome="denied",
+                message=denial.message,
+                data=data,
+            )
     except SQLAlchemyError:
         logger.warning("a denied request of %s could not be recorded in the audit log", denial.actor, exc_info=True)
 

@@ -34,10 +34,7 @@ from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _NO_QUOTA: Mapping[str, Any] = MappingProxyType({})
-ORDERS: Orders = {
-    "created_at": (Project.created_at, Project.name),
-    "name": (Project.name,),
-}
+ORDERS: Orders = {"created_at": (Project.created_at, Project.name), "name": (Project.name,)}
 
 
 def ensure(session: Session, name: str, *, actor: str) -> Project:
@@ -46,9 +43,14 @@ def ensure(session: Session, name: str, *, actor: str) -> Project:
 
 
 def create(
-    db: Database, caller: Caller, name: str, *, description: str = "", quota: Mapping[str, Any] = _NO_QUOTA,
+    db: Database,
+    caller: Caller,
+    name: str,
+    *,
+    description: str = "",
+    quota: Mapping[str, Any] = _NO_QUOTA,
     on_written: OnWritten = not_stored,
-) -> Project:  # fmt: skip
+) -> Project:
     """Create a project. Raises Conflict if the name exists, InvalidRequest for a caller within another project."""
     if caller.project is not None:
         raise InvalidRequest(f"a new project is not part of {caller.project}; omit X-Project")
@@ -78,9 +80,13 @@ def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> 
             setattr(project, column, value)
         if changed:
             audit.record(
-                session, actor=caller.actor, action="project.patch", project=name, target=name,
+                session,
+                actor=caller.actor,
+                action="project.patch",
+                project=name,
+                target=name,
                 data={"changes": changed},
-            )  # fmt: skip
+            )
         return project
 
 
@@ -96,15 +102,23 @@ def delete(db: Database, caller: Caller, name: str) -> None:
         revoked = list(session.scalars(good))
         for key_id in revoked:
             audit.record(
-                session, actor=caller.actor, action="key.revoke", project=name, target=key_id,
+                session,
+                actor=caller.actor,
+                action="key.revoke",
+                project=name,
+                target=key_id,
                 message="its project was deleted",
-            )  # fmt: skip
+            )
         for owned in (ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel):
             session.execute(sql_delete(owned).where(owned.project == name))
         audit.record(
-            session, actor=caller.actor, action="project.delete", project=name, target=name,
+            session,
+            actor=caller.actor,
+            action="project.delete",
+            project=name,
+            target=name,
             data={"revoked_keys": len(revoked)},
-        )  # fmt: skip
+        )
         session.delete(project)
 
 

@@ -31,8 +31,9 @@ def value_of(directory: Path, project: str, wanted: Reference) -> str:
         place = f"{project}/{wanted.name}/{wanted.key}"
         raise BadSpec(
             f"the project {project} has no secret {wanted.name} with the key {wanted.key}: the operator provides "
-            f"it as the file {place} below TRAINYARD_SECURITY_SECRETS_DIR", field=wanted.field,
-        ) from error  # fmt: skip
+            f"it as the file {place} below TRAINYARD_SECURITY_SECRETS_DIR",
+            field=wanted.field,
+        ) from error
 
 
 def values_of(
@@ -51,8 +52,9 @@ def values_of(
     if not found and not (directory / project / name).is_dir():
         raise BadSpec(
             f"the project {project} has no secret {name}: its operator makes the directory {project}/{name} below "
-            "TRAINYARD_SECURITY_SECRETS_DIR, with a file for each key", field=field,
-        )  # fmt: skip
+            "TRAINYARD_SECURITY_SECRETS_DIR, with a file for each key",
+            field=field,
+        )
     return found
 
 

@@ -73,13 +73,7 @@ def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, n
             return Recorded(checkpoint_id=known.id, is_best=known.is_best, prune=_retired_since(session, known))
         if job.fence != fence or job.state not in HELD:
             raise LeaseLost(f"attempt {attempt} of job {job_id} may no longer record checkpoints")
-        session.add(
-            Checkpoint(
-                id=new.checkpoint_id, project=job.project, job_id=job_id, attempt=attempt, step=new.step,
-                epoch=new.epoch, world_size=new.world_size, threads_per_rank=new.threads_per_rank,
-                size_bytes=new.size_bytes, sha256=new.sha256, metrics=new.metrics, uri=new.uri,
-            )
-        )  # fmt: skip
+        session.add(_row_of(new, job, attempt))
         session.flush()
         _refill_budget(session, job, new)
         # Locked before the pins are read: a submission that pins one at this moment is either seen or waits.
@@ -88,10 +82,31 @@ def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, n
         pruned = _retire(session, job, rows)
         job.latest_checkpoint_id = new.checkpoint_id
         transitions.record_event(
-            session, job_id, EventType.CHECKPOINT_SAVED, actor=actor, message=f"checkpoint at step {new.step}",
+            session,
+            job_id,
+            EventType.CHECKPOINT_SAVED,
+            actor=actor,
+            message=f"checkpoint at step {new.step}",
             data={"checkpoint_id": new.checkpoint_id, "step": new.step, "size_bytes": new.size_bytes},
-        )  # fmt: skip
+        )
     return Recorded(checkpoint_id=new.checkpoint_id, is_best=is_best, prune=pruned)
+
+
+def _row_of(new: NewCheckpoint, job: Job, attempt: int) -> Checkpoint:
+    return Checkpoint(
+        id=new.checkpoint_id,
+        project=job.project,
+        job_id=job.id,
+        attempt=attempt,
+        step=new.step,
+        epoch=new.epoch,
+        world_size=new.world_size,
+        threads_per_rank=new.threads_per_rank,
+        size_bytes=new.size_bytes,
+        sha256=new.sha256,
+        metrics=new.metrics,
+        uri=new.uri,
+    )
 
 
 def is_recorded(db: Database, checkpoint_id: str) -> bool:

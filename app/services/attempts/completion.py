@@ -34,9 +34,15 @@ class Ending:
 
 
 def end_attempt(
-    session: Session, job: Job, number: int, outcome: Outcome, backoff: Backoff, *, actor: str,
+    session: Session,
+    job: Job,
+    number: int,
+    outcome: Outcome,
+    backoff: Backoff,
+    *,
+    actor: str,
     may_restart: bool = False,
-) -> Ending:  # fmt: skip
+) -> Ending:
     """Close the record of the locked job's attempt, and move the job to the state that follows from the outcome.
 
     Lease and devices are released, or handed to the next attempt when the supervisor restarts it in place, which
@@ -54,11 +60,7 @@ def end_attempt(
             rollback_step = recovery.go_back(session, job, attempt, outcome.end_step)
     _close_record(session, attempt, outcome, decision, rollback_step)
     _record_end(session, job, attempt, outcome, actor)
-    gpus = gpus_of(session, job.id, number)
-    project_quotas.count_gpu_seconds(session, job.project, outcome.ran_seconds, gpus)
-    gpu_seconds = job.gpu_seconds + outcome.ran_seconds * gpus
-    elapsed = job.elapsed_seconds + _shown_seconds(attempt, outcome.ran_seconds)
-    changes |= {"elapsed_seconds": elapsed, "gpu_seconds": gpu_seconds}
+    changes |= _count_usage(session, job, attempt, outcome.ran_seconds)
     _record_on_nodes(session, attempt, outcome)
     if decision.restarts:
         return Ending(state=job.state, restart=recovery.restart_in_place(session, job, attempt, **changes))
@@ -70,6 +72,14 @@ def end_attempt(
         transitions.transition(session, job, decision.via, actor=actor, reason=reason, message=outcome.message)
     transitions.transition(session, job, decision.state, actor=actor, reason=reason, message=outcome.message, **changes)
     return Ending(state=decision.state)
+
+
+def _count_usage(session: Session, job: Job, attempt: Attempt, ran_seconds: float) -> dict[str, float]:
+    """Count the attempt's GPU seconds towards the quota of its project. Returns the job's new totals."""
+    gpus = gpus_of(session, job.id, attempt.number)
+    project_quotas.count_gpu_seconds(session, job.project, ran_seconds, gpus)
+    elapsed = job.elapsed_seconds + _shown_seconds(attempt, ran_seconds)
+    return {"elapsed_seconds": elapsed, "gpu_seconds": job.gpu_seconds + ran_seconds * gpus}
 
 
 def _shown_seconds(attempt: Attempt, ran_seconds: float) -> float:
@@ -93,9 +103,12 @@ def _decide(
         )
     scheduling = job.spec.get("scheduling_config") or {}
     return decide(
-        outcome.kind, state=job.state, requested=job.requested,
-        preemption=scheduling.get("on_preemption", "terminate"), recovery=found,
-    )  # fmt: skip
+        outcome.kind,
+        state=job.state,
+        requested=job.requested,
+        preemption=scheduling.get("on_preemption", "terminate"),
+        recovery=found,
+    )
 
 
 def _changes(session: Session, job: Job, outcome: Outcome, decision: Decision) -> dict[str, Any]:
@@ -175,13 +188,20 @@ def _close_record(
 
 def _record_end(session: Session, job: Job, attempt: Attempt, outcome: Outcome, actor: str) -> None:
     transitions.record_event(
-        session, job.id, EventType.ATTEMPT_ENDED, actor=actor, reason=outcome.cause or outcome.kind,
+        session,
+        job.id,
+        EventType.ATTEMPT_ENDED,
+        actor=actor,
+        reason=outcome.cause or outcome.kind,
         message=outcome.message,
         data={
-            "attempt": attempt.number, "end_step": outcome.end_step, "exit_code": outcome.exit_code,
-            "lost_steps": attempt.lost_steps, "policy": attempt.policy,
+            "attempt": attempt.number,
+            "end_step": outcome.end_step,
+            "exit_code": outcome.exit_code,
+            "lost_steps": attempt.lost_steps,
+            "policy": attempt.policy,
         },
-    )  # fmt: skip
+    )
 
 
 def leave_behind(session: Session, attempt: Attempt, actor: str, *, node: str | None = None) -> None:
@@ -202,9 +222,13 @@ def _record_on_nodes(session: Session, attempt: Attempt, outcome: Outcome) -> No
                 reliability.count(session, name, effect)
             if effect.counter != "completions":
                 quarantine.note(
-                    session, name, job_id=attempt.job_id, attempt=attempt.number, is_proven=effect.is_certain,
+                    session,
+                    name,
+                    job_id=attempt.job_id,
+                    attempt=attempt.number,
+                    is_proven=effect.is_certain,
                     cause=stuck_devices.REASON if outcome.left_behind else outcome.cause,
-                )  # fmt: skip
+                )
 
 
 def _blamed(attempt: Attempt, outcome: Outcome) -> list[str]:

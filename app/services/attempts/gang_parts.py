@@ -22,9 +22,17 @@ from app.services.queues import project_quotas
 
 # Fields of an outcome that are stored until the last part ends; report and artifacts only the first part has.
 _STORED = (
-    "kind", "cause", "message", "stack", "exit_code", "end_step", "related_task", "detect_seconds", "node",
+    "kind",
+    "cause",
+    "message",
+    "stack",
+    "exit_code",
+    "end_step",
+    "related_task",
+    "detect_seconds",
+    "node",
     "is_consequence",
-)  # fmt: skip
+)
 
 # Causes that can't follow from the end of another rank, so of two nearly simultaneous ends these are the cause.
 _FROM_OUTSIDE = frozenset({"RANK_KILLED", "HOST_OUT_OF_MEMORY", "DEVICE_FAULT"})
@@ -151,9 +159,12 @@ def _of_all(known: _PartEnd | None, this: _PartEnd) -> Outcome:
     if last.kind != "completed" and _weightier(known, this) is this:
         return last
     return replace(
-        known.outcome, ran_seconds=last.ran_seconds, end_step=max(known.outcome.end_step, last.end_step),
-        report=last.report, artifacts=last.artifacts,
-    )  # fmt: skip
+        known.outcome,
+        ran_seconds=last.ran_seconds,
+        end_step=max(known.outcome.end_step, last.end_step),
+        report=last.report,
+        artifacts=last.artifacts,
+    )
 
 
 def _does_not_matter(known: _PartEnd | None) -> bool:

@@ -31,8 +31,11 @@ UNHEARD = timedelta(minutes=1)
 NO_RETRY = Backoff(base_seconds=0.0, max_seconds=0.0)
 # Outcome of an attempt whose job has a pending control request when it is claimed.
 _STOPPED: dict[str, OutcomeKind] = {
-    "cancel": "cancelled", "pause": "paused", "requeue": "requeued", "preempt": "preempted",
-}  # fmt: skip
+    "cancel": "cancelled",
+    "pause": "paused",
+    "requeue": "requeued",
+    "preempt": "preempted",
+}
 _OF_JOB: BindParameter[str] = bindparam("of_job")
 _OF_ATTEMPT: BindParameter[int] = bindparam("of_attempt")
 # Statements of a claim, built once, with only the job columns that it needs.
@@ -46,12 +49,15 @@ _LOCK = (
 _TAKE = (
     update(cast(Table, Lease.__table__))
     .where(
-        Lease.job_id == _OF_JOB, Lease.attempt == _OF_ATTEMPT, Lease.node == bindparam("of_node"), Lease.counter == 0,
+        Lease.job_id == _OF_JOB,
+        Lease.attempt == _OF_ATTEMPT,
+        Lease.node == bindparam("of_node"),
+        Lease.counter == 0,
         Lease.released_at.is_(None),
     )
     .values(counter=1, claimed_at=bindparam("now"), renewed_at=bindparam("now"), boot_id=bindparam("new_boot"))
     .returning(Lease.id, Lease.fence)
-)  # fmt: skip
+)
 _READ_ATTEMPT = select(
     Attempt.started_at, Attempt.ending, stuck_devices.given_to(_OF_JOB, _OF_ATTEMPT).label("has_stuck_device")
 ).where(Attempt.job_id == _OF_JOB, Attempt.number == _OF_ATTEMPT)
@@ -72,15 +78,22 @@ _LOCK_MANY = (
 )
 _WAITING = (
     select(
-        Lease.id, Lease.job_id, Lease.attempt, Lease.fence, Attempt.started_at, Attempt.ending,
+        Lease.id,
+        Lease.job_id,
+        Lease.attempt,
+        Lease.fence,
+        Attempt.started_at,
+        Attempt.ending,
         stuck_devices.given_to(Lease.job_id, Lease.attempt).label("has_stuck_device"),
     )
     .join(Attempt, (Attempt.job_id == Lease.job_id) & (Attempt.number == Lease.attempt))
     .where(
-        tuple_(Lease.job_id, Lease.attempt).in_(_MANY), Lease.node == bindparam("of_node"), Lease.counter == 0,
+        tuple_(Lease.job_id, Lease.attempt).in_(_MANY),
+        Lease.node == bindparam("of_node"),
+        Lease.counter == 0,
         Lease.released_at.is_(None),
     )
-)  # fmt: skip
+)
 _TAKE_MANY = (
     update(cast(Table, Lease.__table__))
     .where(Lease.id.in_(bindparam("leases", expanding=True)), Lease.counter == 0, Lease.released_at.is_(None))
@@ -128,9 +141,17 @@ class LiveLease(NamedTuple):
 
 
 _LEASE_COLUMNS = (
-    Lease.id, Lease.job_id, Lease.attempt, Lease.fence, Lease.node, Lease.part, Lease.counter, Lease.supervisor_pid,
-    Lease.supervisor_started, Lease.boot_id,
-)  # fmt: skip
+    Lease.id,
+    Lease.job_id,
+    Lease.attempt,
+    Lease.fence,
+    Lease.node,
+    Lease.part,
+    Lease.counter,
+    Lease.supervisor_pid,
+    Lease.supervisor_started,
+    Lease.boot_id,
+)
 
 
 def claim(db: Database, *, job_id: str, attempt: int, node: str, boot_id: str) -> Claim | None:
@@ -156,9 +177,13 @@ def claim(db: Database, *, job_id: str, attempt: int, node: str, boot_id: str) -
             return None
         if seen.started_at is None:  # the first node of a gang
             transitions.transition(
-                session, job, JobState.PREPARING, actor=f"node@{node}", message=f"attempt {attempt} on {node}",
+                session,
+                job,
+                JobState.PREPARING,
+                actor=f"node@{node}",
+                message=f"attempt {attempt} on {node}",
                 fence=taken.fence,
-            )  # fmt: skip
+            )
             connection.execute(_START, {**which, "now": now})
         return Claim(job_id=job_id, attempt=attempt, fence=taken.fence, lease_id=taken.id, node=node)
 
@@ -252,19 +277,27 @@ def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Con
             raise LeaseLost(f"lease {lease_id} was revoked")
         row = session.execute(
             select(
-                Job.requested, Job.pause_saves, Job.pause_force, Job.checkpoint_requests, Job.fence,
-                _ON_PREEMPTION.label("preemption"), Attempt.ending,
+                Job.requested,
+                Job.pause_saves,
+                Job.pause_force,
+                Job.checkpoint_requests,
+                Job.fence,
+                _ON_PREEMPTION.label("preemption"),
+                Attempt.ending,
             )
             .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt))
             .where(Job.id == job_id)
-        ).one()  # fmt: skip
+        ).one()
         if row.fence != fence:
             raise LeaseLost(f"lease {lease_id}: the job's token is {row.fence}, not {fence}")
         return ControlRequests(
-            requested=row.requested, pause_saves=row.pause_saves, pause_force=row.pause_force,
-            checkpoint_requests=row.checkpoint_requests, preemption=row.preemption or "terminate",
+            requested=row.requested,
+            pause_saves=row.pause_saves,
+            pause_force=row.pause_force,
+            checkpoint_requests=row.checkpoint_requests,
+            preemption=row.preemption or "terminate",
             part_ended="" if row.ending is None else row.ending["node"],
-        )  # fmt: skip
+        )
 
 
 def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
@@ -285,7 +318,7 @@ def unheard_jobs(session: Session) -> frozenset[str]:
 
 def revoke(
     db: Database, lease: LiveLease, *, cause: str, message: str, actor: str, backoff: Backoff, left_behind: bool = False
-) -> bool:  # fmt: skip
+) -> bool:
     """Revoke a lease whose counter is unchanged, and end that part of its attempt; False when it was renewed meanwhile.
 
     The caller has observed no renewal for the TTL, or knows that no process of the attempt is left except unkillable
@@ -301,10 +334,14 @@ def revoke(
         outcome = Outcome(
             # An attempt that was never claimed does not use a retry.
             kind="failed" if lease.counter else "requeued",
-            cause=cause, message=message, ran_seconds=row.ran_seconds, related_task=lease.node,
-            detect_seconds=detect_seconds, left_behind=left_behind,
+            cause=cause,
+            message=message,
+            ran_seconds=row.ran_seconds,
+            related_task=lease.node,
+            detect_seconds=detect_seconds,
+            left_behind=left_behind,
             end_step=job.current_step if attempt.trained_at is not None else attempt.start_step,
-        )  # fmt: skip
+        )
         end_part(session, job, row, outcome, backoff, actor=actor)
 
     try:

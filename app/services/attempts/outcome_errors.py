@@ -61,9 +61,14 @@ def end(session: Session, job: Job, lease: Lease, outcome: Outcome, backoff: Bac
     attempt.policy = attempt.end_recover = Policy.RESCHEDULE if state is JobState.QUEUED else None
     completion.free(session, job.id, attempt.number)
     transitions.record_event(
-        session, job.id, EventType.ATTEMPT_ENDED, actor=actor, reason=CAUSE, message=outcome.message,
+        session,
+        job.id,
+        EventType.ATTEMPT_ENDED,
+        actor=actor,
+        reason=CAUSE,
+        message=outcome.message,
         data={"attempt": attempt.number, "end_step": attempt.end_step, "policy": attempt.policy},
-    )  # fmt: skip
+    )
     transitions.transition(session, job, state, actor=actor, reason=CAUSE, message=outcome.message, **changes)
     return Ending(state=state)
 

@@ -28,9 +28,15 @@ _RESCHEDULED = (Policy.RESCHEDULE, Policy.RESCHEDULE_ELSEWHERE)
 
 
 def recovery_of(
-    session: Session, job: Job, attempt: Attempt, cause: str, backoff: Backoff, *, blamed: Sequence[str],
+    session: Session,
+    job: Job,
+    attempt: Attempt,
+    cause: str,
+    backoff: Backoff,
+    *,
+    blamed: Sequence[str],
     may_restart: bool,
-) -> Recovery:  # fmt: skip
+) -> Recovery:
     """Decide how to recover from a failure of the locked job.
 
     ``blamed`` are the nodes where it failed; ``may_restart``: its supervisor could run the next attempt.
@@ -40,17 +46,24 @@ def recovery_of(
     if rule is None:
         return recover(cause, History(max_retries=job.max_retries), backoff)
     history = History(
-        max_retries=job.max_retries, retries_used=job.retries_used, in_place_restarts=job.in_place_restarts,
-        hangs=job.hangs, host_losses=job.host_losses, disk_waits=job.disk_waits,
+        max_retries=job.max_retries,
+        retries_used=job.retries_used,
+        in_place_restarts=job.in_place_restarts,
+        hangs=job.hangs,
+        host_losses=job.host_losses,
+        disk_waits=job.disk_waits,
         failed_here_before=(_disk_was_full_here_before if rule.waits_for_disk else _failed_here_before)(
             session, job, attempt, blamed
         ),
-        retries_scripts=retries_scripts, retries_hangs=retries_on_hang(job.spec),
-        can_restart=may_restart and _may_stay(session, job, attempt), adjustments=job.adjustments,
+        retries_scripts=retries_scripts,
+        retries_hangs=retries_on_hang(job.spec),
+        can_restart=may_restart and _may_stay(session, job, attempt),
+        adjustments=job.adjustments,
         is_gang=len(attempt.node_names) > 1,
         is_custom=job.framework == parsing.CUSTOM,
-        batch_size=job.spec["data_config"].get("batch_size") or BATCH_SIZE, on_divergence=on_divergence(job.spec),
-    )  # fmt: skip
+        batch_size=job.spec["data_config"].get("batch_size") or BATCH_SIZE,
+        on_divergence=on_divergence(job.spec),
+    )
     return recover(cause, history, backoff)
 
 
@@ -94,11 +107,18 @@ def go_back(session: Session, job: Job, attempt: Attempt, diverged_step: int) ->
     session.flush()
     step = good.step if good is not None else checkpoints.start_step(session, job)
     transitions.record_event(
-        session, job.id, EventType.ADJUSTED, reason="ROLLED_BACK",
+        session,
+        job.id,
+        EventType.ADJUSTED,
+        reason="ROLLED_BACK",
         message=f"the loss had diverged by step {diverged_step}: rolled back to step {step}",
-        data={"attempt": attempt.number, "from_step": diverged_step, "to_step": step,
-              "checkpoint_id": job.chosen_checkpoint_id},
-    )  # fmt: skip
+        data={
+            "attempt": attempt.number,
+            "from_step": diverged_step,
+            "to_step": step,
+            "checkpoint_id": job.chosen_checkpoint_id,
+        },
+    )
     return step
 
 
@@ -120,12 +140,20 @@ def restart_in_place(session: Session, job: Job, attempt: Attempt, **changes: An
     transitions.hand_over(session, job, attempt=number, **where_it_starts(session, job), **changes)
     session.add(
         Attempt(
-            job_id=job.id, number=number, fence=job.fence, node_names=list(attempt.node_names),
-            device_indices=list(attempt.device_indices), device_type=attempt.device_type,
-            device_share=attempt.device_share, created_at=now, announced_at=now, started_at=now, start_type=RESTARTED,
+            job_id=job.id,
+            number=number,
+            fence=job.fence,
+            node_names=list(attempt.node_names),
+            device_indices=list(attempt.device_indices),
+            device_type=attempt.device_type,
+            device_share=attempt.device_share,
+            created_at=now,
+            announced_at=now,
+            started_at=now,
+            start_type=RESTARTED,
             start_step=job.current_step,
         )
-    )  # fmt: skip
+    )
     mine = (Reservation.job_id == job.id) & (Reservation.attempt == attempt.number)
     session.execute(update(Reservation).where(mine).values(attempt=number))
     session.execute(
@@ -196,6 +224,10 @@ def _record_adjustment(session: Session, job: Job, attempt: Attempt, recovery: R
             "the effective batch stays the same"
         )
     transitions.record_event(
-        session, job.id, EventType.ADJUSTED, reason=recovery.cause, message=what,
+        session,
+        job.id,
+        EventType.ADJUSTED,
+        reason=recovery.cause,
+        message=what,
         data={"attempt": attempt.number, "adjustments": adjusted},
-    )  # fmt: skip
+    )

@@ -106,7 +106,6 @@ def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = Non
         job = transitions.load_for_change(session, job_id)
         devices = _devices_of(session, job_id, attempt, lease.node)
         home = session.get_one(Node, lease.node)
-        limits = limits_of(home.limits)
         share = record.device_share
         threads = job.threads_per_rank
         if threads is None or len(record.node_names) > 1:
@@ -114,20 +113,40 @@ def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = Non
         if lease.part == 0:
             job.threads_per_rank = threads
         if job.node_defaults is None:
-            first = session.get_one(
-                Node, record.node_names[0]
-            )  # even if another part of the gang loads its work order first
-            job.node_defaults = limits_of(first.limits).job_defaults
+            # Of the first node, even if another part of the gang loads its work order first.
+            job.node_defaults = limits_of(session.get_one(Node, record.node_names[0]).limits).job_defaults
         return Work(
-            job_id=job_id, project=job.project, name=job.name, attempt=attempt, fence=lease.fence, lease_id=lease.id,
-            node=lease.node, node_names=tuple(record.node_names), part=lease.part,
-            framework=job.framework, training_type=job.training_type, spec=job.spec,
-            sealed_secrets=job.sealed_secrets, devices=devices, threads_per_rank=threads,
-            resume=tuple(checkpoints.resume_candidates(session, job)), max_runtime_seconds=job.max_runtime_seconds,
-            ran_seconds=job.elapsed_seconds, adjustments=dict(job.adjustments),
-            saves_on_request=can_save_on_request(session, job_id), limits=limits, node_defaults=dict(job.node_defaults),
+            **_job_fields(session, job),
+            attempt=attempt,
+            fence=lease.fence,
+            lease_id=lease.id,
+            node=lease.node,
+            node_names=tuple(record.node_names),
+            part=lease.part,
+            devices=devices,
+            threads_per_rank=threads,
+            limits=limits_of(home.limits),
             device_share=share,
-        )  # fmt: skip
+        )
+
+
+def _job_fields(session: Session, job: Job) -> dict[str, Any]:
+    """The fields of a work order that every part of a gang has from the job."""
+    return {
+        "job_id": job.id,
+        "project": job.project,
+        "name": job.name,
+        "framework": job.framework,
+        "training_type": job.training_type,
+        "spec": job.spec,
+        "sealed_secrets": job.sealed_secrets,
+        "resume": tuple(checkpoints.resume_candidates(session, job)),
+        "max_runtime_seconds": job.max_runtime_seconds,
+        "ran_seconds": job.elapsed_seconds,
+        "adjustments": dict(job.adjustments),
+        "saves_on_request": can_save_on_request(session, job.id),
+        "node_defaults": dict(job.node_defaults or {}),
+    }
 
 
 def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", start_step: int | None = None) -> None:
@@ -246,10 +265,13 @@ def _mark_training(session: Session, job: Job, attempt: Attempt, work: Work, sta
         before.lost_steps = max(0, (before.end_step or 0) - start_step)
     where = ", ".join(work.node_names)
     transitions.record_event(
-        session, work.job_id, EventType.ATTEMPT_STARTED, actor=work.actor,
+        session,
+        work.job_id,
+        EventType.ATTEMPT_STARTED,
+        actor=work.actor,
         message=f"attempt {work.attempt} trains on {where} from {_start(session, job, start_step)}",
         data={"attempt": work.attempt, "start_step": start_step, "devices": [d.index for d in work.devices]},
-    )  # fmt: skip
+    )
 
 
 def _start(session: Session, job: Job, step: int) -> str:

@@ -22,9 +22,14 @@ def cancel(
 
 
 def pause(
-    plane: ControlPlane, caller: Caller, job_id: str, *, saves: bool = True, force: bool = False,
+    plane: ControlPlane,
+    caller: Caller,
+    job_id: str,
+    *,
+    saves: bool = True,
+    force: bool = False,
     on_written: OnWritten = not_stored,
-) -> Job:  # fmt: skip
+) -> Job:
     """Pause an idle job at once, else request it; idempotent. Raises IllegalTransition when it can't pause."""
     with plane.db.write() as session:
         lookup.find(session, caller, job_id)
@@ -36,9 +41,14 @@ def pause(
 
 
 def resume(
-    plane: ControlPlane, caller: Caller, job_id: str, *, checkpoint_id: str = "", from_best: bool = False,
+    plane: ControlPlane,
+    caller: Caller,
+    job_id: str,
+    *,
+    checkpoint_id: str = "",
+    from_best: bool = False,
     on_written: OnWritten = not_stored,
-) -> Job:  # fmt: skip
+) -> Job:
     """Requeue a paused job for the planner's next pass.
 
     Raises IllegalTransition for one that is not PAUSED, BadSpec for a checkpoint that it can't continue from.
@@ -47,7 +57,7 @@ def resume(
         lookup.find(session, caller, job_id)
         job = control_requests.resume(
             session, job_id, actor=caller.actor, checkpoint_id=checkpoint_id, from_best=from_best
-        )  # fmt: skip
+        )
         on_written(session, details.changed(session, job))
     return job
 

@@ -40,9 +40,15 @@ def request_cancel(session: Session, job_id: str, *, actor: str, reason: str = "
         )
     if job.state in UNHELD:
         transitions.transition(
-            session, job, JobState.CANCELLED, actor=actor, reason="cancelled", message=reason,
-            cancel_requested_at=utc_now(), requested_reason=reason,
-        )  # fmt: skip
+            session,
+            job,
+            JobState.CANCELLED,
+            actor=actor,
+            reason="cancelled",
+            message=reason,
+            cancel_requested_at=utc_now(),
+            requested_reason=reason,
+        )
         return job
     if _end_unclaimed(session, job, "cancelled", message=reason or "cancelled before its node claimed it", actor=actor):
         return job
@@ -71,9 +77,14 @@ def request_pause(session: Session, job_id: str, *, actor: str, saves: bool = Tr
     how = {"save_checkpoint": saves, "force": force}
     if job.state in UNHELD:
         transitions.transition(
-            session, job, JobState.PAUSED, actor=actor, reason="paused", message="it was not running",
+            session,
+            job,
+            JobState.PAUSED,
+            actor=actor,
+            reason="paused",
+            message="it was not running",
             pause_requested_at=utc_now(),
-        )  # fmt: skip
+        )
     elif not _end_unclaimed(session, job, "paused", message="paused before its node claimed it", actor=actor):
         if not _record_pause_request(session, job, actor, saves=saves, force=force):
             return job
@@ -102,13 +113,23 @@ def pause_failed(db: Database, work: Work, message: str) -> None:
         why = f"continues, because its checkpoint could not be saved: {message}"
         data = {"asked_by": asked}
         transitions.record_event(
-            session, job.id, EventType.PAUSE_FAILED, actor=work.actor, reason="checkpoint_failed", message=why,
+            session,
+            job.id,
+            EventType.PAUSE_FAILED,
+            actor=work.actor,
+            reason="checkpoint_failed",
+            message=why,
             data=data,
-        )  # fmt: skip
+        )
         audit.record(
-            session, actor=work.actor, action="job.pause_failed", project=job.project, target=job.id, message=why,
+            session,
+            actor=work.actor,
+            action="job.pause_failed",
+            project=job.project,
+            target=job.id,
+            message=why,
             data=data,
-        )  # fmt: skip
+        )
 
 
 def resume(session: Session, job_id: str, *, actor: str, checkpoint_id: str = "", from_best: bool = False) -> Job:
@@ -131,9 +152,16 @@ def resume(session: Session, job_id: str, *, actor: str, checkpoint_id: str = ""
     data = {"checkpoint_id": start.id if start is not None else None, "step": start.step if start is not None else 0}
     message = f"continues from {start.id} at step {start.step}" if start is not None else "starts with step 0"
     transitions.transition(
-        session, job, JobState.QUEUED, actor=actor, reason="resumed", message=message, data=data,
-        not_before_at=None, pending_reason="",
-    )  # fmt: skip
+        session,
+        job,
+        JobState.QUEUED,
+        actor=actor,
+        reason="resumed",
+        message=message,
+        data=data,
+        not_before_at=None,
+        pending_reason="",
+    )
     audit.record(session, actor=actor, action="job.resume", project=job.project, target=job_id, data=data)
     session.flush()
     return job
@@ -152,9 +180,10 @@ def request_checkpoint(session: Session, job_id: str, *, actor: str) -> Job:
         _refuse_to_save(job, f"is about to stop ({job.requested} requested), which saves by itself where it can")
     if not _saves_on_request(session, job):
         _refuse_to_save(
-            job, f"{_CANNOT_SAVE}; call trainyard.hooks.init(can_checkpoint=True) and ask run.should_checkpoint() in "
+            job,
+            f"{_CANNOT_SAVE}; call trainyard.hooks.init(can_checkpoint=True) and ask run.should_checkpoint() in "
             "its loop",
-        )  # fmt: skip
+        )
     job.checkpoint_requests += 1
     job.mark_changed()
     session.flush()

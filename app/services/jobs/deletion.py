@@ -77,9 +77,13 @@ def _begin(session: Session, job: Job, caller: Caller, *, artifacts: bool) -> No
         return  # a repeated request; the first one is in the audit trail
     session.merge(JobDeletion(job_id=job.id, artifacts=artifacts, begun_at=utc_now()))
     audit.record(
-        session, actor=caller.actor, action="job.delete", project=job.project, target=job.id,
+        session,
+        actor=caller.actor,
+        action="job.delete",
+        project=job.project,
+        target=job.id,
         data={"name": job.name, "status": job.status, "artifacts": artifacts},
-    )  # fmt: skip
+    )
     # From here on no job can start from its checkpoints, whose files are deleted next.
     session.execute(
         update(Checkpoint)
@@ -108,10 +112,12 @@ def _reader(session: Session, reading: ReadingRules, job: Job) -> str | None:
     """An unfinished job whose model or data lies among the results of this one."""
     document = cast(Job.spec, String)
     query = select(Job.id, Job.spec).where(
-        Job.project == job.project, Job.status.not_in(TERMINAL), Job.id != job.id,
+        Job.project == job.project,
+        Job.status.not_in(TERMINAL),
+        Job.id != job.id,
         # A file URI may write any character of the id as a percent code.
         document.contains(job.id) | document.contains("%", autoescape=True),
-    )  # fmt: skip
+    )
     for row in session.execute(query):
         if any(owner == job.id for owner, _ in submission.read_results(row.spec, reading)):
             return str(row.id)

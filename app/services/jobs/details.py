@@ -71,9 +71,15 @@ def changed(session: Session, job: Job, expected: Outlook | None = None) -> JobD
 def of_new(job: Job) -> JobDetails:
     """Details of a job that was just submitted: no other table refers to it yet."""
     return JobDetails(
-        job=job, spec=_current(job), requested=None, pending_reason=job.pending_reason, queue_position=None,
-        elapsed_seconds=0.0, child_job_ids=(), estimated_start_at=None,
-    )  # fmt: skip
+        job=job,
+        spec=_current(job),
+        requested=None,
+        pending_reason=job.pending_reason,
+        queue_position=None,
+        elapsed_seconds=0.0,
+        child_job_ids=(),
+        estimated_start_at=None,
+    )
 
 
 def _details_of(session: Session, jobs: Sequence[Job], outlooks: Mapping[str, Outlook]) -> list[JobDetails]:
@@ -98,10 +104,7 @@ def _details_of(session: Session, jobs: Sequence[Job], outlooks: Mapping[str, Ou
 
 
 def _current(job: Job) -> dict[str, Any]:
-    return {
-        **job.spec,
-        "scheduling_config": {**job.spec.get("scheduling_config", {}), "priority": job.priority},
-    }
+    return {**job.spec, "scheduling_config": {**job.spec.get("scheduling_config", {}), "priority": job.priority}}
 
 
 def _elapsed(job: Job, running_since: datetime | None, now: datetime) -> float:

@@ -20,9 +20,13 @@ def withdraw(plane: ControlPlane, caller: Caller, job_id: str, *, dialect: str) 
             job = control_requests.request_cancel(session, job_id, actor=caller.actor, reason="deleted")
         _store_foreign(job, dialect, deleted=True)
         audit.record(
-            session, actor=caller.actor, action="job.withdraw", project=job.project, target=job_id,
+            session,
+            actor=caller.actor,
+            action="job.withdraw",
+            project=job.project,
+            target=job_id,
             data={"dialect": dialect},
-        )  # fmt: skip
+        )
         if job.alias is not None and job.alias.startswith(f"{dialect}:"):
             job.alias = None  # its name is free again, for clients of the vocabulary that gave it
     if job.requested == "cancel":

@@ -71,9 +71,12 @@ def plan(
         candidates = _candidates(session, checked)
         warnings = [*checked.warnings, *checked.waits, *_of_queue(session, checked), *_of_nodes(checked, candidates)]
         return Plan(
-            checked=checked, queue_position=_position(session, checked), candidate_nodes=candidates,
-            resumes_from=found.job.resume_checkpoint_id, warnings=[*warnings, *found.refusals],
-        )  # fmt: skip
+            checked=checked,
+            queue_position=_position(session, checked),
+            candidate_nodes=candidates,
+            resumes_from=found.job.resume_checkpoint_id,
+            warnings=[*warnings, *found.refusals],
+        )
 
 
 def preview(
@@ -116,9 +119,15 @@ def _candidate(checked: Checked, node: NodeCapacity, state: str) -> Candidate:
 
 
 def _position(session: Session, checked: Checked) -> int:
-    ahead = select(func.count()).select_from(Job).where(
-        Job.status.in_(queues.WAITING), Job.project == checked.project, ahead_of_new(utc_now(), checked.spec.priority)
-    )  # fmt: skip
+    ahead = (
+        select(func.count())
+        .select_from(Job)
+        .where(
+            Job.status.in_(queues.WAITING),
+            Job.project == checked.project,
+            ahead_of_new(utc_now(), checked.spec.priority),
+        )
+    )
     return (session.scalar(ahead) or 0) + 1
 
 

@@ -97,9 +97,13 @@ def _fit(job: Job, row: Node, node: NodeCapacity, context: _Context, weights: We
         findings = [each for each in findings if each.filter not in FREE]  # the job itself occupies them
     findings = [state, *findings, *context.beside, _history(job, context, node), context.turn]
     return NodeFit(
-        node=node.name, job_id=job.id, could_hold=could_hold, starts_now=all(each.passed for each in findings),
-        filters=findings, scores=points_of(context.request, node, weights, context.cached),
-    )  # fmt: skip
+        node=node.name,
+        job_id=job.id,
+        could_hold=could_hold,
+        starts_now=all(each.passed for each in findings),
+        filters=findings,
+        scores=points_of(context.request, node, weights, context.cached),
+    )
 
 
 def _beside(job: Job, request: Request, ready: Sequence[NodeCapacity], weights: Weights) -> list[FilterResult]:

@@ -91,9 +91,11 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
     labels = filters.get("labels", ())
     found = _labelled(session, labels, asked, request) if labels else _plain(session, asked, request)
     return Page(
-        items=details_of(session, found.items), next_after=found.next_after, total_count=found.total_count,
+        items=details_of(session, found.items),
+        next_after=found.next_after,
+        total_count=found.total_count,
         total_count_capped=found.total_count_capped,
-    )  # fmt: skip
+    )
 
 
 def count_visible(session: Session, caller: Caller, dialect: str, *, most: int) -> int:

@@ -75,13 +75,17 @@ def completion_report(session: Session, job: Job) -> CompletionReport:
 def _goodput(session: Session, job: Job, attempts: Sequence[Attempt]) -> Goodput | None:
     runs = [
         Run(
-            started_at=one.started_at, trained_at=one.trained_at, ended_at=one.ended_at, failed=one.cause is not None,
-            steps=max(0, (one.end_step or 0) - one.start_step), lost_steps=one.lost_steps or 0,
+            started_at=one.started_at,
+            trained_at=one.trained_at,
+            ended_at=one.ended_at,
+            failed=one.cause is not None,
+            steps=max(0, (one.end_step or 0) - one.start_step),
+            lost_steps=one.lost_steps or 0,
             detect_seconds=one.detect_seconds or 0.0,
         )
         for one in attempts
         if one.started_at is not None and one.ended_at is not None
-    ]  # fmt: skip
+    ]
     steps = session.execute(
         select(JobEvent.at, JobEvent.to_status)
         .where(JobEvent.job_id == job.id, JobEvent.type == EventType.STATUS)

@@ -19,10 +19,28 @@ BATCH = 200
 REMEMBER_ENDED_DAYS = 7
 _MESSAGE_CHARACTERS = 500
 _SHOWN = (
-    Job.id, Job.status, Job.training_type, Job.name, Job.version, Job.mirrored_version, Job.attempt, Job.node_names,
-    Job.project, Job.queue, Job.progress, Job.current_step, Job.total_steps, Job.current_epoch, Job.requested,
-    Job.latest_metrics, Job.error_type, Job.error_message, Job.error_stack, Job.elapsed_seconds, Job.finished_at,
-)  # fmt: skip
+    Job.id,
+    Job.status,
+    Job.training_type,
+    Job.name,
+    Job.version,
+    Job.mirrored_version,
+    Job.attempt,
+    Job.node_names,
+    Job.project,
+    Job.queue,
+    Job.progress,
+    Job.current_step,
+    Job.total_steps,
+    Job.current_epoch,
+    Job.requested,
+    Job.latest_metrics,
+    Job.error_type,
+    Job.error_message,
+    Job.error_stack,
+    Job.elapsed_seconds,
+    Job.finished_at,
+)
 _MARK = (
     update(cast(Table, Job.__table__))
     .where(Job.id == bindparam("of_job"), Job.mirrored_version < bindparam("shown"))
@@ -96,14 +114,33 @@ def _report(session: Session, job: Row[Any]) -> dict[str, Any] | None:
 
 def _image(job: Row[Any], report: dict[str, Any] | None) -> JobImage:
     return JobImage(
-        job_id=job.id, state=job.status, label=f"{job.training_type}:{job.name}", version=job.version,
-        is_first=job.mirrored_version == 0, attempt=job.attempt, node=job.node_names[0] if job.node_names else "",
+        job_id=job.id,
+        state=job.status,
+        label=f"{job.training_type}:{job.name}",
+        version=job.version,
+        is_first=job.mirrored_version == 0,
+        attempt=job.attempt,
+        node=job.node_names[0] if job.node_names else "",
         details={
-            "job_id": job.id, "name": job.name, "project": job.project, "queue": job.queue, "state": job.status,
-            "progress": job.progress, "step": job.current_step, "total_steps": job.total_steps,
-            "epoch": job.current_epoch, "attempt": job.attempt, "node_names": list(job.node_names),
-            "requested": job.requested, "metrics": dict(job.latest_metrics), "error_type": job.error_type,
-            "error_message": (job.error_message or "")[:_MESSAGE_CHARACTERS] or None, "version": job.version,
+            "job_id": job.id,
+            "name": job.name,
+            "project": job.project,
+            "queue": job.queue,
+            "state": job.status,
+            "progress": job.progress,
+            "step": job.current_step,
+            "total_steps": job.total_steps,
+            "epoch": job.current_epoch,
+            "attempt": job.attempt,
+            "node_names": list(job.node_names),
+            "requested": job.requested,
+            "metrics": dict(job.latest_metrics),
+            "error_type": job.error_type,
+            "error_message": (job.error_message or "")[:_MESSAGE_CHARACTERS] or None,
+            "version": job.version,
         },
-        error_stack=job.error_stack, elapsed_seconds=job.elapsed_seconds, finished_at=job.finished_at, report=report,
-    )  # fmt: skip
+        error_stack=job.error_stack,
+        elapsed_seconds=job.elapsed_seconds,
+        finished_at=job.finished_at,
+        report=report,
+    )

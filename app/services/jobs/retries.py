@@ -64,7 +64,7 @@ def retry(
     with _named_as_asked(wanted):
         checked = submission.check(
             plane, caller, complete(order.document), project=order.project, forwarded=order.forwarded
-        )  # fmt: skip
+        )
         with plane.db.write() as session:
             # Locked, so that a concurrent deletion can't leave an orphaned child.
             parent = _ended(transitions.load_for_change(session, job_id))
@@ -72,12 +72,17 @@ def retry(
             stored = submission.store(session, plane, caller, checked, entered, parent=parent)
             child = session.get_one(Job, stored.id)
             audit.record(
-                session, actor=caller.actor, action="job.retry", project=parent.project, target=parent.id,
+                session,
+                actor=caller.actor,
+                action="job.retry",
+                project=parent.project,
+                target=parent.id,
                 data={
-                    "child_job_id": child.id, "checkpoint_id": child.resume_checkpoint_id,
+                    "child_job_id": child.id,
+                    "checkpoint_id": child.resume_checkpoint_id,
                     "resources": dict(wanted.resources),
                 },
-            )  # fmt: skip
+            )
             on_written(session, details.changed(session, child))
     plane.dispatcher.ring_admit(child.id, child.queue, child.priority)
     return child

@@ -96,8 +96,9 @@ def _checkpoint_of_job(session: Session, project: str, job_id: str, which: str) 
         if checkpoint is not None:
             return checkpoint
     if which == BEST and job is not None and job.latest_checkpoint_id is not None:
-        raise BadSpec(f"no checkpoint of {job_id} is its best: none was evaluated; say {job_id}:{LATEST}",
-                      field=RESUME_FIELD)  # fmt: skip
+        raise BadSpec(
+            f"no checkpoint of {job_id} is its best: none was evaluated; say {job_id}:{LATEST}", field=RESUME_FIELD
+        )
     raise BadSpec(f"{job_id} has no checkpoint to resume from; start from scratch without it", field=RESUME_FIELD)
 
 

@@ -138,9 +138,13 @@ def check(
         request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed.backend_fits(spec.document, request.device_kind)
         wait = plane.estimates.of_new(
-            session, request, queue=spec.queue, priority=spec.priority, project=target,
+            session,
+            request,
+            queue=spec.queue,
+            priority=spec.priority,
+            project=target,
             preemptible=project_quotas.is_preemptible(spec.document),
-        )  # fmt: skip
+        )
     warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
     waits = [f"{unfit.field}: {unfit.message}; the job waits until a node can hold it"] if unfit is not None else []
     return Checked(spec=spec, project=target, request=request, wait_seconds=wait, warnings=warnings, waits=waits)
@@ -190,8 +194,11 @@ def refuse_foreign_results(session: Session, reading: ReadingRules, project: str
     for owner, field in sorted(read_results(spec.document, reading)):
         job = session.get(Job, owner, with_for_update=share_lock) if JOB_ID.fullmatch(owner) else None
         if job is None or job.project != project or session.get(JobDeletion, owner) is not None:
-            raise BadSpec(f"the project {project} has no job with such results; look for them with GET "
-                          "/v1/jobs/{job_id}/artifacts", field=field)  # fmt: skip
+            raise BadSpec(
+                f"the project {project} has no job with such results; look for them with GET "
+                "/v1/jobs/{job_id}/artifacts",
+                field=field,
+            )
 
 
 def read_results(document: Mapping[str, Any], reading: ReadingRules) -> list[tuple[str, str]]:
@@ -205,34 +212,60 @@ def read_results(document: Mapping[str, Any], reading: ReadingRules) -> list[tup
 
 
 def store(
-    session: Session, plane: ControlPlane, caller: Caller, checked: Checked, entered: Entered,
-    *, parent: Job | None = None, origin: Origin | None = None,
-) -> Job:  # fmt: skip
+    session: Session,
+    plane: ControlPlane,
+    caller: Caller,
+    checked: Checked,
+    entered: Entered,
+    *,
+    parent: Job | None = None,
+    origin: Origin | None = None,
+) -> Job:
     """Write a new PENDING job, with the first line of its history; ``parent`` is the one whose work it does again."""
     job = new_job(plane, caller, checked, entered, parent=parent, origin=origin)
     data = {"parent_job_id": parent.id, "checkpoint_id": job.resume_checkpoint_id} if parent is not None else {}
     transitions.record_submission(
-        session, job, actor=caller.actor, message=f"queue {checked.spec.queue}", data=data,
-        has_webhooks=entered.has_webhooks, warnings=_warnings(checked, origin),
-    )  # fmt: skip
+        session,
+        job,
+        actor=caller.actor,
+        message=f"queue {checked.spec.queue}",
+        data=data,
+        has_webhooks=entered.has_webhooks,
+        warnings=_warnings(checked, origin),
+    )
     return job
 
 
 def new_job(
-    plane: ControlPlane, caller: Caller, checked: Checked, entered: Entered,
-    *, parent: Job | None = None, origin: Origin | None = None,
-) -> Job:  # fmt: skip
+    plane: ControlPlane,
+    caller: Caller,
+    checked: Checked,
+    entered: Entered,
+    *,
+    parent: Job | None = None,
+    origin: Origin | None = None,
+) -> Job:
     """The row of a new job, in no session."""
     spec = checked.spec
     origin = origin or Origin(foreign=_inherited(parent.foreign) if parent is not None else {})
     job = Job(
-        id=new_id("job"), project=checked.project, created_by=caller.key_id, name=spec.name, labels=dict(spec.labels),
-        spec=dict(spec.document), sealed_secrets=plane.box.seal(dict(spec.secrets)) if spec.secrets else "",
-        training_type=spec.training_type, framework=spec.framework, queue=spec.queue, priority=spec.priority,
-        max_retries=spec.max_retries, max_runtime_seconds=spec.max_runtime_seconds,
+        id=new_id("job"),
+        project=checked.project,
+        created_by=caller.key_id,
+        name=spec.name,
+        labels=dict(spec.labels),
+        spec=dict(spec.document),
+        sealed_secrets=plane.box.seal(dict(spec.secrets)) if spec.secrets else "",
+        training_type=spec.training_type,
+        framework=spec.framework,
+        queue=spec.queue,
+        priority=spec.priority,
+        max_retries=spec.max_retries,
+        max_runtime_seconds=spec.max_runtime_seconds,
         resume_checkpoint_id=entered.start.id if entered.start is not None else None,
         parent_job_id=parent.id if parent is not None else None,
-        foreign=dict(origin.foreign), alias=origin.alias,
-    )  # fmt: skip
+        foreign=dict(origin.foreign),
+        alias=origin.alias,
+    )
     fill(job)
     return job

@@ -53,9 +53,7 @@ def change(
 def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Apply the changes; returns the fields that differ as {from, to}."""
     scheduling = job.spec.get("scheduling_config") or {}
-    before = {
-        "priority": job.priority, "labels": dict(job.labels), "preemptible": bool(scheduling.get("preemptible"))
-    }  # fmt: skip
+    before = {"priority": job.priority, "labels": dict(job.labels), "preemptible": bool(scheduling.get("preemptible"))}
     changed = {
         name: {"from": before[name], "to": wanted[name]}
         for name in CHANGEABLE

@@ -71,13 +71,20 @@ def entry(
     """Build an entry that the caller inserts together with other rows."""
     origin = _origin.get()
     texts = {
-        "actor": actor, "action": action, "target": target, "message": message, "request_id": origin.request_id,
+        "actor": actor,
+        "action": action,
+        "target": target,
+        "message": message,
+        "request_id": origin.request_id,
         "address": origin.address,
-    }  # fmt: skip
+    }
     return AuditEntry(
-        id=new_id("audit"), project=project, outcome=outcome, data=dict(data or {}),
+        id=new_id("audit"),
+        project=project,
+        outcome=outcome,
+        data=dict(data or {}),
         **{name: _storable(text)[: _LONGEST[name]] for name, text in texts.items()},
-    )  # fmt: skip
+    )
 
 
 def _storable(text: str) -> str:

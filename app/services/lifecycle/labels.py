@@ -12,11 +12,18 @@ def rows(job: Job) -> list[JobLabel]:
     ended_as = job.status if job.state in TERMINAL else None
     return [
         JobLabel(
-            job_id=job.id, key=key, value=value, project=job.project, training_type=job.training_type,
-            framework=job.framework, queue=job.queue, created_at=job.created_at, ended_as=ended_as,
+            job_id=job.id,
+            key=key,
+            value=value,
+            project=job.project,
+            training_type=job.training_type,
+            framework=job.framework,
+            queue=job.queue,
+            created_at=job.created_at,
+            ended_as=ended_as,
         )
         for key, value in job.labels.items()
-    ]  # fmt: skip
+    ]
 
 
 def end(session: Session, job_id: str, state: JobState) -> None:

@@ -23,9 +23,20 @@ from app.services.lifecycle.outbox import HAS_WEBHOOKS, enqueue, with_webhooks
 _JOB = cast(Table, Job.__table__)
 # The columns of a job that a transition and its webhook payload read, for callers that load only these.
 TRANSITION_COLUMNS: tuple[InstrumentedAttribute[Any], ...] = (
-    Job.id, Job.project, Job.labels, Job.status, Job.version, Job.fence, Job.event_seq, Job.started_at, Job.name,
-    Job.queue, Job.training_type, Job.framework, Job.attempt,
-)  # fmt: skip
+    Job.id,
+    Job.project,
+    Job.labels,
+    Job.status,
+    Job.version,
+    Job.fence,
+    Job.event_seq,
+    Job.started_at,
+    Job.name,
+    Job.queue,
+    Job.training_type,
+    Job.framework,
+    Job.attempt,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,33 +160,58 @@ def force_pause(session: Session, job: Job, *, actor: str, reason: str) -> bool:
 
 
 def record_submission(
-    session: Session, job: Job, *, actor: str, message: str, data: Mapping[str, Any], has_webhooks: bool,
+    session: Session,
+    job: Job,
+    *,
+    actor: str,
+    message: str,
+    data: Mapping[str, Any],
+    has_webhooks: bool,
     warnings: Sequence[str] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Write a new job, its first events, and an audit entry.
 
     ``warnings``: `field: reason` of each field of its document without effect; they become an event.
     """
     job.status, job.attempt, job.event_seq, job.created_at = JobState.PENDING, 0, 1, utc_now()
-    events = [
-        JobEvent(
-            id=new_id("evt"), job_id=job.id, seq=1, at=job.created_at, type=EventType.SUBMITTED, to_status=job.state,
-            actor=actor, message=message, reason="", data=dict(data),
-        )
-    ]  # fmt: skip
+    submitted = _first_event(
+        job, EventType.SUBMITTED, to_status=job.state, actor=actor, message=message, data=dict(data)
+    )
+    events = [submitted]
     if warnings:
         job.event_seq = 2
-        events.append(
-            JobEvent(
-                id=new_id("evt"), job_id=job.id, seq=2, at=job.created_at, type=EventType.WARNING, to_status=None,
-                actor="", message=f"accepted but ignored: {'; '.join(warnings)}", reason="NOT_ACTED_ON",
-                data={"fields": [line.partition(": ")[0] for line in warnings], "warnings": list(warnings)},
-            )
-        )  # fmt: skip
+        fields = {"fields": [line.partition(": ")[0] for line in warnings], "warnings": list(warnings)}
+        ignored = f"accepted but ignored: {'; '.join(warnings)}"
+        events.append(_first_event(job, EventType.WARNING, message=ignored, reason="NOT_ACTED_ON", data=fields))
     entry = audit.entry(actor=actor, action="job.submit", project=job.project, target=job.id, data=data)
     insert_now(session, (job, *events, entry, *labels.rows(job)))
     for event in events if has_webhooks else ():
         enqueue(session, job, event)
+
+
+def _first_event(
+    job: Job,
+    type_: EventType,
+    *,
+    to_status: JobState | None = None,
+    actor: str = "",
+    message: str,
+    reason: str = "",
+    data: dict[str, Any],
+) -> JobEvent:
+    """An event of a new job, whose row is inserted with it."""
+    return JobEvent(
+        id=new_id("evt"),
+        job_id=job.id,
+        seq=job.event_seq,
+        at=job.created_at,
+        type=type_,
+        to_status=to_status,
+        actor=actor,
+        message=message,
+        reason=reason,
+        data=data,
+    )
 
 
 def record_event(  # noqa: PLR0913  an event has this many fields
@@ -198,9 +234,17 @@ def record_event(  # noqa: PLR0913  an event has this many fields
         .execution_options(synchronize_session=False)
     ).one()
     event = JobEvent(
-        id=new_id("evt"), job_id=job_id, seq=counted.event_seq, at=utc_now(), type=kind, to_status=to_status,
-        actor=actor, reason=reason, message=message, data=data or {},
-    )  # fmt: skip
+        id=new_id("evt"),
+        job_id=job_id,
+        seq=counted.event_seq,
+        at=utc_now(),
+        type=kind,
+        to_status=to_status,
+        actor=actor,
+        reason=reason,
+        message=message,
+        data=data or {},
+    )
     session.add(event)
     if counted.has_webhooks:
         enqueue(session, session.get_one(Job, job_id), event)
@@ -215,16 +259,29 @@ def _event(  # noqa: PLR0913  as above
     job: Job, to: JobState, now: datetime, *, seq: int, actor: str, reason: str, message: str, data: dict[str, Any]
 ) -> JobEvent:
     return JobEvent(
-        id=new_id("evt"), job_id=job.id, seq=seq, at=now, type=EventType.STATUS, from_status=job.state, to_status=to,
-        actor=actor, reason=reason, message=message, data=data,
-    )  # fmt: skip
+        id=new_id("evt"),
+        job_id=job.id,
+        seq=seq,
+        at=now,
+        type=EventType.STATUS,
+        from_status=job.state,
+        to_status=to,
+        actor=actor,
+        reason=reason,
+        message=message,
+        data=data,
+    )
 
 
 def _entry(job: Job, event: JobEvent) -> AuditEntry:
     return audit.entry(
-        actor=event.actor, action="job.status", project=job.project, target=job.id,
-        message=event.message or event.reason, data={"from": event.from_status, "to": event.to_status},
-    )  # fmt: skip
+        actor=event.actor,
+        action="job.status",
+        project=job.project,
+        target=job.id,
+        message=event.message or event.reason,
+        data={"from": event.from_status, "to": event.to_status},
+    )
 
 
 def _as_read() -> ColumnElement[bool]:
@@ -268,8 +325,14 @@ def _implied(job: Job, to: JobState, now: datetime) -> dict[str, Any]:
         # A new holder gets a new token, which makes the previous holder's token stale.
         values["fence"] = job.fence + 1
     if to is JobState.QUEUED:
-        values |= {"queued_at": now, "requested": None, "requested_reason": "", "node_names": [], "eta_seconds": None,
-                   "awaits_node": ""}  # fmt: skip
+        values |= {
+            "queued_at": now,
+            "requested": None,
+            "requested_reason": "",
+            "node_names": [],
+            "eta_seconds": None,
+            "awaits_node": "",
+        }
     elif to is JobState.PREPARING and job.started_at is None:
         values["started_at"] = now
     elif to is JobState.PAUSED:

@@ -24,9 +24,7 @@ def replace(db: Database, caller: Caller, name: str, wanted: Labels) -> NodeDeta
         return _change(session, caller, name, lambda _: wanted)
 
 
-def add_and_remove(
-    db: Database, caller: Caller, name: str, *, add: Labels, remove: Collection[str]
-) -> NodeDetails:  # fmt: skip
+def add_and_remove(db: Database, caller: Caller, name: str, *, add: Labels, remove: Collection[str]) -> NodeDetails:
     """Change labels. Raises NotFound, and Conflict for removing one that is absent or comes from node.toml."""
 
     def changed(before: Labels) -> Labels:
@@ -48,9 +46,13 @@ def _change(session: Session, caller: Caller, name: str, labels: Callable[[Label
     if sorted(after) != sorted(before):
         node.admin_labels = after
         audit.record(
-            session, actor=caller.actor, action="node.label", project=None, target=name,
+            session,
+            actor=caller.actor,
+            action="node.label",
+            project=None,
+            target=name,
             data={"from": before, "to": after},
-        )  # fmt: skip
+        )
     session.flush()
     return listing.find(session, name)
 

@@ -42,9 +42,11 @@ class NodeDetails:
 def page(session: Session, request: PageRequest) -> Page[NodeDetails]:
     found = page_of(session, select(Node).options(selectinload(Node.devices)), ORDERS, request)
     return Page(
-        items=_details(session, found.items), next_after=found.next_after, total_count=found.total_count,
+        items=_details(session, found.items),
+        next_after=found.next_after,
+        total_count=found.total_count,
         total_count_capped=found.total_count_capped,
-    )  # fmt: skip
+    )
 
 
 def find(session: Session, name: str) -> NodeDetails:

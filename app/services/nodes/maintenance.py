@@ -48,9 +48,13 @@ def drain(
         asked = registry.request_requeues(session, name) if requeue else ()
         if before != node.state or asked:
             audit.record(
-                session, actor=caller.actor, action="node.drain", project=None, target=name,
+                session,
+                actor=caller.actor,
+                action="node.drain",
+                project=None,
+                target=name,
                 data={"from": before, "to": node.state, "requeued_jobs": len(asked)},
-            )  # fmt: skip
+            )
         session.flush()
         details = listing.find(session, name)
         drained = DrainedNode(**vars(details), requeued_jobs=len(asked))
@@ -76,9 +80,13 @@ def enable(db: Database, caller: Caller, name: str, *, on_written: OnWritten = n
         if before != "ready":
             node.state = "ready"
             audit.record(
-                session, actor=caller.actor, action="node.enable", project=None, target=name,
+                session,
+                actor=caller.actor,
+                action="node.enable",
+                project=None,
+                target=name,
                 data={"from": before, "to": "ready"},
-            )  # fmt: skip
+            )
         session.flush()
         details = listing.find(session, name)
         on_written(session, details)

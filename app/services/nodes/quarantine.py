@@ -83,16 +83,25 @@ def _decided(session: Session) -> list[Row[Any]]:
     failed, later = aliased(Attempt), aliased(Attempt)
     rows = session.execute(
         select(
-            NodeFault.node, NodeFault.job_id, NodeFault.attempt, NodeFault.cause, failed.trained_at,
-            failed.end_step, later.node_names, later.number, later.end_step.label("later_step"), Job.current_step,
-            Job.status, Job.attempt.label("newest"),
+            NodeFault.node,
+            NodeFault.job_id,
+            NodeFault.attempt,
+            NodeFault.cause,
+            failed.trained_at,
+            failed.end_step,
+            later.node_names,
+            later.number,
+            later.end_step.label("later_step"),
+            Job.current_step,
+            Job.status,
+            Job.attempt.label("newest"),
         )
         .join(failed, and_(failed.job_id == NodeFault.job_id, failed.number == NodeFault.attempt))
         .join(later, and_(later.job_id == NodeFault.job_id, later.number > NodeFault.attempt))
         .join(Job, Job.id == NodeFault.job_id)
         .where(~NodeFault.is_proven, later.trained_at.is_not(None))
         .order_by(NodeFault.node, NodeFault.job_id, NodeFault.attempt, later.number)
-    )  # fmt: skip
+    )
     first: dict[tuple[str, str, int], Row[Any]] = {}
     for row in rows:
         if did_better(*_reached(row)):
@@ -123,9 +132,12 @@ def _settle(db: Database, row: Row[Any]) -> None:
             return  # another coordinator has done it
         reliability.count(session, row.node, NodeEffect(counter=counter_of(row.cause), towards=0.0))
     logger.warning(
-        "node %s: attempt %s of %s ended there by %s, and the job made progress elsewhere", row.node, row.attempt,
-        row.job_id, row.cause,
-    )  # fmt: skip
+        "node %s: attempt %s of %s ended there by %s, and the job made progress elsewhere",
+        row.node,
+        row.attempt,
+        row.job_id,
+        row.cause,
+    )
 
 
 def _quarantine(db: Database, name: str, rule: QuarantineRule, actor: str) -> bool:

@@ -118,11 +118,13 @@ def heartbeats(db: Database) -> list[Heartbeat]:
         rows = session.execute(select(Node.name, Node.heartbeat, Node.state, Node.limits))
         return [
             Heartbeat(
-                node=row.name, counter=row.heartbeat, is_ready=row.state == "ready",
+                node=row.name,
+                counter=row.heartbeat,
+                is_ready=row.state == "ready",
                 every_seconds=limits_of(row.limits).heartbeat_seconds,
             )
             for row in rows
-        ]  # fmt: skip
+        ]
 
 
 def set_state(db: Database, name: str, state: str) -> None:
@@ -183,11 +185,14 @@ def capacities(
     working, reputations = _at_work(session, names), reliability.reputations(session, names)
     return [
         _capacity(
-            node, taken.get(node.name, {}), frozenset(stuck.get(node.name, ())), working.get(node.name, _IDLE),
+            node,
+            taken.get(node.name, {}),
+            frozenset(stuck.get(node.name, ())),
+            working.get(node.name, _IDLE),
             reputations.get(node.name, UNKNOWN),
         )
         for node in session.scalars(query)
-    ]  # fmt: skip
+    ]
 
 
 def shares(
@@ -270,13 +275,24 @@ def _capacity(node: Node, taken: dict[int, int], stuck: frozenset[int], work: _W
     if no_sandbox:
         stuck = frozenset(d.index for d in devices)
     return NodeCapacity(
-        name=node.name, devices=devices, free=frozenset(d.index for d in devices) - taken.keys() - stuck,
+        name=node.name,
+        devices=devices,
+        free=frozenset(d.index for d in devices) - taken.keys() - stuck,
         parts={index: share for index, share in taken.items() if share < WHOLE and index not in stuck},
-        cpu_cores=node.cpu_cores, ram_mb=node.ram_mb, storage_mb=node.storage_mb, held=work.held,
-        capabilities=frozenset(node.capabilities), labels=frozenset(node.all_labels), active_jobs=work.jobs,
-        reputation=reputation, out_of_service=stuck, max_jobs=limits.max_concurrent,
-        accepts_training=limits.accept_training, arch=node.arch, no_sandbox=no_sandbox,
-    )  # fmt: skip
+        cpu_cores=node.cpu_cores,
+        ram_mb=node.ram_mb,
+        storage_mb=node.storage_mb,
+        held=work.held,
+        capabilities=frozenset(node.capabilities),
+        labels=frozenset(node.all_labels),
+        active_jobs=work.jobs,
+        reputation=reputation,
+        out_of_service=stuck,
+        max_jobs=limits.max_concurrent,
+        accepts_training=limits.accept_training,
+        arch=node.arch,
+        no_sandbox=no_sandbox,
+    )
 
 
 def _sync_devices(session: Session, report: NodeReport) -> None:

@@ -74,11 +74,15 @@ def _record_warning(session: Session, held: HeldDevices, actor: str) -> None:
     devices = sorted(session.scalars(newly_reported.execution_options(synchronize_session=False)))
     if devices:
         transitions.record_event(
-            session, held.job_id, EventType.WARNING, actor=actor, reason=REASON,
+            session,
+            held.job_id,
+            EventType.WARNING,
+            actor=actor,
+            reason=REASON,
             message=f"a process of attempt {held.attempt} can't be killed, not even by SIGKILL: devices "
             f"{', '.join(map(str, devices))} of node {held.node} are out of service until it is gone",
             data={"attempt": held.attempt, "node": held.node, "devices": devices},
-        )  # fmt: skip
+        )
 
 
 def mark(db: Database, held: HeldDevices, *, actor: str, tell: bool = True) -> None:

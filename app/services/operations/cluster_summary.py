@@ -84,7 +84,10 @@ def devices_by_type(session: Session) -> list[DeviceCount]:
     in_use, stuck = given.c.share.is_not(None), left.c.node.is_not(None)
     rows = session.execute(
         select(
-            Device.type, takes_jobs.label("takes_jobs"), in_use.label("in_use"), stuck.label("stuck"),
+            Device.type,
+            takes_jobs.label("takes_jobs"),
+            in_use.label("in_use"),
+            stuck.label("stuck"),
             func.count().label("number"),
             func.coalesce(func.sum(given.c.share), 0).label("share"),
         )
@@ -92,7 +95,7 @@ def devices_by_type(session: Session) -> list[DeviceCount]:
         .outerjoin(given, held)
         .outerjoin(left, (left.c.node == Device.node) & (left.c.device_index == Device.index))
         .group_by(Device.type, takes_jobs, in_use, stuck)
-    ).all()  # fmt: skip
+    ).all()
     return [
         DeviceCount(
             type=kind,

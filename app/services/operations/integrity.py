@@ -14,25 +14,48 @@ SHOWN = 5
 _LIVE = Lease.released_at.is_(None)
 # Violated invariants: (description, query for the ids).
 RULES: tuple[tuple[str, Select[str]], ...] = (
-    ("jobs run without a lease", select(Job.id).where(
-        Job.status.in_(HELD), ~exists().where(Lease.job_id == Job.id, _LIVE))),
-    ("finished or waiting jobs hold a lease", select(Job.id).where(
-        Job.status.not_in(HELD), exists().where(Lease.job_id == Job.id, _LIVE))),
+    (
+        "jobs run without a lease",
+        select(Job.id).where(Job.status.in_(HELD), ~exists().where(Lease.job_id == Job.id, _LIVE)),
+    ),
+    (
+        "finished or waiting jobs hold a lease",
+        select(Job.id).where(Job.status.not_in(HELD), exists().where(Lease.job_id == Job.id, _LIVE)),
+    ),
     ("finished jobs have no finish time", select(Job.id).where(Job.status.in_(TERMINAL), Job.finished_at.is_(None))),
-    ("jobs have devices without a lease", select(Reservation.job_id).where(
-        ~exists().where(and_(Lease.job_id == Reservation.job_id, Lease.attempt == Reservation.attempt), _LIVE))),
-    ("devices are allocated more than once", select(Reservation.node).group_by(
-        Reservation.node, Reservation.device_index).having(func.sum(Reservation.share) > WHOLE)),
-    ("jobs have a wrong attempt count", select(Job.id).where(
-        Job.attempt != func.coalesce(
-            select(func.max(Attempt.number)).where(Attempt.job_id == Job.id).scalar_subquery(), 0))),
-    ("jobs have gaps in their event history", select(JobEvent.job_id).group_by(JobEvent.job_id).having(
-        func.count() != func.max(JobEvent.seq))),
-    ("jobs refer to a foreign or deleted checkpoint", select(Job.id).where(
-        Job.latest_checkpoint_id.is_not(None),
-        ~exists().where(Checkpoint.id == Job.latest_checkpoint_id, Checkpoint.job_id == Job.id,
-                        Checkpoint.deleted_at.is_(None)))),
-)  # fmt: skip
+    (
+        "jobs have devices without a lease",
+        select(Reservation.job_id).where(
+            ~exists().where(and_(Lease.job_id == Reservation.job_id, Lease.attempt == Reservation.attempt), _LIVE)
+        ),
+    ),
+    (
+        "devices are allocated more than once",
+        select(Reservation.node)
+        .group_by(Reservation.node, Reservation.device_index)
+        .having(func.sum(Reservation.share) > WHOLE),
+    ),
+    (
+        "jobs have a wrong attempt count",
+        select(Job.id).where(
+            Job.attempt
+            != func.coalesce(select(func.max(Attempt.number)).where(Attempt.job_id == Job.id).scalar_subquery(), 0)
+        ),
+    ),
+    (
+        "jobs have gaps in their event history",
+        select(JobEvent.job_id).group_by(JobEvent.job_id).having(func.count() != func.max(JobEvent.seq)),
+    ),
+    (
+        "jobs refer to a foreign or deleted checkpoint",
+        select(Job.id).where(
+            Job.latest_checkpoint_id.is_not(None),
+            ~exists().where(
+                Checkpoint.id == Job.latest_checkpoint_id, Checkpoint.job_id == Job.id, Checkpoint.deleted_at.is_(None)
+            ),
+        ),
+    ),
+)
 
 
 def problems(db: Database) -> Iterator[str]:

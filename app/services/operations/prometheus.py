@@ -137,18 +137,24 @@ def _mean(values: Sequence[float]) -> float:
 _SPEEDS: tuple[tuple[str, str, _Value, Callable[[Sequence[float]], float]], ...] = (
     ("steps_per_second", "Optimizer steps per second of all training jobs", _steps_per_second, math.fsum),
     (
-        "samples_per_second", "Training records per second of all training jobs",
-        lambda metrics: _number(metrics, "samples_per_second"), math.fsum,
+        "samples_per_second",
+        "Training records per second of all training jobs",
+        lambda metrics: _number(metrics, "samples_per_second"),
+        math.fsum,
     ),
     (
-        "tokens_per_second", "Training tokens per second of all training jobs",
-        lambda metrics: _number(metrics, "tokens_per_second"), math.fsum,
+        "tokens_per_second",
+        "Training tokens per second of all training jobs",
+        lambda metrics: _number(metrics, "tokens_per_second"),
+        math.fsum,
     ),
     (
-        "gpu_utilization_percent", "Mean GPU utilization over all training jobs",
-        lambda metrics: _number(metrics, "gpu_utilization"), _mean,
+        "gpu_utilization_percent",
+        "Mean GPU utilization over all training jobs",
+        lambda metrics: _number(metrics, "gpu_utilization"),
+        _mean,
     ),
-)  # fmt: skip
+)
 
 
 def _speeds(session: Session, caller: Caller) -> Iterator[Gauge]:
@@ -174,10 +180,18 @@ def _machines(session: Session) -> Iterator[Gauge]:
     devices = cluster_summary.devices_by_type(session)
     yield _by("devices", "Devices of all registered nodes", "type", {d.type: d.total for d in devices})
     yield _by("devices_in_use", "Devices used by attempts", "type", {d.type: d.in_use for d in devices})
-    yield _by("devices_share_in_use", "Devices used by attempts, half of one as 0.5", "type",
-              {d.type: d.share_in_use for d in devices})  # fmt: skip
-    yield _by("devices_out_of_service", "Devices held by an unkillable process", "type",
-              {d.type: d.out_of_service for d in devices})  # fmt: skip
+    yield _by(
+        "devices_share_in_use",
+        "Devices used by attempts, half of one as 0.5",
+        "type",
+        {d.type: d.share_in_use for d in devices},
+    )
+    yield _by(
+        "devices_out_of_service",
+        "Devices held by an unkillable process",
+        "type",
+        {d.type: d.out_of_service for d in devices},
+    )
     yield _by("devices_free", "Free devices of ready nodes", "type", {d.type: d.free for d in devices})
 
 
@@ -197,35 +211,57 @@ def _lags(session: Session) -> Iterator[Gauge]:
     now = utc_now()
     live = Lease.released_at.is_(None)
     oldest: tuple[tuple[str, str, Any], ...] = (
-        ("lease_silent_seconds", "Time since the least recently renewed lease was renewed",
-         select(func.min(Lease.renewed_at, type_=Lease.renewed_at.type)).where(live, Lease.counter > 0)),
-        ("oldest_unclaimed_seconds", "Age of the oldest attempt not yet claimed by its node",
-         select(func.min(Lease.created_at, type_=Lease.created_at.type)).where(live, Lease.counter == 0)),
-        ("oldest_pending_seconds", "Age of the oldest job not yet admitted",
-         select(func.min(Job.created_at, type_=Job.created_at.type)).where(Job.status == JobState.PENDING)),
-        ("planner_silent_seconds", "Time since the planner renewed its leadership; absent: never elected",
-         select(ProcessBeat.last_seen_at).where(ProcessBeat.name == PLANNER)),
-    )  # fmt: skip
+        (
+            "lease_silent_seconds",
+            "Time since the least recently renewed lease was renewed",
+            select(func.min(Lease.renewed_at, type_=Lease.renewed_at.type)).where(live, Lease.counter > 0),
+        ),
+        (
+            "oldest_unclaimed_seconds",
+            "Age of the oldest attempt not yet claimed by its node",
+            select(func.min(Lease.created_at, type_=Lease.created_at.type)).where(live, Lease.counter == 0),
+        ),
+        (
+            "oldest_pending_seconds",
+            "Age of the oldest job not yet admitted",
+            select(func.min(Job.created_at, type_=Job.created_at.type)).where(Job.status == JobState.PENDING),
+        ),
+        (
+            "planner_silent_seconds",
+            "Time since the planner renewed its leadership; absent: never elected",
+            select(ProcessBeat.last_seen_at).where(ProcessBeat.name == PLANNER),
+        ),
+    )
     missing_when_none = {"planner_silent_seconds"}
     for name, meaning, query in oldest:
         moment = session.scalar(query)
         values = [] if moment is None and name in missing_when_none else [((), _age(moment, now))]
         yield Gauge(name=name, meaning=meaning, values=values)
     fresh = ProcessBeat.last_seen_at > now - cluster_summary.FRESH
-    yield _one("coordinators", "Coordinators with a heartbeat in the last 10 seconds",
-               _count(session, ProcessBeat.name, ProcessBeat.kind == "coordinator", fresh))  # fmt: skip
+    yield _one(
+        "coordinators",
+        "Coordinators with a heartbeat in the last 10 seconds",
+        _count(session, ProcessBeat.name, ProcessBeat.kind == "coordinator", fresh),
+    )
 
 
 def _backlogs(session: Session) -> Iterator[Gauge]:
     yield _one(
         "leases", "Attempts that hold devices", _count(session, Lease.job_id.distinct(), Lease.released_at.is_(None))
     )
-    yield _one("outcome_errors", "Attempts of the last 24 hours whose outcome Trainyard failed to record",
-               outcome_errors.count(session))  # fmt: skip
-    yield _one("mirror_backlog_jobs", "Jobs whose newest state is not yet mirrored to the result backend",
-               _count(session, Job.id, Job.mirrored_version < Job.version))  # fmt: skip
-    yield _one("webhook_deliveries_waiting", "Pending webhook deliveries",
-               _count(session, WebhookDelivery.id, IS_WAITING))  # fmt: skip
+    yield _one(
+        "outcome_errors",
+        "Attempts of the last 24 hours whose outcome Trainyard failed to record",
+        outcome_errors.count(session),
+    )
+    yield _one(
+        "mirror_backlog_jobs",
+        "Jobs whose newest state is not yet mirrored to the result backend",
+        _count(session, Job.id, Job.mirrored_version < Job.version),
+    )
+    yield _one(
+        "webhook_deliveries_waiting", "Pending webhook deliveries", _count(session, WebhookDelivery.id, IS_WAITING)
+    )
     unfinished = select(Inspection.state, func.count()).group_by(Inspection.state)
     counted = {row[0]: row[1] for row in session.execute(unfinished.where(Inspection.state != "done"))}
     states = {state: counted.get(state, 0) for state in ("waiting", "running")}

@@ -211,9 +211,14 @@ def _apply(session: Session, job: Job, decision: _Decision, inspection: Inspecti
 def _act_on(session: Session, job: Job, report: Report, actor: str) -> None:
     shown = {name: value for name, value in report.items() if name != "fingerprint"}
     transitions.record_event(
-        session, job.id, EventType.PREFLIGHT, actor=actor, reason=inspections.verdict_of(report),
-        message=summary(report), data=shown,
-    )  # fmt: skip
+        session,
+        job.id,
+        EventType.PREFLIGHT,
+        actor=actor,
+        reason=inspections.verdict_of(report),
+        message=summary(report),
+        data=shown,
+    )
     if report.get("errors"):
         first = report["errors"][0]
         _fail(session, job, AdmissionFailure(cause=first["error_type"], message=first["message"]), actor)
@@ -235,9 +240,15 @@ def _admit(session: Session, job: Job, actor: str) -> None:
 
 def _fail(session: Session, job: Job, failure: AdmissionFailure, actor: str) -> None:
     transitions.transition(
-        session, job, JobState.FAILED, actor=actor, reason=failure.cause, message=failure.message,
-        error_type=failure.cause, error_message=failure.message,
-    )  # fmt: skip
+        session,
+        job,
+        JobState.FAILED,
+        actor=actor,
+        reason=failure.cause,
+        message=failure.message,
+        error_type=failure.cause,
+        error_message=failure.message,
+    )
 
 
 def missing_input(spec: Mapping[str, Any], rules: ReadingRules) -> AdmissionFailure | None:

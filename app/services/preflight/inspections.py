@@ -107,9 +107,13 @@ def request(db: Database, asked: InspectionRequest) -> str:
         if earlier is not None:
             return earlier
         row = Inspection(
-            id=new_id("insp"), project=asked.project, request_hash=asked.request_hash, document=dict(asked.document),
-            sealed_secrets=asked.sealed_secrets, fingerprint=asked.fingerprint,
-        )  # fmt: skip
+            id=new_id("insp"),
+            project=asked.project,
+            request_hash=asked.request_hash,
+            document=dict(asked.document),
+            sealed_secrets=asked.sealed_secrets,
+            fingerprint=asked.fingerprint,
+        )
         session.add(row)
         session.flush()
         return row.id
@@ -177,10 +181,14 @@ def claim(db: Database, seen: Open, me: str) -> InspectionTask | None:
         if report is None and row.tries > MOST_TRIES:
             report = {"left_out": [f"the preflight of model and data was aborted after {MOST_TRIES} tries"]}
         return InspectionTask(
-            id=row.id, holder=me, job_id=row.job_id, project=row.project, report=report,
+            id=row.id,
+            holder=me,
+            job_id=row.job_id,
+            project=row.project,
+            report=report,
             spec=job.spec if job is not None else row.document or {},
             sealed_secrets=job.sealed_secrets if job is not None else row.sealed_secrets,
-        )  # fmt: skip
+        )
 
 
 def renew(db: Database, work: InspectionTask) -> bool:

@@ -32,8 +32,9 @@ def requeue_over_budget(db: Database, *, actor: str, nudge: Callable[[str, str],
                 continue
             job.requested, job.requested_reason, job.requested_by = "requeue", used_up[project], actor
             job.mark_changed()
-            audit.record(session, actor=actor, action="job.requeue", project=project, target=job_id,
-                         message=used_up[project])  # fmt: skip
+            audit.record(
+                session, actor=actor, action="job.requeue", project=project, target=job_id, message=used_up[project]
+            )
             names = list(job.node_names)
         asked.append(job_id)
         for name in names:

@@ -258,9 +258,12 @@ def _usage_of(session: Session, project: Project) -> QuotaUsage:
     quota, in_use = quota_of(project.quota), _in_use(session, project.name)
     running = count_jobs(session, [project.name], HELD).get(project.name, 0)
     return QuotaUsage(
-        quota=quota, used=_by_kind(in_use, project.name), fixed=_by_kind(in_use, project.name, only_fixed=True),
-        running=running, spent=spent(session, {project.name: quota})[project.name],
-    )  # fmt: skip
+        quota=quota,
+        used=_by_kind(in_use, project.name),
+        fixed=_by_kind(in_use, project.name, only_fixed=True),
+        running=running,
+        spent=spent(session, {project.name: quota})[project.name],
+    )
 
 
 def _in_use(session: Session, name: str | None = None) -> list[_Use]:
@@ -279,11 +282,14 @@ def _in_use(session: Session, name: str | None = None) -> list[_Use]:
         query = query.where(Job.project == name)
     return [
         _Use(
-            project=row.project, queue=row.queue, kind="cpu" if row.is_cpu else "cuda", is_fixed=not row.preemptible,
+            project=row.project,
+            queue=row.queue,
+            kind="cpu" if row.is_cpu else "cuda",
+            is_fixed=not row.preemptible,
             devices=row.share / WHOLE,
         )
         for row in session.execute(query)
-    ]  # fmt: skip
+    ]
 
 
 def _by_kind(in_use: Iterable[_Use], project: str, *, only_fixed: bool = False) -> dict[str, float]:
@@ -306,8 +312,7 @@ def _add(session: Session, project: str, month: datetime, gpu_seconds: float) ->
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     new = insert(ProjectUsage).values(project=project, month=f"{month:%Y-%m}", gpu_seconds=gpu_seconds)
     added: Insert = new.on_conflict_do_update(
-        index_elements=["project", "month"],
-        set_={"gpu_seconds": ProjectUsage.gpu_seconds + new.excluded.gpu_seconds},
+        index_elements=["project", "month"], set_={"gpu_seconds": ProjectUsage.gpu_seconds + new.excluded.gpu_seconds}
     )
     session.execute(added)
 

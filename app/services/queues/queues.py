@@ -74,7 +74,7 @@ def create(
         session.add(queue)
         audit.record(
             session, actor=caller.actor, action="queue.create", project=None, target=name, data=_shown(columns)
-        )  # fmt: skip
+        )
         session.flush()
         made = QueueSummary(queue=queue, waiting=0, running=0)
         on_written(session, made)
@@ -97,7 +97,7 @@ def change(db: Database, caller: Caller, name: str, wanted: Mapping[str, Any]) -
         if changed:
             audit.record(
                 session, actor=caller.actor, action="queue.patch", project=None, target=name, data=_shown(changed)
-            )  # fmt: skip
+            )
         session.flush()
         return summary(session, caller, name)
 
@@ -165,9 +165,11 @@ def line(
         for job in page.items
     ]
     return Page(
-        items=entries, next_after=page.next_after, total_count=page.total_count,
+        items=entries,
+        next_after=page.next_after,
+        total_count=page.total_count,
         total_count_capped=page.total_count_capped,
-    )  # fmt: skip
+    )
 
 
 def pending_reasons(session: Session, jobs: Sequence[Job]) -> dict[str, str]:
@@ -211,7 +213,9 @@ def place_at(session: Session, job: Job, priority: int) -> int:
     """Position of a waiting job in its project's line at this priority."""
     since = literal(job.queued_at or job.created_at, Job.created_at.type)
     before = tuple_(*LINE) < tuple_(served_as_if_since(since, priority), literal(job.id))
-    others = select(func.count()).select_from(Job).where(
-        Job.status.in_(WAITING), Job.project == job.project, Job.id != job.id, before
-    )  # fmt: skip
+    others = (
+        select(func.count())
+        .select_from(Job)
+        .where(Job.status.in_(WAITING), Job.project == job.project, Job.id != job.id, before)
+    )
     return (session.scalar(others) or 0) + 1

@@ -34,9 +34,13 @@ def project_shares(session: Session) -> list[ProjectShare]:
         for name in sorted(projects, key=lambda each: (projects[each].rank(kind), each)):
             standing = projects[name]
             share = ProjectShare(
-                project=name, kind=KINDS[kind], used=standing.used.get(kind, 0.0), quota=standing.quota.of(kind),
-                borrowed=standing.borrowed(kind, clearing=0), running_jobs=running.get(name, 0),
+                project=name,
+                kind=KINDS[kind],
+                used=standing.used.get(kind, 0.0),
+                quota=standing.quota.of(kind),
+                borrowed=standing.borrowed(kind, clearing=0),
+                running_jobs=running.get(name, 0),
                 waiting_jobs=waiting.get(name, 0),
-            )  # fmt: skip
+            )
             found.append(share)
     return found

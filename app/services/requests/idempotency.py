@@ -66,11 +66,16 @@ def remember(session: Session, request: RequestKey, answer: StoredResponse) -> N
     session.execute(delete(IdempotentReply).where(*_same_key(request), IdempotentReply.created_at < utc_now() - TTL))
     session.add(
         IdempotentReply(
-            project=request.project, key_id=request.key_id, idempotency_key=request.idempotency_key,
-            request_hash=request.request_hash, status_code=answer.status_code, body=answer.body,
-            location=answer.location, created_at=utc_now(),
+            project=request.project,
+            key_id=request.key_id,
+            idempotency_key=request.idempotency_key,
+            request_hash=request.request_hash,
+            status_code=answer.status_code,
+            body=answer.body,
+            location=answer.location,
+            created_at=utc_now(),
         )
-    )  # fmt: skip
+    )
     try:
         session.flush()
     except IntegrityError as error:

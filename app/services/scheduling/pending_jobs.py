@@ -23,10 +23,21 @@ from app.services.nodes.data_locality import Caches
 from app.services.queues import project_quotas
 
 _COLUMNS = (
-    Job.id, Job.project, Job.priority, Job.queue, Job.spec, Job.pending_reason, Job.excluded_nodes, Job.no_room_on,
-    Job.max_runtime_seconds, Job.elapsed_seconds, Job.awaits_node, Job.awaits_others, WAITING_SINCE.label("since"),
+    Job.id,
+    Job.project,
+    Job.priority,
+    Job.queue,
+    Job.spec,
+    Job.pending_reason,
+    Job.excluded_nodes,
+    Job.no_room_on,
+    Job.max_runtime_seconds,
+    Job.elapsed_seconds,
+    Job.awaits_node,
+    Job.awaits_others,
+    WAITING_SINCE.label("since"),
     LINE[0].label("place"),
-)  # fmt: skip
+)
 _log = logging.getLogger(__name__)
 
 
@@ -111,11 +122,19 @@ def _of(row: Row[Any], shapes: dict[Request, Request], caches: Caches | None, *,
         _log.exception("job %s has a document that cannot be planned", row.id)
         return None
     job = QueuedJob(
-        job_id=row.id, priority=row.priority, since=row.since.timestamp(), request=request, queue=row.queue,
-        project=row.project, is_preemptible=project_quotas.is_preemptible(row.spec),
-        max_seconds=_at_most(row), awaits=(row.awaits_node, *row.awaits_others) if row.awaits_node else (),
-        avoids=frozenset(row.excluded_nodes), no_room_on=tuple(row.no_room_on), cached=cached,
-    )  # fmt: skip
+        job_id=row.id,
+        priority=row.priority,
+        since=row.since.timestamp(),
+        request=request,
+        queue=row.queue,
+        project=row.project,
+        is_preemptible=project_quotas.is_preemptible(row.spec),
+        max_seconds=_at_most(row),
+        awaits=(row.awaits_node, *row.awaits_others) if row.awaits_node else (),
+        avoids=frozenset(row.excluded_nodes),
+        no_room_on=tuple(row.no_room_on),
+        cached=cached,
+    )
     return PendingJob(job=job, pending_reason=row.pending_reason)
 
 

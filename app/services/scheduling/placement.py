@@ -42,10 +42,20 @@ OTHERS_SECONDS = 0.05
 
 # The columns that starting a job needs, of about seventy.
 _READ = (
-    *transitions.TRANSITION_COLUMNS, Job.requested, Job.spec, Job.priority, Job.created_at, Job.queued_at,
-    Job.not_before_at, Job.current_step, Job.total_steps, Job.progress, Job.latest_checkpoint_id,
-    Job.chosen_checkpoint_id, Job.resume_checkpoint_id,
-)  # fmt: skip
+    *transitions.TRANSITION_COLUMNS,
+    Job.requested,
+    Job.spec,
+    Job.priority,
+    Job.created_at,
+    Job.queued_at,
+    Job.not_before_at,
+    Job.current_step,
+    Job.total_steps,
+    Job.progress,
+    Job.latest_checkpoint_id,
+    Job.chosen_checkpoint_id,
+    Job.resume_checkpoint_id,
+)
 
 _Row = TypeVar("_Row", Node, Job, Queue, Project)
 
@@ -153,9 +163,13 @@ class _Locked:
         number, now = job.attempt + 1, utc_now()
         self._waits.append(limits.wait_of(job, now))
         changes = {
-            "attempt": number, "node_names": names, "pending_reason": "", "not_before_at": None, "awaits_node": "",
+            "attempt": number,
+            "node_names": names,
+            "pending_reason": "",
+            "not_before_at": None,
+            "awaits_node": "",
             **recovery.where_it_starts(self._session, job),
-        }  # fmt: skip
+        }
         self._steps.append(Step(job=job, message=f"attempt {number} on {', '.join(names)}", changes=changes))
         self._held.append((job, placement))
         for key in _devices(placement):
@@ -219,12 +233,18 @@ def _rows(held: Sequence[tuple[Job, Placement]]) -> list[Base]:
         names = [part.node for part in placement.parts]
         attempts.append(
             Attempt(
-                job_id=job.id, number=job.attempt, fence=job.fence, node_names=names,
+                job_id=job.id,
+                number=job.attempt,
+                fence=job.fence,
+                node_names=names,
                 device_indices=[[device.index for device in part.devices] for part in placement.parts],
-                device_type=placement.devices[0].type, device_share=placement.share, announced_at=now,
-                start_type=recovery.SCHEDULED, start_step=job.current_step,
+                device_type=placement.devices[0].type,
+                device_share=placement.share,
+                announced_at=now,
+                start_type=recovery.SCHEDULED,
+                start_step=job.current_step,
             )
-        )  # fmt: skip
+        )
         of_job = {"job_id": job.id, "attempt": job.attempt}
         leases += [
             Lease(id=new_id("lease"), node=name, fence=job.fence, part=part, created_at=now, **of_job)
@@ -238,9 +258,14 @@ def _rows(held: Sequence[tuple[Job, Placement]]) -> list[Base]:
 
 
 def _lock(
-    session: Session, entity: type[_Row], key: InstrumentedAttribute[str], values: Collection[str], *, key_share: bool,
+    session: Session,
+    entity: type[_Row],
+    key: InstrumentedAttribute[str],
+    values: Collection[str],
+    *,
+    key_share: bool,
     columns: Sequence[InstrumentedAttribute[Any]] = (),
-) -> dict[str, _Row]:  # fmt: skip
+) -> dict[str, _Row]:
     """Lock rows by key; only ``columns`` are loaded, if given."""
     query = select(entity).where(key.in_(values)).order_by(key).with_for_update(key_share=key_share)
     if columns:

@@ -50,11 +50,15 @@ class PassRecord:
 
 
 def plan_once(
-    db: Database, *, actor: str = "planner", page_size: int = 500, policy: Policy | None = None,
+    db: Database,
+    *,
+    actor: str = "planner",
+    page_size: int = 500,
+    policy: Policy | None = None,
     nudge: Callable[[str, str], None] = lambda _job, _node: None,
     announce: Callable[[list[Dispatched]], None] = lambda _placed: None,
     remember: Callable[[PassRecord], None] = lambda _seen: None,
-) -> list[Dispatched]:  # fmt: skip
+) -> list[Dispatched]:
     """One full pass: read a snapshot, `page_size` jobs of each project at a time, plan, place what can start.
 
     Jobs of paused or full queues are not read, so their number does not matter. ``nudge`` wakes the node of a job that
@@ -69,9 +73,11 @@ def plan_once(
             return []
         policy, running = policy or Policy(), running_jobs.running(session)
         planning = Planning(
-            registry.capacities(session), project_quotas.accounts(session, room), running,
+            registry.capacities(session),
+            project_quotas.accounts(session, room),
+            running,
             replace(policy, now=utc_now().timestamp()),
-        )  # fmt: skip
+        )
         caches = data_locality.caches(session, policy.weights)
         windows = pending_jobs.windows(session, page_size, queues=served, caches=caches)
         made, previous, jobs = _decide(pending_jobs.with_reservation(session), windows, planning, served)

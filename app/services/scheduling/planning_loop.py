@@ -76,9 +76,12 @@ class PlanningLoop:
             key = each.job_id, each.attempt
             parts.setdefault(key, []).append(each.node)
             use = JobUsage(
-                project=each.project, queue=each.queue, kind=each.kind, devices=each.released_devices,
+                project=each.project,
+                queue=each.queue,
+                kind=each.kind,
+                devices=each.released_devices,
                 is_preemptible=each.is_preemptible,
-            )  # fmt: skip
+            )
             self._held[key] = _ActiveAttempt(use=use, nodes=frozenset(parts[key]))
         self._hold(seen.made.placements, seen.dispatched)
 
@@ -117,9 +120,11 @@ class PlanningLoop:
             if placement.job_id in attempts:
                 job, parts = self._jobs[placement.job_id], placement.parts
                 use = JobUsage(
-                    project=job.project, queue=job.queue, kind=job.request.device_kind,
+                    project=job.project,
+                    queue=job.queue,
+                    kind=job.request.device_kind,
                     devices=len(parts) * len(placement.devices) * placement.share / WHOLE,
                     is_preemptible=job.is_preemptible,
-                )  # fmt: skip
+                )
                 held = _ActiveAttempt(use=use, nodes=frozenset(part.node for part in parts))
                 self._held[job.job_id, attempts[job.job_id]] = held

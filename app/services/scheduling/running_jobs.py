@@ -28,16 +28,30 @@ def running(session: Session) -> list[Running]:
         devices.setdefault((row.job_id, row.attempt), {}).setdefault(row.node, set()).add(row.device_index)
     rows = session.execute(
         select(
-            Lease.node, Lease.attempt, Lease.ran_seconds, Job.id, Job.project, Job.queue, Job.priority, Job.status,
+            Lease.node,
+            Lease.attempt,
+            Lease.ran_seconds,
+            Job.id,
+            Job.project,
+            Job.queue,
+            Job.priority,
+            Job.status,
             Job.spec,
-            Job.requested, Job.eta_seconds, Job.elapsed_seconds, Job.max_runtime_seconds, Attempt.device_type,
-            Attempt.device_share, Attempt.trained_at, Checkpoint.created_at.label("saved_at"), Checkpoint.size_bytes,
+            Job.requested,
+            Job.eta_seconds,
+            Job.elapsed_seconds,
+            Job.max_runtime_seconds,
+            Attempt.device_type,
+            Attempt.device_share,
+            Attempt.trained_at,
+            Checkpoint.created_at.label("saved_at"),
+            Checkpoint.size_bytes,
         )
         .join(Job, Job.id == Lease.job_id)
         .join(Attempt, (Attempt.job_id == Lease.job_id) & (Attempt.number == Lease.attempt))
         .outerjoin(Checkpoint, Checkpoint.id == Job.latest_checkpoint_id)
         .where(Lease.released_at.is_(None))
-    ).all()  # fmt: skip
+    ).all()
     now = utc_now()
     return [_of(row, devices.get((row.id, row.attempt), {}), now) for row in rows]
 
@@ -52,14 +66,23 @@ def _of(row: Row[Any], held: Mapping[str, set[int]], now: datetime) -> Running:
     """The attempt on one node; preempting it there ends it everywhere, so the loss is that of all its parts."""
     devices, everywhere = frozenset(held.get(row.node, ())), sum(map(len, held.values()))
     return Running(
-        job_id=row.id, attempt=row.attempt, project=row.project, queue=row.queue, node=row.node, priority=row.priority,
-        kind="cpu" if row.device_type == "cpu" else "cuda", devices=devices, share=row.device_share,
+        job_id=row.id,
+        attempt=row.attempt,
+        project=row.project,
+        queue=row.queue,
+        node=row.node,
+        priority=row.priority,
+        kind="cpu" if row.device_type == "cpu" else "cuda",
+        devices=devices,
+        share=row.device_share,
         elsewhere=(everywhere - len(devices)) * row.device_share / WHOLE,
         quantities=request_of(row.spec, has_gpus=False).quantities,
-        is_preemptible=is_preemptible(row.spec), may_be_preempted=_may_be_preempted(row),
+        is_preemptible=is_preemptible(row.spec),
+        may_be_preempted=_may_be_preempted(row),
         is_stopping=row.requested is not None or row.status == JobState.EXPORTING,
-        loss=_loss(row, now) * everywhere * row.device_share / WHOLE, ends_in=_ends_in(row),
-    )  # fmt: skip
+        loss=_loss(row, now) * everywhere * row.device_share / WHOLE,
+        ends_in=_ends_in(row),
+    )
 
 
 def _may_be_preempted(row: Row[Any]) -> bool:

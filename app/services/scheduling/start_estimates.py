@@ -124,7 +124,10 @@ def _endings(session: Session) -> list[DeviceRelease]:
     for node, index, share, job_id, eta_seconds, spec in rows:
         known = held.get((node, job_id))
         held[node, job_id] = DeviceRelease(
-            seconds=float(eta_seconds), node=node, devices=(known.devices if known else frozenset()) | {index},
-            share=share, quantities=request_of(spec, has_gpus=False).quantities,
-        )  # fmt: skip
+            seconds=float(eta_seconds),
+            node=node,
+            devices=(known.devices if known else frozenset()) | {index},
+            share=share,
+            quantities=request_of(spec, has_gpus=False).quantities,
+        )
     return list(held.values())

@@ -148,9 +148,15 @@ def _row(point: MetricPoint, job_id: str, attempt: int, seq: int) -> dict[str, A
     number = json_number(point.value)
     is_named = isinstance(number, str)
     return {
-        "job_id": job_id, "name": point.name, "step": point.step, "at": point.at, "attempt": attempt, "seq": seq,
-        "value": None if is_named else number, "special": number if is_named else None,
-    }  # fmt: skip
+        "job_id": job_id,
+        "name": point.name,
+        "step": point.step,
+        "at": point.at,
+        "attempt": attempt,
+        "seq": seq,
+        "value": None if is_named else number,
+        "special": number if is_named else None,
+    }
 
 
 def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:

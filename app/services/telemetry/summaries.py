@@ -24,9 +24,12 @@ _SUMMARY = Base.metadata.tables["metric_summary"]
 # NaN has no order; here it is the largest value, above infinity, so that such a point is never dropped.
 ORDER = func.coalesce(
     _METRIC.c.value,
-    case((_METRIC.c.special == "-Infinity", -math.inf), (_METRIC.c.special == "Infinity", sys.float_info.max),
-         else_=math.inf),
-)  # fmt: skip
+    case(
+        (_METRIC.c.special == "-Infinity", -math.inf),
+        (_METRIC.c.special == "Infinity", sys.float_info.max),
+        else_=math.inf,
+    ),
+)
 DUE = FAN_OUT**2  # number of new points of a series that triggers a write
 _POINTS_AT_ONCE = 4096  # keeps transactions short, even after an attempt that left many points unsummarised
 

@@ -49,12 +49,19 @@ def send_test(db: Database, caller: Caller, webhook_id: str, *, on_written: OnWr
         event_id = new_id("evt")
         payload: dict[str, Any] = {
             "event": {
-                "id": event_id, "seq": 0, "at": utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                "type": TEST_EVENT, "from_status": None, "to_status": None, "actor": caller.actor, "reason": "",
-                "message": "a test event for this webhook", "data": {},
+                "id": event_id,
+                "seq": 0,
+                "at": utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "type": TEST_EVENT,
+                "from_status": None,
+                "to_status": None,
+                "actor": caller.actor,
+                "reason": "",
+                "message": "a test event for this webhook",
+                "data": {},
             },
             "job": None,
-        }  # fmt: skip
+        }
         row = WebhookDelivery(
             id=new_id("dlv"), webhook_id=hook.id, event_id=event_id, event_type=TEST_EVENT, payload=payload
         )

@@ -117,9 +117,16 @@ class Turns:
             return None
         secret, problem = self._opened(hook.sealed_secret)
         return DeliveryAttempt(
-            webhook_id=webhook_id, turn=turn, delivery_id=delivery.id, event_type=delivery.event_type, url=hook.url,
-            secret=secret, body=body_of(delivery.payload), at=now, problem=problem,
-        )  # fmt: skip
+            webhook_id=webhook_id,
+            turn=turn,
+            delivery_id=delivery.id,
+            event_type=delivery.event_type,
+            url=hook.url,
+            secret=secret,
+            body=body_of(delivery.payload),
+            at=now,
+            problem=problem,
+        )
 
     def _opened(self, sealed: str) -> tuple[str, str]:
         """(secret, problem): a coordinator with a wrong key must continue with other webhooks."""
@@ -148,14 +155,15 @@ def give_up(session: Session, now: datetime, *which: ColumnElement[bool]) -> Non
         update(WebhookDelivery)
         .where(IS_WAITING, WebhookDelivery.created_at <= now - GIVEN_UP_AFTER, *which)
         .values(
-            state="given_up", finished_at=now,
+            state="given_up",
+            finished_at=now,
             problem=case(
                 (WebhookDelivery.problem == "", _NOT_TAKEN),
                 else_=_NOT_TAKEN + "; the last try: " + WebhookDelivery.problem,
             ),
         )
         .execution_options(synchronize_session=False)
-    )  # fmt: skip
+    )
 
 
 def body_of(payload: dict[str, Any]) -> bytes:
@@ -183,11 +191,14 @@ def _finish(session: Session, delivery_id: str, posted: Posted, now: datetime) -
         update(WebhookDelivery)
         .where(WebhookDelivery.id == delivery_id, WebhookDelivery.state == "waiting")
         .values(
-            state="delivered", tries=WebhookDelivery.tries + 1, status_code=posted.status_code, problem="",
+            state="delivered",
+            tries=WebhookDelivery.tries + 1,
+            status_code=posted.status_code,
+            problem="",
             finished_at=now,
         )
         .execution_options(synchronize_session=False)
-    )  # fmt: skip
+    )
 
 
 def _hold(session: Session, attempt: DeliveryAttempt) -> bool:

@@ -69,10 +69,15 @@ class Webhooks:
             projects.visible(session, caller, project)
             self._refuse_more(session, project)
             row = Webhook(
-                id=new_id("whk"), project=project, url=wanted.url, description=wanted.description,
-                event_types=_sorted(wanted.event_types), sealed_secret=self._box.seal({"secret": secret}),
-                is_active=wanted.is_active, created_by=caller.actor,
-            )  # fmt: skip
+                id=new_id("whk"),
+                project=project,
+                url=wanted.url,
+                description=wanted.description,
+                event_types=_sorted(wanted.event_types),
+                sealed_secret=self._box.seal({"secret": secret}),
+                is_active=wanted.is_active,
+                created_by=caller.actor,
+            )
             session.add(row)
             session.flush()
             _note(session, caller, row, "webhook.create", host=_host(row))

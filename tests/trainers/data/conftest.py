@@ -40,11 +40,7 @@ def make_tokenizer(trained_tokenizer):
         if adds_bos:
             backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
         return PreTrainedTokenizerFast(
-            tokenizer_object=backend,
-            bos_token="<s>",
-            eos_token="</s>",
-            pad_token="<pad>",
-            chat_template=chat_template,
+            tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="<pad>", chat_template=chat_template
         )
 
     return made

@@ -20,10 +20,16 @@ FULL = make_document(
     training_config={
         "training_type": "LORA",
         "base_model": {
-            "model_id": "org/model", "source": "hub", "revision": "main", "tokenizer_id": "/srv/tokenizer",
-            "dtype": "bfloat16", "trust_remote_code": True,
+            "model_id": "org/model",
+            "source": "hub",
+            "revision": "main",
+            "tokenizer_id": "/srv/tokenizer",
+            "dtype": "bfloat16",
+            "trust_remote_code": True,
             "model_kwargs": {
-                "attn_implementation": "sdpa", "attention_dropout": 0.1, "max_position_embeddings": 2048,
+                "attn_implementation": "sdpa",
+                "attention_dropout": 0.1,
+                "max_position_embeddings": 2048,
                 "rope_scaling": {"rope_type": "linear", "factor": 2.0},
             },
         },
@@ -35,8 +41,13 @@ FULL = make_document(
     data_config={
         "sources": [
             {
-                "path": "/srv/data/*.jsonl", "format": "jsonl", "type": "file", "split": "train[:90%]",
-                "columns": ["messages"], "sampling": {"fraction": 0.5, "seed": 3}, "weight": 1.5,
+                "path": "/srv/data/*.jsonl",
+                "format": "jsonl",
+                "type": "file",
+                "split": "train[:90%]",
+                "columns": ["messages"],
+                "sampling": {"fraction": 0.5, "seed": 3},
+                "weight": 1.5,
                 "filters": [{"column": "a", "op": "in", "value": [1, "x"]}, {"column": "b", "op": "not_null"}],
             },
             {"path": "hf://datasets/org/set@v1", "split": "validation"},
@@ -44,31 +55,94 @@ FULL = make_document(
         ],
         "preprocess": {
             "tokenizer_config": {"padding_side": "left", "model_max_length": 5, "additional_special_tokens": ["<x>"]},
-            "add_bos_token": True, "add_eos_token": False, "padding": "max_length", "truncation": True,
-            "chat_template": "{{ messages }}", "field_mapping": {"messages": "messages", "roles.bot": "assistant"},
+            "add_bos_token": True,
+            "add_eos_token": False,
+            "padding": "max_length",
+            "truncation": True,
+            "chat_template": "{{ messages }}",
+            "field_mapping": {"messages": "messages", "roles.bot": "assistant"},
         },
-        "seed": 1, "pin_memory": True, "num_workers": 2, "streaming": False,
+        "seed": 1,
+        "pin_memory": True,
+        "num_workers": 2,
+        "streaming": False,
     },
     output_config={
-        "output_model_name": "x", "output_path": "s3://bucket/out", "export_format": "merged", "merge_lora": True,
-        "push_to_hub": True, "hub_repo_id": "org/model", "hub_token": "x", "hub_private": True,
+        "output_model_name": "x",
+        "output_path": "s3://bucket/out",
+        "export_format": "merged",
+        "merge_lora": True,
+        "push_to_hub": True,
+        "hub_repo_id": "org/model",
+        "hub_token": "x",
+        "hub_private": True,
         "checkpoint": {
-            "save_strategy": "steps", "save_steps": 5, "metric_for_best_model": "eval_loss", "greater_is_better": False,
+            "save_strategy": "steps",
+            "save_steps": 5,
+            "metric_for_best_model": "eval_loss",
+            "greater_is_better": False,
             "resume_from_best": True,
         },
     },
     scheduling_config={"queue": "default", "required_capabilities": ["x"]},
-)  # fmt: skip
+)
 PIECES = [
-    "file:", "http:", "https:", "s3:", "hf:", "pvc:", "ipfs:", "scaidrive:", "//", "/", "[", "]", "[::1%", "@", ":",
-    "*", "?", "#", "%", "%2e", "..", ".", "~", "\\", "\n", " ", "datasets", "bucket", "example.org",
-    "127.0.0.1", "\uff10", "a",
-]  # fmt: skip
+    "file:",
+    "http:",
+    "https:",
+    "s3:",
+    "hf:",
+    "pvc:",
+    "ipfs:",
+    "scaidrive:",
+    "//",
+    "/",
+    "[",
+    "]",
+    "[::1%",
+    "@",
+    ":",
+    "*",
+    "?",
+    "#",
+    "%",
+    "%2e",
+    "..",
+    ".",
+    "~",
+    "\\",
+    "\n",
+    " ",
+    "datasets",
+    "bucket",
+    "example.org",
+    "127.0.0.1",
+    "\uff10",
+    "a",
+]
 PLACES = st.lists(st.sampled_from(PIECES), max_size=9).map("".join)
 WORD_LIST = [
-    "CUSTOM", "SFT", "LORA", "CONTINUED_PRETRAIN", "cpu", "A100-80GB", "train[:5%]", "validation[5:", "adapter",
-    "is_null", "<", "not_in", "eval_loss", "hub", "local", "ckpt-1", "job-1", "flash_attention_2", "***", "left",
-]  # fmt: skip
+    "CUSTOM",
+    "SFT",
+    "LORA",
+    "CONTINUED_PRETRAIN",
+    "cpu",
+    "A100-80GB",
+    "train[:5%]",
+    "validation[5:",
+    "adapter",
+    "is_null",
+    "<",
+    "not_in",
+    "eval_loss",
+    "hub",
+    "local",
+    "ckpt-1",
+    "job-1",
+    "flash_attention_2",
+    "***",
+    "left",
+]
 WORDS = st.text() | PLACES | st.sampled_from(WORD_LIST)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
@@ -99,9 +173,10 @@ def test_a_document_is_taken_or_refused(changes: list[tuple[tuple[Any, ...], Any
 @given(PLACES)
 def test_a_place_is_taken_or_refused_whatever_it_is_for(place: str) -> None:
     for path in (
-        ("data_config", "sources", 0, "path"), ("training_config", "base_model", "model_id"),
+        ("data_config", "sources", 0, "path"),
+        ("training_config", "base_model", "model_id"),
         ("output_config", "output_path"),
-    ):  # fmt: skip
+    ):
         document = make_document(resource_config={"device_type": "auto"}, output_config={})
         replace(document, path, place)
 

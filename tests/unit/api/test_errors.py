@@ -15,13 +15,26 @@ def every_class(root: type[Exception]) -> list[type[Exception]]:
 @pytest.mark.parametrize(
     ("name", "status"),
     [
-        ("InvalidRequest", 400), ("BadSpec", 400), ("NotSupportedYet", 400), ("UnknownQueue", 400), ("CannotFit", 400),
-        ("CredentialsMissing", 401), ("CredentialsInvalid", 401), ("Forbidden", 403), ("NotFound", 404),
+        ("InvalidRequest", 400),
+        ("BadSpec", 400),
+        ("NotSupportedYet", 400),
+        ("UnknownQueue", 400),
+        ("CannotFit", 400),
+        ("CredentialsMissing", 401),
+        ("CredentialsInvalid", 401),
+        ("Forbidden", 403),
+        ("NotFound", 404),
         ("NotYours", 404),
-        ("Conflict", 409), ("IllegalTransition", 409), ("StaleJob", 409), ("IdempotencyConflict", 409),
-        ("LimitExceeded", 429), ("QuotaExceeded", 429), ("Unavailable", 503), ("TransientStorageError", 503),
+        ("Conflict", 409),
+        ("IllegalTransition", 409),
+        ("StaleJob", 409),
+        ("IdempotencyConflict", 409),
+        ("LimitExceeded", 429),
+        ("QuotaExceeded", 429),
+        ("Unavailable", 503),
+        ("TransientStorageError", 503),
     ],
-)  # fmt: skip
+)
 def test_errors_of_the_domain_have_their_status(name: str, status: int) -> None:
     problem = problem_of(getattr(errors, name)("says why"))
 

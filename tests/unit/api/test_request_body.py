@@ -10,11 +10,27 @@ from app.schemas.jobs import SubmitJobSchema
 @pytest.mark.parametrize(
     "raw",
     [
-        b"", b"{", b"\xef\xbb\xbf{}", b"{}{}", b"{\x00}", b"\xff", b'{"a":NaN}', b"[Infinity]", b"[-Infinity]",
-        b"[1e999]", b"[-1e999]", b'{"a":1,"a":1}', b'[{"x":{"b":1,"b":2}}]', b"[" * 100_000, b"[" + b"1" * 101 + b"]",
-        b"[01]", b"['a']", b"[1,]", b"// x\n{}",
+        b"",
+        b"{",
+        b"\xef\xbb\xbf{}",
+        b"{}{}",
+        b"{\x00}",
+        b"\xff",
+        b'{"a":NaN}',
+        b"[Infinity]",
+        b"[-Infinity]",
+        b"[1e999]",
+        b"[-1e999]",
+        b'{"a":1,"a":1}',
+        b'[{"x":{"b":1,"b":2}}]',
+        b"[" * 100_000,
+        b"[" + b"1" * 101 + b"]",
+        b"[01]",
+        b"['a']",
+        b"[1,]",
+        b"// x\n{}",
     ],
-)  # fmt: skip
+)
 def test_what_is_not_strict_json_is_refused(raw: bytes) -> None:
     with pytest.raises(MalformedJson):
         parse(raw)
@@ -61,10 +77,18 @@ def test_every_problem_of_a_document_is_told_with_its_dotted_field() -> None:
         validated(SubmitJobSchema(), document)
 
     assert {field for field, _ in raised.value.details} == {
-        "name", "nam", "labels.a b", "labels.k", "training_config.base_model.model_id",
-        "training_config.framework.type", "training_config.environment.1", "data_config.sources.1.path",
-        "data_config.sources.1.pth", "data_config.seed", "resource_config",
-    }  # fmt: skip
+        "name",
+        "nam",
+        "labels.a b",
+        "labels.k",
+        "training_config.base_model.model_id",
+        "training_config.framework.type",
+        "training_config.environment.1",
+        "data_config.sources.1.path",
+        "data_config.sources.1.pth",
+        "data_config.seed",
+        "resource_config",
+    }
 
 
 def test_fields_that_are_named_like_a_part_of_an_object_keep_their_names() -> None:
@@ -79,16 +103,27 @@ def test_fields_that_are_named_like_a_part_of_an_object_keep_their_names() -> No
         validated(SubmitJobSchema(), document)
 
     assert {field for field, _ in raised.value.details} >= {
-        "_schema", "labels.value", "labels.a b", "data_config.key", "data_config.sources.0.filters.0.value",
-    }  # fmt: skip
+        "_schema",
+        "labels.value",
+        "labels.a b",
+        "data_config.key",
+        "data_config.sources.0.filters.0.value",
+    }
 
 
 def test_null_means_left_out() -> None:
     document = {
-        "name": "x", "labels": None, "training_config": {"training_type": "SFT", "base_model": {"model_id": "m",
-        "revision": None}, "framework": {"type": "HF_TRAINER", "distributed": None}}, "output_config": None,
-        "data_config": {"sources": [{"path": "x", "format": None}]}, "resource_config": {"gpu_count": None},
-    }  # fmt: skip
+        "name": "x",
+        "labels": None,
+        "training_config": {
+            "training_type": "SFT",
+            "base_model": {"model_id": "m", "revision": None},
+            "framework": {"type": "HF_TRAINER", "distributed": None},
+        },
+        "output_config": None,
+        "data_config": {"sources": [{"path": "x", "format": None}]},
+        "resource_config": {"gpu_count": None},
+    }
 
     loaded = validated(SubmitJobSchema(), document)
 

@@ -25,25 +25,54 @@ from scripts.generated_messages import ROOT, write
 
 DOCUMENTED = {
     pb.JobConfig: (
-        "job_id", "job_type", "model_config", "dataset_uri", "epochs", "batch_size", "learning_rate",
-        "required_device", "min_memory_mb", "priority", "timeout_seconds", "max_output_size_mb",
+        "job_id",
+        "job_type",
+        "model_config",
+        "dataset_uri",
+        "epochs",
+        "batch_size",
+        "learning_rate",
+        "required_device",
+        "min_memory_mb",
+        "priority",
+        "timeout_seconds",
+        "max_output_size_mb",
     ),
     pb.ProgressUpdate: (
-        "job_id", "progress", "current_epoch", "total_epochs", "metrics", "gpu_utilization", "memory_used_mb",
-        "elapsed_seconds", "eta_seconds",
+        "job_id",
+        "progress",
+        "current_epoch",
+        "total_epochs",
+        "metrics",
+        "gpu_utilization",
+        "memory_used_mb",
+        "elapsed_seconds",
+        "eta_seconds",
     ),
     pb.CompletionReport: (
-        "job_id", "status", "model_hash", "model_uri", "final_metrics", "compute_time_ms", "gpu_time_ms",
-        "average_gpu_util", "proof_of_compute", "error_message", "error_stack",
+        "job_id",
+        "status",
+        "model_hash",
+        "model_uri",
+        "final_metrics",
+        "compute_time_ms",
+        "gpu_time_ms",
+        "average_gpu_util",
+        "proof_of_compute",
+        "error_message",
+        "error_stack",
     ),
-}  # fmt: skip
+}
 
 
 def config(**changes: Any) -> pb.JobConfig:
     values: dict[str, Any] = {
-        "job_type": pb.TRAINING, "model_config": "/srv/models/base", "dataset_uri": "/srv/data/train.jsonl",
-        "epochs": 3, "batch_size": 8,
-    }  # fmt: skip
+        "job_type": pb.TRAINING,
+        "model_config": "/srv/models/base",
+        "dataset_uri": "/srv/data/train.jsonl",
+        "epochs": 3,
+        "batch_size": 8,
+    }
     return pb.JobConfig(**{**values, **changes})
 
 
@@ -66,9 +95,11 @@ def test_numbers_have_the_sizes_that_cyxwiz_documents():
     fields = pb.JobConfig.DESCRIPTOR.fields_by_name
 
     assert {name: fields[name].type for name in ("epochs", "min_memory_mb", "learning_rate", "job_id")} == {
-        "epochs": FieldDescriptor.TYPE_INT32, "min_memory_mb": FieldDescriptor.TYPE_INT64,
-        "learning_rate": FieldDescriptor.TYPE_DOUBLE, "job_id": FieldDescriptor.TYPE_STRING,
-    }  # fmt: skip
+        "epochs": FieldDescriptor.TYPE_INT32,
+        "min_memory_mb": FieldDescriptor.TYPE_INT64,
+        "learning_rate": FieldDescriptor.TYPE_DOUBLE,
+        "job_id": FieldDescriptor.TYPE_STRING,
+    }
 
 
 def test_python_form_of_the_messages_is_that_of_the_source(tmp_path):
@@ -82,10 +113,15 @@ def test_python_form_of_the_messages_is_that_of_the_source(tmp_path):
 def test_every_field_arrives_where_the_native_document_has_it():
     native = to_native(
         config(
-            job_id="night-7", learning_rate=2e-4, required_device=pb.CUDA, min_memory_mb=16_000, priority=8,
-            timeout_seconds=3600, max_output_size_mb=500,
+            job_id="night-7",
+            learning_rate=2e-4,
+            required_device=pb.CUDA,
+            min_memory_mb=16_000,
+            priority=8,
+            timeout_seconds=3600,
+            max_output_size_mb=500,
         )
-    )  # fmt: skip
+    )
 
     assert native.document == {
         "name": "night-7",
@@ -111,11 +147,14 @@ def test_memory_is_that_of_the_node_where_no_gpu_is_asked_for():
 
 def test_the_model_may_bring_parts_of_a_native_document():
     parts = {
-        "training_config": {"training_type": "LORA", "base_model": {"model_id": "/srv/m"},
-                            "hyperparameters": {"lora_r": "8"}},
+        "training_config": {
+            "training_type": "LORA",
+            "base_model": {"model_id": "/srv/m"},
+            "hyperparameters": {"lora_r": "8"},
+        },
         "resource_config": {"gpu_count": 2},
         "labels": {"team": "support"},
-    }  # fmt: skip
+    }
 
     document = to_native(config(model_config=json.dumps(parts))).document
 
@@ -177,12 +216,16 @@ def test_what_no_node_would_accept_is_refused_with_its_field(changes, field, why
         job_id=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._\- ]{0,127}", fullmatch=True) | st.just(""),
         model_config=st.from_regex(r"/srv/[a-z0-9]{1,40}", fullmatch=True),
         dataset_uri=st.from_regex(r"/srv/[a-z0-9]{1,40}\.jsonl", fullmatch=True),
-        epochs=st.integers(1, 2**31 - 1), batch_size=st.integers(1, 4096),
-        learning_rate=st.floats(0, 1, allow_nan=False), required_device=st.sampled_from((0, pb.CPU, pb.CUDA)),
-        min_memory_mb=st.integers(0, 2**31 - 1), priority=st.integers(0, 10),
-        timeout_seconds=st.integers(0, 316_224_000), max_output_size_mb=st.integers(0, 2**53 - 1),
+        epochs=st.integers(1, 2**31 - 1),
+        batch_size=st.integers(1, 4096),
+        learning_rate=st.floats(0, 1, allow_nan=False),
+        required_device=st.sampled_from((0, pb.CPU, pb.CUDA)),
+        min_memory_mb=st.integers(0, 2**31 - 1),
+        priority=st.integers(0, 10),
+        timeout_seconds=st.integers(0, 316_224_000),
+        max_output_size_mb=st.integers(0, 2**53 - 1),
     )
-)  # fmt: skip
+)
 def test_what_was_submitted_is_given_back(submitted):
     native = to_native(submitted)
 
@@ -194,8 +237,14 @@ def test_what_was_submitted_is_given_back(submitted):
 
 
 def test_what_has_no_field_of_its_own_is_given_back_within_the_model():
-    parts = {"training_config": {"base_model": {"model_id": "/srv/m"}, "hyperparameters": {"lora_r": "8"},
-                                 "training_type": "LORA", "framework": {"type": "FSDP"}}}  # fmt: skip
+    parts = {
+        "training_config": {
+            "base_model": {"model_id": "/srv/m"},
+            "hyperparameters": {"lora_r": "8"},
+            "training_type": "LORA",
+            "framework": {"type": "FSDP"},
+        }
+    }
 
     returned = json.loads(given_back(to_native(config(model_config=json.dumps(parts)))).model_config)
 
@@ -211,12 +260,20 @@ def test_table_of_fields_has_those_of_the_request():
 def test_every_native_state_is_one_of_cyxwiz():
     assert set(STATES) == set(JobState)
     assert {state: pb.JobStatus.State.Name(shown) for state, (shown, _) in STATES.items()} == {
-        JobState.PENDING: "PENDING", JobState.QUEUED: "PENDING", JobState.SCHEDULING: "ASSIGNED",
-        JobState.PREPARING: "ASSIGNED", JobState.TRAINING: "RUNNING", JobState.CHECKPOINTING: "RUNNING",
-        JobState.EVALUATING: "RUNNING", JobState.EXPORTING: "RUNNING", JobState.PAUSED: "PAUSED",
-        JobState.COMPLETED: "COMPLETED", JobState.FAILED: "FAILED", JobState.CANCELLED: "CANCELLED",
+        JobState.PENDING: "PENDING",
+        JobState.QUEUED: "PENDING",
+        JobState.SCHEDULING: "ASSIGNED",
+        JobState.PREPARING: "ASSIGNED",
+        JobState.TRAINING: "RUNNING",
+        JobState.CHECKPOINTING: "RUNNING",
+        JobState.EVALUATING: "RUNNING",
+        JobState.EXPORTING: "RUNNING",
+        JobState.PAUSED: "PAUSED",
+        JobState.COMPLETED: "COMPLETED",
+        JobState.FAILED: "FAILED",
+        JobState.CANCELLED: "CANCELLED",
         JobState.PREEMPTED: "PENDING",
-    }  # fmt: skip
+    }
 
 
 def test_metrics_that_are_no_numbers_are_told_as_they_are():

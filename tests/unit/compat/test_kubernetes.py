@@ -13,7 +13,7 @@ from app.domain.errors import Conflict, InvalidRequest
 OBJECT = {
     "metadata": {"name": "x", "labels": {"team": "a", "stage": "dev"}, "creationTimestamp": "2026-01-01T00:00:00Z"},
     "status": {"phase": "Running"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,10 @@ def test_merge_patches_follow_rfc_7386():
     target = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
 
     assert merged(target, {"a": {"b": None, "c": [3]}, "e": {"f": None, "g": 1}}) == {
-        "a": {"c": [3]}, "d": 1, "e": {"g": 1},
-    }  # fmt: skip
+        "a": {"c": [3]},
+        "d": 1,
+        "e": {"g": 1},
+    }
     assert target["a"] == {"b": 1, "c": [1, 2]}
 
 
@@ -71,11 +73,16 @@ def test_json_patches_follow_rfc_6902(operations: list[Any], becomes: dict[str, 
 @pytest.mark.parametrize(
     "operation",
     [
-        "no", {"op": "add"}, {"op": "paint", "path": "/a", "value": 1}, {"op": "add", "path": "/a"},
-        {"op": "remove", "path": "/none"}, {"op": "replace", "path": "/c/7", "value": 1},
-        {"op": "add", "path": "/c/x", "value": 1}, {"op": "remove", "path": ""} | {"op": "add", "path": "", "value": 3},
+        "no",
+        {"op": "add"},
+        {"op": "paint", "path": "/a", "value": 1},
+        {"op": "add", "path": "/a"},
+        {"op": "remove", "path": "/none"},
+        {"op": "replace", "path": "/c/7", "value": 1},
+        {"op": "add", "path": "/c/x", "value": 1},
+        {"op": "remove", "path": ""} | {"op": "add", "path": "", "value": 3},
     ],
-)  # fmt: skip
+)
 def test_what_is_no_patch_is_refused(operation):
     with pytest.raises(InvalidRequest):
         patched({"c": [1]}, [operation])
@@ -116,6 +123,9 @@ def test_binary_description_is_a_message_of_gnostics():
     assert begin == b"\x0a\x032.0\x12\x14\x0a\x09Trainyard\x12\x07v1beta1"
     assert (paths[0] & 127) + (paths[1] & 127) * 128 == len(paths) - 2
     assert [path.rpartition("/")[0].rpartition("/")[2] for path in discovery.OPENAPI["paths"]] == [
-        "trainingjobs", "trainingruntimes", "clustertrainingruntimes", "basemodels",
-    ]  # fmt: skip
+        "trainingjobs",
+        "trainingruntimes",
+        "clustertrainingruntimes",
+        "basemodels",
+    ]
     assert all(path.encode() in paths for path in discovery.OPENAPI["paths"])

@@ -23,35 +23,48 @@ from app.services.jobs.details import JobDetails
 
 NODES = [
     NodeCapacity(
-        name="n1", devices=tuple(Device(index=i, type="cpu") for i in range(3)), free=frozenset(), cpu_cores=8,
-        ram_mb=32_768, storage_mb=81_920, arch="x86_64",
+        name="n1",
+        devices=tuple(Device(index=i, type="cpu") for i in range(3)),
+        free=frozenset(),
+        cpu_cores=8,
+        ram_mb=32_768,
+        storage_mb=81_920,
+        arch="x86_64",
     ),
     NodeCapacity(
-        name="n2", devices=tuple(Device(index=i, type="NVIDIA A100", memory_mb=81_920) for i in range(8)),
-        free=frozenset(), cpu_cores=96, ram_mb=1_048_576, storage_mb=8_192_000,
+        name="n2",
+        devices=tuple(Device(index=i, type="NVIDIA A100", memory_mb=81_920) for i in range(8)),
+        free=frozenset(),
+        cpu_cores=96,
+        ram_mb=1_048_576,
+        storage_mb=8_192_000,
         arch="aarch64",
     ),
-]  # fmt: skip
+]
 # The example of the documentation, as it would be created.
 ALGORITHM = {
     "code_dir": "obs://test/economic_test/py_minist/",
     "boot_file": "obs://test/economic_test/py_minist/minist_common.py",
     "inputs": [
         {
-            "name": "data_url", "local_dir": "/home/ma-user/modelarts/inputs/data_url_0",
+            "name": "data_url",
+            "local_dir": "/home/ma-user/modelarts/inputs/data_url_0",
             "remote": {"obs": {"obs_url": "/test/data/py_minist/"}},
         }
     ],
     "outputs": [
         {
-            "name": "train_url", "local_dir": "/home/ma-user/modelarts/outputs/train_url_0",
+            "name": "train_url",
+            "local_dir": "/home/ma-user/modelarts/outputs/train_url_0",
             "remote": {"obs": {"obs_url": "/test/train_output/"}},
         }
     ],
     "engine": {
-        "engine_id": "pytorch-cp36-1.4.0-v2", "engine_name": "PyTorch", "engine_version": "PyTorch-1.4.0-python3.6-v2",
+        "engine_id": "pytorch-cp36-1.4.0-v2",
+        "engine_name": "PyTorch",
+        "engine_version": "PyTorch-1.4.0-python3.6-v2",
     },
-}  # fmt: skip
+}
 
 
 CLUSTER = Cluster(NODES, {"key-1": "ada"}, NO_TROUBLE, datetime(2026, 1, 2, tzinfo=UTC))
@@ -73,10 +86,18 @@ def named(native: Native) -> list[str]:
 def details_of(native: Native, *, state: JobState = JobState.QUEUED, **columns: Any) -> JobDetails:
     spec = validated(SubmitJobSchema(), native.document)
     job = Job(
-        id=new_id("job"), project="default", created_by="key-1", name=native.document["name"], labels={},
-        foreign=native.foreign, priority=spec["scheduling_config"]["priority"], framework="CUSTOM",
-        status=state, created_at=datetime(2026, 1, 1, tzinfo=UTC), **{"attempt": 1, **columns},
-    )  # fmt: skip
+        id=new_id("job"),
+        project="default",
+        created_by="key-1",
+        name=native.document["name"],
+        labels={},
+        foreign=native.foreign,
+        priority=spec["scheduling_config"]["priority"],
+        framework="CUSTOM",
+        status=state,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        **{"attempt": 1, **columns},
+    )
     shown: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
     return JobDetails(**{**shown, "job": job, "spec": spec, "elapsed_seconds": 1.5})
 
@@ -95,10 +116,12 @@ def test_code_and_boot_file_are_a_script_that_is_told_where_its_channels_are():
         "custom_code_dir": "obs://test/economic_test/py_minist/",
         "custom_script_path": "obs://test/economic_test/py_minist/minist_common.py",
         "custom_arguments": [
-            "--epochs=3", "--log=$(TRAINYARD_OUTPUT_DIR)/log", "--data_url=$(TRAINYARD_DATA_0)",
+            "--epochs=3",
+            "--log=$(TRAINYARD_OUTPUT_DIR)/log",
+            "--data_url=$(TRAINYARD_DATA_0)",
             "--train_url=$(TRAINYARD_OUTPUT_DIR)",
         ],
-    }  # fmt: skip
+    }
     assert native.document["data_config"] == {"sources": [{"path": "obs://test/data/py_minist/"}]}
     assert native.document["output_config"] == {"output_path": "obs://test/train_output"}
     assert named(native) == [f"algorithm.engine.engine_{part}" for part in ("id", "name", "version")]
@@ -106,19 +129,23 @@ def test_code_and_boot_file_are_a_script_that_is_told_where_its_channels_are():
 
 def test_command_is_a_shells_with_its_arguments_quoted():
     algorithm = {
-        "command": "python /home/ma-user/modelarts/user-job-dir/x.py", "code_dir": "/team/src/",
-        "local_code_dir": "/home/ma-user/modelarts/user-job-dir", "engine": {"image_url": "team/image:1"},
+        "command": "python /home/ma-user/modelarts/user-job-dir/x.py",
+        "code_dir": "/team/src/",
+        "local_code_dir": "/home/ma-user/modelarts/user-job-dir",
+        "engine": {"image_url": "team/image:1"},
         "parameters": [{"name": "note", "value": "it's two words"}],
         "inputs": [{"name": "data", "access_method": "env", "remote": {"obs": {"obs_url": "obs://b/x"}}}],
         "environments": {"MODE": "fast", "RANK": "7"},
-    }  # fmt: skip
+    }
 
     native = translated(algorithm)
 
     training = native.document["training_config"]
     assert training["framework"]["custom_command"] == [
-        "bash", "-c", "python $(TRAINYARD_RUN_DIR)/code/x.py '--note=it'\"'\"'s two words'",
-    ]  # fmt: skip
+        "bash",
+        "-c",
+        "python $(TRAINYARD_RUN_DIR)/code/x.py '--note=it'\"'\"'s two words'",
+    ]
     assert training["framework"]["custom_code_dir"] == "obs://team/src/"
     assert training["environment"]["data"] == "$(TRAINYARD_DATA_0)"
     assert training["environment"]["MODE"] == "fast"
@@ -149,15 +176,18 @@ def test_several_outputs_are_folders_of_what_they_have_in_common():
 
     assert native.document["output_config"] == {"output_path": "obs://team/run/out"}
     assert native.document["training_config"]["framework"]["custom_arguments"] == [
-        "--model=$(TRAINYARD_OUTPUT_DIR)/model", "--logs=$(TRAINYARD_OUTPUT_DIR)/logs",
-    ]  # fmt: skip
+        "--model=$(TRAINYARD_OUTPUT_DIR)/model",
+        "--logs=$(TRAINYARD_OUTPUT_DIR)/logs",
+    ]
 
 
 def test_policies_of_faults_times_and_priorities():
     annotations = {
-        "fault-tolerance/job-retry-num": "5", "fault-tolerance/job-unconditional-retry": "true",
-        "fault-tolerance/hang-retry": "true", "jupyter-lab/enable": "true",
-    }  # fmt: skip
+        "fault-tolerance/job-retry-num": "5",
+        "fault-tolerance/job-unconditional-retry": "true",
+        "fault-tolerance/hang-retry": "true",
+        "jupyter-lab/enable": "true",
+    }
     spec = {
         "resource": {"flavor_id": "trainyard.nvidia-a100.8", "node_count": 2, "pool_id": "pool-1"},
         "auto_stop": {"time_unit": "HOURS", "duration": 2},
@@ -170,14 +200,16 @@ def test_policies_of_faults_times_and_priorities():
     assert (training["max_retries"], training["framework"]["custom_retry_on_error"]) == (5, True)
     assert training["framework"]["distributed"] == {"config": {"num_proc_per_node": "1"}}
     assert native.document["resource_config"] == {
-        "gpu_count": 8, "gpu_type": "NVIDIA A100", "node_count": 2, "required_node_labels": ["pool-1"],
-    }  # fmt: skip
-    assert native.document["scheduling_config"] == {
-        "priority": 8, "preemptible": True, "max_runtime_seconds": 7200,
-    }  # fmt: skip
+        "gpu_count": 8,
+        "gpu_type": "NVIDIA A100",
+        "node_count": 2,
+        "required_node_labels": ["pool-1"],
+    }
+    assert native.document["scheduling_config"] == {"priority": 8, "preemptible": True, "max_runtime_seconds": 7200}
     assert named(native)[3:] == [
-        "spec.schedule_policy.required_affinity.affinity_type", "metadata.annotations.jupyter-lab/enable",
-    ]  # fmt: skip
+        "spec.schedule_policy.required_affinity.affinity_type",
+        "metadata.annotations.jupyter-lab/enable",
+    ]
 
 
 def test_nothing_is_tried_again_unless_somebody_says_so():
@@ -208,28 +240,53 @@ def test_hang_is_not_retried_where_the_annotation_says_so(annotation, asked):
         ({**ALGORITHM, "policies": {"auto_search": {}}}, {}, "algorithm.policies"),
         ({**ALGORITHM, "item_version_id": "x"}, {}, "algorithm.item_version_id"),
         ({**ALGORITHM, "autosearch_config_path": "obs://b/x.yaml"}, {}, "algorithm.autosearch_config_path"),
-        ({**ALGORITHM, "inputs": [{"name": "d", "remote": {"dataset": {"id": "x"}}}]}, {},
-         "algorithm.inputs.0.remote.dataset"),
+        (
+            {**ALGORITHM, "inputs": [{"name": "d", "remote": {"dataset": {"id": "x"}}}]},
+            {},
+            "algorithm.inputs.0.remote.dataset",
+        ),
         ({**ALGORITHM, "inputs": [{"name": "d", "remote": {}}]}, {}, "algorithm.inputs.0"),
         ({**ALGORITHM, "local_code_dir": "/not/home"}, {}, "algorithm.local_code_dir"),
         ({**ALGORITHM, "local_code_dir": "/home/../etc"}, {}, "algorithm.local_code_dir"),
         ({**ALGORITHM, "working_dir": "src"}, {}, "algorithm.working_dir"),
-        ({"code_dir": "obs://b/x", "boot_file": "obs://b/y.py", "working_dir": f"{USUAL}/x"}, {},
-         "algorithm.boot_file"),
-        (ALGORITHM, {"metadata": {"annotations": {"fault-tolerance/hang-retry": "maybe"}}},
-         "metadata.annotations.fault-tolerance/hang-retry"),
-        (ALGORITHM, {"spec": {"schedule_policy": {"required_affinity": {"affinity_type": "cabinet",
-         "affinity_group_size": 2}}}}, "spec.schedule_policy.required_affinity.affinity_group_size"),
+        (
+            {"code_dir": "obs://b/x", "boot_file": "obs://b/y.py", "working_dir": f"{USUAL}/x"},
+            {},
+            "algorithm.boot_file",
+        ),
+        (
+            ALGORITHM,
+            {"metadata": {"annotations": {"fault-tolerance/hang-retry": "maybe"}}},
+            "metadata.annotations.fault-tolerance/hang-retry",
+        ),
+        (
+            ALGORITHM,
+            {
+                "spec": {
+                    "schedule_policy": {"required_affinity": {"affinity_type": "cabinet", "affinity_group_size": 2}}
+                }
+            },
+            "spec.schedule_policy.required_affinity.affinity_group_size",
+        ),
         ({**ALGORITHM, "outputs": [{"name": "d", "remote": {}}]}, {}, "algorithm.outputs.0"),
-        ({**ALGORITHM, "outputs": [{"name": n, "remote": {"obs": {"obs_url": f"obs://{n}/x"}}} for n in ("aa", "bb")]},
-         {}, "algorithm.outputs"),
+        (
+            {
+                **ALGORITHM,
+                "outputs": [{"name": n, "remote": {"obs": {"obs_url": f"obs://{n}/x"}}} for n in ("aa", "bb")],
+            },
+            {},
+            "algorithm.outputs",
+        ),
         ({**ALGORITHM, "parameters": [{"name": "a"}, {"name": "a"}]}, {}, "algorithm.parameters"),
         (ALGORITHM, {"tasks": [{}]}, "tasks"),
         (ALGORITHM, {"spec": {"resource": {"flavor_id": "modelarts.vm.pnt1.large.eco"}}}, "spec.resource.flavor_id"),
-        (ALGORITHM, {"metadata": {"annotations": {"fault-tolerance/job-retry-num": "0"}}},
-         "metadata.annotations.fault-tolerance/job-retry-num"),
+        (
+            ALGORITHM,
+            {"metadata": {"annotations": {"fault-tolerance/job-retry-num": "0"}}},
+            "metadata.annotations.fault-tolerance/job-retry-num",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_done_is_refused_by_its_name(algorithm, more, field):
     with pytest.raises(BadSpec) as refused:
         translated(algorithm, **more)

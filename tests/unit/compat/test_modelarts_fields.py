@@ -23,23 +23,37 @@ def test_entries_of_other_requests_are_fields_of_theirs(table, schema):
 @pytest.mark.parametrize(
     ("part", "field"),
     [
-        ({"algorithm": {**ALGORITHM, "parameters": [{"name": "a", "constraint": {"editable": "yes"}}]}},
-         "algorithm.parameters.0.constraint.editable"),
-        ({"algorithm": {**ALGORITHM, "parameters": [{"name": "a", "constraint": {"colour": "red"}}]}},
-         "algorithm.parameters.0.constraint.colour"),
+        (
+            {"algorithm": {**ALGORITHM, "parameters": [{"name": "a", "constraint": {"editable": "yes"}}]}},
+            "algorithm.parameters.0.constraint.editable",
+        ),
+        (
+            {"algorithm": {**ALGORITHM, "parameters": [{"name": "a", "constraint": {"colour": "red"}}]}},
+            "algorithm.parameters.0.constraint.colour",
+        ),
         ({"algorithm": {**ALGORITHM, "summary": {"log_type": "banana"}}}, "algorithm.summary.log_type"),
         ({"spec": {"resource": {"policy": "banana"}}}, "spec.resource.policy"),
-        ({"spec": {"schedule_policy": {"required_affinity": {"affinity_type": "banana"}}}},
-         "spec.schedule_policy.required_affinity.affinity_type"),
-        ({"spec": {"schedule_policy": {"required_affinity": {"affinity_type": "cabinet", "affinity_group_size": 0}}}},
-         "spec.schedule_policy.required_affinity.affinity_group_size"),
-        ({"spec": {"volumes": [{"nfs": {"read_only": 1, "nfs_server_path": "a:/b", "local_path": "/b"}}]}},
-         "spec.volumes.0.nfs.read_only"),
+        (
+            {"spec": {"schedule_policy": {"required_affinity": {"affinity_type": "banana"}}}},
+            "spec.schedule_policy.required_affinity.affinity_type",
+        ),
+        (
+            {
+                "spec": {
+                    "schedule_policy": {"required_affinity": {"affinity_type": "cabinet", "affinity_group_size": 0}}
+                }
+            },
+            "spec.schedule_policy.required_affinity.affinity_group_size",
+        ),
+        (
+            {"spec": {"volumes": [{"nfs": {"read_only": 1, "nfs_server_path": "a:/b", "local_path": "/b"}}]}},
+            "spec.volumes.0.nfs.read_only",
+        ),
         ({"spec": {"volumes": ["banana"]}}, "spec.volumes.0"),
         ({"spec": {"log_export_path": {"obs_url": 7}}}, "spec.log_export_path.obs_url"),
         ({"endpoints": {"ssh": {"key_pair_names": "banana"}}}, "endpoints.ssh.key_pair_names"),
     ],
-)  # fmt: skip
+)
 def test_garbage_is_refused_by_the_name_of_its_field(part, field):
     body = {"kind": "job", "metadata": {"name": "minist"}, "algorithm": ALGORITHM, **part}
 
@@ -52,23 +66,33 @@ def test_garbage_is_refused_by_the_name_of_its_field(part, field):
 def test_what_has_no_effect_is_named_with_the_reason():
     spec = {
         "volumes": [{"nfs": {"nfs_server_path": "10.0.0.1:/x", "local_path": "/x", "read_only": False}}],
-        "log_export_path": {"obs_url": "obs://b/logs"}, "notification": {"topic_urn": "urn:x", "events": ["Failed"]},
+        "log_export_path": {"obs_url": "obs://b/logs"},
+        "notification": {"topic_urn": "urn:x", "events": ["Failed"]},
         "resource": {"policy": "regular", "flavor_name": "x", "flavor_detail": {"flavor_type": "CPU"}},
-    }  # fmt: skip
+    }
     algorithm = {key: value for key, value in ALGORITHM.items() if key != "engine"}
     summary = {"log_type": "tensorboard", "log_dir": {"pfs": {"pfs_path": "obs://b/l"}}}
 
     native = translated(
-        {**algorithm, "summary": summary}, spec=spec, endpoints={"ssh": {"key_pair_names": ["k"]}},
+        {**algorithm, "summary": summary},
+        spec=spec,
+        endpoints={"ssh": {"key_pair_names": ["k"]}},
         metadata={"workspace_id": "7"},
-    )  # fmt: skip
+    )
 
     assert named(native) == [
-        "algorithm.summary.log_type", "algorithm.summary.log_dir.pfs.pfs_path", "spec.resource.flavor_name",
-        "spec.resource.flavor_detail", "spec.volumes.nfs.nfs_server_path", "spec.volumes.nfs.local_path",
-        "spec.log_export_path.obs_url", "spec.notification.topic_urn", "spec.notification.events",
-        "endpoints.ssh.key_pair_names", "metadata.workspace_id",
-    ]  # fmt: skip
+        "algorithm.summary.log_type",
+        "algorithm.summary.log_dir.pfs.pfs_path",
+        "spec.resource.flavor_name",
+        "spec.resource.flavor_detail",
+        "spec.volumes.nfs.nfs_server_path",
+        "spec.volumes.nfs.local_path",
+        "spec.log_export_path.obs_url",
+        "spec.notification.topic_urn",
+        "spec.notification.events",
+        "endpoints.ssh.key_pair_names",
+        "metadata.workspace_id",
+    ]
     assert all(line.partition(": ")[2] for line in native.warnings)
 
 
@@ -94,14 +118,21 @@ def test_annotations_are_heeded_or_named(annotations, warned_of):
 @pytest.mark.parametrize(
     ("algorithm", "fields"),
     [
-        ({"id": "sft", "parameters": [{"name": "base_model", "value": "org/m"}], "code_dir": "obs://b/x/",
-          "working_dir": "/home/x", "inputs": [{"name": "d", "local_dir": "/home/d",
-           "remote": {"obs": {"obs_url": "obs://b/d"}}}]}, ["code_dir", "working_dir", "inputs.local_dir"]),
+        (
+            {
+                "id": "sft",
+                "parameters": [{"name": "base_model", "value": "org/m"}],
+                "code_dir": "obs://b/x/",
+                "working_dir": "/home/x",
+                "inputs": [{"name": "d", "local_dir": "/home/d", "remote": {"obs": {"obs_url": "obs://b/d"}}}],
+            },
+            ["code_dir", "working_dir", "inputs.local_dir"],
+        ),
         ({"command": "python x.py", "boot_file": "obs://b/x.py"}, ["boot_file"]),
         ({"command": "true", "code_dir": "file:///srv/src", "local_code_dir": "/home/x"}, ["local_code_dir"]),
         ({"command": "true", "working_dir": "/home/elsewhere"}, ["working_dir"]),
     ],
-)  # fmt: skip
+)
 def test_field_that_another_makes_superfluous_is_named(algorithm, fields):
     assert named(translated(algorithm)) == [f"algorithm.{name}" for name in fields]
 
@@ -121,14 +152,21 @@ def framework(**algorithm: Any) -> dict[str, Any]:
     ("algorithm", "start"),
     [
         ({"code_dir": "obs://b/src/", "working_dir": f"{USUAL}/src/inner/"}, "$(TRAINYARD_RUN_DIR)/code/inner"),
-        ({"code_dir": "obs://b/src/", "local_code_dir": "/home/me/", "working_dir": "/home/me"},
-         "$(TRAINYARD_RUN_DIR)/code"),
+        (
+            {"code_dir": "obs://b/src/", "local_code_dir": "/home/me/", "working_dir": "/home/me"},
+            "$(TRAINYARD_RUN_DIR)/code",
+        ),
         ({"code_dir": "file:///srv/src", "working_dir": "/srv/src/inner"}, "$(TRAINYARD_RUN_DIR)/code/inner"),
-        ({"code_dir": "obs://b/src/", "working_dir": "/home/out/logs", "outputs": [
-            {"name": "o", "local_dir": "/home/out", "remote": {"obs": {"obs_url": "obs://b/o"}}}]},
-         "$(TRAINYARD_OUTPUT_DIR)/logs"),
+        (
+            {
+                "code_dir": "obs://b/src/",
+                "working_dir": "/home/out/logs",
+                "outputs": [{"name": "o", "local_dir": "/home/out", "remote": {"obs": {"obs_url": "obs://b/o"}}}],
+            },
+            "$(TRAINYARD_OUTPUT_DIR)/logs",
+        ),
     ],
-)  # fmt: skip
+)
 def test_script_and_command_start_in_the_working_directory(algorithm, start):
     script = framework(**algorithm, boot_file=f"{algorithm['code_dir'].rstrip('/')}/a/x.py")
     command = framework(**algorithm, command="ls")
@@ -141,9 +179,13 @@ def test_script_and_command_start_in_the_working_directory(algorithm, start):
 
 def test_words_about_the_code_are_told_where_jobs_see_it():
     assert framework(command="python /srv/src/x.py", code_dir="file:///srv/src/")["custom_command"] == [
-        "bash", "-c", "python $(TRAINYARD_RUN_DIR)/code/x.py",
-    ]  # fmt: skip
+        "bash",
+        "-c",
+        "python $(TRAINYARD_RUN_DIR)/code/x.py",
+    ]
     assert framework(command=f"python {USUAL}/src/x.py", code_dir="/b/src/")["custom_command"] == [
-        "bash", "-c", "python $(TRAINYARD_RUN_DIR)/code/x.py",
-    ]  # fmt: skip
+        "bash",
+        "-c",
+        "python $(TRAINYARD_RUN_DIR)/code/x.py",
+    ]
     assert framework(command="ls /", code_dir="file:///")["custom_command"] == ["bash", "-c", "ls /"]

@@ -12,9 +12,14 @@ def test_flavors_are_counts_of_the_inventorys_devices():
     found = [each.id for each in flavors_of(NODES)]
 
     assert found == [
-        "trainyard.cpu.1", "trainyard.cpu.2", "trainyard.cpu.3", "trainyard.nvidia-a100.1", "trainyard.nvidia-a100.2",
-        "trainyard.nvidia-a100.4", "trainyard.nvidia-a100.8",
-    ]  # fmt: skip
+        "trainyard.cpu.1",
+        "trainyard.cpu.2",
+        "trainyard.cpu.3",
+        "trainyard.nvidia-a100.1",
+        "trainyard.nvidia-a100.2",
+        "trainyard.nvidia-a100.4",
+        "trainyard.nvidia-a100.8",
+    ]
     assert of_resources({"gpu_count": 3, "gpu_type": ["NVIDIA A100"]}, NODES) is not None
     assert of_resources({"gpu_count": 4, "device_type": "cpu"}, NODES) is None
 
@@ -23,15 +28,20 @@ def test_flavor_is_its_devices_share_of_a_node():
     found = {each.id: flavor_item(each)["flavor_info"] for each in flavors_of(NODES)}
 
     assert found["trainyard.nvidia-a100.8"] == {
-        "max_num": 1, "cpu": {"arch": "aarch64", "core_num": 96}, "memory": {"size": 1024, "unit": "GB"},
-        "disk": {"size": 8000, "unit": "GB"}, "gpu": {"unit_num": 8, "product_name": "NVIDIA A100", "memory": "80GB"},
-    }  # fmt: skip
+        "max_num": 1,
+        "cpu": {"arch": "aarch64", "core_num": 96},
+        "memory": {"size": 1024, "unit": "GB"},
+        "disk": {"size": 8000, "unit": "GB"},
+        "gpu": {"unit_num": 8, "product_name": "NVIDIA A100", "memory": "80GB"},
+    }
     assert found["trainyard.nvidia-a100.2"]["cpu"]["core_num"] == 24
     assert found["trainyard.nvidia-a100.2"]["memory"]["size"] == 256
     assert found["trainyard.cpu.3"] == {
-        "max_num": 1, "cpu": {"arch": "x86", "core_num": 8}, "memory": {"size": 32, "unit": "GB"},
+        "max_num": 1,
+        "cpu": {"arch": "x86", "core_num": 8},
+        "memory": {"size": 32, "unit": "GB"},
         "disk": {"size": 80, "unit": "GB"},
-    }  # fmt: skip
+    }
 
 
 def test_flavor_of_a_job_is_of_exactly_its_devices():

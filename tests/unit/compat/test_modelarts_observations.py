@@ -18,10 +18,14 @@ def event(seconds: int, kind: str, to_status: str | None = None, **columns: Any)
 
 def test_stages_begin_anew_with_each_scheduling():
     events = [
-        event(0, "job.submitted", "PENDING"), event(1, "job.status", "QUEUED"), event(2, "job.status", "SCHEDULING"),
-        event(3, "job.warning"), event(4, "job.status", "TRAINING"), event(5, "job.status", "QUEUED"),
+        event(0, "job.submitted", "PENDING"),
+        event(1, "job.status", "QUEUED"),
+        event(2, "job.status", "SCHEDULING"),
+        event(3, "job.warning"),
+        event(4, "job.status", "TRAINING"),
+        event(5, "job.status", "QUEUED"),
         event(6, "job.status", "SCHEDULING"),
-    ]  # fmt: skip
+    ]
 
     first, second = observations.stages_of("job-1", events)
 
@@ -34,16 +38,19 @@ def test_events_have_a_level_and_a_source():
     found = [
         observations.event_of(each)
         for each in (
-            event(0, "job.status", "TRAINING"), event(1, "job.status", "FAILED", message="it broke"),
+            event(0, "job.status", "TRAINING"),
+            event(1, "job.status", "FAILED", message="it broke"),
             event(2, "rank.exited", data={"node_rank": 1}, message="rank 3 exited"),
             event(3, "job.warning", message="hm"),
         )
-    ]  # fmt: skip
+    ]
 
     assert [(each["level"], each["source"], each["message"]) for each in found] == [
-        ("Info", "Job", "Training job is running."), ("Error", "Job", "Training job is failed. it broke"),
-        ("Info", "Task", "[worker-1] rank 3 exited"), ("Warning", "Job", "hm"),
-    ]  # fmt: skip
+        ("Info", "Job", "Training job is running."),
+        ("Error", "Job", "Training job is failed. it broke"),
+        ("Info", "Task", "[worker-1] rank 3 exited"),
+        ("Warning", "Job", "hm"),
+    ]
     assert found[0]["time"] == "2026-01-01T12:00:00+00:00"
 
 

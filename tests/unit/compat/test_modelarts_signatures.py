@@ -14,12 +14,12 @@ AUTHORIZATION = "SDK-HMAC-SHA256 Access=TYAKTEST, SignedHeaders=content-type;hos
 
 def signed(**changes: Any) -> SignedRequest:
     values: dict[str, Any] = {
-        "method": "POST", "path": "/v2/default/training-jobs", "query": [("b", "2 x"), ("a", "ä")],
-        "headers": {
-            "host": "127.0.0.1:8080", "content-type": "application/json", "x-sdk-date": "20260101T120000Z",
-        },
+        "method": "POST",
+        "path": "/v2/default/training-jobs",
+        "query": [("b", "2 x"), ("a", "ä")],
+        "headers": {"host": "127.0.0.1:8080", "content-type": "application/json", "x-sdk-date": "20260101T120000Z"},
         "body": b'{"kind": "job"}',
-    }  # fmt: skip
+    }
     return SignedRequest(**{**values, **changes})
 
 
@@ -38,10 +38,13 @@ def test_signature_is_that_of_the_real_client():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"method": "PUT"}, {"path": "/v2/other/training-jobs"}, {"query": []}, {"body": b"{}"},
+        {"method": "PUT"},
+        {"path": "/v2/other/training-jobs"},
+        {"query": []},
+        {"body": b"{}"},
         {"headers": {"host": "evil", "content-type": "application/json", "x-sdk-date": "20260101T120000Z"}},
     ],
-)  # fmt: skip
+)
 def test_no_part_of_a_signed_request_can_be_changed(changes):
     signature = read_signature(AUTHORIZATION.format(signature=SIGNATURE), signed(**changes), now=NOW)
 

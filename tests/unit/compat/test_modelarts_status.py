@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 
 from app.compat.modelarts.from_native import job_of
-from app.compat.modelarts.status import (
-    STATES,
-    STATES_OF_PHASES,
-    Trouble,
-    node_counts,
-    phase_of,
-    status_of,
-    tasks_of,
-)
+from app.compat.modelarts.status import STATES, STATES_OF_PHASES, Trouble, node_counts, phase_of, status_of, tasks_of
 from app.domain.lifecycle.states import RUNNING, JobState
 from app.models import Attempt
 from app.services.jobs.details import JobDetails
@@ -32,10 +24,13 @@ def job(*, nodes: int = 1, devices: int = 1, state: JobState = JobState.TRAINING
 
 def attempt(number: int, begin: int, end: int | None, **columns: Any) -> Attempt:
     values = {
-        "node_names": ["n1", "n2"], "created_at": START + timedelta(seconds=begin),
-        "started_at": START + timedelta(seconds=begin + 1), "start_type": "init_or_rescheduled",
-        "ended_at": None if end is None else START + timedelta(seconds=end), **columns,
-    }  # fmt: skip
+        "node_names": ["n1", "n2"],
+        "created_at": START + timedelta(seconds=begin),
+        "started_at": START + timedelta(seconds=begin + 1),
+        "start_type": "init_or_rescheduled",
+        "ended_at": None if end is None else START + timedelta(seconds=end),
+        **columns,
+    }
     return Attempt(number=number, **values)
 
 
@@ -91,32 +86,47 @@ def test_phase_is_looked_for_where_it_may_be(state, error, requested, attempts, 
 def test_duration_is_what_the_records_add_up_to():
     status = told(
         job(nodes=2),
-        attempt(1, 0, 60, end_reason="exit with 127", end_related_task="rank-1", policy="job_reschedule",
-                recover_before_downgrade="proc_restart", exit_code=127),
+        attempt(
+            1,
+            0,
+            60,
+            end_reason="exit with 127",
+            end_related_task="rank-1",
+            policy="job_reschedule",
+            recover_before_downgrade="proc_restart",
+            exit_code=127,
+        ),
         attempt(2, 90, None),
-    )  # fmt: skip
+    )
 
     assert (status["start_time"], status["duration"]) == ((EPOCH + 1) * 1000, (59 + 9) * 1000)
-    assert status["node_count_metrics"] == [
-        [EPOCH * 1000, 2], [(EPOCH + 60) * 1000, 0], [(EPOCH + 90) * 1000, 2],
-    ]  # fmt: skip
+    assert status["node_count_metrics"] == [[EPOCH * 1000, 2], [(EPOCH + 60) * 1000, 0], [(EPOCH + 90) * 1000, 2]]
     assert status["running_records"] == [
         {
-            "start_at": EPOCH + 1, "end_at": EPOCH + 60, "start_type": "init_or_rescheduled",
-            "end_reason": "exit with 127", "end_related_task": "worker-1", "end_recover": "job_reschedule",
+            "start_at": EPOCH + 1,
+            "end_at": EPOCH + 60,
+            "start_type": "init_or_rescheduled",
+            "end_reason": "exit with 127",
+            "end_related_task": "worker-1",
+            "end_recover": "job_reschedule",
             "end_recover_before_downgrade": "proc_restart",
         },
         {"start_at": EPOCH + 91, "start_type": "init_or_rescheduled"},
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
     ("related", "task"),
     [
-        ("rank-0", "worker-0"), ("rank-1", "worker-1"), ("n2", "worker-1"), ("rank-7", "worker-1"), ("elsewhere", None),
-        (None, None), ("rank-x", None),
+        ("rank-0", "worker-0"),
+        ("rank-1", "worker-1"),
+        ("n2", "worker-1"),
+        ("rank-7", "worker-1"),
+        ("elsewhere", None),
+        (None, None),
+        ("rank-x", None),
     ],
-)  # fmt: skip
+)
 def test_related_task_is_one_of_the_tasks(related, task):
     details = job(nodes=2)
 
@@ -148,7 +158,7 @@ def test_every_task_has_a_status():
     ]
     assert after_success == [
         {"task": task, "exit_code": 0, "message": "completed"} for task in ("worker-0", "worker-1")
-    ]  # fmt: skip
+    ]
 
 
 def test_job_without_attempts_has_not_started():

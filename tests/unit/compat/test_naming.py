@@ -55,33 +55,77 @@ def test_texts_of_many_rules_are_read() -> None:
 @pytest.mark.parametrize(
     ("naming", "field", "text", "told"),
     [
-        (RUNAI, "resource_config.gpu_fraction", "gpu_fraction goes in steps of 0.01; write 0.3 for 0.295",
-         "goes in steps of 0.01; write 0.3 for 0.295"),
-        (RUNAI, "resource_config.gpu_fraction", "gpu_fraction and mig_profile each say what part of a GPU it is",
-         "spec.compute.gpuPortionRequest and spec.compute.migProfile each say what part of a GPU it is"),
-        (RUNAI, "resource_config.required_node_labels", "no node is labelled a; node_affinity says what is preferred",
-         "no node is labelled a"),
+        (
+            RUNAI,
+            "resource_config.gpu_fraction",
+            "gpu_fraction goes in steps of 0.01; write 0.3 for 0.295",
+            "goes in steps of 0.01; write 0.3 for 0.295",
+        ),
+        (
+            RUNAI,
+            "resource_config.gpu_fraction",
+            "gpu_fraction and mig_profile each say what part of a GPU it is",
+            "spec.compute.gpuPortionRequest and spec.compute.migProfile each say what part of a GPU it is",
+        ),
+        (
+            RUNAI,
+            "resource_config.required_node_labels",
+            "no node is labelled a; node_affinity says what is preferred",
+            "no node is labelled a",
+        ),
         (RUNAI, "", "is not labelled a (required_node_labels); is full", "is not labelled a (spec.nodePools); is full"),
         (RUNAI, "", "is dgx (forbidden_node_labels)", "is dgx"),
-        (RUNAI, "", "no GPU is registered; ask for device_type cpu or auto to train on CPU slots",
-         "no GPU is registered; ask for spec.compute.gpuDevicesRequest 0 to train on CPU slots"),
-        (MODELARTS, "training_config.hyperparameters.num_generations", "num_generations 3 does not divide the 8",
-         "num_generations 3 does not divide the 8"),
+        (
+            RUNAI,
+            "",
+            "no GPU is registered; ask for device_type cpu or auto to train on CPU slots",
+            "no GPU is registered; ask for spec.compute.gpuDevicesRequest 0 to train on CPU slots",
+        ),
+        (
+            MODELARTS,
+            "training_config.hyperparameters.num_generations",
+            "num_generations 3 does not divide the 8",
+            "num_generations 3 does not divide the 8",
+        ),
         (RUNAI, "", "run 'batch_size' of /srv/batch_size", "run 'batch_size' of /srv/batch_size"),
-        (MODELARTS, "training_config.environment.TOKEN", "say it in training_config.environment.TOKEN",
-         "say it in algorithm.environments"),
-        (MODELARTS, "", "the largest node_count that would fit is 2",
-         "the largest spec.resource.node_count that would fit is 2"),
-        (OME, "", "gpu_count must be at least 1; ask for device_type cuda",
-         "nvidia.com/gpu must be at least 1; ask for nvidia.com/gpu"),
-        (CYXWIZ, "", "flash_attention_2 needs GPUs; ask for device_type cuda",
-         "flash_attention_2 needs GPUs; ask for required_device CUDA"),
-        (CYXWIZ, "", "set data_config.streaming to false, or max_runtime_seconds and num_train_epochs",
-         "set model_config.data_config.streaming to false, or timeout_seconds and epochs"),
-        (CYXWIZ, "", "push_to_hub needs hub_repo_id",
-         "model_config.output_config.push_to_hub needs model_config.output_config.hub_repo_id"),
+        (
+            MODELARTS,
+            "training_config.environment.TOKEN",
+            "say it in training_config.environment.TOKEN",
+            "say it in algorithm.environments",
+        ),
+        (
+            MODELARTS,
+            "",
+            "the largest node_count that would fit is 2",
+            "the largest spec.resource.node_count that would fit is 2",
+        ),
+        (
+            OME,
+            "",
+            "gpu_count must be at least 1; ask for device_type cuda",
+            "nvidia.com/gpu must be at least 1; ask for nvidia.com/gpu",
+        ),
+        (
+            CYXWIZ,
+            "",
+            "flash_attention_2 needs GPUs; ask for device_type cuda",
+            "flash_attention_2 needs GPUs; ask for required_device CUDA",
+        ),
+        (
+            CYXWIZ,
+            "",
+            "set data_config.streaming to false, or max_runtime_seconds and num_train_epochs",
+            "set model_config.data_config.streaming to false, or timeout_seconds and epochs",
+        ),
+        (
+            CYXWIZ,
+            "",
+            "push_to_hub needs hub_repo_id",
+            "model_config.output_config.push_to_hub needs model_config.output_config.hub_repo_id",
+        ),
     ],
-)  # fmt: skip
+)
 def test_names_in_texts_are_the_clients_own(naming: Naming, field: str, text: str, told: str) -> None:
     assert naming.text(text, of=field) == told
 
@@ -95,8 +139,9 @@ def test_errors_about_the_native_document_are_told_in_the_clients_words() -> Non
         raise QuotaExceeded("too many; lower cpu_cores")
 
     assert (spec.value.field, spec.value.message) == (
-        "spec.compute.cpuCoreRequest", "is too much; lower spec.compute.cpuCoreRequest",
-    )  # fmt: skip
+        "spec.compute.cpuCoreRequest",
+        "is too much; lower spec.compute.cpuCoreRequest",
+    )
     assert shape.value.details == [("spec.compute.cpuCoreRequest", "must be less than spec.backoffLimit")]
     assert quota.value.message == "too many; lower spec.compute.cpuCoreRequest"
 

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from app.compat.ome.fields import FIELDS, MODEL_FIELDS, RUNTIME_FIELDS
 from app.compat.ome.from_native import STATES, events_of, object_of, pods_of, rank_of
 from app.compat.ome.launchers import parse_launcher
-from app.compat.ome.manifests import (
-    BaseModelSchema,
-    JobSpecSchema,
-    RuntimeSchema,
-    RuntimeSpecSchema,
-    TrainingJobSchema,
-)
+from app.compat.ome.manifests import BaseModelSchema, JobSpecSchema, RuntimeSchema, RuntimeSpecSchema, TrainingJobSchema
 from app.compat.ome.places import place
 from app.compat.ome.runtimes import BUILT_IN
 from app.compat.ome.to_native import DIALECT, Native, to_native, trainer_of, without_secrets
@@ -98,13 +92,25 @@ def details_of(native: Native, spec: dict[str, Any], state: JobState = JobState.
         }
     }
     values: dict[str, Any] = {
-        "node_names": [], "attempt": 0, "retries_used": 0, "version": 3, "status_reason": "", **columns,
-    }  # fmt: skip
+        "node_names": [],
+        "attempt": 0,
+        "retries_used": 0,
+        "version": 3,
+        "status_reason": "",
+        **columns,
+    }
     job = Job(
-        id=new_id("job"), project="default", name="llama", labels={}, foreign=foreign,
-        alias="ome:default:llama", status=state, created_at=at,
-        updated_at=at, **values,
-    )  # fmt: skip
+        id=new_id("job"),
+        project="default",
+        name="llama",
+        labels={},
+        foreign=foreign,
+        alias="ome:default:llama",
+        status=state,
+        created_at=at,
+        updated_at=at,
+        **values,
+    )
     told: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
     return JobDetails(**{**told, "job": job, "spec": document})
 
@@ -128,30 +134,54 @@ def test_first_example_of_the_documentation_is_a_gang_of_custom_ranks():
         "data_config": {"sources": [{"path": "oci://my-bucket/datasets/instruction-data"}]},
         "resource_config": {"gpu_count": 2, "cpu_cores": 8, "ram_min_mb": 32768, "node_count": 4},
         "output_config": {"output_path": "oci://my-bucket/models/llama-7b-finetuned"},
-    }  # fmt: skip
+    }
     environment = native.document["training_config"]["environment"]
     assert environment["MODEL_PATH"] == "$(TRAINYARD_MODEL)"
     assert environment["PET_NODE_RANK"] == "$(NODE_RANK)"
     assert [line.partition(":")[0] for line in native.warnings] == [
-        "spec.trainer.image", "spec.trainer.resourcesPerNode.limits.cpu", "spec.trainer.resourcesPerNode.limits.memory",
-    ]  # fmt: skip
+        "spec.trainer.image",
+        "spec.trainer.resourcesPerNode.limits.cpu",
+        "spec.trainer.resourcesPerNode.limits.memory",
+    ]
 
 
 @pytest.mark.parametrize(
     ("runtime", "trainer", "command", "config", "nodes"),
     [
-        ("pytorch-runtime", {"numProcPerNode": "gpu", "command": ["python"],
-                             "args": ["-m", "torch.distributed.launch", "--nproc_per_node=2", "train.py"]},
-         ["python", "train.py"], {"distributed": {"config": {"num_proc_per_node": "gpu"}}}, 1),
-        ("mpi-runtime", {"numProcPerNode": 4, "command": ["mpirun"], "args": ["-np", "8", "python", "train.py"]},
-         ["python", "train.py"],
-         {"distributed": {"config": {"num_proc_per_node": "4"}}, "config": {"launcher": "mpi"}}, 1),
-        ("pytorch-runtime", {"command": ["torchrun", "--nproc_per_node=3", "--nnodes", "2", "-m", "team.train", "x"]},
-         ["python", "-m", "team.train", "x"], {"distributed": {"config": {"num_proc_per_node": "3"}}}, 2),
-        ("pytorch-runtime", {"command": ["true"], "numNodes": 2}, ["true"],
-         {"distributed": {"config": {"num_proc_per_node": "auto"}}}, 2),
+        (
+            "pytorch-runtime",
+            {
+                "numProcPerNode": "gpu",
+                "command": ["python"],
+                "args": ["-m", "torch.distributed.launch", "--nproc_per_node=2", "train.py"],
+            },
+            ["python", "train.py"],
+            {"distributed": {"config": {"num_proc_per_node": "gpu"}}},
+            1,
+        ),
+        (
+            "mpi-runtime",
+            {"numProcPerNode": 4, "command": ["mpirun"], "args": ["-np", "8", "python", "train.py"]},
+            ["python", "train.py"],
+            {"distributed": {"config": {"num_proc_per_node": "4"}}, "config": {"launcher": "mpi"}},
+            1,
+        ),
+        (
+            "pytorch-runtime",
+            {"command": ["torchrun", "--nproc_per_node=3", "--nnodes", "2", "-m", "team.train", "x"]},
+            ["python", "-m", "team.train", "x"],
+            {"distributed": {"config": {"num_proc_per_node": "3"}}},
+            2,
+        ),
+        (
+            "pytorch-runtime",
+            {"command": ["true"], "numNodes": 2},
+            ["true"],
+            {"distributed": {"config": {"num_proc_per_node": "auto"}}},
+            2,
+        ),
     ],
-)  # fmt: skip
+)
 def test_ranks_are_started_by_the_platform(runtime, trainer, command, config, nodes):
     document = training(trainer, runtime=runtime).document
 
@@ -180,18 +210,20 @@ def test_launchers_are_taken_off(words, rest, per_node):
 
 
 def test_runtime_says_what_the_job_leaves_open():
-    container = {"name": "trainer", "image": "x", "command": ["python", "base.py"],
-                 "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}],
-                 "resources": {"requests": {"nvidia.com/gpu": 2}}}  # fmt: skip
+    container = {
+        "name": "trainer",
+        "image": "x",
+        "command": ["python", "base.py"],
+        "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}],
+        "resources": {"requests": {"nvidia.com/gpu": 2}},
+    }
     job = {"name": "node", "template": {"spec": {"template": {"spec": {"containers": [{"name": "side"}, container]}}}}}
     runtime = validated(
         RuntimeSpecSchema(),
         {"mlPolicy": {"numNodes": 3, "torch": {"numProcPerNode": 2}}, "template": {"spec": {"replicatedJobs": [job]}}},
     )
 
-    native = translated(
-        {"runtimeRef": {"name": "team"}, "trainer": {"env": [{"name": "B", "value": "2"}]}}, runtime
-    )  # fmt: skip
+    native = translated({"runtimeRef": {"name": "team"}, "trainer": {"env": [{"name": "B", "value": "2"}]}}, runtime)
 
     training_config = native.document["training_config"]
     assert training_config["framework"]["custom_command"] == ["python", "base.py"]
@@ -237,10 +269,12 @@ def test_search_that_is_in_order_is_refused_for_what_is_missing_here():
         ({"parameters": {"x": {"type": "int", "values": [1], "colour": 1}}}, "parameters.x.colour"),
         ({"parameters": {"x": [1]}}, "parameters.x"),
         ({"method": "grid", "parameters": {"x": {"type": "double", "min": 0, "max": 1}}}, "parameters.x"),
-        ({"method": "grid", "maxTrials": None, "parameters": {"x": {"type": "int", "min": 1, "max": 9999}}},
-         "maxTrials"),
+        (
+            {"method": "grid", "maxTrials": None, "parameters": {"x": {"type": "int", "min": 1, "max": 9999}}},
+            "maxTrials",
+        ),
     ],
-)  # fmt: skip
+)
 def test_search_that_cannot_be_followed_is_refused_by_its_name(changes, field):
     with pytest.raises(BadSpec) as refused:
         translated({**LLAMA, "hyperParameterTuningConfig": {**TUNING, **changes}})
@@ -298,16 +332,24 @@ def test_pods_are_ranks_of_the_newest_attempt():
     assert {pod["status"]["phase"] for pod in pods} == {"Running"}
     assert pods_of(details, None)[0]["status"]["phase"] == "Pending"
     assert [rank_of(details, pod) for pod in ("llama-7", "llama-8", "other-0", "llama", "llama-x")] == [
-        7, None, None, None, None,
-    ]  # fmt: skip
+        7,
+        None,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_events_name_what_they_are_of():
     details = details_of(translated(LLAMA), LLAMA)
     event = JobEvent(
-        id="evt-1", job_id=details.job.id, at=datetime(2026, 1, 1, tzinfo=UTC), type="job.warning", reason="",
+        id="evt-1",
+        job_id=details.job.id,
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        type="job.warning",
+        reason="",
         message="m",
-    )  # fmt: skip
+    )
 
     found = events_of(details, [event])[0]
 
@@ -319,9 +361,10 @@ NAME = st.from_regex(r"[A-Z]{1,6}_X", fullmatch=True)
 
 
 @given(
-    env=st.dictionaries(NAME, st.text("ab =", max_size=6), max_size=3), nodes=st.integers(1, 9),
+    env=st.dictionaries(NAME, st.text("ab =", max_size=6), max_size=3),
+    nodes=st.integers(1, 9),
     words=st.lists(st.from_regex(r"[a-z]{1,8}", fullmatch=True), min_size=1, max_size=4),
-)  # fmt: skip
+)
 def test_what_was_sent_is_told_again(env, nodes, words):
     trainer = {
         "command": words,
@@ -345,8 +388,7 @@ def test_values_that_are_secret_are_not_told():
 
 
 @pytest.mark.parametrize(
-    ("schema", "table"),
-    [(TrainingJobSchema, FIELDS), (RuntimeSchema, RUNTIME_FIELDS), (BaseModelSchema, MODEL_FIELDS)],
+    ("schema", "table"), [(TrainingJobSchema, FIELDS), (RuntimeSchema, RUNTIME_FIELDS), (BaseModelSchema, MODEL_FIELDS)]
 )
 def test_every_field_of_a_manifest_has_a_verdict(schema, table):
     assert sorted(table) == sorted(field_paths(schema()))

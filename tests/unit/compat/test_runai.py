@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from app.compat.ids import job_id_of, uuid_of
 from app.compat.runai.fields import FIELDS, without_effect
 from app.compat.runai.from_native import STATES, class_of, compute_of, spec_of, training_of
-from app.compat.runai.measurements import Point, Window, counted, measured, requested
 from app.compat.runai.owners import Owner
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, to_native
@@ -20,7 +18,7 @@ from app.domain.errors import BadSpec
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
 from app.http.request_body import validated
-from app.models import Attempt, Job
+from app.models import Job
 from app.models.base import utc_now
 from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import Verdict
@@ -50,11 +48,22 @@ def unheeded(native: Native) -> list[str]:
 def details_of(native: Native, **columns: Any) -> JobDetails:
     spec = validated(SubmitJobSchema(), native.document)
     job = Job(
-        id=new_id("job"), project="default", created_by="key-1", name=native.document["name"], labels=spec["labels"],
-        foreign=native.foreign, priority=spec["scheduling_config"]["priority"], attempt=0, node_names=[],
-        max_retries=spec["training_config"]["max_retries"], status=JobState.QUEUED, created_at=utc_now(),
-        updated_at=utc_now(), status_reason="", **columns,
-    )  # fmt: skip
+        id=new_id("job"),
+        project="default",
+        created_by="key-1",
+        name=native.document["name"],
+        labels=spec["labels"],
+        foreign=native.foreign,
+        priority=spec["scheduling_config"]["priority"],
+        attempt=0,
+        node_names=[],
+        max_retries=spec["training_config"]["max_retries"],
+        status=JobState.QUEUED,
+        created_at=utc_now(),
+        updated_at=utc_now(),
+        status_reason="",
+        **columns,
+    )
     shown: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
     return JobDetails(**{**shown, "job": job, "spec": spec, "pending_reason": "", "elapsed_seconds": 0.0})
 
@@ -62,15 +71,22 @@ def details_of(native: Native, **columns: Any) -> JobDetails:
 def test_training_is_a_custom_job():
     native = translated(
         {
-            "command": "python", "args": "-x 'my script.py'", "workingDir": "/srv/code", "backoffLimit": 3,
+            "command": "python",
+            "args": "-x 'my script.py'",
+            "workingDir": "/srv/code",
+            "backoffLimit": 3,
             "environmentVariables": [
-                {"name": "STAGE", "value": "test"}, {"name": "GONE", "value": "x", "exclude": True},
+                {"name": "STAGE", "value": "test"},
+                {"name": "GONE", "value": "x", "exclude": True},
             ],
             "labels": [{"name": "stage", "value": "research"}, {"name": "old", "exclude": True}],
-            "nodePools": ["pool-a"], "nodeType": "dgx", "priorityClass": "build", "terminateAfterPreemption": True,
+            "nodePools": ["pool-a"],
+            "nodeType": "dgx",
+            "priorityClass": "build",
+            "terminateAfterPreemption": True,
             "compute": {"gpuDevicesRequest": 2, "cpuCoreRequest": 2.5, "cpuMemoryRequest": "1G"},
         }
-    )  # fmt: skip
+    )
 
     assert native.document == {
         "name": "my-training",
@@ -79,18 +95,24 @@ def test_training_is_a_custom_job():
             "training_type": "SFT",
             "base_model": {"model_id": "none"},
             "framework": {
-                "type": "CUSTOM", "custom_command": ["python", "-x", "my script.py"], "custom_code_dir": "/srv/code",
-                "distributed": {"config": {"num_proc_per_node": "1"}}, "custom_retry_on_error": True,
+                "type": "CUSTOM",
+                "custom_command": ["python", "-x", "my script.py"],
+                "custom_code_dir": "/srv/code",
+                "distributed": {"config": {"num_proc_per_node": "1"}},
+                "custom_retry_on_error": True,
             },
             "environment": {"STAGE": "test"},
             "max_retries": 3,
         },
         "data_config": {"sources": []},
-        "resource_config": {"gpu_count": 2, "cpu_cores": 3, "ram_min_mb": 954,
-                            "required_node_labels": ["dgx", "pool-a"]},
-        "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate",
-                              "wait_for_node": True},
-    }  # fmt: skip
+        "resource_config": {
+            "gpu_count": 2,
+            "cpu_cores": 3,
+            "ram_min_mb": 954,
+            "required_node_labels": ["dgx", "pool-a"],
+        },
+        "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate", "wait_for_node": True},
+    }
     assert native.warnings == ["spec.compute.cpuCoreRequest: 2.5 is rounded up to whole cores"]
 
 
@@ -98,33 +120,51 @@ def test_training_is_a_custom_job():
     ("compute", "found"),
     [
         ({}, {"gpu_count": 1, "device_type": "cpu"}),
-        ({"gpuDevicesRequest": 0, "gpuRequestType": "portion", "gpuPortionRequest": 0.5},
-         {"gpu_count": 1, "device_type": "cpu"}),
-        ({"gpuDevicesRequest": 1, "gpuRequestType": "portion", "gpuPortionRequest": 0.5},
-         {"gpu_count": 1, "gpu_fraction": 0.5}),
+        (
+            {"gpuDevicesRequest": 0, "gpuRequestType": "portion", "gpuPortionRequest": 0.5},
+            {"gpu_count": 1, "device_type": "cpu"},
+        ),
+        (
+            {"gpuDevicesRequest": 1, "gpuRequestType": "portion", "gpuPortionRequest": 0.5},
+            {"gpu_count": 1, "gpu_fraction": 0.5},
+        ),
         ({"gpuDevicesRequest": 1, "gpuRequestType": "portion", "gpuPortionRequest": 1}, {"gpu_count": 1}),
-        ({"gpuDevicesRequest": 1, "gpuRequestType": "memory", "gpuMemoryRequest": "8Gi"},
-         {"gpu_count": 1, "gpu_memory_request_mb": 8192}),
-        ({"gpuDevicesRequest": 1, "gpuRequestType": "migProfile", "migProfile": "1g.5gb"},
-         {"gpu_count": 1, "mig_profile": "1g.5gb"}),
+        (
+            {"gpuDevicesRequest": 1, "gpuRequestType": "memory", "gpuMemoryRequest": "8Gi"},
+            {"gpu_count": 1, "gpu_memory_request_mb": 8192},
+        ),
+        (
+            {"gpuDevicesRequest": 1, "gpuRequestType": "migProfile", "migProfile": "1g.5gb"},
+            {"gpu_count": 1, "mig_profile": "1g.5gb"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_devices_and_parts_of_them(compute, found):
     assert translated({"compute": compute}).document["resource_config"] == found
 
 
 def test_only_fields_of_the_chosen_kind_count_and_the_others_are_named():
     compute = {
-        "gpuDevicesRequest": 1, "gpuRequestType": "portion", "gpuPortionRequest": 0.5, "gpuPortionLimit": 0.5,
-        "gpuMemoryRequest": "10M", "migProfile": "1g.5gb", "cpuCoreLimit": 2,
-    }  # fmt: skip
+        "gpuDevicesRequest": 1,
+        "gpuRequestType": "portion",
+        "gpuPortionRequest": 0.5,
+        "gpuPortionLimit": 0.5,
+        "gpuMemoryRequest": "10M",
+        "migProfile": "1g.5gb",
+        "cpuCoreLimit": 2,
+    }
 
     native = translated({"compute": compute, "image": "python:3.8", "tty": True, "nodePools": ["a", "b"]})
 
     assert unheeded(native) == [
-        "spec.compute.cpuCoreLimit", "spec.compute.gpuMemoryRequest", "spec.compute.gpuPortionLimit",
-        "spec.compute.migProfile", "spec.image", "spec.nodePools", "spec.tty",
-    ]  # fmt: skip
+        "spec.compute.cpuCoreLimit",
+        "spec.compute.gpuMemoryRequest",
+        "spec.compute.gpuPortionLimit",
+        "spec.compute.migProfile",
+        "spec.image",
+        "spec.nodePools",
+        "spec.tty",
+    ]
     assert native.foreign[DIALECT]["spec"]["compute"] == compute
     assert native.document["resource_config"]["required_node_labels"] == ["a|b"]
 
@@ -133,9 +173,11 @@ def test_only_fields_of_the_chosen_kind_count_and_the_others_are_named():
     ("spec", "wanted"),
     [
         ({"nodePools": ["a", "b", "c"], "nodeType": "dgx"}, {"required_node_labels": ["dgx", "a|b|c"]}),
-        ({"nodePools": ["default"]}, {}), ({"nodePools": ["a", "default"]}, {}), ({"nodePools": []}, {}),
+        ({"nodePools": ["default"]}, {}),
+        ({"nodePools": ["a", "default"]}, {}),
+        ({"nodePools": []}, {}),
     ],
-)  # fmt: skip
+)
 def test_nodes_are_of_one_of_the_pools(spec, wanted):
     resources = translated(spec).document["resource_config"]
     assert {name: value for name, value in resources.items() if name == "required_node_labels"} == wanted
@@ -148,10 +190,12 @@ def test_nodes_are_of_one_of_the_pools(spec, wanted):
         ({"command": " "}, "spec.command"),
         ({"args": '"'}, "spec.args"),
         ({"priorityClass": "urgent"}, "spec.priorityClass"),
-        ({"compute": {"gpuDevicesRequest": 2, "gpuRequestType": "portion", "gpuPortionRequest": 0.5}},
-         "spec.compute.gpuRequestType"),
+        (
+            {"compute": {"gpuDevicesRequest": 2, "gpuRequestType": "portion", "gpuPortionRequest": 0.5}},
+            "spec.compute.gpuRequestType",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_is_refused_with_its_field(spec, field):
     with pytest.raises(BadSpec) as refused:
         translated(spec)
@@ -213,7 +257,7 @@ def test_number_of_a_project_is_told_as_a_number_to_who_sent_one():
             ),
         },
     )
-)  # fmt: skip
+)
 def test_native_form_alone_tells_what_it_holds(spec):
     native = translated(spec)
 
@@ -244,60 +288,6 @@ def test_devices_of_a_native_job():
     assert compute_of({"gpu_count": 4, "device_type": "cuda"}) == {"gpuDevicesRequest": 4}
 
 
-def test_volumes_are_data_that_the_words_refer_to():
-    native = translated(
-        {
-            "command": "python", "args": "train.py --data /mnt/sets/a.jsonl --more=/mnt/sets/deep:/mnt/setsx",
-            "workingDir": "/mnt/code/src",
-            "environmentVariables": [{"name": "DATA_PATH", "value": "/mnt/claim"}],
-            "storage": {
-                "hostPath": [
-                    {"name": "sets", "path": "/srv/sets", "mountPath": "/mnt/sets", "readOnly": True},
-                    {"name": "etc", "path": "/etc", "mountPath": "/mnt/etc"},
-                ],
-                "pvc": [
-                    {"existingPvc": True, "claimName": "team", "path": "/mnt/claim", "readOnly": False},
-                    {"name": "new", "claimName": "fresh", "path": "/mnt/fresh"},
-                ],
-                "secretVolume": [{"secret": "s", "mountPath": "/mnt/s"}],
-            },
-        }
-    )  # fmt: skip
-
-    framework = native.document["training_config"]["framework"]
-    assert native.document["data_config"]["sources"] == [{"path": "/srv/sets"}, {"path": "pvc://team/."}]
-    assert framework["custom_command"][3:] == [
-        "$(TRAINYARD_DATA_0)/a.jsonl", "--more=$(TRAINYARD_DATA_0)/deep:/mnt/setsx",
-    ]  # fmt: skip
-    assert native.document["training_config"]["environment"] == {"DATA_PATH": "$(TRAINYARD_DATA_1)"}
-    assert unheeded(native) == [
-        "spec.storage.hostPath.etc", "spec.storage.pvc.0.readOnly", "spec.storage.pvc.new", "spec.storage.secretVolume",
-        "spec.workingDir",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("storage", "location"),
-    [
-        ({"nfs": [{"server": "nas.example.org", "path": "/vol/sets", "mountPath": "/mnt"}]},
-         "nfs/nas.example.org/vol/sets"),
-        ({"s3": [{"bucket": "corpora", "path": "/mnt"}]}, "s3/corpora"),
-        ({"git": [{"repository": "https://git.example.org/team/code.git", "path": "/mnt"}]},
-         "git/git.example.org/team/code"),
-        ({"git": [{"repository": "git@git.example.org:team/code.git", "path": "/mnt"}]},
-         "git/git.example.org/team/code"),
-        ({"pvc": [{"existingPvc": True, "claimName": "team", "path": "/mnt/"}]}, "pvc://team/."),
-    ],
-)  # fmt: skip
-def test_each_kind_of_volume_has_a_place_below_the_storage_roots(storage, location):
-    native = divided({"storage": storage, "workingDir": "/mnt/sub", "args": "/mnt"})
-
-    assert native.document["data_config"]["sources"] == [{"path": location}]
-    assert native.document["training_config"]["framework"]["custom_code_dir"] == f"{location}/sub"
-    assert native.document["training_config"]["framework"]["custom_command"] == ["true", "$(TRAINYARD_DATA_0)"]
-    assert native.warnings == []
-
-
 def test_distributed_training_is_a_gang_whose_nodes_run_the_command_once():
     native = divided(
         {"distributedFramework": "PyTorch", "numWorkers": 3, "compute": {"gpuDevicesRequest": 8}, "slotsPerWorker": 1}
@@ -314,10 +304,12 @@ def test_masters_own_command_is_the_first_ranks():
     native = divided(
         {"command": "python", "args": "work.py", "environmentVariables": [{"name": "A", "value": "1"}]},
         masterSpec={
-            "command": "python", "args": "'lead it.py'", "image": "x",
+            "command": "python",
+            "args": "'lead it.py'",
+            "image": "x",
             "environmentVariables": [{"name": "B", "value": "2"}],
         },
-    )  # fmt: skip
+    )
 
     script = """if [ "$RANK" = 0 ]; then exec python 'lead it.py'; else exec python work.py; fi"""
     assert native.document["training_config"]["framework"]["custom_command"] == ["sh", "-c", script]
@@ -332,57 +324,18 @@ def test_masters_own_command_is_the_first_ranks():
         ({"distributedFramework": "MPI"}, {}, "spec.distributedFramework"),
         ({}, {"command": "true", "compute": {"gpuDevicesRequest": 2}}, "masterSpec.compute"),
         ({}, {"args": "'"}, "masterSpec.args"),
-        ({"environmentVariables": [{"name": "A", "value": "1"}]},
-         {"environmentVariables": [{"name": "A", "value": "2"}]}, "masterSpec.environmentVariables"),
+        (
+            {"environmentVariables": [{"name": "A", "value": "1"}]},
+            {"environmentVariables": [{"name": "A", "value": "2"}]},
+            "masterSpec.environmentVariables",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_no_gang_does_is_refused(spec, master, field):
     with pytest.raises(BadSpec) as refused:
         divided(spec, masterSpec=master)
 
     assert refused.value.field == field
-
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def minutes(number: float) -> datetime:
-    return NOON + timedelta(minutes=number)
-
-
-def test_values_are_the_newest_at_each_moment_and_none_long_after_the_last():
-    points = [Point(minutes(0.5), 100), Point(minutes(1.9), 250)]
-
-    found = measured("CPU_USAGE_CORES", points, Window(NOON, minutes(5), 5), freshest=timedelta(seconds=60))
-
-    assert [each["value"] for each in found["values"]] == ["1", "2.5"]
-    assert found["values"][0]["timestamp"] == "2026-01-01T12:01:00.000Z"
-
-
-def test_pods_and_gpus_are_counted_over_the_attempts():
-    def attempt(begin: float, end: float | None) -> Attempt:
-        return Attempt(
-            node_names=["a", "b"], device_indices=[[0, 1], [4, 5]], device_type="a100", device_share=50,
-            created_at=minutes(begin), started_at=minutes(begin + 1), ended_at=None if end is None else minutes(end),
-        )  # fmt: skip
-
-    window, attempts = Window(NOON, minutes(4), 4), [attempt(0, 1.5), attempt(3, None)]
-
-    def values(kind: str) -> list[str]:
-        return [each["value"] for each in counted(kind, attempts, window)["values"]]
-
-    assert values("POD_COUNT") == ["2", "0", "2", "2"]
-    assert values("RUNNING_POD_COUNT") == ["2", "0", "0", "2"]
-    assert values("GPU_ALLOCATION") == ["2", "0", "2", "2"]
-
-
-def test_requests_are_constant_and_only_told_where_something_was_asked_for():
-    window = Window(NOON, minutes(1), 2)
-
-    asked = requested("CPU_MEMORY_REQUEST_BYTES", {"ram_min_mb": 1024}, window)
-
-    assert [each["value"] for each in asked["values"]] == ["1073741824", "1073741824"]
-    assert requested("CPU_REQUEST_CORES", {}, window)["values"] == []
 
 
 def test_what_is_excluded_is_warned_of_nowhere():

@@ -21,17 +21,25 @@ TRAINING = {"name": "a", "projectId": "default", "clusterId": "c"}
         ({"security": {"runAsUid": 500, "hostIpc": False}}, ["spec.security"]),
         ({"security": {"hostIpc": False}}, []),
         ({"storage": {"hostPath": [{"mountPropagation": "None"}]}}, []),
-        ({"storage": {"hostPath": [{"mountPropagation": "HostToContainer"}]}},
-         ["spec.storage.hostPath.mountPropagation"]),
-        ({"storage": {"git": [{"passwordSecret": "a", "secretRef": {"name": "b"}}, {"passwordSecret": "c"}]}},
-         ["spec.storage.git.passwordSecret", "spec.storage.git.secretRef"]),
+        (
+            {"storage": {"hostPath": [{"mountPropagation": "HostToContainer"}]}},
+            ["spec.storage.hostPath.mountPropagation"],
+        ),
+        (
+            {"storage": {"git": [{"passwordSecret": "a", "secretRef": {"name": "b"}}, {"passwordSecret": "c"}]}},
+            ["spec.storage.git.passwordSecret", "spec.storage.git.secretRef"],
+        ),
         ({"storage": {"s3": [{"accessKeySecret": "a"}]}}, ["spec.storage.s3.accessKeySecret"]),
-        ({"environmentVariables": [{"name": "A", "configMap": {"name": "a", "key": "b"}}]},
-         ["spec.environmentVariables.configMap"]),
-        ({"compute": {"extendedResources": [{"resource": "a.example/b", "quantity": 2}]}},
-         ["spec.compute.extendedResources"]),
+        (
+            {"environmentVariables": [{"name": "A", "configMap": {"name": "a", "key": "b"}}]},
+            ["spec.environmentVariables.configMap"],
+        ),
+        (
+            {"compute": {"extendedResources": [{"resource": "a.example/b", "quantity": 2}]}},
+            ["spec.compute.extendedResources"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_asked_for_without_effect_is_named_once(spec: dict[str, Any], named: list[str]) -> None:
     lines = without_effect(TrainingSchema().load({**TRAINING, "spec": spec}))
 
@@ -40,13 +48,18 @@ def test_what_is_asked_for_without_effect_is_named_once(spec: dict[str, Any], na
 
 def test_of_a_masters_own_spec_only_what_acts_is_not_named() -> None:
     master = {
-        "command": "true", "image": "x", "storage": {"git": [{"branch": "a"}]}, "compute": {"cpuCoreLimit": 2},
+        "command": "true",
+        "image": "x",
+        "storage": {"git": [{"branch": "a"}]},
+        "compute": {"cpuCoreLimit": 2},
         "environmentVariables": [{"name": "A", "userCredential": {"name": "a", "key": "b"}}],
-    }  # fmt: skip
+    }
 
     lines = without_effect(DistributedSchema().load({**TRAINING, "spec": {}, "masterSpec": master}))
 
     assert sorted(line.partition(": ")[0] for line in lines) == [
-        "masterSpec.compute.cpuCoreLimit", "masterSpec.environmentVariables.userCredential", "masterSpec.image",
+        "masterSpec.compute.cpuCoreLimit",
+        "masterSpec.environmentVariables.userCredential",
+        "masterSpec.image",
         "masterSpec.storage",
-    ]  # fmt: skip
+    ]

@@ -17,22 +17,35 @@ from app.services.jobs.details import JobDetails
 
 ROWS = [
     {"name": "a-1", "phase": "Running", "totalRunningTimeSeconds": 9, "completedAt": None, "createdAt": "2026-01-02"},
-    {"name": "b-1", "phase": "Failed", "totalRunningTimeSeconds": 100, "completedAt": "2026-02-01",
-     "createdAt": "2026-01-01"},
-]  # fmt: skip
+    {
+        "name": "b-1",
+        "phase": "Failed",
+        "totalRunningTimeSeconds": 100,
+        "completedAt": "2026-02-01",
+        "createdAt": "2026-01-01",
+    },
+]
 STATES = {"Running": [JobState.TRAINING], "Failed": [JobState.FAILED]}
 
 
 @pytest.mark.parametrize(
     ("condition", "names"),
     [
-        ("phase==Running", ["a-1"]), ("phase!=Running", ["b-1"]), ("name=@-1", ["a-1", "b-1"]), ("name!@a", ["b-1"]),
-        ("name=^b", ["b-1"]), ("name=$-1", ["a-1", "b-1"]), ("totalRunningTimeSeconds>=10", ["b-1"]),
-        ("totalRunningTimeSeconds<=9.5", ["a-1"]), ("completedAt>=2026-01-15", ["b-1"]), ("completedAt==x", []),
-        ("completedAt>=2026-02-01T02:00:00 02:00", []), ("completedAt<=2026-02-01T00:00:00.001Z", ["b-1"]),
+        ("phase==Running", ["a-1"]),
+        ("phase!=Running", ["b-1"]),
+        ("name=@-1", ["a-1", "b-1"]),
+        ("name!@a", ["b-1"]),
+        ("name=^b", ["b-1"]),
+        ("name=$-1", ["a-1", "b-1"]),
+        ("totalRunningTimeSeconds>=10", ["b-1"]),
+        ("totalRunningTimeSeconds<=9.5", ["a-1"]),
+        ("completedAt>=2026-01-15", ["b-1"]),
+        ("completedAt==x", []),
+        ("completedAt>=2026-02-01T02:00:00 02:00", []),
+        ("completedAt<=2026-02-01T00:00:00.001Z", ["b-1"]),
         ("phase<=G", ["b-1"]),
     ],
-)  # fmt: skip
+)
 def test_conditions(condition, names):
     found = chosen(ROWS, conditions([condition]), "")
 
@@ -42,13 +55,14 @@ def test_conditions(condition, names):
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("phase", "not a condition such as"), ("colour==x", "not a condition such as"),
+        ("phase", "not a condition such as"),
+        ("colour==x", "not a condition such as"),
         ("phase=Running", "not a condition such as"),
         ("totalRunningTimeSeconds>=many", "a number of seconds, not 'many'"),
         ("createdAt<=yesterday", "a time such as .*, not 'yesterday'"),
         ("createdAt<=9999-12-31T23:00:00-02:00", "a time such as"),
     ],
-)  # fmt: skip
+)
 def test_condition_that_is_none_is_refused(condition, said):
     with pytest.raises(InvalidRequest, match=said):
         conditions([condition])
@@ -62,12 +76,17 @@ def test_condition_that_is_none_is_refused(condition, said):
         (["phase!=Failed", "name=$x", "type==Training", "createdAt==x"], "", {}),
         (["name=@a", "projectId==p", "submittedBy==Ada"], "", {"name_contains": ["a"], "project": "p"}),
         (["name=@a", "name==b"], "c", {"name_contains": ["c"], "name": "b"}),
-        (["createdAt>=2026-01-02", "createdAt<=2026-01-03T00:00:00Z"], "",
-         {"created_after": datetime(2026, 1, 1, 23, 59, 59, 999_000, UTC),
-          "created_before": datetime(2026, 1, 3, 0, 0, 0, 1000, UTC)}),
+        (
+            ["createdAt>=2026-01-02", "createdAt<=2026-01-03T00:00:00Z"],
+            "",
+            {
+                "created_after": datetime(2026, 1, 1, 23, 59, 59, 999_000, UTC),
+                "created_before": datetime(2026, 1, 3, 0, 0, 0, 1000, UTC),
+            },
+        ),
         (["createdAt>=0001-01-01"], "", {"created_after": datetime(1970, 1, 1, tzinfo=UTC)}),
     ],
-)  # fmt: skip
+)
 def test_database_is_asked_for_what_it_can_tell(asked, search, filters):
     assert narrowed(conditions(asked), search, STATES) == filters
 
@@ -94,10 +113,13 @@ def test_rows_without_a_value_come_first():
 @pytest.mark.parametrize(
     ("query", "order"),
     [
-        ({}, "-created_at"), ({"sortOrder": "asc"}, "created_at"), ({"sortBy": "name"}, "name"),
-        ({"sortBy": "createdAt", "sortOrder": "desc"}, "-created_at"), ({"sortBy": "phase"}, None),
+        ({}, "-created_at"),
+        ({"sortOrder": "asc"}, "created_at"),
+        ({"sortBy": "name"}, "name"),
+        ({"sortBy": "createdAt", "sortOrder": "desc"}, "-created_at"),
+        ({"sortBy": "phase"}, None),
     ],
-)  # fmt: skip
+)
 def test_order_that_the_database_has(query, order):
     assert native_order(query) == order
     assert order is None or ordered(ROWS, query) is ROWS

@@ -19,8 +19,12 @@ from app.domain.scheduling.scoring import CACHED, DEFAULT_WEIGHTS, score_node
 NAMES = ("a", "b", "c", "d", "e", "f", "g", "h")
 LABELS = ("ssd", "rack-1", "a")  # one of them is also the name of a node
 WEIGHTS = {**DEFAULT_WEIGHTS, "pack": 7.0, CACHED: 20.0}
-CHIPS = (Device(index=0, type="a100", memory_mb=40_960), Device(index=0, type="h100", memory_mb=81_920),
-         Device(index=0, type="h100-mig-1g.10gb", memory_mb=10_240), Device(index=0, type="cpu"))  # fmt: skip
+CHIPS = (
+    Device(index=0, type="a100", memory_mb=40_960),
+    Device(index=0, type="h100", memory_mb=81_920),
+    Device(index=0, type="h100-mig-1g.10gb", memory_mb=10_240),
+    Device(index=0, type="cpu"),
+)
 
 
 @st.composite
@@ -30,14 +34,20 @@ def capacities(draw: st.DrawFn, name: str) -> NodeCapacity:
     free = draw(st.sets(st.sampled_from(range(len(devices)))))
     shared = draw(st.sets(st.sampled_from(range(len(devices))))) - free
     return NodeCapacity(
-        name=name, devices=devices, free=frozenset(free), cpu_cores=8, ram_mb=draw(st.sampled_from((1000, 2000))),
+        name=name,
+        devices=devices,
+        free=frozenset(free),
+        cpu_cores=8,
+        ram_mb=draw(st.sampled_from((1000, 2000))),
         parts={index: draw(st.sampled_from((25, 50))) for index in shared},
         held=Quantities(ram_mb=draw(st.sampled_from((0, 800)))),
-        labels=frozenset(draw(st.sets(st.sampled_from(LABELS)))), active_jobs=draw(st.integers(0, 3)),
-        max_jobs=draw(st.sampled_from((None, None, 2))), reputation=draw(st.sampled_from((1.0, 0.5))),
+        labels=frozenset(draw(st.sets(st.sampled_from(LABELS)))),
+        active_jobs=draw(st.integers(0, 3)),
+        max_jobs=draw(st.sampled_from((None, None, 2))),
+        reputation=draw(st.sampled_from((1.0, 0.5))),
         accepts_training=draw(st.sampled_from((True, True, True, False))),
         out_of_service=frozenset(draw(st.sets(st.sampled_from(range(len(devices))))) - free - shared),
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -52,10 +62,14 @@ def requests(draw: st.DrawFn) -> Request:
     wishes = st.frozensets(words, max_size=1)
     either = st.frozensets(st.lists(words, min_size=1, max_size=2).map("|".join), max_size=2)
     request = Request(
-        device_kind=kind, device_count=draw(st.integers(1, 2)), ram_min_mb=draw(st.sampled_from((0, 500, 1500))),
-        required_labels=draw(either), forbidden_labels=draw(wishes),
-        preferred_labels=draw(either), avoided_labels=draw(wishes),
-    )  # fmt: skip
+        device_kind=kind,
+        device_count=draw(st.integers(1, 2)),
+        ram_min_mb=draw(st.sampled_from((0, 500, 1500))),
+        required_labels=draw(either),
+        forbidden_labels=draw(wishes),
+        preferred_labels=draw(either),
+        avoided_labels=draw(wishes),
+    )
     if kind == "cpu":
         return request
     more: Any = draw(
@@ -83,11 +97,16 @@ def lines(draw: st.DrawFn) -> list[QueuedJob]:
     read = [cached(sources[:count]) for count in range(len(sources) + 1)]
     return [
         QueuedJob(
-            job_id=f"j{number}", priority=5, since=number, request=draw(st.sampled_from(shapes)),
-            avoids=frozenset(draw(some)), no_room_on=tuple(draw(some)), cached=draw(st.sampled_from(read)),
+            job_id=f"j{number}",
+            priority=5,
+            since=number,
+            request=draw(st.sampled_from(shapes)),
+            avoids=frozenset(draw(some)),
+            no_room_on=tuple(draw(some)),
+            cached=draw(st.sampled_from(read)),
         )
         for number in range(draw(st.integers(1, 8)))
-    ]  # fmt: skip
+    ]
 
 
 def place(job: QueuedJob, nodes: dict[str, NodeCapacity]) -> Placement | str:
@@ -95,9 +114,10 @@ def place(job: QueuedJob, nodes: dict[str, NodeCapacity]) -> Placement | str:
     excluded = avoided(job.request, job.avoids, nodes)
     late = {name: number for number, name in enumerate(job.no_room_on, start=1)}
     able = [
-        node for node in nodes.values()
+        node
+        for node in nodes.values()
         if node.name not in excluded and not could_fit(job.request, node) and choose_devices(job.request, node)
-    ]  # fmt: skip
+    ]
     if not able:
         return explain(job.request, list(nodes.values()), excluded)
 
@@ -120,11 +140,13 @@ def alike_clusters(draw: st.DrawFn) -> list[NodeCapacity]:
     """Nodes that only their labels tell apart."""
     return [
         NodeCapacity(
-            name=name, devices=(Device(index=0, type="cpu"), Device(index=1, type="cpu")), free=frozenset({0, 1}),
+            name=name,
+            devices=(Device(index=0, type="cpu"), Device(index=1, type="cpu")),
+            free=frozenset({0, 1}),
             labels=frozenset(draw(st.sets(st.sampled_from(LABELS)))),
         )
         for name in NAMES[: draw(st.integers(2, 8))]
-    ]  # fmt: skip
+    ]
 
 
 @st.composite
@@ -136,18 +158,23 @@ def choosy_lines(draw: st.DrawFn) -> list[QueuedJob]:
     read = cached([Source(size_bytes=1, held=draw(st.dictionaries(st.sampled_from(NAMES), st.just(1.0))))])
     requests_ = [
         Request(
-            preferred_labels=preferred, avoided_labels=draw(st.sampled_from((avoided_, frozenset[str]()))),
-            required_labels=required, forbidden_labels=forbidden,
+            preferred_labels=preferred,
+            avoided_labels=draw(st.sampled_from((avoided_, frozenset[str]()))),
+            required_labels=required,
+            forbidden_labels=forbidden,
         )
         for preferred, avoided_ in some
-    ]  # fmt: skip
+    ]
     return [
         QueuedJob(
-            job_id=f"j{number}", priority=5, since=number, request=draw(st.sampled_from(requests_)),
+            job_id=f"j{number}",
+            priority=5,
+            since=number,
+            request=draw(st.sampled_from(requests_)),
             cached=draw(st.sampled_from((NOT_CACHED, read))),
         )
         for number in range(draw(st.integers(2, 8)))
-    ]  # fmt: skip
+    ]
 
 
 @given(alike_clusters(), choosy_lines(), st.sampled_from((node_classes.FEW, 0.3, 0.6)), st.sampled_from((0, 8)))

@@ -24,9 +24,14 @@ class Passes:
     """A site and its planner, pass by pass; who is preempted saves for some of them and then waits again."""
 
     def __init__(
-        self, nodes: Sequence[NodeCapacity], *, deserved: Mapping[str, int] = NONE, limits: Mapping[str, int] = NONE,
-        weights: Mapping[str, float] = NONE, saving_passes: int = 2,
-    ) -> None:  # fmt: skip
+        self,
+        nodes: Sequence[NodeCapacity],
+        *,
+        deserved: Mapping[str, int] = NONE,
+        limits: Mapping[str, int] = NONE,
+        weights: Mapping[str, float] = NONE,
+        saving_passes: int = 2,
+    ) -> None:
         quotas = {
             name: ProjectQuota(devices={"cpu": DeviceQuota(deserved=deserved.get(name), limit=limits.get(name))})
             for name in {*deserved, *limits}
@@ -54,10 +59,17 @@ class Passes:
     def _running(self, name: str, held: Allocation) -> Running:
         job = held.job
         return Running(
-            job_id=name, project=job.project, node=held.placement.node, priority=job.priority, kind=held.kind,
-            devices=held.parts[held.placement.node], quantities=job.request.quantities,
-            may_be_preempted=job.is_preemptible, loss=1.0, is_stopping=name in self.going,
-        )  # fmt: skip
+            job_id=name,
+            project=job.project,
+            node=held.placement.node,
+            priority=job.priority,
+            kind=held.kind,
+            devices=held.parts[held.placement.node],
+            quantities=job.request.quantities,
+            may_be_preempted=job.is_preemptible,
+            loss=1.0,
+            is_stopping=name in self.going,
+        )
 
     def _carry_out(self, made: Plan) -> None:
         for placement in made.placements:

@@ -58,7 +58,7 @@ BAD = [
     ("https://h/k", {"headers": '{"X-Key": "a\\r\\nHost: b"}'}, "credentials.headers", "line breaks"),
     ("https://h/k", {"token": "a\r\nHost: b"}, "credentials.token", "of ASCII letters"),
     ("http://h/k", {"token": "x"}, "credentials", "would be readable on the way"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("location", "credentials", "field", "rule"), BAD)

@@ -41,16 +41,21 @@ def waits(request: Request, *nodes: NodeCapacity) -> str:
 
 def test_parts_share_a_device_until_it_is_full() -> None:
     assert placed([part(50), part(30), part(50), part(20)], [node(gpus=2)]) == [
-        ("n", 0, 50), ("n", 0, 30), ("n", 1, 50), ("n", 0, 20)
-    ]  # fmt: skip
+        ("n", 0, 50),
+        ("n", 0, 30),
+        ("n", 1, 50),
+        ("n", 0, 20),
+    ]
 
 
 def test_a_part_goes_where_it_leaves_least_and_whole_devices_stay_whole() -> None:
     shared = node(gpus=4, free=frozenset({0}), parts={1: 20, 2: 60, 3: 80})
 
     assert [choose_devices(part(share), shared) for share in (20, 30, 60)] == [
-        (shared.devices[3],), (shared.devices[2],), (shared.devices[1],)
-    ]  # fmt: skip
+        (shared.devices[3],),
+        (shared.devices[2],),
+        (shared.devices[1],),
+    ]
     assert choose_devices(part(90), shared) == (shared.devices[0],)
 
 
@@ -114,9 +119,13 @@ def test_the_memory_asked_for_is_that_of_the_part() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "share", "memory_mb"),
-    [({}, 100, 0), ({"gpu_fraction": 0.29}, 29, 0), ({"gpu_fraction": 1}, 100, 0),
-     ({"gpu_memory_request_mb": 5}, 100, 5)],
-)  # fmt: skip
+    [
+        ({}, 100, 0),
+        ({"gpu_fraction": 0.29}, 29, 0),
+        ({"gpu_fraction": 1}, 100, 0),
+        ({"gpu_memory_request_mb": 5}, 100, 5),
+    ],
+)
 def test_what_a_document_asks_for(asked: dict[str, float], share: int, memory_mb: int) -> None:
     request = request_of({"resource_config": {"gpu_count": 1, **asked}}, has_gpus=False)
 

@@ -71,11 +71,7 @@ def test_a_busy_node_that_would_fit_is_enough() -> None:
             "with 1 GPU is labelled b, rack-1; those",
         ),
         (asking(3, keeps_from={"rack-2"}), "resource_config.forbidden_node_labels", "has a forbidden one: b (rack-2)"),
-        (
-            asking(1, keeps_from={"a", "rack-2"}),
-            "resource_config.forbidden_node_labels",
-            "one: a (rack-1), b (rack-2)",
-        ),
+        (asking(1, keeps_from={"a", "rack-2"}), "resource_config.forbidden_node_labels", "one: a (rack-1), b (rack-2)"),
         (cuda(9, cpu_cores=64), "resource_config", "could ever give that"),
         (Request(device_count=1, device_kind="cpu"), "resource_config", "largest that would fit is 4 a100"),
     ],

@@ -20,15 +20,20 @@ from app.domain.units import WHOLE
 
 PROJECTS, QUEUES, LABELS = ("a", "b", "c"), ("day", "night"), ("ssd", "rack-1")
 SHAPES = (
-    Request(device_kind="cuda"), Request(device_kind="cuda", device_count=2),
-    Request(device_kind="cuda", device_count=3), Request(device_kind="cuda", gpu_share=50),
-    Request(device_kind="cuda", gpu_share=25), Request(device_kind="cuda", gpu_types=(GpuType("h100"),)),
-    Request(device_kind="cuda", required_labels=frozenset({"ssd"})), Request(preferred_labels=frozenset({"ssd"})),
+    Request(device_kind="cuda"),
+    Request(device_kind="cuda", device_count=2),
+    Request(device_kind="cuda", device_count=3),
+    Request(device_kind="cuda", gpu_share=50),
+    Request(device_kind="cuda", gpu_share=25),
+    Request(device_kind="cuda", gpu_types=(GpuType("h100"),)),
+    Request(device_kind="cuda", required_labels=frozenset({"ssd"})),
+    Request(preferred_labels=frozenset({"ssd"})),
     Request(device_kind="cuda", preferred_labels=frozenset({"n1"}), avoided_labels=frozenset({"ssd"})),
     Request(device_kind="cuda", ram_min_mb=700),
-    Request(device_kind="cuda", node_count=2), Request(device_kind="cpu"),
+    Request(device_kind="cuda", node_count=2),
+    Request(device_kind="cpu"),
     Request(device_kind="cpu", device_count=2, forbidden_labels=frozenset({"n0"})),
-)  # fmt: skip
+)
 
 
 @dataclass
@@ -55,12 +60,16 @@ class World:
     def job(self) -> QueuedJob:
         self.serial += 1
         return QueuedJob(
-            job_id=f"j{self.serial:03}", priority=self.draw.randrange(3), since=self.draw.choice((0.0, 100.0, 5e4)),
-            request=self.draw.choice(SHAPES), queue=self.draw.choice(QUEUES), project=self.draw.choice(PROJECTS),
+            job_id=f"j{self.serial:03}",
+            priority=self.draw.randrange(3),
+            since=self.draw.choice((0.0, 100.0, 5e4)),
+            request=self.draw.choice(SHAPES),
+            queue=self.draw.choice(QUEUES),
+            project=self.draw.choice(PROJECTS),
             is_preemptible=self.draw.random() < 0.5,
             avoids=frozenset({"n1"}) if self.draw.random() < 0.1 else frozenset(),
             no_room_on=("n2",) if self.draw.random() < 0.1 else (),
-        )  # fmt: skip
+        )
 
     def start(self, made: Plan | IncrementalPlan) -> None:
         """What was decided is so."""
@@ -86,10 +95,15 @@ class World:
             devices = [Device(index=index, type=chip, memory_mb=80_000) for index in range(self.draw.randint(1, 4))]
             devices += [Device(index=10 + index, type="cpu") for index in range(self.draw.randrange(3))]
             self.nodes[f"n{number}"] = NodeCapacity(
-                name=f"n{number}", devices=tuple(devices), free=frozenset(device.index for device in devices),
-                cpu_cores=8, ram_mb=1000, labels=frozenset(label for label in LABELS if self.draw.random() < 0.5),
-                max_jobs=self.draw.choice((None, None, 2)), reputation=self.draw.choice((0.5, 1.0)),
-            )  # fmt: skip
+                name=f"n{number}",
+                devices=tuple(devices),
+                free=frozenset(device.index for device in devices),
+                cpu_cores=8,
+                ram_mb=1000,
+                labels=frozenset(label for label in LABELS if self.draw.random() < 0.5),
+                max_jobs=self.draw.choice((None, None, 2)),
+                reputation=self.draw.choice((0.5, 1.0)),
+            )
 
     def _make_accounts(self) -> None:
         draw = self.draw
@@ -97,14 +111,15 @@ class World:
             name: ProjectQuota(
                 devices={
                     "cuda": DeviceQuota(
-                        deserved=draw.choice((None, 1, 3)), limit=draw.choice((None, 4, 6)),
+                        deserved=draw.choice((None, 1, 3)),
+                        limit=draw.choice((None, 4, 6)),
                         over_quota_weight=draw.choice((0.0, 1.0, 2.0)),
                     )
                 },
                 max_running_jobs=draw.choice((None, None, 3)),
             )
             for name in PROJECTS
-        }  # fmt: skip
+        }
         self.accounts = Accounts(
             projects={name: QuotaUsage(quota=quota) for name, quota in quotas.items()},
             queue_weights={name: 2.0 for name in QUEUES if draw.random() < 0.2},
@@ -119,31 +134,45 @@ class World:
                 node = self.nodes[part.node]
                 self.nodes[part.node] = node.with_job(indices, placement.share, request.quantities)
                 running = Running(
-                    job_id=job.job_id, project=job.project, node=part.node, priority=job.priority, kind=kind,
-                    devices=indices, share=placement.share, quantities=request.quantities,
-                    may_be_preempted=job.is_preemptible, ends_in=self.draw.choice((None, 60.0, 600.0)),
-                )  # fmt: skip
+                    job_id=job.job_id,
+                    project=job.project,
+                    node=part.node,
+                    priority=job.priority,
+                    kind=kind,
+                    devices=indices,
+                    share=placement.share,
+                    quantities=request.quantities,
+                    may_be_preempted=job.is_preemptible,
+                    ends_in=self.draw.choice((None, 60.0, 600.0)),
+                )
                 self.running[job.job_id] = (*self.running.get(job.job_id, ()), running)
             use = self.uses[job.job_id] = JobUsage(
-                project=job.project, queue=job.queue, kind=kind, is_preemptible=job.is_preemptible,
+                project=job.project,
+                queue=job.queue,
+                kind=kind,
+                is_preemptible=job.is_preemptible,
                 devices=len(placement.parts) * len(placement.devices) * placement.share / WHOLE,
-            )  # fmt: skip
+            )
             self._count(use, 1)
 
     def _count(self, use: JobUsage, sign: int) -> None:
         standing, devices = self.accounts.projects[use.project], sign * use.devices
         changed = replace(
-            standing, running=standing.running + sign,
+            standing,
+            running=standing.running + sign,
             used={**standing.used, use.kind: standing.used.get(use.kind, 0) + devices},
-            fixed=standing.fixed if use.is_preemptible
+            fixed=standing.fixed
+            if use.is_preemptible
             else {**standing.fixed, use.kind: standing.fixed.get(use.kind, 0) + devices},
-        )  # fmt: skip
+        )
         place = use.project, use.queue if use.queue in self.accounts.queue_weights else COMMON, use.kind
         room = {name: left - sign if name == use.queue else left for name, left in self.accounts.room.items()}
         self.accounts = replace(
-            self.accounts, projects={**self.accounts.projects, use.project: changed}, room=room,
+            self.accounts,
+            projects={**self.accounts.projects, use.project: changed},
+            room=room,
             queue_use={**self.accounts.queue_use, place: self.accounts.queue_use.get(place, 0) + devices},
-        )  # fmt: skip
+        )
 
 
 _NOTHING = Plan(placements=(), pending_reasons={}, nodes=())
@@ -227,9 +256,12 @@ def use(project: str = "b", devices: float = 1) -> JobUsage:
 
 
 def following_of(
-    jobs: list[QueuedJob], nodes: list[NodeCapacity], accounts: Accounts | None = None,
-    running: Sequence[Running] = (), policy: Policy | None = None,
-) -> IncrementalPlanner:  # fmt: skip
+    jobs: list[QueuedJob],
+    nodes: list[NodeCapacity],
+    accounts: Accounts | None = None,
+    running: Sequence[Running] = (),
+    policy: Policy | None = None,
+) -> IncrementalPlanner:
     planning = Planning(nodes, accounts or Accounts(), running, policy or Policy())
     planning.go_on(jobs)
     return IncrementalPlanner(planning.cluster, planning.result(), jobs)

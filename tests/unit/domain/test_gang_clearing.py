@@ -172,9 +172,13 @@ def test_it_waits_like_all_others_when_one_of_its_nodes_is_gone() -> None:
 
 NAMES = "mnop"
 held = st.tuples(
-    st.sampled_from("ab"), st.integers(0, 9), st.booleans(), st.booleans(), st.sampled_from([0.0, 1.0, 2.5, 7.0]),
+    st.sampled_from("ab"),
+    st.integers(0, 9),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0.0, 1.0, 2.5, 7.0]),
     st.sampled_from([None, None, *NAMES]),
-)  # fmt: skip
+)
 
 
 def filled(rows: Sequence[tuple[str, int, bool, bool, float, str | None]]) -> list[Running]:
@@ -200,9 +204,13 @@ def fits_without(gone: set[str], running: Sequence[Running], request: Request, n
 
 @settings(max_examples=300)
 @given(
-    st.lists(held, min_size=6, max_size=12).map(filled), st.integers(2, 3), st.integers(1, 3),
-    st.integers(0, 9), st.integers(0, 9), st.integers(0, 9),
-)  # fmt: skip
+    st.lists(held, min_size=6, max_size=12).map(filled),
+    st.integers(2, 3),
+    st.integers(1, 3),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.integers(0, 9),
+)
 def test_no_preemption_for_a_gang_is_needless_or_not_allowed_or_forgotten(
     running: list[Running], count: int, devices: int, priority: int, deserves_a: int, deserves_b: int
 ) -> None:

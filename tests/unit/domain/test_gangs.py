@@ -161,9 +161,11 @@ def test_nodes_of_the_type_that_is_free_soonest_are_kept_not_those_of_which_ther
 def test_nodes_stay_kept_unless_others_are_free_far_sooner() -> None:
     def kept(ends: dict[str, float]) -> dict[str, tuple[str, ...]]:
         planning = Planning(
-            [node(name, free=[]) for name in ends], Accounts(),
-            [running(name, name, [0, 1, 2, 3], ends_in=seconds) for name, seconds in ends.items()], WAITED,
-        )  # fmt: skip
+            [node(name, free=[]) for name in ends],
+            Accounts(),
+            [running(name, name, [0, 1, 2, 3], ends_in=seconds) for name, seconds in ends.items()],
+            WAITED,
+        )
         released = planning.serve_reserved_jobs([job("g", awaits=("a", "b"))])
         assert released == []
         return dict(planning.result().reservations)
@@ -253,9 +255,13 @@ def test_waiting_times_know_gangs() -> None:
 
 sizes = st.integers(1, 4)
 requests = st.builds(
-    Request, node_count=sizes, device_count=sizes, device_kind=st.just("cuda"),
-    gpu_types=st.sampled_from([(), (GpuType("h100"),), (GpuType("a100"),)]), cpu_cores=st.integers(0, 40),
-)  # fmt: skip
+    Request,
+    node_count=sizes,
+    device_count=sizes,
+    device_kind=st.just("cuda"),
+    gpu_types=st.sampled_from([(), (GpuType("h100"),), (GpuType("a100"),)]),
+    cpu_cores=st.integers(0, 40),
+)
 
 
 @st.composite

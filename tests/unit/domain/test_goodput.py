@@ -19,9 +19,14 @@ def at(seconds: float) -> datetime:
 
 def run(since: float, ready: float | None, until: float, *, steps: int = 10, lost: int = 0, **more: float) -> Run:
     return Run(
-        started_at=at(since), trained_at=None if ready is None else at(ready), ended_at=at(until), steps=steps,
-        lost_steps=lost, detect_seconds=more.get("detect", 0.0), failed=bool(more.get("failed", False)),
-    )  # fmt: skip
+        started_at=at(since),
+        trained_at=None if ready is None else at(ready),
+        ended_at=at(until),
+        steps=steps,
+        lost_steps=lost,
+        detect_seconds=more.get("detect", 0.0),
+        failed=bool(more.get("failed", False)),
+    )
 
 
 def spell(state: JobState, since: float, until: float) -> Spell:
@@ -40,22 +45,30 @@ def test_a_job_that_never_started_has_none() -> None:
 
 def test_a_run_without_faults_is_productive_but_for_its_start_and_its_standstills() -> None:
     spells = [
-        spell(JobState.CHECKPOINTING, 40, 43), spell(JobState.EVALUATING, 50, 55), spell(JobState.EXPORTING, 95, 100)
-    ]  # fmt: skip
+        spell(JobState.CHECKPOINTING, 40, 43),
+        spell(JobState.EVALUATING, 50, 55),
+        spell(JobState.EXPORTING, 95, 100),
+    ]
 
     assert parts([run(0, 10, 100)], spells, 100) == {
-        "start_seconds": 10.0, "checkpoint_seconds": 3.0, "evaluate_seconds": 5.0, "export_seconds": 5.0,
+        "start_seconds": 10.0,
+        "checkpoint_seconds": 3.0,
+        "evaluate_seconds": 5.0,
+        "export_seconds": 5.0,
         "productive": 77.0,
-    }  # fmt: skip
+    }
 
 
 def test_a_failure_costs_its_detection_its_lost_steps_and_the_way_back() -> None:
     runs = [run(0, 10, 60, steps=20, lost=5, detect=10, failed=True), run(65, 70, 100)]
 
     assert parts(runs, [], 100) == {
-        "start_seconds": 10.0, "detect_seconds": 10.0, "recompute_seconds": 10.0, "restart_seconds": 10.0,
+        "start_seconds": 10.0,
+        "detect_seconds": 10.0,
+        "recompute_seconds": 10.0,
+        "restart_seconds": 10.0,
         "productive": 60.0,
-    }  # fmt: skip
+    }
 
 
 def test_a_pause_is_left_out_but_not_the_wait_after_it() -> None:
@@ -83,10 +96,17 @@ TIMES = st.lists(st.integers(0, 1000), min_size=3, max_size=30).map(sorted)
 @given(TIMES, st.lists(st.tuples(st.sampled_from(list(JobState)), st.integers(0, 1000)), max_size=8), st.data())
 def test_the_parts_are_the_whole(times: list[int], states: list[tuple[JobState, int]], data: st.DataObject) -> None:
     runs = [
-        run(since, ready, until, steps=data.draw(st.integers(0, 9)), lost=data.draw(st.integers(0, 20)),
-            detect=data.draw(st.integers(0, 50)), failed=data.draw(st.booleans()))
+        run(
+            since,
+            ready,
+            until,
+            steps=data.draw(st.integers(0, 9)),
+            lost=data.draw(st.integers(0, 20)),
+            detect=data.draw(st.integers(0, 50)),
+            failed=data.draw(st.booleans()),
+        )
         for since, ready, until in zip(times[::3], times[1::3], times[2::3], strict=False)
-    ]  # fmt: skip
+    ]
     changes = sorted(states, key=lambda pair: pair[1])
     spells = [spell(a[0], a[1], b[1]) for a, b in pairwise(changes)]
     end = times[-1]

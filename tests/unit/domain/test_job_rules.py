@@ -20,16 +20,26 @@ _SCRIPT = ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_script_path"
 A_FILTER = {"column": "a", "op": "==", "value": 1}
 # Changes to the good document, and the field that the refusal names; the first change's unless another is given.
 REFUSED: list[tuple[Any, ...]] = [
-    *(((f"{_FRAMEWORK}.config", {name: "1"}), f"{_FRAMEWORK}.config.{name}")
-      for name in ("save_steps", "report_to", "lr_scheduler_kwargs", "dataloader_prefetch_factor")),
+    *(
+        ((f"{_FRAMEWORK}.config", {name: "1"}), f"{_FRAMEWORK}.config.{name}")
+        for name in ("save_steps", "report_to", "lr_scheduler_kwargs", "dataloader_prefetch_factor")
+    ),
     ((f"{_FRAMEWORK}.config", {"ddp_bucket_cap_mb": "many"}), f"{_FRAMEWORK}.config.ddp_bucket_cap_mb"),
     ((f"{_FRAMEWORK}.config", {"adam_beta1": "2"}), "training_config.hyperparameters.adam_beta1"),
-    ((f"{_FRAMEWORK}.config", {"adam_beta1": "0.8"}), ("training_config.hyperparameters", {"adam_beta1": "0.8"}),
-     f"{_FRAMEWORK}.config.adam_beta1"),
-    (("training_config.framework", {"type": "MEGATRON", "config": {"tensor_parallel": "2"}}),
-     "training_config.framework.config.tensor_parallel"),
-    (("training_config.framework.type", "MEGATRON"), (f"{_MODEL}.model_kwargs", {"attn_implementation": "sdpa"}),
-     f"{_MODEL}.model_kwargs.attn_implementation"),
+    (
+        (f"{_FRAMEWORK}.config", {"adam_beta1": "0.8"}),
+        ("training_config.hyperparameters", {"adam_beta1": "0.8"}),
+        f"{_FRAMEWORK}.config.adam_beta1",
+    ),
+    (
+        ("training_config.framework", {"type": "MEGATRON", "config": {"tensor_parallel": "2"}}),
+        "training_config.framework.config.tensor_parallel",
+    ),
+    (
+        ("training_config.framework.type", "MEGATRON"),
+        (f"{_MODEL}.model_kwargs", {"attn_implementation": "sdpa"}),
+        f"{_MODEL}.model_kwargs.attn_implementation",
+    ),
     ((f"{_MODEL}.model_id", " "),),
     ((f"{_MODEL}.model_id", "/etc/model"),),
     ((f"{_MODEL}.model_id", "https://example.org/model"),),
@@ -53,23 +63,45 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_MODEL}.model_kwargs", {"attention_dropout": 2}), f"{_MODEL}.model_kwargs.attention_dropout"),
     ((f"{_MODEL}.model_kwargs", {"attention_dropout": True}), f"{_MODEL}.model_kwargs.attention_dropout"),
     ((f"{_MODEL}.model_kwargs", {"rope_scaling": "linear"}), f"{_MODEL}.model_kwargs.rope_scaling"),
-    ((f"{_MODEL}.model_kwargs", {"attn_implementation": "flash_attention_2"}), ("resource_config.device_type", "cpu"),
-     f"{_MODEL}.model_kwargs.attn_implementation"),
-    ((f"{_MODEL}.model_kwargs", {"attn_implementation": "flash_attention_2"}), (f"{_MODEL}.dtype", "float32"),
-     f"{_MODEL}.model_kwargs.attn_implementation"),
+    (
+        (f"{_MODEL}.model_kwargs", {"attn_implementation": "flash_attention_2"}),
+        ("resource_config.device_type", "cpu"),
+        f"{_MODEL}.model_kwargs.attn_implementation",
+    ),
+    (
+        (f"{_MODEL}.model_kwargs", {"attn_implementation": "flash_attention_2"}),
+        (f"{_MODEL}.dtype", "float32"),
+        f"{_MODEL}.model_kwargs.attn_implementation",
+    ),
     ((f"{_FRAMEWORK}.type", "FSDP"), ("training_config.training_type", "QLORA"), "training_config.training_type"),
     ((f"{_FRAMEWORK}.type", "FSDP"), (f"{_MODEL}.dtype", "float16"), f"{_MODEL}.dtype"),
-    ((f"{_FRAMEWORK}.type", "FSDP"), (f"{_FRAMEWORK}.config", {"cpu_offload": "maybe"}),
-     f"{_FRAMEWORK}.config.cpu_offload"),
-    ((f"{_FRAMEWORK}.type", "FSDP"), (f"{_FRAMEWORK}.config", {"tensor_parallel": "2"}),
-     f"{_FRAMEWORK}.config.tensor_parallel"),
-    ((f"{_FRAMEWORK}.type", "DEEPSPEED"), ("training_config.training_type", "QLORA"),
-     (f"{_FRAMEWORK}.config", {"zero_stage": "3"}), f"{_FRAMEWORK}.config.zero_stage"),
+    (
+        (f"{_FRAMEWORK}.type", "FSDP"),
+        (f"{_FRAMEWORK}.config", {"cpu_offload": "maybe"}),
+        f"{_FRAMEWORK}.config.cpu_offload",
+    ),
+    (
+        (f"{_FRAMEWORK}.type", "FSDP"),
+        (f"{_FRAMEWORK}.config", {"tensor_parallel": "2"}),
+        f"{_FRAMEWORK}.config.tensor_parallel",
+    ),
+    (
+        (f"{_FRAMEWORK}.type", "DEEPSPEED"),
+        ("training_config.training_type", "QLORA"),
+        (f"{_FRAMEWORK}.config", {"zero_stage": "3"}),
+        f"{_FRAMEWORK}.config.zero_stage",
+    ),
     ((f"{_FRAMEWORK}.type", "DEEPSPEED"), (f"{_MODEL}.dtype", "float16"), f"{_MODEL}.dtype"),
-    ((f"{_FRAMEWORK}.type", "DEEPSPEED"), (f"{_FRAMEWORK}.config", {"zero_stage": "4"}),
-     f"{_FRAMEWORK}.config.zero_stage"),
-    ((f"{_FRAMEWORK}.type", "DEEPSPEED"), (f"{_FRAMEWORK}.config", {"offload_param": "cpu"}),
-     f"{_FRAMEWORK}.config.offload_param"),
+    (
+        (f"{_FRAMEWORK}.type", "DEEPSPEED"),
+        (f"{_FRAMEWORK}.config", {"zero_stage": "4"}),
+        f"{_FRAMEWORK}.config.zero_stage",
+    ),
+    (
+        (f"{_FRAMEWORK}.type", "DEEPSPEED"),
+        (f"{_FRAMEWORK}.config", {"offload_param": "cpu"}),
+        f"{_FRAMEWORK}.config.offload_param",
+    ),
     ((f"{_FRAMEWORK}.type", "DEEPSPEED"), (f"{_FRAMEWORK}.config", {"stage": "3"}), f"{_FRAMEWORK}.config.stage"),
     ((f"{_FRAMEWORK}.type", "CUSTOM"), f"{_FRAMEWORK}.custom_script_path"),
     ((f"{_FRAMEWORK}.custom_command", ["true"]),),
@@ -79,52 +111,87 @@ REFUSED: list[tuple[Any, ...]] = [
     (*_SCRIPT, (f"{_FRAMEWORK}.custom_code_dir", "/srv/y"), f"{_FRAMEWORK}.custom_script_path"),
     (*_SCRIPT, (f"{_FRAMEWORK}.custom_code_dir", "/srv/x"), f"{_FRAMEWORK}.custom_script_path"),
     ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_command", [" ", "x"]), f"{_FRAMEWORK}.custom_command.0"),
-    ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_command", ["true"]),
-     (f"{_FRAMEWORK}.custom_arguments", ["-x"]), f"{_FRAMEWORK}.custom_arguments"),
-    ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_command", ["true"]),
-     (f"{_FRAMEWORK}.custom_code_dir", "/etc"), f"{_FRAMEWORK}.custom_code_dir"),
+    (
+        (f"{_FRAMEWORK}.type", "CUSTOM"),
+        (f"{_FRAMEWORK}.custom_command", ["true"]),
+        (f"{_FRAMEWORK}.custom_arguments", ["-x"]),
+        f"{_FRAMEWORK}.custom_arguments",
+    ),
+    (
+        (f"{_FRAMEWORK}.type", "CUSTOM"),
+        (f"{_FRAMEWORK}.custom_command", ["true"]),
+        (f"{_FRAMEWORK}.custom_code_dir", "/etc"),
+        f"{_FRAMEWORK}.custom_code_dir",
+    ),
     ((f"{_FRAMEWORK}.custom_script_path", "/srv/x"),),
     *(
         (*_SCRIPT, (f"{_FRAMEWORK}.config", {"checkpoint_glob": said}), f"{_FRAMEWORK}.config.checkpoint_glob")
         for said in ("/srv/*.pt", "../*.pt", ".", "a**b/*.pt", "out/**", "x" * 501)
     ),
     (*_SCRIPT, (f"{_FRAMEWORK}.config", {"launcher": "slurm"}), f"{_FRAMEWORK}.config.launcher"),
-    (*_SCRIPT, (f"{_FRAMEWORK}.config", {"launcher": "mpi"}), ("resource_config.node_count", 2),
-     f"{_FRAMEWORK}.config.launcher"),
+    (
+        *_SCRIPT,
+        (f"{_FRAMEWORK}.config", {"launcher": "mpi"}),
+        ("resource_config.node_count", 2),
+        f"{_FRAMEWORK}.config.launcher",
+    ),
     ((f"{_FRAMEWORK}.distributed", {"world_size": 3}), f"{_FRAMEWORK}.distributed.world_size"),
-    ((f"{_FRAMEWORK}.distributed", {"world_size": 1}), ("resource_config.node_count", 2),
-     f"{_FRAMEWORK}.distributed.world_size"),
+    (
+        (f"{_FRAMEWORK}.distributed", {"world_size": 1}),
+        ("resource_config.node_count", 2),
+        f"{_FRAMEWORK}.distributed.world_size",
+    ),
     ((_FRACTION, 0.5), ("resource_config.node_count", 2)),
     ((f"{_FRAMEWORK}.distributed", {"config": {"nodes": "9"}}), f"{_FRAMEWORK}.distributed.config"),
-    ((f"{_FRAMEWORK}.distributed", {"config": {"num_proc_per_node": 3}}),
-     f"{_FRAMEWORK}.distributed.config.num_proc_per_node"),
+    (
+        (f"{_FRAMEWORK}.distributed", {"config": {"num_proc_per_node": 3}}),
+        f"{_FRAMEWORK}.distributed.config.num_proc_per_node",
+    ),
     *(
-        (*_SCRIPT, (f"{_FRAMEWORK}.distributed", {"config": {"num_proc_per_node": said}}),
-         f"{_FRAMEWORK}.distributed.config.num_proc_per_node")
+        (
+            *_SCRIPT,
+            (f"{_FRAMEWORK}.distributed", {"config": {"num_proc_per_node": said}}),
+            f"{_FRAMEWORK}.distributed.config.num_proc_per_node",
+        )
         for said in ("cpu", "all", 0, -1, 1025, "1025", "99999999999", True, 1.5, None, [2])
     ),
-    (*_SCRIPT, (f"{_FRAMEWORK}.distributed", {"config": {"num_proc_per_node": 3}, "world_size": 1}),
-     f"{_FRAMEWORK}.distributed.world_size"),
+    (
+        *_SCRIPT,
+        (f"{_FRAMEWORK}.distributed", {"config": {"num_proc_per_node": 3}, "world_size": 1}),
+        f"{_FRAMEWORK}.distributed.world_size",
+    ),
     ((f"{_FRAMEWORK}.distributed", {"backend": "mpi"}), f"{_FRAMEWORK}.distributed.backend"),
     ((f"{_FRAMEWORK}.distributed", {"strategy": "horovod"}), f"{_FRAMEWORK}.distributed.strategy"),
     (("training_config.hyperparameters", {"lr": "1"}), "training_config.hyperparameters.lr"),
     (("training_config.hyperparameters", {"lora_r": "8"}), "training_config.hyperparameters.lora_r"),
-    (("training_config.hyperparameters", {"early_stopping_patience": "1"}),
-     "training_config.hyperparameters.early_stopping_patience"),
-    (("training_config.hyperparameters", {"early_stopping_patience": "1"}), VALIDATED,
-     ("training_config.evaluation", {"strategy": "no"}), "training_config.hyperparameters.early_stopping_patience"),
+    (
+        ("training_config.hyperparameters", {"early_stopping_patience": "1"}),
+        "training_config.hyperparameters.early_stopping_patience",
+    ),
+    (
+        ("training_config.hyperparameters", {"early_stopping_patience": "1"}),
+        VALIDATED,
+        ("training_config.evaluation", {"strategy": "no"}),
+        "training_config.hyperparameters.early_stopping_patience",
+    ),
     (("training_config.environment", {"LD_PRELOAD": "x"}), "training_config.environment.LD_PRELOAD"),
     (("training_config.environment", {"path": "x"}), "training_config.environment.path"),
     (("training_config.environment", {"TRAINYARD_URL": "x"}), "training_config.environment.TRAINYARD_URL"),
     (("training_config.environment", {"A_TOKEN": "***"}), "training_config.environment.A_TOKEN"),
     (("training_config.evaluation", {"strategy": "epoch"}), "training_config.evaluation.strategy"),
     (("training_config.evaluation", {"strategy": "no", "steps": 5}), "training_config.evaluation.steps"),
-    (("training_config.on_divergence", {"action": "stop", "max_rollbacks": 2}),
-     "training_config.on_divergence.max_rollbacks"),
-    (("training_config.on_divergence", {"action": "stop", "learning_rate_factor": 0.5}),
-     "training_config.on_divergence.learning_rate_factor"),
-    (("training_config.on_divergence", {"action": "rollback", "learning_rate_factor": 0.0}),
-     "training_config.on_divergence.learning_rate_factor"),
+    (
+        ("training_config.on_divergence", {"action": "stop", "max_rollbacks": 2}),
+        "training_config.on_divergence.max_rollbacks",
+    ),
+    (
+        ("training_config.on_divergence", {"action": "stop", "learning_rate_factor": 0.5}),
+        "training_config.on_divergence.learning_rate_factor",
+    ),
+    (
+        ("training_config.on_divergence", {"action": "rollback", "learning_rate_factor": 0.0}),
+        "training_config.on_divergence.learning_rate_factor",
+    ),
     (("training_config.resume_from_checkpoint", "newest"),),
     (("training_config.resume_from_checkpoint", "job-1:oldest"),),
     ((f"{_DATA}.sources", []),),
@@ -143,29 +210,43 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_SOURCE}.sampling", {"fraction": 0.0}), f"{_SOURCE}.sampling.fraction"),
     ((f"{_SOURCE}.weight", 0.0),),
     ((f"{_DATA}.sources", [{"path": "/srv/a", "weight": 1.0}, {"path": "/srv/b"}]), f"{_DATA}.sources.1.weight"),
-    ((f"{_DATA}.sources", [{"path": "/srv/a"}, {"path": "/srv/b", "split": "dev", "weight": 1.0}]),
-     f"{_DATA}.sources.1.weight"),
+    (
+        (f"{_DATA}.sources", [{"path": "/srv/a"}, {"path": "/srv/b", "split": "dev", "weight": 1.0}]),
+        f"{_DATA}.sources.1.weight",
+    ),
     ((f"{_DATA}.validation_split", 1.0),),
-    ((f"{_DATA}.validation_split", 0.1),
-     (f"{_DATA}.sources", [{"path": "/srv/a.jsonl"}, {"path": "/srv/b.jsonl", "split": "val"}])),
+    (
+        (f"{_DATA}.validation_split", 0.1),
+        (f"{_DATA}.sources", [{"path": "/srv/a.jsonl"}, {"path": "/srv/b.jsonl", "split": "val"}]),
+    ),
     ((f"{_DATA}.shuffle_buffer", 5),),
     ((f"{_DATA}.streaming", True), "training_config.hyperparameters.max_steps"),
-    (("training_config.hyperparameters", {"max_steps": "9", "packing": "true"}), (f"{_DATA}.streaming", True),
-     "training_config.hyperparameters.packing"),
+    (
+        ("training_config.hyperparameters", {"max_steps": "9", "packing": "true"}),
+        (f"{_DATA}.streaming", True),
+        "training_config.hyperparameters.packing",
+    ),
     ((f"{_DATA}.validation_split", 0.1), *STREAMED),
     ((f"{_SOURCE}.weight", 1.0), *STREAMED),
     ((f"{_SOURCE}.split", "train[:5]"), *STREAMED),
     ((f"{_SOURCE}.sampling", {"count": 5}), *STREAMED, f"{_SOURCE}.sampling.count"),
     ((f"{_DATA}.preprocess.tokenizer_config", {"fast": True}), f"{_DATA}.preprocess.tokenizer_config.fast"),
-    ((f"{_DATA}.preprocess.tokenizer_config", {"padding_side": "top"}),
-     f"{_DATA}.preprocess.tokenizer_config.padding_side"),
-    ((f"{_DATA}.preprocess.tokenizer_config", {"additional_special_tokens": "<x>"}),
-     f"{_DATA}.preprocess.tokenizer_config.additional_special_tokens"),
+    (
+        (f"{_DATA}.preprocess.tokenizer_config", {"padding_side": "top"}),
+        f"{_DATA}.preprocess.tokenizer_config.padding_side",
+    ),
+    (
+        (f"{_DATA}.preprocess.tokenizer_config", {"additional_special_tokens": "<x>"}),
+        f"{_DATA}.preprocess.tokenizer_config.additional_special_tokens",
+    ),
     ((f"{_DATA}.preprocess.field_mapping", {"question": "q"}), f"{_DATA}.preprocess.field_mapping.question"),
     ((f"{_DATA}.preprocess.field_mapping", {"prompt": ""}), f"{_DATA}.preprocess.field_mapping.prompt"),
     ((f"{_DATA}.preprocess.field_mapping", {"roles.bot": "bot"}), f"{_DATA}.preprocess.field_mapping.roles.bot"),
-    ((f"{_DATA}.preprocess.field_mapping", {"prompt": "q"}), (f"{_SOURCE}.columns", ["a"]),
-     f"{_DATA}.preprocess.field_mapping.prompt"),
+    (
+        (f"{_DATA}.preprocess.field_mapping", {"prompt": "q"}),
+        (f"{_SOURCE}.columns", ["a"]),
+        f"{_DATA}.preprocess.field_mapping.prompt",
+    ),
     ((f"{_DATA}.preprocess.field_mapping", {"prompt": "q"}), PRETRAIN, f"{_DATA}.preprocess.field_mapping.prompt"),
     ((f"{_DATA}.preprocess.chat_template", "{{ x }}"), PRETRAIN),
     (("resource_config.gpu_count", 0),),
@@ -182,8 +263,11 @@ REFUSED: list[tuple[Any, ...]] = [
     ((_FRACTION, 1), ("resource_config.gpu_memory_request_mb", 5)),
     ((f"{_OUTPUT}.checkpoint.greater_is_better", True),),
     ((f"{_OUTPUT}.checkpoint.metric_for_best_model", "eval_loss"),),
-    ((f"{_OUTPUT}.checkpoint.metric_for_best_model", "eval_loss"), VALIDATED,
-     ("training_config.evaluation", {"strategy": "no"})),
+    (
+        (f"{_OUTPUT}.checkpoint.metric_for_best_model", "eval_loss"),
+        VALIDATED,
+        ("training_config.evaluation", {"strategy": "no"}),
+    ),
     ((f"{_OUTPUT}.checkpoint.metric_for_best_model", "eval_los"), VALIDATED),
     ((f"{_OUTPUT}.checkpoint.metric_for_best_model", "test_loss"), VALIDATED),
     ((f"{_OUTPUT}.checkpoint.metric_for_best_model", "eval_perplexity"), VALIDATED),
@@ -191,8 +275,11 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_OUTPUT}.export_format", "exe"),),
     ((f"{_OUTPUT}.export_format", "gguf"), LORA),
     ((f"{_OUTPUT}.export_format", "pytorch"), *_SCRIPT),
-    ((f"{_OUTPUT}.export_format", "onnx"), ("training_config.training_type", "RLHF"),
-     ("training_config.hyperparameters", {"algorithm": "reward"})),
+    (
+        (f"{_OUTPUT}.export_format", "onnx"),
+        ("training_config.training_type", "RLHF"),
+        ("training_config.hyperparameters", {"algorithm": "reward"}),
+    ),
     ((f"{_OUTPUT}.export_format", "merged"),),
     ((f"{_OUTPUT}.export_format", "adapter"), ("training_config.training_type", "FULL_FINETUNE")),
     ((f"{_OUTPUT}.merge_lora", True),),
@@ -207,7 +294,7 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_OUTPUT}.output_path", "/etc/out"),),
     ((f"{_OUTPUT}.output_path", "/ty/files/out"),),
     ((f"{_OUTPUT}.output_path", "https://example.org/out"),),
-]  # fmt: skip
+]
 
 
 def parts(case: tuple[Any, ...]) -> tuple[dict[str, Any], str]:
@@ -233,17 +320,27 @@ TAKEN: list[tuple[tuple[str, Any], ...]] = [
     ((f"{_MODEL}.source", "s3"), (f"{_MODEL}.model_id", "s3://bucket/model")),
     ((f"{_MODEL}.revision", "refs/pr/1"),),
     ((f"{_MODEL}.trust_remote_code", True),),
-    ((f"{_MODEL}.model_kwargs",
-      {"attn_implementation": "eager", "attention_dropout": 0.1, "max_position_embeddings": 4096,
-       "rope_scaling": {"rope_type": "linear", "factor": 2.0}}),),
+    (
+        (
+            f"{_MODEL}.model_kwargs",
+            {
+                "attn_implementation": "eager",
+                "attention_dropout": 0.1,
+                "max_position_embeddings": 4096,
+                "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+            },
+        ),
+    ),
     ((f"{_SOURCE}.type", "file"),),
     ((f"{_SOURCE}.split", "train[10%:]"),),
     ((f"{_SOURCE}.columns", ["a"]), (f"{_SOURCE}.filters", [{"column": "b", "op": "ge", "value": 5}])),
     ((f"{_SOURCE}.columns", ["q"]), (f"{_DATA}.preprocess.field_mapping", {"prompt": "q", "roles.bot": "assistant"})),
     ((f"{_SOURCE}.weight", 2.5),),
     ((f"{_DATA}.sources", [{"path": "/srv/a"}, {"path": "/srv/b", "split": "test"}]),),
-    (*STREAMED, (f"{_DATA}.sources", [{"path": "/srv/a", "sampling": {"fraction": 0.5}},
-                                      {"path": "/srv/b", "split": "eval"}])),
+    (
+        *STREAMED,
+        (f"{_DATA}.sources", [{"path": "/srv/a", "sampling": {"fraction": 0.5}}, {"path": "/srv/b", "split": "eval"}]),
+    ),
     (*STREAMED, (f"{_DATA}.shuffle_buffer", 0)),
     (PRETRAIN, (f"{_DATA}.preprocess.field_mapping", {"text": "content"})),
     (PRETRAIN, VALIDATED, (f"{_OUTPUT}.checkpoint", {"metric_for_best_model": "eval_perplexity", "save_steps": 5})),
@@ -260,12 +357,10 @@ TAKEN: list[tuple[tuple[str, Any], ...]] = [
     (LORA, (f"{_OUTPUT}.export_format", "gguf"), (f"{_OUTPUT}.merge_lora", True)),
     (("training_config.training_type", "FULL_FINETUNE"), (f"{_OUTPUT}.export_format", "safetensors")),
     ((f"{_OUTPUT}.push_to_hub", True), (f"{_OUTPUT}.hub_repo_id", "org/model"), (f"{_OUTPUT}.hub_private", False)),
-    *(
-        ((f"{_FRAMEWORK}.type", name), ("resource_config.node_count", 2)) for name in ("FSDP", "DEEPSPEED", "MEGATRON")
-    ),
+    *(((f"{_FRAMEWORK}.type", name), ("resource_config.node_count", 2)) for name in ("FSDP", "DEEPSPEED", "MEGATRON")),
     ((f"{_OUTPUT}.output_path", "/srv/out"),),
     ((f"{_OUTPUT}.output_path", "s3://bucket/models/out"),),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("changes", TAKEN, ids=str)

@@ -57,9 +57,10 @@ def test_the_submitted_document_is_not_changed() -> None:
 def test_secrets_that_were_taken_out_can_be_put_back() -> None:
     signed = "https://example.org/train.jsonl?sig=s"
     document = changed(
-        ("training_config.environment", {"HF_TOKEN": "t", "MODE": "m"}), ("output_config.hub_token", "h"),
+        ("training_config.environment", {"HF_TOKEN": "t", "MODE": "m"}),
+        ("output_config.hub_token", "h"),
         ("data_config.sources.0.path", signed),
-    )  # fmt: skip
+    )
     spec = spec_of(document)
     stored = copy.deepcopy(dict(spec.document))
     assert signed not in str(stored)
@@ -86,11 +87,26 @@ def test_secrets_are_taken_out_and_masked() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "AWS_SECRET_ACCESS_KEY", "my_password", "DB_PASSWD", "WANDB_API_KEY", "PRIVATE_KEY", "SSH_KEY", "APIKEY",
-        "AWS_ACCESS_KEY_ID", "MYSQL_PASS", "MYSQL_PWD", "PASSPHRASE", "ENCRYPTION_KEY", "GITHUB_PAT", "DATABASE_URL",
-        "HTTP_AUTHORIZATION", "REGISTRY_AUTH", "SENTRY_DSN", "hf_token",
+        "AWS_SECRET_ACCESS_KEY",
+        "my_password",
+        "DB_PASSWD",
+        "WANDB_API_KEY",
+        "PRIVATE_KEY",
+        "SSH_KEY",
+        "APIKEY",
+        "AWS_ACCESS_KEY_ID",
+        "MYSQL_PASS",
+        "MYSQL_PWD",
+        "PASSPHRASE",
+        "ENCRYPTION_KEY",
+        "GITHUB_PAT",
+        "DATABASE_URL",
+        "HTTP_AUTHORIZATION",
+        "REGISTRY_AUTH",
+        "SENTRY_DSN",
+        "hf_token",
     ],
-)  # fmt: skip
+)
 def test_names_of_secrets_are_recognised(name: str) -> None:
     assert is_secret(name)
 
@@ -105,10 +121,15 @@ def test_other_names_are_not(name: str) -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("postgresql://me:pass@db/x", True), ("redis://:pass@host:6379/0", True), ("https://token@github.com/x", True),
-        ("amqp://me:p/w@host", True), ("http://proxy:8080", False), ("https://host/a@b", False), ("me@host", False),
+        ("postgresql://me:pass@db/x", True),
+        ("redis://:pass@host:6379/0", True),
+        ("https://token@github.com/x", True),
+        ("amqp://me:p/w@host", True),
+        ("http://proxy:8080", False),
+        ("https://host/a@b", False),
+        ("me@host", False),
     ],
-)  # fmt: skip
+)
 def test_values_that_hold_a_password_are_secret_whatever_they_are_called(value: str, *, expected: bool) -> None:
     assert is_secret("BACKEND", value) is expected
     document = changed(("training_config.environment", {"BACKEND": value}))
@@ -221,9 +242,14 @@ def test_defaults_are_stored_so_that_nobody_has_to_look_them_up() -> None:
             {"path": "/srv/train.jsonl", "format": "jsonl", "split": "train", "sampling": {"count": 5, "seed": 42}}
         ],
         "preprocess": {"padding": "longest", "truncation": True},
-        "max_seq_length": 1024, "batch_size": 8, "gradient_accumulation_steps": 1, "num_workers": 0,
-        "validation_split": 0.0, "seed": 42, "streaming": False,
-    }  # fmt: skip
+        "max_seq_length": 1024,
+        "batch_size": 8,
+        "gradient_accumulation_steps": 1,
+        "num_workers": 0,
+        "validation_split": 0.0,
+        "seed": 42,
+        "streaming": False,
+    }
 
 
 def test_a_streams_buffer_has_a_default_too() -> None:
@@ -244,12 +270,21 @@ def test_data_is_compared_with_its_defaults_whenever_it_was_stored() -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/srv/a.csv", "csv"), ("/srv/a.csv.gz", "csv"), ("/srv/a.jsonl.zst", "jsonl"), ("/srv/a.ndjson", "jsonl"),
-        ("s3://bucket/x/*.parquet", "parquet"), ("https://example.org/a.json?x=y.csv", "json"), ("/srv/A.TXT", "text"),
-        ("hf://datasets/org/set@v1.0/a.arrow", "arrow"), ("/srv/data", None), ("hf://datasets/org/set", None),
-        ("hf://datasets/org/set.v2", None), ("/srv/data.d/x", None), ("/srv/x.gz", None),
+        ("/srv/a.csv", "csv"),
+        ("/srv/a.csv.gz", "csv"),
+        ("/srv/a.jsonl.zst", "jsonl"),
+        ("/srv/a.ndjson", "jsonl"),
+        ("s3://bucket/x/*.parquet", "parquet"),
+        ("https://example.org/a.json?x=y.csv", "json"),
+        ("/srv/A.TXT", "text"),
+        ("hf://datasets/org/set@v1.0/a.arrow", "arrow"),
+        ("/srv/data", None),
+        ("hf://datasets/org/set", None),
+        ("hf://datasets/org/set.v2", None),
+        ("/srv/data.d/x", None),
+        ("/srv/x.gz", None),
     ],
-)  # fmt: skip
+)
 def test_formats_are_told_by_suffixes(path: str, expected: str | None) -> None:
     document = changed(("data_config.sources.0.path", path))
 

@@ -52,9 +52,11 @@ class Days:
                 indices = frozenset(device.index for device in part.devices)
                 self.nodes[part.node] = self.nodes[part.node].without(indices, 100, job.request.quantities)
         planning = Planning(
-            list(self.nodes.values()), Accounts(projects=self._standings()), self._held(),
+            list(self.nodes.values()),
+            Accounts(projects=self._standings()),
+            self._held(),
             Policy(now=self.now, reserve_after_seconds=RESERVE_AFTER),
-        )  # fmt: skip
+        )
         planning.serve_reserved_jobs([job for job in self.waiting.values() if job.awaits])
         planning.go_on([job for job in self.waiting.values() if not job.awaits])
         made = planning.result()
@@ -78,12 +80,17 @@ class Days:
     def _held(self) -> list[Running]:
         return [
             Running(
-                job_id=job.job_id, project=job.project, node=part.node, priority=5, kind="cuda",
-                devices=frozenset(device.index for device in part.devices), ends_in=end - self.now,
+                job_id=job.job_id,
+                project=job.project,
+                node=part.node,
+                priority=5,
+                kind="cuda",
+                devices=frozenset(device.index for device in part.devices),
+                ends_in=end - self.now,
             )
             for job, placement, end in self.running.values()
             for part in placement.parts
-        ]  # fmt: skip
+        ]
 
     def _standings(self) -> dict[str, QuotaUsage]:
         used: dict[str, float] = {}
@@ -145,10 +152,15 @@ def busy_cluster(names: Sequence[str], random: Random) -> tuple[dict[str, NodeCa
             ends_in = random.choice([None, float(random.randint(1, 500))])
             running.append(
                 Running(
-                    job_id=f"{name}-{index}", project="", node=name, priority=0, kind="cuda",
-                    devices=frozenset({index}), ends_in=ends_in,
+                    job_id=f"{name}-{index}",
+                    project="",
+                    node=name,
+                    priority=0,
+                    kind="cuda",
+                    devices=frozenset({index}),
+                    ends_in=ends_in,
                 )
-            )  # fmt: skip
+            )
     return nodes, running
 
 

@@ -17,13 +17,17 @@ from tests.factories import make_document
 @pytest.mark.parametrize(
     ("said", "accepted", "meant"),
     [
-        ("huggingface", ("hub", "local"), "hub"), ("HuggingFace", FRAMEWORKS, "HF_TRAINER"),
-        ("gpu", ("auto", "cpu", "cuda"), "cuda"), ("CUDA", ("auto", "cpu", "cuda"), "cuda"),
-        ("sft", TRAINING_TYPES, "SFT"), ("continued-pretrain", TRAINING_TYPES, "CONTINUED_PRETRAIN"),
-        ("bf16", DTYPES, "bfloat16"), ("safetensor", EXPORT_FORMATS, "safetensors"),
+        ("huggingface", ("hub", "local"), "hub"),
+        ("HuggingFace", FRAMEWORKS, "HF_TRAINER"),
+        ("gpu", ("auto", "cpu", "cuda"), "cuda"),
+        ("CUDA", ("auto", "cpu", "cuda"), "cuda"),
+        ("sft", TRAINING_TYPES, "SFT"),
+        ("continued-pretrain", TRAINING_TYPES, "CONTINUED_PRETRAIN"),
+        ("bf16", DTYPES, "bfloat16"),
+        ("safetensor", EXPORT_FORMATS, "safetensors"),
         ("DEEPSPED", FRAMEWORKS, "DEEPSPEED"),
     ],
-)  # fmt: skip
+)
 def test_near_word_and_known_alias_are_named(said: str, accepted: tuple[str, ...], meant: str) -> None:
     assert did_you_mean(said, accepted) == f" (did you mean {meant}?)"
 
@@ -48,11 +52,14 @@ def test_choice_lists_what_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("rule", "model", "message"),
     [
-        (source_fits_the_model, {"model_id": "org/model", "source": "huggingface"},
-         "source is 'huggingface', but model_id names a model of source hub or local (did you mean hub?); leave "),
+        (
+            source_fits_the_model,
+            {"model_id": "org/model", "source": "huggingface"},
+            "source is 'huggingface', but model_id names a model of source hub or local (did you mean hub?); leave ",
+        ),
         (dtype_is_known, {"dtype": "bf16"}, "unknown dtype 'bf16'; known: "),
     ],
-)  # fmt: skip
+)
 def test_rule_names_what_is_accepted_and_what_is_meant(rule: Any, model: dict[str, Any], message: str) -> None:
     document = make_document(training_config={"base_model": {"model_id": "/srv/models/tiny", **model}})
 

@@ -7,11 +7,18 @@ import pytest
 from app.domain.nodes.limits import KEYS, NodeLimits, limits_of, problems_of
 
 CYXWIZ = {
-    "max_concurrent": 3, "auto_accept": True, "auto_accept_min_payment": 10.0, "accept_training": True,
-    "accept_inference": True, "default_gpu_memory_percent": 80, "default_cpu_threads": 4,
-    "checkpoint_interval_epochs": 5, "max_checkpoints": 3, "heartbeat_interval_ms": 5000,
+    "max_concurrent": 3,
+    "auto_accept": True,
+    "auto_accept_min_payment": 10.0,
+    "accept_training": True,
+    "accept_inference": True,
+    "default_gpu_memory_percent": 80,
+    "default_cpu_threads": 4,
+    "checkpoint_interval_epochs": 5,
+    "max_checkpoints": 3,
+    "heartbeat_interval_ms": 5000,
     "progress_report_interval_ms": 10000,
-}  # fmt: skip
+}
 
 
 def test_every_key_of_a_cyxwiz_file_is_known() -> None:

@@ -12,9 +12,14 @@ from app.domain.scheduling.serving_order import Accounts
 
 
 def node(
-    name: str, *, cpu: int = 0, gpus: tuple[str, ...] = (), memory_mb: int = 40_000, busy: int = 0,
+    name: str,
+    *,
+    cpu: int = 0,
+    gpus: tuple[str, ...] = (),
+    memory_mb: int = 40_000,
+    busy: int = 0,
     labels: frozenset[str] = frozenset(),
-) -> NodeCapacity:  # fmt: skip
+) -> NodeCapacity:
     devices = tuple(Device(index=i, type="cpu") for i in range(cpu))
     devices += tuple(Device(index=cpu + i, type=t, memory_mb=memory_mb) for i, t in enumerate(gpus))
     free = frozenset(d.index for d in devices[busy:])
@@ -229,7 +234,7 @@ def test_a_job_that_does_not_fit_takes_no_room() -> None:
             True, 2, 2, "the queue night is paused: it takes jobs and starts none until it is resumed", id="paused"
         ),
     ],
-)  # fmt: skip
+)
 def test_a_queue_that_starts_nobody_says_why(*, is_paused: bool, limit: int | None, running: int, said: str) -> None:
     assert held_back("night", is_paused=is_paused, limit=limit, running=running) == said
 

@@ -171,9 +171,11 @@ def test_before_that_nothing_is_kept() -> None:
     running = [runs("x", 0, may_be_preempted=False, ends_in=60.0)]
 
     made = plan(
-        [waits("big", 4), waits("small", since=1)], [node(free=3)], running=running,
+        [waits("big", 4), waits("small", since=1)],
+        [node(free=3)],
+        running=running,
         policy=Policy(now=1000.0, reserve_after_seconds=1800.0),
-    )  # fmt: skip
+    )
 
     assert [placement.job_id for placement in made.placements] == ["small"]
 
@@ -194,9 +196,11 @@ def test_a_stream_of_small_jobs_holds_a_large_one_back_no_longer_than_stated() -
             runs(name, device, may_be_preempted=False, ends_in=ends - now) for name, (ends, device) in running.items()
         ]
         made = plan(
-            line, [replace(node(), free=frozenset(range(4)) - taken)], running=devices,
+            line,
+            [replace(node(), free=frozenset(range(4)) - taken)],
+            running=devices,
             policy=Policy(now=now, reserve_after_seconds=reserve_after),
-        )  # fmt: skip
+        )
         if "large" in [placement.job_id for placement in made.placements]:
             break
         for placement in made.placements:
@@ -208,16 +212,23 @@ def test_a_stream_of_small_jobs_holds_a_large_one_back_no_longer_than_stated() -
 
 running_jobs = st.lists(
     st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.booleans(), st.booleans(), st.floats(0, 100)),
-    min_size=8, max_size=8,
+    min_size=8,
+    max_size=8,
 ).map(
     lambda rows: [
         runs(
-            f"r{n}", n % 4, on="mn"[n // 4], project=project, priority=priority,
-            may_be_preempted=may, is_stopping=going, loss=loss,
+            f"r{n}",
+            n % 4,
+            on="mn"[n // 4],
+            project=project,
+            priority=priority,
+            may_be_preempted=may,
+            is_stopping=going,
+            loss=loss,
         )
         for n, (project, priority, may, going, loss) in enumerate(rows)
     ]
-)  # fmt: skip
+)
 
 
 @settings(max_examples=300)
@@ -236,7 +247,7 @@ def test_no_preemption_is_needless_or_not_allowed(
 
     made = plan(
         [replace(each, is_preemptible=True) for each in line], [node("m"), node("n")], accounts, running=running
-    )  # fmt: skip
+    )
 
     by_id, waiting = {each.job_id: each for each in running}, {each.job_id: each for each in line}
     assert len({each.job_id for each in made.preemptions}) == len(made.preemptions)
@@ -304,9 +315,7 @@ def test_small_jobs_take_what_the_quota_leaves_beside_what_is_kept_and_no_more()
     running = [runs("x", 0, 1, 2, 3, project="b", may_be_preempted=False)]
     accounts = Accounts(projects={"a": uses(0, limit=6), "b": uses(4)})
 
-    made = kept(
-        running, [node(), node("m", free=3)], *(waits(f"k{number}") for number in range(4)), accounts=accounts
-    )  # fmt: skip
+    made = kept(running, [node(), node("m", free=3)], *(waits(f"k{number}") for number in range(4)), accounts=accounts)
 
     assert [placement.job_id for placement in made.placements] == ["k0", "k1"]
     assert made.pending_reasons["k2"] == "what the project a may use is reserved for an older job of it"
@@ -316,7 +325,7 @@ def test_a_job_for_which_nothing_helps_leaves_others_as_many_looks() -> None:
     nodes = {f"n{number}": node(f"n{number}") for number in range(20)}
     running = [
         runs(f"{name}-{index}", index, on=name, may_be_preempted=index == 0) for name in nodes for index in range(4)
-    ]  # fmt: skip
+    ]
     running_index, ledger = RunningIndex(running, nodes, budget=20), Ledger(Accounts())
     all_of_them = CandidateNodes(nodes, could_hold=lambda _: True, avoided=(), few=None)
 

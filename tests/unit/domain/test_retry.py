@@ -30,9 +30,16 @@ def found(cause: str, **history: Any) -> Recovery:
 
 
 FATAL = {
-    "INVALID_CONFIG", "MODEL_NOT_FOUND", "DATA_NOT_FOUND", "DATA_INVALID", "TRAINER_ERROR", "POISON", "EXPORT_FAILED",
-    "NO_RESULT", "MAX_RUNTIME_EXCEEDED",
-}  # fmt: skip
+    "INVALID_CONFIG",
+    "MODEL_NOT_FOUND",
+    "DATA_NOT_FOUND",
+    "DATA_INVALID",
+    "TRAINER_ERROR",
+    "POISON",
+    "EXPORT_FAILED",
+    "NO_RESULT",
+    "MAX_RUNTIME_EXCEEDED",
+}
 
 
 @pytest.mark.parametrize("retries_scripts", [False, True])
@@ -96,9 +103,7 @@ KILLED = {"retries_used": 2, "in_place_restarts": 2}
 def test_a_counted_recovery_begins_with_the_cheapest(
     cause: str, history: dict[str, Any], policy: Policy, wait_seconds: float, cheaper: Policy | None
 ) -> None:
-    expected = Recovery(
-        cause=cause, policy=policy, wait_seconds=wait_seconds, downgraded_from=cheaper, is_counted=True
-    )  # fmt: skip
+    expected = Recovery(cause=cause, policy=policy, wait_seconds=wait_seconds, downgraded_from=cheaper, is_counted=True)
     assert found(cause, **history) == expected
 
 
@@ -238,9 +243,7 @@ def test_outcome_and_wish_decide_what_becomes_of_a_job(
     kind: Any, cause: str, requested: str | None, expected: JobState
 ) -> None:
     recovery = found(cause) if kind == "failed" else None
-    decision = decide(
-        kind, state=JobState.TRAINING, requested=requested, preemption="terminate", recovery=recovery
-    )  # fmt: skip
+    decision = decide(kind, state=JobState.TRAINING, requested=requested, preemption="terminate", recovery=recovery)
 
     assert decision.state is expected
 
@@ -272,9 +275,7 @@ def test_where_the_table_has_no_such_step_a_job_goes_back_to_the_queue(
 @pytest.mark.parametrize("kind", ["failed", "requeued"])
 def test_an_export_that_broke_after_a_pause_was_wished_is_paused_by_way_of_the_queue(kind: Any) -> None:
     recovery = found("NODE_LOST") if kind == "failed" else None
-    decision = decide(
-        kind, state=JobState.EXPORTING, requested="pause", preemption="terminate", recovery=recovery
-    )  # fmt: skip
+    decision = decide(kind, state=JobState.EXPORTING, requested="pause", preemption="terminate", recovery=recovery)
 
     assert (decision.state, decision.via) == (JobState.PAUSED, JobState.QUEUED)
     assert decision.policy is None

@@ -89,10 +89,7 @@ def kept(step: int, score_: float | None = None, *, pinned: bool = False) -> Ret
     return RetainedCheckpoint(checkpoint_id=f"c{step}", step=step, score=score_, pinned=pinned)
 
 
-@given(
-    st.lists(st.tuples(st.floats(-9, 9) | st.none(), st.booleans()), max_size=12),
-    st.integers(0, 6),
-)
+@given(st.lists(st.tuples(st.floats(-9, 9) | st.none(), st.booleans()), max_size=12), st.integers(0, 6))
 def test_retention_never_deletes_the_newest_the_best_or_a_pinned_one(
     rows: list[tuple[float | None, bool]], limit: int
 ) -> None:

@@ -78,9 +78,13 @@ def test_each_score_has_a_setting_of_its_name_with_its_weight() -> None:
 
 
 capacities = st.builds(
-    node, st.sampled_from("abc"), count=st.integers(1, 4), active_jobs=st.integers(0, 9), reputation=st.floats(0, 1),
+    node,
+    st.sampled_from("abc"),
+    count=st.integers(1, 4),
+    active_jobs=st.integers(0, 9),
+    reputation=st.floats(0, 1),
     held=st.builds(Quantities, ram_mb=st.integers(0, 1000)),
-)  # fmt: skip
+)
 
 
 @given(nodes=st.lists(capacities, min_size=1, unique_by=lambda n: n.name), asked=st.integers(1, 5))

@@ -16,9 +16,14 @@ from app.domain.scheduling.fair_share import (
 
 
 def standing(
-    used: float = 0, *, fixed: float = 0, running: int = 0, spent: str = "", max_running: int | None = None,
+    used: float = 0,
+    *,
+    fixed: float = 0,
+    running: int = 0,
+    spent: str = "",
+    max_running: int | None = None,
     **quota: float | None,
-) -> QuotaUsage:  # fmt: skip
+) -> QuotaUsage:
     devices = {"cuda": DeviceQuota(**quota)}  # type: ignore[arg-type]
     whole = ProjectQuota(devices=devices, max_running_jobs=max_running)
     return QuotaUsage(quota=whole, used={"cuda": used}, fixed={"cuda": fixed}, running=running, spent=spent)

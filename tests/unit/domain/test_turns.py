@@ -22,13 +22,24 @@ def node(slots: int, name: str = "n") -> NodeCapacity:
 
 
 def job(
-    name: str, project: str = "a", *, since: float = 0, priority: int = 5, queue: str = "default", count: int = 1,
+    name: str,
+    project: str = "a",
+    *,
+    since: float = 0,
+    priority: int = 5,
+    queue: str = "default",
+    count: int = 1,
     preemptible: bool = False,
-) -> QueuedJob:  # fmt: skip
+) -> QueuedJob:
     return QueuedJob(
-        job_id=name, project=project, since=since, priority=priority, queue=queue, is_preemptible=preemptible,
+        job_id=name,
+        project=project,
+        since=since,
+        priority=priority,
+        queue=queue,
+        is_preemptible=preemptible,
         request=Request(device_count=count),
-    )  # fmt: skip
+    )
 
 
 def standing(**quota: float) -> QuotaUsage:
@@ -57,9 +68,7 @@ class Cluster:
             used[each.project] += each.request.device_count
             group = each.queue if each.queue in self.weights else COMMON
             queue_use[each.project, group, "cpu"] += each.request.device_count
-        projects = {
-            name: replace(who, used={"cpu": used[name]}) for name, who in self.projects.items()
-        }  # fmt: skip
+        projects = {name: replace(who, used={"cpu": used[name]}) for name, who in self.projects.items()}
         free = self.slots - used.total()
         by_id = {each.job_id: each for each in waiting}
         accounts = Accounts(projects=projects, queue_weights=self.weights, queue_use=dict(queue_use))
@@ -151,9 +160,10 @@ def test_shares_of_the_time_are_within_a_tenth_of_the_weights(weights: dict[str,
     had = Counter[str]()
     for turn in range(400):
         waiting = [
-            job(f"{name}{next(serial)}", name, since=turn, count=draw.choice([1, 1, 2])) for name in weights
+            job(f"{name}{next(serial)}", name, since=turn, count=draw.choice([1, 1, 2]))
+            for name in weights
             for _ in range(24)
-        ]  # fmt: skip
+        ]
         cluster.turn(waiting, lambda _: draw.randint(1, 9))
         if turn >= 20:
             for _, each in cluster.running:
@@ -218,9 +228,12 @@ def test_every_turn_is_that_of_the_first_of_the_projects_first(
 @settings(max_examples=300)
 @given(jobs, standings, nodes, st.dictionaries(st.sampled_from(["day", "night"]), st.integers(0, 4)), st.randoms())
 def test_no_plan_breaks_a_rule(
-    waiting: list[QueuedJob], projects: dict[str, QuotaUsage], capacities: list[NodeCapacity], room: dict[str, int],
+    waiting: list[QueuedJob],
+    projects: dict[str, QuotaUsage],
+    capacities: list[NodeCapacity],
+    room: dict[str, int],
     order: random.Random,
-) -> None:  # fmt: skip
+) -> None:
     accounts = Accounts(room=room, projects=projects)
 
     made = plan(waiting, capacities, accounts)

@@ -120,11 +120,21 @@ def test_what_is_no_address_of_a_receiver_is_refused_with_the_field(url, said):
 @pytest.mark.parametrize(
     "host",
     [
-        "a" * 63 + ".example", ".".join(["a" * 61, "b" * 63, "c" * 63, "d" * 63]), "receiver.example.", "my_receiver",
-        "3com.example", "1e100.net", "ab--cd.example", "1.2.3.4x", "8.8.8.8", "receiver.example:0443",
-        "receiver.example:", "[2606:4700:0::1111]:8443", "xn--strae-oqa.example",
+        "a" * 63 + ".example",
+        ".".join(["a" * 61, "b" * 63, "c" * 63, "d" * 63]),
+        "receiver.example.",
+        "my_receiver",
+        "3com.example",
+        "1e100.net",
+        "ab--cd.example",
+        "1.2.3.4x",
+        "8.8.8.8",
+        "receiver.example:0443",
+        "receiver.example:",
+        "[2606:4700:0::1111]:8443",
+        "xn--strae-oqa.example",
     ],
-)  # fmt: skip
+)
 def test_host_in_one_of_its_usual_forms_is_taken(host):
     assert check_url(f"https://{host}/x", (), field="url") is None  # type: ignore[func-returns-value]
 
@@ -145,17 +155,31 @@ def test_host_in_one_of_its_usual_forms_is_taken(host):
         ("receiver%2Eexample", "not percent-encoded"),
         ("xn--", "dash at its ends"),
         ("xn--99999999999", "1 to 63"),
-        *((host, "four decimal numbers") for host in (
-            "134744072", "0x08080808", "0X8.8.8.8", "010.8.8.8", "08.8.8.8", "8.8.8", "8.8.8.8.", "8.8.8.8.8",
-            "8.8.8.256", "receiver.123", "receiver.example.0x1f", "receiver.0x", "8.8.8.8..",
-        )),
+        *(
+            (host, "four decimal numbers")
+            for host in (
+                "134744072",
+                "0x08080808",
+                "0X8.8.8.8",
+                "010.8.8.8",
+                "08.8.8.8",
+                "8.8.8",
+                "8.8.8.8.",
+                "8.8.8.8.8",
+                "8.8.8.256",
+                "receiver.123",
+                "receiver.example.0x1f",
+                "receiver.0x",
+                "8.8.8.8..",
+            )
+        ),
         ("[2606:4700::1111%25eth0]", "without a zone"),
         ("[v1.abc]", "IPv6"),
         ("[receiver.example]", "IPv6"),
         ("[8.8.8.8]", "IPv6"),
         ("[2606:4700::1111.8.8.8]", "IPv6"),
     ],
-)  # fmt: skip
+)
 def test_host_that_nobody_has_or_that_reads_in_two_ways_is_refused(host, said):
     with pytest.raises(BadSpec, match=said) as caught:
         check_url(f"https://{host}/x", ("0.0.0.0/0",), field="url")

@@ -18,7 +18,7 @@ class Clock:
 def stored(key_id: str) -> StoredKey:
     return StoredKey(
         id=key_id, project="default", role="user", secret_hash="", revoked_at=None, expires_at=None, last_used_at=None
-    )  # fmt: skip
+    )
 
 
 def test_key_is_remembered_for_less_than_a_second() -> None:

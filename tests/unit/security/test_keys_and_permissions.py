@@ -32,8 +32,12 @@ def test_a_key_is_accepted_and_only_its_hash_is_stored() -> None:
 def test_keys_differ_in_every_part() -> None:
     made = [new_key() for _ in range(50)]
 
-    for part in ([m.key for m in made], [m.row.prefix for m in made], [m.row.access_key for m in made],
-                 [m.secret_key for m in made]):  # fmt: skip
+    for part in (
+        [m.key for m in made],
+        [m.row.prefix for m in made],
+        [m.row.access_key for m in made],
+        [m.secret_key for m in made],
+    ):
         assert len(set(part)) == 50
 
 

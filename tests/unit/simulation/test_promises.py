@@ -67,10 +67,11 @@ def test_a_project_never_holds_more_than_its_limit() -> None:
 def demanding(project: str, count: int, sizes: Sequence[int], seconds: float) -> list[TraceJob]:
     """More than the cluster could ever give it, from the first second."""
     return [
-        make_traced(0, seconds * (0.5 + number % 7 / 6), gpus=sizes[number % len(sizes)], project=project,
-                    is_preemptible=True)
+        make_traced(
+            0, seconds * (0.5 + number % 7 / 6), gpus=sizes[number % len(sizes)], project=project, is_preemptible=True
+        )
         for number in range(count)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
@@ -156,8 +157,10 @@ def test_nobody_is_passed_by_what_came_much_later_however_urgent() -> None:
 
 
 def test_preemption_comes_to_an_end() -> None:
-    trace = [make_traced(at * 100.0, 5000, gpus=1 + at % 3, project="ab"[at % 2], priority=at % 10,
-                         is_preemptible=True) for at in range(200)]  # fmt: skip
+    trace = [
+        make_traced(at * 100.0, 5000, gpus=1 + at % 3, project="ab"[at % 2], priority=at % 10, is_preemptible=True)
+        for at in range(200)
+    ]
 
     done = replayed(trace, make_site(8, quotas={"a": {"deserved": 4}, "b": {"deserved": 4}}), behaviour=IDEAL)
 

@@ -153,9 +153,11 @@ def test_looks_are_no_closer_than_they_may_be() -> None:
     times: list[float] = []
 
     replayed(
-        [make_traced(at / 10, 50) for at in range(30)], make_site(1), pass_seconds=2.0,
+        [make_traced(at / 10, 50) for at in range(30)],
+        make_site(1),
+        pass_seconds=2.0,
         watch=lambda view: times.append(view.now),
-    )  # fmt: skip
+    )
 
     assert times[:2] == [0, 2]
     assert all(after - before >= 2 for before, after in pairwise(times))

@@ -77,9 +77,12 @@ class HangDetector:
         elif not limit.overdue(now):
             return None
         return Hang(
-            step=self._steps.step, seconds=now - since, allowed=allowed, doing=self._steps.doing(),
+            step=self._steps.step,
+            seconds=now - since,
+            allowed=allowed,
+            doing=self._steps.doing(),
             stopped=sorted(stopped),
-        )  # fmt: skip
+        )
 
     def _stopped(self, now: float) -> dict[int, float]:
         """Stopped ranks → when each was first found stopped."""

@@ -35,7 +35,7 @@ TRIES = 200
 
 def meet(
     settings: Settings, db: Database, work: Work, prepared: Prepared, *, is_over: Callable[[], bool]
-) -> Prepared | None:  # fmt: skip
+) -> Prepared | None:
     """Wait for the other nodes of a gang and add the rendezvous to what was prepared; single nodes return at once.
 
     None when the attempt is over before; its cause is recorded elsewhere and must not become a failure of this node.
@@ -59,9 +59,13 @@ def meet(
             "find: do all nodes have the same storage (TRAINYARD_STORAGE_URL)?",
         )
     gang = Gang(
-        node_rank=work.part, nodes=len(work.node_names), local_ranks=work.ranks_per_node,
-        address=place.address, port=place.port, interface=interface_of(address),
-    )  # fmt: skip
+        node_rank=work.part,
+        nodes=len(work.node_names),
+        local_ranks=work.ranks_per_node,
+        address=place.address,
+        port=place.port,
+        interface=interface_of(address),
+    )
     plan = replace(prepared.plan, spec=replace(prepared.plan.spec, gang=gang))
     write_atomically(plan.spec_path, plan.spec.to_document())
     return replace(prepared, plan=plan)
@@ -69,7 +73,7 @@ def meet(
 
 def _choose(
     db: Database, work: Work, address: str, checkpoint_id: str | None, is_over: Callable[[], bool]
-) -> RendezvousAddress | None:  # fmt: skip
+) -> RendezvousAddress | None:
     """Publish the rendezvous as soon as all other nodes are prepared; on the first node only."""
     if not _wait_for(lambda: rendezvous.are_others_prepared(db, work), is_over):
         return None

@@ -34,10 +34,16 @@ class StopController:
     """
 
     def __init__(
-        self, loop: EventLoop, observed: Observations, ranks: RankGroup, *, grace_seconds: float,
-        withdraw: Callable[[str, Callable[[], None]], None], checkpoints_asked: int | None = None,
+        self,
+        loop: EventLoop,
+        observed: Observations,
+        ranks: RankGroup,
+        *,
+        grace_seconds: float,
+        withdraw: Callable[[str, Callable[[], None]], None],
+        checkpoints_asked: int | None = None,
         follows: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._follows = follows
         self._loop = loop
         self._observed = observed

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from app.domain.lifecycle.states import JobState
 from app.host import processes
-from trainyard.protocol import commands, messages
+from trainyard.protocol import commands, message_parser, messages
 from trainyard.protocol.channel import LineDecoder, Message
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.prepare import Prepared
@@ -71,9 +71,13 @@ class RankGroup:
         self.left_behind = False  # a process remains that can't be killed
 
     def launch(
-        self, prepared: Prepared, *, metric_names: Sequence[str] = (),
-        start: Callable[[LaunchPlan], LaunchedRanks] = launch, memory_kills: RecentKills | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        prepared: Prepared,
+        *,
+        metric_names: Sequence[str] = (),
+        start: Callable[[LaunchPlan], LaunchedRanks] = launch,
+        memory_kills: RecentKills | None = None,
+    ) -> None:
         """Start the ranks. Main thread only. ``metric_names`` are those of earlier attempts."""
         plan = prepared.plan
         self._world_size, self._local_ranks = plan.spec.world_size, plan.spec.local_ranks
@@ -89,9 +93,12 @@ class RankGroup:
         self._loop.call_after(LOOK_SECONDS, self._count_kills_periodically)
         self._loop.watch(launched.control, self._receive_from_agent)
         self._logs.read_from(
-            launched.log_fds, prepared.redaction, node_rank=plan.spec.node_rank, nodes=plan.spec.nodes,
+            launched.log_fds,
+            prepared.redaction,
+            node_rank=plan.spec.node_rank,
+            nodes=plan.spec.nodes,
             on_lines=self._metrics_listener(plan.spec, prepared.start.step),
-        )  # fmt: skip
+        )
         if self._observed.custom and self._first_rank == 0:
             self.reports.enter(JobState.TRAINING)
 
@@ -207,8 +214,8 @@ class RankGroup:
 
     def _receive(self, connection: Connection, message: Message) -> None:
         try:
-            report = messages.parse(message)
-        except messages.BadMessage as error:
+            report = message_parser.parse(message)
+        except message_parser.BadMessage as error:
             if self._server is not None:
                 self._server.complain(f"skipped a {message['type']!r:.40} of rank {connection.rank}: {error}")
             return
@@ -286,7 +293,7 @@ class RankGroup:
 
     def _take_exits(self, data: bytes) -> None:
         for message in self._decoder.feed(data):
-            report = messages.parse(message)
+            report = message_parser.parse(message)
             if isinstance(report, messages.RankExit):
                 self._observed.exits.append(report)
                 if report.exit_code != 0:

@@ -48,9 +48,13 @@ class DiskSpaceWatch:
     """
 
     def __init__(
-        self, patience_seconds: float, *, hurries: Callable[[], bool], on_waiting: Callable[[str], None],
+        self,
+        patience_seconds: float,
+        *,
+        hurries: Callable[[], bool],
+        on_waiting: Callable[[str], None],
         on_over: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._hurries = hurries
         self._patience_seconds = patience_seconds
         self._on_waiting = on_waiting

@@ -26,9 +26,15 @@ class LogStore:
     """Lines in, chunks out. Lines are dropped only while the storage fails or has stalled."""
 
     def __init__(
-        self, storage: Storage, job_id: str, attempt: int, *, room: DiskSpaceWatch,
-        backlog: LogBacklog | None = None, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        storage: Storage,
+        job_id: str,
+        attempt: int,
+        *,
+        room: DiskSpaceWatch,
+        backlog: LogBacklog | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._room = room
         self._clock = clock
         self._writer = LogWriter(storage, job_id, attempt)

@@ -91,9 +91,7 @@ class _Loading:
 
     def _stored(self, source: Source) -> StoredRecords:
         found = stored(
-            self._directory / f"source-{source.index}.arrow",
-            columns_of(method_of(self._spec)),
-            self._encoded(source),
+            self._directory / f"source-{source.index}.arrow", columns_of(method_of(self._spec)), self._encoded(source)
         )
         if not len(found.dataset):
             lengths = found.lengths

@@ -50,8 +50,13 @@ def _show(rows: list[dict[str, Any]], *, as_json: bool) -> None:
         print_json({"pruned": rows})
         return
     cells = [
-        (row["what"], row["count"], size(row["size_bytes"]) if row["size_bytes"] else "", row["still_needed"] or "",
-         row["setting"])
+        (
+            row["what"],
+            row["count"],
+            size(row["size_bytes"]) if row["size_bytes"] else "",
+            row["still_needed"] or "",
+            row["setting"],
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     print_table(("what", "count", "size", "still needed", "because of"), cells, empty="nothing")

@@ -11,20 +11,30 @@ _READ = ["get", "list"]
 _SERVED = {"groupVersion": API_VERSION, "version": VERSION}
 API_VERSIONS = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 GROUP_OF_OME = {
-    "kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": [_SERVED], "preferredVersion": _SERVED,
-}  # fmt: skip
+    "kind": "APIGroup",
+    "apiVersion": "v1",
+    "name": GROUP,
+    "versions": [_SERVED],
+    "preferredVersion": _SERVED,
+}
 GROUPS = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [GROUP_OF_OME]}
 
 
 def _resource(name: str, kind: str, verbs: list[str], *, namespaced: bool = True, short: str = "") -> dict[str, Any]:
     return {
-        "name": name, "singularName": kind.lower(), "namespaced": namespaced, "kind": kind, "verbs": verbs,
+        "name": name,
+        "singularName": kind.lower(),
+        "namespaced": namespaced,
+        "kind": kind,
+        "verbs": verbs,
         **({"shortNames": [short]} if short else {}),
-    }  # fmt: skip
+    }
 
 
 RESOURCES: dict[str, Any] = {
-    "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": API_VERSION,
+    "kind": "APIResourceList",
+    "apiVersion": "v1",
+    "groupVersion": API_VERSION,
     "resources": [
         _resource("trainingjobs", "TrainingJob", _ALL, short="tj"),
         _resource("trainingjobs/status", "TrainingJob", ["get"]),
@@ -33,16 +43,18 @@ RESOURCES: dict[str, Any] = {
         _resource("basemodels", "BaseModel", _ALL),
         _resource("finetunedweights", "FineTunedWeight", _READ),
     ],
-}  # fmt: skip
+}
 CORE = {
-    "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1",
+    "kind": "APIResourceList",
+    "apiVersion": "v1",
+    "groupVersion": "v1",
     "resources": [
         _resource("namespaces", "Namespace", _READ, namespaced=False, short="ns"),
         _resource("pods", "Pod", [*_READ, "watch"], short="po"),
         _resource("pods/log", "Pod", ["get"]),
         _resource("events", "Event", ["list", "watch"], short="ev"),
     ],
-}  # fmt: skip
+}
 _DRY_RUN = {"name": "dryRun", "in": "query", "type": "string"}
 _KIND = "x-kubernetes-group-version-kind"
 # OpenAPI 2 without definitions, so that clients leave the validation of manifests to the server. The paths are for

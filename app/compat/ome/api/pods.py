@@ -32,9 +32,13 @@ blueprint = Blueprint("pods", __name__)
 _NAMESPACE = "/api/v1/namespaces/<namespace>"
 _MOST_LINES, _BATCH = 50_000, 1000
 _LOG = StreamFormat(
-    mimetype="text/plain", opening="", idle="", closing="", failure=lambda problem: f"{problem['message']}\n",
+    mimetype="text/plain",
+    opening="",
+    idle="",
+    closing="",
+    failure=lambda problem: f"{problem['message']}\n",
     frame=lambda frame: f"{frame.data}\n",
-)  # fmt: skip
+)
 Query = Mapping[str, Any]
 
 
@@ -48,9 +52,8 @@ def list_all_pods(query: Query) -> Any:
 
 @blueprint.get(f"{_NAMESPACE}/pods")
 @operation(
-    "List or watch the pods: ranks of training jobs", permission=Permission.VIEW, query=WatchQuerySchema,
-    refuses=(400,),
-)  # fmt: skip
+    "List or watch the pods: ranks of training jobs", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
+)
 def list_pods(namespace: str, query: Query) -> Any:
     return _listed(namespace, query)
 
@@ -64,9 +67,7 @@ def get_pod(namespace: str, pod_name: str, query: Query) -> Reply:  # noqa: ARG0
 
 
 @blueprint.get(f"{_NAMESPACE}/pods/<pod_name>/log")
-@operation(
-    "Read the log of a pod", permission=Permission.VIEW, query=LogQuerySchema, media="text", refuses=(400,)
-)  # fmt: skip
+@operation("Read the log of a pod", permission=Permission.VIEW, query=LogQuerySchema, media="text", refuses=(400,))
 def get_log(namespace: str, pod_name: str, query: Query) -> Response:
     if query.get("container", "trainer") != "trainer":
         raise InvalidRequest("the only container is trainer", field="container")
@@ -154,7 +155,7 @@ def _cut(feed: Feed, query: Query) -> Iterator[Frame | None]:
 
 def _followed(
     shown: list[str], reader: LogReader, job_id: str, after: tuple[int, int], rank: int, query: Query
-) -> Feed:  # fmt: skip
+) -> Feed:
     yield from (Frame("", line) for line in shown)
     while True:
         with plane().db.read() as session:

@@ -127,12 +127,12 @@ def get_weights(namespace: str, weights_name: str, query: Query) -> Reply:  # no
 
 def _namespace(project: Project) -> dict[str, Any]:
     metadata = {
-        "name": project.name, "uid": project.name, "resourceVersion": str(milliseconds(project.created_at)),
+        "name": project.name,
+        "uid": project.name,
+        "resourceVersion": str(milliseconds(project.created_at)),
         "creationTimestamp": moment(project.created_at),
-    }  # fmt: skip
-    return {
-        "apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": {}, "status": {"phase": "Active"},
-    }  # fmt: skip
+    }
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": {}, "status": {"phase": "Active"}}
 
 
 def _weights(found: JobDetails) -> list[Object]:
@@ -146,9 +146,12 @@ def _weights(found: JobDetails) -> list[Object]:
         "trainingJobRef": {"name": name, "namespace": job.project},
     }
     metadata = {
-        "name": name, "namespace": job.project, "uid": f"finetunedweight-{name}",
-        "resourceVersion": str(milliseconds(job.updated_at)), "creationTimestamp": moment(job.finished_at),
-    }  # fmt: skip
+        "name": name,
+        "namespace": job.project,
+        "uid": f"finetunedweight-{name}",
+        "resourceVersion": str(milliseconds(job.updated_at)),
+        "creationTimestamp": moment(job.finished_at),
+    }
     status = {"state": "Ready"}
     return [
         {"apiVersion": API_VERSION, "kind": "FineTunedWeight", "metadata": metadata, "spec": spec, "status": status}

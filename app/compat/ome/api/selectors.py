@@ -12,9 +12,17 @@ _SET = re.compile(r"([^\s,!=()]+)\s+(in|notin)\s+\(([^()]*)\)")
 _EQUAL = re.compile(r"([^\s,!=()]+)\s*(==|=|!=)\s*([^\s,()]*)")
 _EXISTS = re.compile(r"(!?)([^\s,!=()]+)")
 _FIELDS = (
-    "metadata.name", "metadata.namespace", "status.phase", "involvedObject.name", "involvedObject.namespace",
-    "involvedObject.uid", "involvedObject.kind", "spec.nodeName", "reason", "type",
-)  # fmt: skip
+    "metadata.name",
+    "metadata.namespace",
+    "status.phase",
+    "involvedObject.name",
+    "involvedObject.namespace",
+    "involvedObject.uid",
+    "involvedObject.kind",
+    "spec.nodeName",
+    "reason",
+    "type",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

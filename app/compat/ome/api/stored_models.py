@@ -25,9 +25,12 @@ _MODELS = f"{BASE}/namespaces/<namespace>/basemodels"
 _MODEL = f"{_MODELS}/<model_name>"
 Query = dict[str, Any]
 MODELS = StoredKind(
-    kind="BaseModel", store=stored_manifests.BASE_MODELS, schema=_OBJECT, check=models.check,
+    kind="BaseModel",
+    store=stored_manifests.BASE_MODELS,
+    schema=_OBJECT,
+    check=models.check,
     audit_actions=AuditActions(("base_model.delete",), ("base_model.change",)),
-)  # fmt: skip
+)
 
 
 @blueprint.get(_MODELS)
@@ -40,9 +43,13 @@ def list_models(namespace: str, query: Query) -> Any:
 
 @blueprint.post(_MODELS)
 @operation(
-    "Create a base model", permission=Permission.MANAGE, query=WriteQuerySchema, body=BaseModelSchema, reader=_READER,
+    "Create a base model",
+    permission=Permission.MANAGE,
+    query=WriteQuerySchema,
+    body=BaseModelSchema,
+    reader=_READER,
     status=201,
-)  # fmt: skip
+)
 def create_model(namespace: str, query: Query, body: dict[str, Any]) -> Reply:
     return MODELS.create(namespace, body, query)
 
@@ -63,9 +70,14 @@ def replace_model(namespace: str, model_name: str, query: Query, body: dict[str,
 
 @blueprint.patch(_MODEL)
 @operation(
-    "Change a base model by a patch, or apply it", permission=Permission.MANAGE, query=WriteQuerySchema,
-    body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
-)  # fmt: skip
+    "Change a base model by a patch, or apply it",
+    permission=Permission.MANAGE,
+    query=WriteQuerySchema,
+    body=ChangeSchema,
+    reader=PatchBody(),
+    takes=patches.MERGE,
+    also={201: ChangeSchema},
+)
 def patch_model(namespace: str, model_name: str, query: Query, body: dict[str, Any]) -> Reply:
     return MODELS.patch(namespace, model_name, body, query)
 

@@ -152,8 +152,11 @@ class StoredKind(Generic[Row]):
 
     def _built_in(self, name: str) -> dict[str, Any]:
         metadata = {
-            "name": name, "uid": name, "resourceVersion": "100001", "generation": 1,
+            "name": name,
+            "uid": name,
+            "resourceVersion": "100001",
+            "generation": 1,
             "labels": {"ome.io/built-in": "true"},
-        }  # fmt: skip
+        }
         spec = dict(self.built_in[name])
         return {"apiVersion": API_VERSION, "kind": self.cluster_kind, "metadata": metadata, "spec": spec}

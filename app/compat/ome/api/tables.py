@@ -28,7 +28,10 @@ def _table_of(kind: str, objects: Sequence[Object], metadata: Object, *, now: da
         "metadata": metadata,
         "columnDefinitions": [
             {
-                "name": name, "type": "string", "format": "name" if name == "Name" else "", "description": "",
+                "name": name,
+                "type": "string",
+                "format": "name" if name == "Name" else "",
+                "description": "",
                 "priority": 0,
             }
             for name in (*columns, "Age")
@@ -37,7 +40,7 @@ def _table_of(kind: str, objects: Sequence[Object], metadata: Object, *, now: da
             {"cells": [*cells(each), _age(each["metadata"].get("creationTimestamp"), now)], **_INCLUDED[include](each)}
             for each in objects
         ],
-    }  # fmt: skip
+    }
 
 
 def condition_of(found: Object) -> str:
@@ -65,9 +68,7 @@ def _of_job(found: Object) -> list[str]:
 def _of_pod(found: Object) -> list[str]:
     status = found["status"]
     container = status["containerStatuses"][0]
-    return [
-        found["metadata"]["name"], f"{int(container['ready'])}/1", status["phase"], str(container["restartCount"]),
-    ]  # fmt: skip
+    return [found["metadata"]["name"], f"{int(container['ready'])}/1", status["phase"], str(container["restartCount"])]
 
 
 def _name(found: Object) -> list[str]:

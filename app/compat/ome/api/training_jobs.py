@@ -57,26 +57,31 @@ _OBJECT: Schema = TrainingJobSchema()
 
 @blueprint.get(_ALL)
 @operation(
-    "List or watch the TrainingJobs of all namespaces", permission=Permission.VIEW, query=WatchQuerySchema,
+    "List or watch the TrainingJobs of all namespaces",
+    permission=Permission.VIEW,
+    query=WatchQuerySchema,
     refuses=(400,),
-)  # fmt: skip
+)
 def list_everywhere(query: dict[str, Any]) -> Any:
     return _listed(query)
 
 
 @blueprint.get(_JOBS)
-@operation(
-    "List or watch TrainingJobs", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
-)  # fmt: skip
+@operation("List or watch TrainingJobs", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,))
 def list_jobs(namespace: str, query: dict[str, Any]) -> Any:  # noqa: ARG001 – the caller is within it
     return _listed(query)
 
 
 @blueprint.post(_JOBS)
 @operation(
-    "Create a TrainingJob", permission=Permission.MANAGE, query=WriteQuerySchema, body=TrainingJobSchema,
-    reader=ObjectBody(_OBJECT), status=201, rechecks_key=True,
-)  # fmt: skip
+    "Create a TrainingJob",
+    permission=Permission.MANAGE,
+    query=WriteQuerySchema,
+    body=TrainingJobSchema,
+    reader=ObjectBody(_OBJECT),
+    status=201,
+    rechecks_key=True,
+)
 def create_job(namespace: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
     return _create(namespace, body, dry_run="dryRun" in query)
 
@@ -95,18 +100,26 @@ def get_status(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
 
 @blueprint.put(_JOB)
 @operation(
-    "Suspend, resume, label or annotate a TrainingJob by its whole object", permission=Permission.MANAGE,
-    query=WriteQuerySchema, body=TrainingJobSchema, reader=ObjectBody(_OBJECT),
-)  # fmt: skip
+    "Suspend, resume, label or annotate a TrainingJob by its whole object",
+    permission=Permission.MANAGE,
+    query=WriteQuerySchema,
+    body=TrainingJobSchema,
+    reader=ObjectBody(_OBJECT),
+)
 def replace_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
     return _change(namespace, object_name, body, dry_run="dryRun" in query)
 
 
 @blueprint.patch(_JOB)
 @operation(
-    "Change a TrainingJob by a patch, or apply it", permission=Permission.MANAGE, query=WriteQuerySchema,
-    body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
-)  # fmt: skip
+    "Change a TrainingJob by a patch, or apply it",
+    permission=Permission.MANAGE,
+    query=WriteQuerySchema,
+    body=ChangeSchema,
+    reader=PatchBody(),
+    takes=patches.MERGE,
+    also={201: ChangeSchema},
+)
 def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:
     dry_run = "dryRun" in query
     try:
@@ -120,9 +133,7 @@ def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dic
 
 
 @blueprint.delete(_JOB)
-@operation(
-    "Delete a TrainingJob; if it runs, it is cancelled", permission=Permission.MANAGE, query=WriteQuerySchema
-)  # fmt: skip
+@operation("Delete a TrainingJob; if it runs, it is cancelled", permission=Permission.MANAGE, query=WriteQuerySchema)
 def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         found = lookup.find(session, namespace, object_name)
@@ -155,20 +166,24 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, dry_run: bool) -> Repl
         model = models.located(session, namespace, (spec.get("modelConfig") or {}).get("inputModel"))
     native = to_native(
         name, spec, _runtime(namespace, spec["runtimeRef"]), labels, model=model.location, metadata=metadata
-    )  # fmt: skip
+    )
     foreign = {
-        "name": name, **stored_metadata(metadata),
+        "name": name,
+        **stored_metadata(metadata),
         "spec": without_secrets({key: value for key, value in spec.items() if key != "suspend"}),
-    }  # fmt: skip
+    }
     answering = ReplyRecorder(_submitted_suspended if spec["suspend"] else _submitted)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
     native.warnings.extend(_set_access(native.document, namespace, spec, model))
     with NAMING.errors():
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
-            foreign={DIALECT: foreign}, alias=lookup.alias_of(namespace, name), warnings=native.warnings,
-            secret_variables=native.secrets.keys(), retold=NAMING.line,
-        )  # fmt: skip
+            foreign={DIALECT: foreign},
+            alias=lookup.alias_of(namespace, name),
+            warnings=native.warnings,
+            secret_variables=native.secrets.keys(),
+            retold=NAMING.line,
+        )
         submitted: dict[str, Any] = {"project": namespace, "origin": origin}
         try:
             if dry_run:

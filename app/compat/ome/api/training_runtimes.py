@@ -44,27 +44,37 @@ def list_of_cluster(query: Query) -> Any:
 
 @blueprint.get(_OF_A_NAMESPACE)
 @operation(
-    "List or watch the TrainingRuntimes of a namespace", permission=Permission.VIEW, query=WatchQuerySchema,
+    "List or watch the TrainingRuntimes of a namespace",
+    permission=Permission.VIEW,
+    query=WatchQuerySchema,
     refuses=(400,),
-)  # fmt: skip
+)
 def list_of_namespace(namespace: str, query: Query) -> Any:
     return RUNTIMES.list_or_watch(namespace, query)
 
 
 @blueprint.post(_ALL)
 @operation(
-    "Create a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema, body=RuntimeSchema,
-    reader=_READER, status=201,
-)  # fmt: skip
+    "Create a ClusterTrainingRuntime",
+    permission=Permission.CLUSTER_ADMIN,
+    query=WriteQuerySchema,
+    body=RuntimeSchema,
+    reader=_READER,
+    status=201,
+)
 def create_of_cluster(query: Query, body: dict[str, Any]) -> Reply:
     return RUNTIMES.create(CLUSTER_SCOPE, body, query)
 
 
 @blueprint.post(_OF_A_NAMESPACE)
 @operation(
-    "Create a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema, body=RuntimeSchema,
-    reader=_READER, status=201,
-)  # fmt: skip
+    "Create a TrainingRuntime",
+    permission=Permission.MANAGE,
+    query=WriteQuerySchema,
+    body=RuntimeSchema,
+    reader=_READER,
+    status=201,
+)
 def create_of_namespace(namespace: str, query: Query, body: dict[str, Any]) -> Reply:
     return RUNTIMES.create(namespace, body, query)
 
@@ -83,36 +93,52 @@ def get_of_namespace(namespace: str, runtime_name: str, query: Query) -> Reply: 
 
 @blueprint.put(f"{_ALL}/<cluster_runtime_name>")
 @operation(
-    "Replace a ClusterTrainingRuntime", permission=Permission.CLUSTER_ADMIN, query=WriteQuerySchema,
-    body=RuntimeSchema, reader=_READER,
-)  # fmt: skip
+    "Replace a ClusterTrainingRuntime",
+    permission=Permission.CLUSTER_ADMIN,
+    query=WriteQuerySchema,
+    body=RuntimeSchema,
+    reader=_READER,
+)
 def replace_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
     return RUNTIMES.replace(CLUSTER_SCOPE, cluster_runtime_name, body, query)
 
 
 @blueprint.put(f"{_OF_A_NAMESPACE}/<runtime_name>")
 @operation(
-    "Replace a TrainingRuntime", permission=Permission.MANAGE, query=WriteQuerySchema, body=RuntimeSchema,
+    "Replace a TrainingRuntime",
+    permission=Permission.MANAGE,
+    query=WriteQuerySchema,
+    body=RuntimeSchema,
     reader=_READER,
-)  # fmt: skip
+)
 def replace_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
     return RUNTIMES.replace(namespace, runtime_name, body, query)
 
 
 @blueprint.patch(f"{_ALL}/<cluster_runtime_name>")
 @operation(
-    "Change a ClusterTrainingRuntime by a patch, or apply it", permission=Permission.CLUSTER_ADMIN,
-    query=WriteQuerySchema, body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
-)  # fmt: skip
+    "Change a ClusterTrainingRuntime by a patch, or apply it",
+    permission=Permission.CLUSTER_ADMIN,
+    query=WriteQuerySchema,
+    body=ChangeSchema,
+    reader=PatchBody(),
+    takes=patches.MERGE,
+    also={201: ChangeSchema},
+)
 def patch_of_cluster(cluster_runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
     return RUNTIMES.patch(CLUSTER_SCOPE, cluster_runtime_name, body, query)
 
 
 @blueprint.patch(f"{_OF_A_NAMESPACE}/<runtime_name>")
 @operation(
-    "Change a TrainingRuntime by a patch, or apply it", permission=Permission.MANAGE, query=WriteQuerySchema,
-    body=ChangeSchema, reader=PatchBody(), takes=patches.MERGE, also={201: ChangeSchema},
-)  # fmt: skip
+    "Change a TrainingRuntime by a patch, or apply it",
+    permission=Permission.MANAGE,
+    query=WriteQuerySchema,
+    body=ChangeSchema,
+    reader=PatchBody(),
+    takes=patches.MERGE,
+    also={201: ChangeSchema},
+)
 def patch_of_namespace(namespace: str, runtime_name: str, query: Query, body: dict[str, Any]) -> Reply:
     return RUNTIMES.patch(namespace, runtime_name, body, query)
 
@@ -144,7 +170,11 @@ def _check(wanted: Mapping[str, Any]) -> list[str]:
 
 
 RUNTIMES = StoredKind(
-    kind=KIND, cluster_kind=CLUSTER_KIND, store=stored_manifests.RUNTIMES, schema=_OBJECT,
-    built_in=BUILT_IN, check=_check,
+    kind=KIND,
+    cluster_kind=CLUSTER_KIND,
+    store=stored_manifests.RUNTIMES,
+    schema=_OBJECT,
+    built_in=BUILT_IN,
+    check=_check,
     audit_actions=AuditActions(("runtime.delete",), ("runtime.change",)),
-)  # fmt: skip
+)

@@ -28,9 +28,14 @@ Change = tuple[str, Object]
 
 def _error(message: str, reason: str, code: int) -> dict[str, Any]:
     status = {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
-        "reason": reason, "code": code,
-    }  # fmt: skip
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
     return {"type": "ERROR", "object": status}
 
 
@@ -39,9 +44,13 @@ def _failed(problem: Mapping[str, Any]) -> str:
 
 
 _FORM = StreamFormat(
-    mimetype="application/json", opening="", idle="", closing="", failure=_failed,
+    mimetype="application/json",
+    opening="",
+    idle="",
+    closing="",
+    failure=_failed,
     frame=lambda frame: f"{to_json(frame.data)}\n",
-)  # fmt: skip
+)
 
 
 def watched(source: Source, query: Mapping[str, Any], render: Callable[[Object], Object]) -> Any:

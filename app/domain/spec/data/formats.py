@@ -6,9 +6,15 @@ FORMATS = ("jsonl", "json", "csv", "parquet", "text", "arrow")
 COMPRESSIONS = (".gz", ".zst")
 
 _BY_SUFFIX = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "text",
-    ".text": "text", ".arrow": "arrow",
-}  # fmt: skip
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".text": "text",
+    ".arrow": "arrow",
+}
 
 
 def format_of(location: str) -> str | None:

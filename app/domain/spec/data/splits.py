@@ -5,9 +5,14 @@ from dataclasses import dataclass
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 NAMES = {
-    TRAIN: TRAIN, VALIDATION: VALIDATION, "valid": VALIDATION, "val": VALIDATION, "dev": VALIDATION,
-    "eval": VALIDATION, TEST: TEST,
-}  # fmt: skip
+    TRAIN: TRAIN,
+    VALIDATION: VALIDATION,
+    "valid": VALIDATION,
+    "val": VALIDATION,
+    "dev": VALIDATION,
+    "eval": VALIDATION,
+    TEST: TEST,
+}
 FORM = "train, validation or test, with rows in brackets if not all are meant: train[:80%], validation[100:]"
 
 _FORM = re.compile(r"([a-z]+)(?:\[([0-9]{1,18}%?)?:([0-9]{1,18}%?)?\])?", re.ASCII)

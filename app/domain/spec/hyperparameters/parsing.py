@@ -137,8 +137,7 @@ def _check_together(values: Mapping[str, Value]) -> None:
         )
     if values["early_stopping_threshold"] and not values["early_stopping_patience"]:
         raise InvalidHyperparameter(
-            "early_stopping_threshold",
-            "early_stopping_threshold has no effect without early_stopping_patience above 0",
+            "early_stopping_threshold", "early_stopping_threshold has no effect without early_stopping_patience above 0"
         )
     if values["lr_scheduler_type"] == "polynomial" and float(values["lr_end"]) >= float(values["learning_rate"]):
         raise InvalidHyperparameter(

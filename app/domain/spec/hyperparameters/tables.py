@@ -66,11 +66,7 @@ _SCHEDULE = (
         only_with=_with_scheduler(*_WITH_WARMUP),
     ),
     Hyperparameter(
-        "lr_scheduler_type",
-        "choice",
-        "linear",
-        "The learning rate schedule after the warm-up",
-        choices=SCHEDULERS,
+        "lr_scheduler_type", "choice", "linear", "The learning rate schedule after the warm-up", choices=SCHEDULERS
     ),
     Hyperparameter(
         "lr_num_cycles",
@@ -180,10 +176,7 @@ _COURSE = (
 
 _GROUPED = Hyperparameter("group_by_length", "bool", False, "Batches of records of about one length: less padding")
 
-_BATCHES = (
-    _GROUPED,
-    Hyperparameter("packing", "bool", False, "Put several short records into one sequence"),
-)
+_BATCHES = (_GROUPED, Hyperparameter("packing", "bool", False, "Put several short records into one sequence"))
 
 _SUPERVISED = (
     *_BATCHES,

@@ -58,8 +58,11 @@ def check_host(uri: str, *, field: str) -> None:
             raise BadSpec("what stands in [ ] is an IPv6 address without a zone, such as [2001:db8::1]", field=field)
     elif _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
         if not _is_address(ipaddress.IPv4Address, host):
-            raise BadSpec("a host that ends in a number is an IPv4 address; write it as four decimal numbers without "
-                          "leading zeros, such as 192.0.2.1", field=field)  # fmt: skip
+            raise BadSpec(
+                "a host that ends in a number is an IPv4 address; write it as four decimal numbers without "
+                "leading zeros, such as 192.0.2.1",
+                field=field,
+            )
     elif len(host) > LONGEST_NAME or not all(map(_is_label, host.removesuffix(".").split("."))):
         raise BadSpec(
             f"a host name has at most {LONGEST_NAME} characters, and between its dots 1 to 63 letters, digits, dashes "

@@ -74,30 +74,33 @@ SCHEMES: dict[str, Scheme] = {
     "oci": _object_store("oci"),
     "obs": _object_store("obs"),
     "pvc": Scheme(
-        kind="pvc", lists=True, refusals={},
+        kind="pvc",
+        lists=True,
+        refusals={},
         forms=dict.fromkeys(Use, _form(rf"{_CLAIM}/{_SEGMENTS}/?", "pvc://claim/path")),
     ),
     "ipfs": Scheme(
-        kind="ipfs", forms={Use.DATA: _form(rf"{_CID}(?:/{_SEGMENTS})?", "ipfs://cid or ipfs://cid/path")},
+        kind="ipfs",
+        forms={Use.DATA: _form(rf"{_CID}(?:/{_SEGMENTS})?", "ipfs://cid or ipfs://cid/path")},
         refusals={Use.MODEL: _NO_LISTING, Use.CODE: _NO_CODE, Use.OUTPUT: _NOT_WRITABLE},
     ),
     "hf": Scheme(
-        kind="hf", lists=True,
+        kind="hf",
+        lists=True,
         forms={
             Use.DATA: _form(
                 rf"datasets/{_NAME}/{_NAME}{_REVISION}(?:/{_SEGMENTS})?/?",
                 "hf://datasets/owner/name, with @revision and /path if you like",
             ),
             Use.MODEL: _form(
-                rf"(?!datasets/|spaces/){_NAME}/{_NAME}{_REVISION}/?",
-                "hf://owner/name, with @revision if you like",
+                rf"(?!datasets/|spaces/){_NAME}/{_NAME}{_REVISION}/?", "hf://owner/name, with @revision if you like"
             ),
         },
         refusals={Use.CODE: _NO_CODE, Use.OUTPUT: "to publish a model on a hub set push_to_hub and hub_repo_id"},
     ),
     "scaidrive": _drive("scaidrive"),
     "scaiatlas": _drive("scaiatlas"),
-}  # fmt: skip
+}
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f\\]")
 _WILD = re.compile(r"[*?\[\]]")

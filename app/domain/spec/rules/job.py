@@ -58,8 +58,7 @@ def parts_are_of_one_device(document: Document) -> None:
     asked = [name for name in ("gpu_fraction", "gpu_memory_request_mb", "mig_profile") if resources.get(name)]
     if len(asked) > 1:
         raise BadSpec(
-            f"{' and '.join(asked)} each request a part of a GPU; keep one of them",
-            field=f"resource_config.{asked[0]}",
+            f"{' and '.join(asked)} each request a part of a GPU; keep one of them", field=f"resource_config.{asked[0]}"
         )
     fraction = resources.get("gpu_fraction") or 0
     if abs(WHOLE * fraction - round(WHOLE * fraction)) > _ROUNDING:

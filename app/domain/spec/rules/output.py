@@ -56,15 +56,9 @@ def export_is_possible(document: Document) -> None:
             field=f"output_config.{name}",
         )
     if form and form not in possible:
-        raise BadSpec(
-            f"export_format {form} is for {_ADAPTERS}; say safetensors, or leave it out",
-            field=field,
-        )
+        raise BadSpec(f"export_format {form} is for {_ADAPTERS}; say safetensors, or leave it out", field=field)
     if merge and possible == _WHOLE:
-        raise BadSpec(
-            f"merge_lora is for {_ADAPTERS}; leave it out",
-            field="output_config.merge_lora",
-        )
+        raise BadSpec(f"merge_lora is for {_ADAPTERS}; leave it out", field="output_config.merge_lora")
     if merge and form == "adapter":
         raise BadSpec(
             "merge_lora asks for the merged model, export_format for the adapter; leave one of them out",
@@ -119,10 +113,7 @@ def _is_repository(name: str) -> bool:
 
 def best_metrics(method: str) -> tuple[str, ...]:
     """Valid values of ``metric_for_best_model`` for a built-in trainer."""
-    return (
-        *(EVAL_PREFIX + name for name in metrics.evaluated(method)),
-        *metrics.trained(method),
-    )
+    return (*(EVAL_PREFIX + name for name in metrics.evaluated(method)), *metrics.trained(method))
 
 
 def best_checkpoint_has_a_metric(document: Document) -> None:

@@ -5,14 +5,7 @@ import re
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.spec.defaults import BATCH_SIZE, MAX_SEQ_LENGTH
 from app.domain.spec.divergence_policy import ROLLBACK, STOP
-from app.domain.spec.document import (
-    Document,
-    evaluates,
-    has_validation_data,
-    is_custom,
-    trainer,
-    typed_hyperparameters,
-)
+from app.domain.spec.document import Document, evaluates, has_validation_data, is_custom, trainer, typed_hyperparameters
 from app.domain.spec.frameworks.custom import (
     CHECKPOINT_GLOB,
     CUSTOM_FIELDS,
@@ -37,14 +30,41 @@ from app.domain.spec.rules import distributed as distributed_rules
 # These would change the platform's own processes, or the devices and files that the job sees.
 RESERVED_VARIABLES = frozenset(
     {
-        "PATH", "HOME", "USER", "SHELL", "IFS", "ENV", "BASH_ENV", "TMPDIR",
-        "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONSAFEPATH", "PYTHONINSPECT", "PYTHONUSERBASE",
-        "GIT_SSH_COMMAND", "GIT_SSH", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
-        "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
-        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK",
-        "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "HF_HUB_OFFLINE",
+        "PATH",
+        "HOME",
+        "USER",
+        "SHELL",
+        "IFS",
+        "ENV",
+        "BASH_ENV",
+        "TMPDIR",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+        "PYTHONSAFEPATH",
+        "PYTHONINSPECT",
+        "PYTHONUSERBASE",
+        "GIT_SSH_COMMAND",
+        "GIT_SSH",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "NODE_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "OMP_NUM_THREADS",
+        "HF_HUB_OFFLINE",
     }
-)  # fmt: skip
+)
 RESERVED_PREFIXES = ("TRAINYARD_", "LD_", "DYLD_", "TORCHELASTIC_")
 
 _HYPERPARAMETERS = "training_config.hyperparameters"
@@ -53,10 +73,23 @@ _START = re.compile(rf"ckpt-{_ID}|job-{_ID}(?::(?:latest|best))?")
 # Exactly these words: hyperparameters such as max_tokens or num_key_value_heads are no secrets.
 _CREDENTIALS = frozenset(
     {
-        "token", "auth_token", "access_token", "use_auth_token", "hf_token", "hub_token", "api_key", "apikey",
-        "password", "passwd", "secret", "secret_key", "private_key", "credentials", "authorization",
+        "token",
+        "auth_token",
+        "access_token",
+        "use_auth_token",
+        "hf_token",
+        "hub_token",
+        "api_key",
+        "apikey",
+        "password",
+        "passwd",
+        "secret",
+        "secret_key",
+        "private_key",
+        "credentials",
+        "authorization",
     }
-)  # fmt: skip
+)
 
 
 def trainer_exists(document: Document) -> None:

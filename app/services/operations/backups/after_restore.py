@@ -32,8 +32,9 @@ def settle(db: Database, *, actor: str) -> int:
         for job_id in held:
             job = transitions.load_for_change(session, job_id)
             node = session.scalar(select(Lease.node).where(Lease.job_id == job_id, Lease.released_at.is_(None)))
-            outcome = Outcome(kind="requeued", cause="NODE_LOST", message=MESSAGE, end_step=job.current_step,
-                              related_task=node or "")  # fmt: skip
+            outcome = Outcome(
+                kind="requeued", cause="NODE_LOST", message=MESSAGE, end_step=job.current_step, related_task=node or ""
+            )
             end_attempt(session, job, job.attempt, outcome, AT_ONCE, actor=actor)
         audit.record(session, actor=actor, action="db.restore", project=None, data={"requeued_jobs": len(held)})
     return len(held)

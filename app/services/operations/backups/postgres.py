@@ -18,8 +18,11 @@ PACKAGE = "install PostgreSQL's client programs (apt install postgresql-client),
 
 def backup(engine: Engine, target: Path) -> None:
     """Write a consistent snapshot without blocking other connections."""
-    _run(engine.url, "pg_dump", ["--format=custom", "--no-owner", "--no-privileges", f"--exclude-schema={ASIDE}*",
-                                 f"--file={target}"])  # fmt: skip
+    _run(
+        engine.url,
+        "pg_dump",
+        ["--format=custom", "--no-owner", "--no-privileges", f"--exclude-schema={ASIDE}*", f"--file={target}"],
+    )
 
 
 def revision_of_copy(copy: Path) -> str:
@@ -44,8 +47,11 @@ def put_back(engine: Engine, copy: Path, *, stamp: str) -> str:
         here = str(inspect(connection).default_schema_name)
         moved = _move_tables(connection, here, aside)
     try:
-        _run(engine.url, "pg_restore", ["--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error",
-                                        str(copy)])  # fmt: skip
+        _run(
+            engine.url,
+            "pg_restore",
+            ["--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error", str(copy)],
+        )
     except BackupFailed:
         if moved:
             with engine.begin() as connection:

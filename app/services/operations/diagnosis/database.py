@@ -41,8 +41,10 @@ def schema(site: Site) -> Findings:
             "install the newer release here",
         )
     if revision != HEAD:
-        return failed(f"migrations are pending: the database is at {revision}, {HEAD} is required",
-                      "make a backup, then run `trainyard db upgrade`")  # fmt: skip
+        return failed(
+            f"migrations are pending: the database is at {revision}, {HEAD} is required",
+            "make a backup, then run `trainyard db upgrade`",
+        )
     return fine(f"the schema is at revision {revision}")
 
 

@@ -36,9 +36,7 @@ def nodes(site: Site) -> Findings:
     for lack, why in WHY_NONE.items():
         lacking = [pulse for pulse in alive if pulse.sandbox == lack]
         if lacking:
-            findings += failed(
-                f"{_names(lacking)} accept no jobs: each {why}", f"{WAYS_OUT[lack]}, or, {AT_OWN_RISK}"
-            )  # fmt: skip
+            findings += failed(f"{_names(lacking)} accept no jobs: each {why}", f"{WAYS_OUT[lack]}, or, {AT_OWN_RISK}")
     unconfined = [pulse for pulse in alive if pulse.sandbox not in (BUBBLEWRAP, *WHY_NONE)]
     if unconfined:
         findings += warning(

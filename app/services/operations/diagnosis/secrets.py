@@ -13,9 +13,15 @@ from app.services.operations.diagnosis.site import Site
 SEALED = (ApiKey.sealed_secret_key, Job.sealed_secrets, Webhook.sealed_secret, Inspection.sealed_secrets)
 SAMPLE = 50
 SECRET_FILES = (
-    "admin.key", "secret.key", "flower.password", "broker.url", "database.url", "redis/redis.conf", "trainyard.db",
+    "admin.key",
+    "secret.key",
+    "flower.password",
+    "broker.url",
+    "database.url",
+    "redis/redis.conf",
+    "trainyard.db",
     "trainyard.db-wal",
-)  # fmt: skip
+)
 # The settings file of the units in deploy/systemd, readable by its group only.
 ENVIRONMENT_FILE = Path("/etc/trainyard/trainyard.env")
 

@@ -40,9 +40,12 @@ class Site:
     @contextmanager
     def broker(self) -> Iterator["redis.Redis"]:
         with redis.Redis.from_url(
-            self.settings.broker.url, socket_timeout=BROKER_SECONDS, socket_connect_timeout=BROKER_SECONDS, retry=None,
+            self.settings.broker.url,
+            socket_timeout=BROKER_SECONDS,
+            socket_connect_timeout=BROKER_SECONDS,
+            retry=None,
             decode_responses=True,
-        ) as client:  # fmt: skip
+        ) as client:
             yield client
 
 

@@ -46,74 +46,100 @@ def _overdue(late: datetime) -> Select[Any]:
 
 JOBS = (
     StuckCheck(
-        what="wait for admission", late=timedelta(minutes=15), fails=False,
+        what="wait for admission",
+        late=timedelta(minutes=15),
+        fails=False,
         query=lambda late: select(Job.id).where(Job.status == JobState.PENDING, Job.created_at < late),
         fix="is a coordinator alive? Check its log",
     ),
     StuckCheck(
-        what="are placed on a node that does not claim them", late=timedelta(minutes=2),
+        what="are placed on a node that does not claim them",
+        late=timedelta(minutes=2),
         query=lambda late: select(Job.id).where(Job.status == JobState.SCHEDULING, Job.updated_at < late),
         fix="check the log of the node worker (`node_names` of the job)",
     ),
     StuckCheck(
-        what="should run, but hold no lease", late=timedelta(minutes=2),
+        what="should run, but hold no lease",
+        late=timedelta(minutes=2),
         query=lambda late: select(Job.id).where(
             Job.status.in_(HELD), Job.updated_at < late, ~_live(Lease.job_id == Job.id)
         ),
         fix="report this as a bug; `trainyard jobs cancel JOB` and a retry recover it",
     ),
     StuckCheck(
-        what="were requested to stop long ago and still run", late=timedelta(minutes=20), fails=False,
+        what="were requested to stop long ago and still run",
+        late=timedelta(minutes=20),
+        fails=False,
         query=lambda late: select(Job.id).where(
-            Job.requested.is_not(None), Job.status.in_(HELD),
+            Job.requested.is_not(None),
+            Job.status.in_(HELD),
             func.coalesce(Job.cancel_requested_at, Job.pause_requested_at, type_=Job.created_at.type) < late,
         ),
         fix="check the log of their node; `trainyard jobs cancel JOB` ends them",
     ),
-)  # fmt: skip
+)
 
 LEASES = (
     StuckCheck(
-        what="leases are neither renewed nor reaped", late=timedelta(minutes=2),
-        query=lambda late: select(Lease.job_id).distinct().where(
-            Lease.released_at.is_(None), func.coalesce(Lease.renewed_at, Lease.created_at, type_=Lease.created_at.type)
-            < late,
+        what="leases are neither renewed nor reaped",
+        late=timedelta(minutes=2),
+        query=lambda late: (
+            select(Lease.job_id)
+            .distinct()
+            .where(
+                Lease.released_at.is_(None),
+                func.coalesce(Lease.renewed_at, Lease.created_at, type_=Lease.created_at.type) < late,
+            )
         ),
         fix="is a coordinator alive? It reaps such leases within seconds",
     ),
     StuckCheck(
-        what="leases are held for jobs that have ended", late=timedelta(minutes=2),
-        query=lambda late: select(Lease.job_id).distinct()
-        .join(Job, Job.id == Lease.job_id)
-        .where(Lease.released_at.is_(None), Job.status.in_(TERMINAL), Job.finished_at < late),
+        what="leases are held for jobs that have ended",
+        late=timedelta(minutes=2),
+        query=lambda late: (
+            select(Lease.job_id)
+            .distinct()
+            .join(Job, Job.id == Lease.job_id)
+            .where(Lease.released_at.is_(None), Job.status.in_(TERMINAL), Job.finished_at < late)
+        ),
         fix="report this as a bug: their devices stay reserved",
     ),
     StuckCheck(
-        what="devices are reserved for attempts that have ended", late=timedelta(0),
-        query=lambda _late: select(Reservation.job_id).distinct().where(
-            ~_live(and_(Lease.job_id == Reservation.job_id, Lease.attempt == Reservation.attempt))
+        what="devices are reserved for attempts that have ended",
+        late=timedelta(0),
+        query=lambda _late: (
+            select(Reservation.job_id)
+            .distinct()
+            .where(~_live(and_(Lease.job_id == Reservation.job_id, Lease.attempt == Reservation.attempt)))
         ),
         fix="report this as a bug: these devices cannot be allocated",
     ),
     StuckCheck(
-        what="devices are out of service: a process of these jobs is unkillable", late=timedelta(0), fails=False,
+        what="devices are out of service: a process of these jobs is unkillable",
+        late=timedelta(0),
+        fails=False,
         query=lambda _late: select(StuckDevice.job_id).distinct(),
         fix="whatever it waits for (a driver, a network file system) must respond, or the machine be restarted; "
         "`trainyard nodes show NAME` names the devices",
     ),
-)  # fmt: skip
+)
 
 MESSAGES = (
     StuckCheck(
-        what="webhook deliveries are overdue", late=timedelta(minutes=10), fails=False, query=_overdue,
+        what="webhook deliveries are overdue",
+        late=timedelta(minutes=10),
+        fails=False,
+        query=_overdue,
         fix="is a coordinator alive? Check its log for delivery errors",
     ),
     StuckCheck(
-        what="preflight inspections do not end", late=timedelta(minutes=20), fails=False,
+        what="preflight inspections do not end",
+        late=timedelta(minutes=20),
+        fails=False,
         query=lambda late: select(Inspection.id).where(Inspection.state != "done", Inspection.created_at < late),
         fix="check the coordinators' logs for preflights; TRAINYARD_PREFLIGHT_ENABLED=0 disables them",
     ),
-)  # fmt: skip
+)
 
 
 def jobs(site: Site) -> Findings:

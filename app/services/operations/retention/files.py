@@ -50,12 +50,16 @@ def checkpoints_over_budget(ground: Ground) -> Pruned:
         exists = Checkpoint.deleted_at.is_(None)
         total = session.scalar(select(func.sum(Checkpoint.size_bytes)).where(exists)) or 0
         excess = int(total) - ground.settings.checkpoints_max_bytes
-        rows = session.execute(
-            select(Checkpoint.job_id, Checkpoint.id)
-            .join(Job, Job.id == Checkpoint.job_id)
-            .where(exists, Job.status.in_(TERMINAL))
-            .order_by(Job.finished_at, Job.id, Checkpoint.step, Checkpoint.id)
-        ).all() if excess > 0 else []  # fmt: skip
+        rows = (
+            session.execute(
+                select(Checkpoint.job_id, Checkpoint.id)
+                .join(Job, Job.id == Checkpoint.job_id)
+                .where(exists, Job.status.in_(TERMINAL))
+                .order_by(Job.finished_at, Job.id, Checkpoint.step, Checkpoint.id)
+            ).all()
+            if excess > 0
+            else []
+        )
     pruned = Pruned()
     for row in rows:
         if pruned.bytes >= excess:

@@ -50,9 +50,7 @@ def prune(
     db: Database, settings: Settings, *, actor: str, dry_run: bool = False, now: datetime | None = None
 ) -> Iterator[tuple[Rule, Pruned]]:
     """Apply each enabled rule and yield its result; a dry run counts for each rule independently."""
-    ground = Ground(
-        plane=_plane(db, settings), settings=settings.retention, now=now or utc_now(), dry_run=dry_run
-    )  # fmt: skip
+    ground = Ground(plane=_plane(db, settings), settings=settings.retention, now=now or utc_now(), dry_run=dry_run)
     done: dict[str, int] = {}
     for rule in enabled_rules(settings):
         pruned = rule.prune(ground)

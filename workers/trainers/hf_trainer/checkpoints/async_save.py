@@ -20,13 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
-from transformers.trainer import (
-    OPTIMIZER_NAME,
-    SCALER_NAME,
-    SCHEDULER_NAME,
-    TRAINER_STATE_NAME,
-    TRAINING_ARGS_NAME,
-)
+from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 
 from trainyard.protocol import manifest
 from workers.rank.run_context import RunContext, Saved

@@ -46,9 +46,14 @@ def convert(directory: Path, _tokenizer: PreTrainedTokenizerBase) -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about itself
         program = torch.onnx.export(
-            model, inputs, dynamo=True, verbose=False, input_names=["input_ids", "attention_mask"],
-            output_names=["logits"], dynamic_shapes=(free, dict(free)),
-        )  # fmt: skip
+            model,
+            inputs,
+            dynamo=True,
+            verbose=False,
+            input_names=["input_ids", "attention_mask"],
+            output_names=["logits"],
+            dynamic_shapes=(free, dict(free)),
+        )
     if program is None:
         raise ExportFailed("torch made no ONNX graph of the model; use export_format safetensors")
     large = sum(file.stat().st_size for file in weights(directory)) > _MOST_BYTES

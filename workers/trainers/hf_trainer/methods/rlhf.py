@@ -46,14 +46,7 @@ _CHOSEN: dict[str, tuple[type[GenerationTrainer], type[GRPOConfig] | type[RLOOCo
     rlhf.RLOO: (_Rloo, RLOOConfig, ("normalize_advantages",)),
     rlhf.PPO: (Ppo, RLOOConfig, ()),
 }
-_COPIED = (
-    "num_generations",
-    "max_completion_length",
-    "temperature",
-    "top_p",
-    "top_k",
-    "mask_truncated_completions",
-)
+_COPIED = ("num_generations", "max_completion_length", "temperature", "top_p", "top_k", "mask_truncated_completions")
 
 
 class RlhfTrainer(Training):

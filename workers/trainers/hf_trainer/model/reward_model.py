@@ -4,12 +4,7 @@ from pathlib import Path
 from typing import cast
 
 from safetensors import SafetensorError
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from workers.rank.run_context import RunSpec
 from workers.trainers.data import templates
