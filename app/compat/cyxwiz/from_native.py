@@ -84,7 +84,7 @@ def id_of(details: JobDetails) -> str:
 def config_of(details: JobDetails) -> pb.JobConfig:
     """The JobConfig that would submit this job; `model_config` has all that JobConfig has no other field for."""
     foreign: Mapping[str, Any] = details.job.foreign.get(DIALECT, {})
-    rest: dict[str, Any] = {name: details.spec[name] for name in SECTIONS if details.spec.get(name)}
+    rest: dict[str, Any] = {name: details.stored[name] for name in SECTIONS if details.stored.get(name)}
     popped = {held.field: _pop(rest, held.path) for held in NUMBERS}
     sources = _pop(rest, SOURCES) or [{}]
     device = str(_pop(rest, DEVICE) or "auto")
@@ -93,7 +93,7 @@ def config_of(details: JobDetails) -> pb.JobConfig:
         job_id=id_of(details),
         job_type=pb.TRAINING,
         dataset_uri=sources[0].get("path", ""),
-        model_config=_model_of(foreign, details.spec, rest),
+        model_config=_model_of(foreign, details.stored, rest),
         epochs=_whole(popped["epochs"]),
         batch_size=_whole(popped["batch_size"]),
         learning_rate=_number(popped["learning_rate"]),

@@ -81,7 +81,7 @@ def given_back(native: Native) -> pb.JobConfig:
     spec = validated(SubmitJobSchema(), native.document)
     job = Job(id="job-1", foreign=native.foreign, spec=spec)
     shown: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
-    return config_of(JobDetails(**{**shown, "job": job, "spec": spec}))
+    return config_of(JobDetails(**{**shown, "job": job, "stored": spec}))
 
 
 @pytest.mark.parametrize("message", DOCUMENTED)
