@@ -94,7 +94,7 @@ COVERED: dict[str, list[str]] = {
     "C11": [f"{SOCKETS}::test_odd_headers_are_refused", f"{SOCKETS}::test_a_path_without_end_is_refused"],
     "C12": [f"{KEYS}::test_what_is_no_id_is_not_found", f"{INPUT}::test_odd_paths_and_queries_get_their_status"],
     **{
-        f"C{n}": [f"integration/http/test_bad_documents::test_changed_documents_get_their_status_and_name_the_field"]
+        f"C{n}": ["integration/http/test_bad_documents::test_changed_documents_get_their_status_and_name_the_field"]
         for n in (13, 14, 15, 16)
     },
     "C17": ["unit/cli/test_client_commands::test_submit_says_what_is_wrong_with_a_file"],
@@ -111,7 +111,7 @@ COVERED: dict[str, list[str]] = {
     ],
     "D1": [
         f"{PLACES}::test_no_other_field_takes_them",
-        f"integration/http/test_bad_documents::test_changed_documents_get_their_status_and_name_the_field",
+        "integration/http/test_bad_documents::test_changed_documents_get_their_status_and_name_the_field",
     ],
     "D2": [
         f"{PLACES}::test_only_the_recorded_file_itself_is_downloaded",
@@ -205,7 +205,7 @@ COVERED: dict[str, list[str]] = {
         f"{BODIES}::test_many_filters_are_answered_in_time",
     ],
     "I4": ["integration/services/queues/test_queue_limits::test_planners_at_once_never_exceed_a_limit"],
-    "I5": [f"integration/http/test_bad_documents::test_changed_documents_get_their_status_and_name_the_field"],
+    "I5": ["integration/http/test_bad_documents::test_changed_documents_get_their_status_and_name_the_field"],
     "I6": ["integration/services/queues/test_queue_limits::test_a_full_queue_takes_no_more_jobs"],
     "I7": ["idle devices are not detected; max_runtime_seconds bounds what a job may hold"],
     "I8": [f"{HOSTILE}::test_floods_neither_fill_the_history_nor_the_log_nor_fail_the_job"],
