@@ -9,7 +9,7 @@ import pytest
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.models import Project
-from app.simulation.planners import POLICIES
+from simulation.planners import POLICIES
 from tests.commands import run, told
 from tests.factories import make_attempt, make_document, make_job, make_node, make_project
 

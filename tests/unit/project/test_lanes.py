@@ -31,7 +31,7 @@ def test_every_pattern_finds_something() -> None:
                 assert any(matches(path, [pattern.removeprefix("!")]) for path in files), f"{name}: {pattern}"
 
 
-@pytest.mark.parametrize("package", ["app", "config", "tasks", "trainyard", "workers"])
+@pytest.mark.parametrize("package", ["app", "config", "simulation", "tasks", "trainyard", "workers"])
 def test_every_module_runs_the_tests_of_rules_and_services(package: str) -> None:
     assert [path for path in FILES if path.startswith(f"{package}/") and "code" not in _lanes(path)] == []
 
@@ -72,7 +72,7 @@ def test_what_processes_import_runs_the_tests_of_whole_systems(package: str) -> 
     [
         (["docs/api.md", "README.md"], ["docs"]),
         (["app/compat/ome/to_native.py"], ["code", "vocabularies"]),
-        (["app/simulation/trace.py"], ["code"]),
+        (["simulation/trace.py"], ["code"]),
         (["workers/supervisor/supervisor.py", "docs/faults.md"], ["code", "docs", "runtime"]),
         (["workers/trainers/anew.py"], ["code", "trainers"]),
         (["tests/faults/test_disks.py"], ["runtime"]),

@@ -24,6 +24,7 @@ ROOTS = (
     "examples",
     "app",
     "config",
+    "simulation",
     "tasks",
     "trainyard",
     "workers",

@@ -13,9 +13,9 @@ from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request
 from app.domain.scheduling.serving_order import Accounts
-from app.simulation.planners import planned
-from app.simulation.site import Allocation, SimulatedCluster
-from app.simulation.trace import Cluster
+from simulation.planners import planned
+from simulation.site import Allocation, SimulatedCluster
+from simulation.trace import Cluster
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.units import WHOLE
-from app.simulation.site import Allocation
-from app.simulation.trace import TraceJob
+from simulation.site import Allocation
+from simulation.trace import TraceJob
 
 
 @dataclass(frozen=True, kw_only=True)

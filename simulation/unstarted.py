@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.simulation.jobs import JobResult
-from app.simulation.replay import Replay
+from simulation.jobs import JobResult
+from simulation.replay import Replay
 
 # Maximum number of reasons per policy: those of the first jobs.
 MOST = 5

@@ -5,12 +5,12 @@ from dataclasses import asdict
 from typing import Any
 
 from app.domain.scheduling.planner import Policy
-from app.simulation.jobs import Behaviour
-from app.simulation.measuring import Report, measure
-from app.simulation.picture import duration
-from app.simulation.planners import POLICIES
-from app.simulation.replay import Replay, replay
-from app.simulation.trace import Cluster, TraceJob
+from simulation.jobs import Behaviour
+from simulation.measuring import Report, measure
+from simulation.picture import duration
+from simulation.planners import POLICIES
+from simulation.replay import Replay, replay
+from simulation.trace import Cluster, TraceJob
 
 HEADS = (
     "policy",

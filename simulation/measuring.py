@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from app.simulation.fairness import Share, jain, shares
-from app.simulation.jobs import JobResult
-from app.simulation.replay import Replay
-from app.simulation.trace import TraceJob
+from simulation.fairness import Share, jain, shares
+from simulation.jobs import JobResult
+from simulation.replay import Replay
+from simulation.trace import TraceJob
 
 # Classes by which waits are compared.
 CLASSES: Mapping[str, Callable[[TraceJob], str]] = MappingProxyType(

@@ -13,8 +13,8 @@ from app.domain.scheduling.planning_pass import run_pass
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.scheduling.scoring import Weights
-from app.simulation.replay import Planner
-from app.simulation.site import View
+from simulation.replay import Planner
+from simulation.site import View
 
 
 @dataclass(frozen=True, kw_only=True)

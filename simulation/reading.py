@@ -17,8 +17,8 @@ from types import MappingProxyType
 
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request, gpu_types_of, normalise_gpu_type
 from app.domain.units import WHOLE
-from app.simulation.csv_rows import BadTrace, Row, read_rows
-from app.simulation.trace import TraceJob
+from simulation.csv_rows import BadTrace, Row, read_rows
+from simulation.trace import TraceJob
 
 # (priority, preemptible) of the QoS classes of the openb trace.
 QOS: Mapping[str, tuple[int, bool]] = MappingProxyType(

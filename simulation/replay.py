@@ -14,9 +14,9 @@ from app.domain.scheduling.fair_share import ProjectQuota, never_fits
 from app.domain.scheduling.filters import explain
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Plan
-from app.simulation.jobs import Behaviour, JobResult, Worker
-from app.simulation.site import SimulatedCluster, View
-from app.simulation.trace import Cluster, TraceJob
+from simulation.jobs import Behaviour, JobResult, Worker
+from simulation.site import SimulatedCluster, View
+from simulation.trace import Cluster, TraceJob
 
 # Limit for a planner that keeps changing reservations while nothing runs and no job is to arrive.
 IDLE_PASSES = 50

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, starts
-from app.simulation.jobs import JobResult
-from app.simulation.site import View
+from simulation.jobs import JobResult
+from simulation.site import View
 
 # Shorter waits are ignored: planning passes and start-up dominate them.
 LEAST_WAIT_SECONDS = 60.0

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request
-from app.simulation.trace import Cluster, TraceJob
+from simulation.trace import Cluster, TraceJob
 
 SIZES: Mapping[int, float] = MappingProxyType({1: 0.62, 2: 0.14, 4: 0.13, 8: 0.11})
 LONGEST_SECONDS = 3 * 86_400.0

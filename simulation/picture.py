@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from app.simulation.measuring import Report, Waits, use_over_time
-from app.simulation.replay import Replay
+from simulation.measuring import Report, Waits, use_over_time
+from simulation.replay import Replay
 
 WIDTH = 960
 _LEFT, _RIGHT = 64, 24  # margins

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import inf
 
 from app.domain.scheduling.fair_share import ProjectQuota
-from app.simulation.jobs import JobResult
-from app.simulation.trace import Cluster
+from simulation.jobs import JobResult
+from simulation.trace import Cluster
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NOTHING, NodeCapacity, Quantities
 from app.domain.scheduling.serving_order import COMMON, Accounts
 from app.domain.units import WHOLE
-from app.simulation.trace import Cluster
+from simulation.trace import Cluster
 
 WINDOW = 500  # of each project's line, as the coordinator reads it
 
