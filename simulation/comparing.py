@@ -87,7 +87,7 @@ def documents(reports: Mapping[str, Report]) -> dict[str, Any]:
             for project, share in report.shares.items()
         }
         found[name] = {**asdict(report), "shares": shares}
-    return _rounded(found)  # type: ignore[no-any-return]
+    return {name: _rounded(report) for name, report in found.items()}
 
 
 def _waits(report: Report) -> tuple[str, str, str, str]:
@@ -95,7 +95,7 @@ def _waits(report: Report) -> tuple[str, str, str, str]:
     return tuple(duration(value) for value in (each.mean, each.p50, each.p95, each.longest)) if each else ("",) * 4  # type: ignore[return-value]
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: object) -> object:
     if isinstance(value, dict):
         return {key: _rounded(each) for key, each in value.items()}
     return round(value, 6) if isinstance(value, float) else value

@@ -50,7 +50,7 @@ def _consume(worker: WorkController, queue: str) -> None:
 def make_app(settings: Settings) -> Celery:
     celery = build_app(settings)
     celery.steps["worker"].add(CoordinatorStep)
-    consume_only(celery, [DEFAULT_ADMISSION_QUEUE])
+    consume_only(celery.amqp.queues, [DEFAULT_ADMISSION_QUEUE])
     return celery
 
 

@@ -58,7 +58,7 @@ class NodeStep(bootsteps.StartStopStep):
         runtime = worker.app.runtime
         self._node = Node(runtime.settings, runtime.database)
         self._name_lock = lock_node_name(runtime.settings)
-        consume_only(worker.app, self._node.queues)
+        consume_only(worker.app.amqp.queues, self._node.queues)
         runtime.on_nudge = self._node.nudge
 
     def start(self, worker: WorkController) -> None:

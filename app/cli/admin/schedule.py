@@ -1,7 +1,7 @@
 """`trainyard schedule`: explains scheduling decisions and simulates policies on a trace of jobs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -214,5 +214,5 @@ def _quotas(path: Path) -> dict[str, ProjectQuota]:
         raise click.ClickException(f"{path.name}: {error.messages}") from error
 
 
-def _write(path: Path, lines: Any) -> None:
+def _write(path: Path, lines: Iterable[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines))

@@ -234,7 +234,7 @@ def _refill_budget(session: Session, job: Job, new: NewCheckpoint) -> None:
         job.excluded_nodes, job.no_room_on = [], []
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 

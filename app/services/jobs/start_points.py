@@ -107,7 +107,7 @@ def _model(spec: Mapping[str, Any]) -> tuple[str, str]:
     return model["model_id"], model.get("revision") or ""
 
 
-def _definition(spec: Mapping[str, Any]) -> Any:
+def _definition(spec: Mapping[str, Any]) -> object:
     return spec["training_config"]["base_model"].get("from_config") or None
 
 

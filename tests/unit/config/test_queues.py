@@ -75,7 +75,7 @@ def test_worker_reads_its_own_queues_and_no_other() -> None:
     celery = Celery("test", set_as_current=False)
     celery.conf.update(celery_config(settings()))
 
-    consume_only(celery, ["cpu.local", "gpu.h200.local"])
+    consume_only(celery.amqp.queues, ["cpu.local", "gpu.h200.local"])
 
     assert set(celery.amqp.queues.consume_from) == {"cpu.local", "gpu.h200.local"}
 
