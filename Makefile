@@ -75,7 +75,7 @@ check: $(STAMP)  ## format, lint, types, import direction, sizes, generated docs
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
-	@$(RUN)/python -m pytest -q tests/test_architecture.py tests/unit/test_generated_docs.py
+	@$(RUN)/python -m pytest -q tests/test_architecture.py tests/unit/project/test_generated_docs.py
 
 docs: $(STAMP)  ## write the generated parts of docs/ anew
 	@.venv/bin/python -m scripts.generated_docs

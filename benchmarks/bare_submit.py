@@ -5,6 +5,7 @@ WAL mode with a sync for each commit.
 """
 
 import os
+import sqlite3
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -56,7 +57,7 @@ def bare_engine(url: str) -> Engine:
     engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
-    def _prepare(connection: Any, _record: Any) -> None:
+    def _prepare(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
 

@@ -24,6 +24,7 @@ from datasets import load_dataset
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    PreTrainedTokenizerBase,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -97,7 +98,7 @@ class TimedTrainer(SupervisedTrainer):
 
     clock = Clock()
 
-    def build(self, splits: Splits, tokenizer: Any) -> TrlTrainer:
+    def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrlTrainer:
         trainer = super().build(splits, tokenizer)
         trainer.add_callback(self.clock)
         return trainer

@@ -146,7 +146,7 @@ def dispatched(db: Database, jobs: int) -> float:
     return time.monotonic() - began
 
 
-def served(settings: Settings, messages: int, left: Any) -> float:
+def served(settings: Settings, messages: int, left: Callable[[], int]) -> float:
     """Seconds until as many messages of plain tasks are sent and taken."""
     publish = connect_broker(settings)
     publish(Message(NOTHING, (("", 0),), NOTHING_QUEUE))  # connects

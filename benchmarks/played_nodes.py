@@ -12,7 +12,8 @@ nothing, on a queue of the same broker. Prints ``ready`` when it consumes.
 import sys
 from typing import Any
 
-from celery import bootsteps, signals
+from celery import Task, bootsteps, signals
+from celery.worker.consumer import Consumer as WorkerConsumer
 from kombu.messaging import Consumer
 
 from app.domain.routing import dispatch_queue
@@ -37,7 +38,7 @@ def main(count: int, slots: int) -> int:
     runtime: Runtime = celery.runtime
     names = [f"played-{number:03}" for number in range(count)]
 
-    def run(self: Any, *attempts: tuple[str, int]) -> None:
+    def run(self: Task, *attempts: tuple[str, int]) -> None:
         node = self.request.delivery_info["routing_key"].partition(".")[2]
         spawn_supervisor.start_attempts(
             settings, runtime.database, [(job, number) for job, number in attempts], node=node
@@ -55,7 +56,7 @@ def main(count: int, slots: int) -> int:
     celery.task(nothing, name=NOTHING, send_events=False)
     for name in names:
         registry.register(runtime.database, _report(name, slots))
-    consume_only(celery, [NOTHING_QUEUE])
+    consume_only(celery.amqp.queues, [NOTHING_QUEUE])
     for name in names:
         celery.amqp.queues.add(dispatch_queue("cpu", name))
     celery.conf.broker_transport_options = {
@@ -73,7 +74,7 @@ def main(count: int, slots: int) -> int:
         heart.stop()
 
 
-def _consume(consumer: Any, names: list[str]) -> None:
+def _consume(consumer: WorkerConsumer, names: list[str]) -> None:
     """For each of the nodes, beside what the worker consumes itself."""
     take = consumer.create_task_handler()
     make: Any = Consumer  # which has no types

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.scheduling.planner import Policy
-from app.simulation import comparing
-from app.simulation.calibrating import Estimates, calibrate
-from app.simulation.generating import Workload, make_cluster, make_trace
-from app.simulation.jobs import Behaviour
-from app.simulation.measuring import Report, measure
-from app.simulation.picture import draw, duration
-from app.simulation.planners import POLICIES, planned
-from app.simulation.replay import Replay, replay
-from app.simulation.trace import Cluster
 from benchmarks.machine import description
+from simulation import comparing
+from simulation.calibrating import Estimates, calibrate
+from simulation.generating import Workload, make_cluster, make_trace
+from simulation.jobs import Behaviour
+from simulation.measuring import Report, measure
+from simulation.picture import draw, duration
+from simulation.planners import POLICIES, planned
+from simulation.replay import Replay, replay
+from simulation.trace import Cluster
 
 RESERVE_AFTER_SECONDS = 1800.0  # the default of the setting
 POLICY = Policy(reserve_after_seconds=RESERVE_AFTER_SECONDS)

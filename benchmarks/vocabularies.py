@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def _bodies(number: int) -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
-def _address(dialect: str, path: str, answer: Any, number: int) -> tuple[str, str]:
+def _address(dialect: str, path: str, answer: Mapping[str, Any], number: int) -> tuple[str, str]:
     """(where the dialect reads the job, its native id)."""
     if dialect == "cyxwiz":
         return f"{path}/job-{number}", ""
@@ -108,7 +109,7 @@ class _Timed:
     def __init__(self, client: FlaskClient, key: str) -> None:
         self._client, self._headers = client, {"Authorization": f"Bearer {key}"}
 
-    def __call__(self, method: str, path: str, body: Any = None) -> tuple[float, Any]:
+    def __call__(self, method: str, path: str, body: object = None) -> tuple[float, Any]:
         """Milliseconds, and the answer."""
         begun = time.perf_counter()
         answer = self._client.open(path, method=method, json=body, headers=self._headers)

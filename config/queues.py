@@ -2,7 +2,8 @@
 
 import socket
 import sys
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Protocol
 
 from config.settings import Settings, SettingsError
 
@@ -65,9 +66,16 @@ def celery_config(settings: Settings, *, publisher: bool = False) -> dict[str, A
     }
 
 
-def consume_only(app: Any, names: list[str]) -> None:
-    """Restrict the worker of ``app`` to these queues; call before its consumer starts."""
-    queues = app.amqp.queues
+class ConsumedQueues(Protocol):
+    """The queues of a Celery application, ``app.amqp.queues``."""
+
+    def add(self, queue: str) -> object: ...
+
+    def select(self, include: Collection[str]) -> None: ...
+
+
+def consume_only(queues: ConsumedQueues, names: Collection[str]) -> None:
+    """Restrict the worker of an application to these queues; call before its consumer starts."""
     for name in names:
         queues.add(name)
     queues.select(names)

@@ -7,7 +7,7 @@ unknown ``TRAINYARD_…`` variable is a problem too: a typo must not be ignored.
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -284,8 +284,8 @@ def settings_table() -> list[tuple[str, str, str]]:
     return rows
 
 
-def _checked(cls: Any, name: str, value: Any) -> Any:
-    rule: rules.Rule | None = cls.__dataclass_fields__[name].metadata["rule"]
+def _checked(cls: type, name: str, value: object) -> object:
+    rule: rules.Rule | None = next(f for f in fields(cls) if f.name == name).metadata["rule"]
     if rule is None and name.endswith("_seconds"):
         rule = rules.positive_seconds
     if rule is not None:
@@ -297,7 +297,7 @@ def _shown(name: str, raw: str) -> str:
     return "…" if name in _SECRET else masked_forms(repr(raw))
 
 
-def _parse(kind: Any, raw: str) -> Any:
+def _parse(kind: object, raw: str) -> object:
     parser = _PARSERS.get(kind)
     if parser is not None:
         return parser(raw)
@@ -334,37 +334,34 @@ def _complete(settings: Settings) -> Settings:
     values["data"] = DataSettings(dir=data_dir)
     if not settings.database.url:
         own = _first_line(data_dir / "database.url") or own_sqlite(data_dir)
-        values["database"] = _with(settings.database, url=own)
+        values["database"] = replace(settings.database, url=own)
     if not settings.storage.url:
-        values["storage"] = _with(settings.storage, url=f"file://{data_dir / 'files'}")
+        values["storage"] = replace(settings.storage, url=f"file://{data_dir / 'files'}")
     if not settings.broker.url:
-        values["broker"] = _with(settings.broker, url=_first_line(data_dir / "broker.url"))
+        values["broker"] = replace(settings.broker, url=_first_line(data_dir / "broker.url"))
     if not settings.security.secret_key:
-        values["security"] = _with(settings.security, secret_key=_first_line(data_dir / "secret.key"))
+        values["security"] = replace(settings.security, secret_key=_first_line(data_dir / "secret.key"))
     if not values["security"].secrets_dir:
-        values["security"] = _with(values["security"], secrets_dir=data_dir / "secrets")
-    values["fetch"] = _with(settings.fetch, **_own_directories(settings.fetch, data_dir / "files"))
+        values["security"] = replace(values["security"], secrets_dir=data_dir / "secrets")
+    values["fetch"] = _with_own_directories(settings.fetch, data_dir / "files")
     if not settings.flower.password:
-        values["flower"] = _with(settings.flower, password=_first_line(data_dir / "flower.password"))
+        values["flower"] = replace(settings.flower, password=_first_line(data_dir / "flower.password"))
     return Settings(**values)
 
 
-def _own_directories(fetch: FetchSettings, files: Path) -> dict[str, Path]:
-    """Directories of the URI schemes for which nothing is configured."""
-    return {
+def _with_own_directories(fetch: FetchSettings, files: Path) -> FetchSettings:
+    """With directories of the URI schemes for which nothing is configured."""
+    own: dict[str, Any] = {
         f"{scheme}_dir": files / scheme
         for scheme in ("pvc", "oci", "obs")
         if fetch.directory_of(scheme) is None and not getattr(fetch, f"{scheme}_endpoint", "")
     }
+    return replace(fetch, **own)
 
 
 def own_sqlite(data_dir: Path) -> str:
     """The URL of the database in a data directory, the default when none is configured."""
     return f"sqlite:///{data_dir / 'trainyard.db'}"
-
-
-def _with(part: Any, **changes: Any) -> Any:
-    return type(part)(**{f.name: changes.get(f.name, getattr(part, f.name)) for f in fields(part)})
 
 
 def _first_line(path: Path) -> str:

@@ -1,8 +1,6 @@
 """The task that admits submitted jobs to the queue."""
 
-from typing import Any
-
-from celery import shared_task
+from celery import Task, shared_task
 
 from app.services.preflight import admission
 from app.services.requests import wakeups
@@ -11,7 +9,7 @@ from tasks.background.preflight import preflight_policy
 
 
 @shared_task(bind=True, name=wakeups.ADMIT, send_events=False)  # Flower shows jobs, not wake-ups
-def admit(self: Any, *job_ids: str) -> None:
+def admit(self: Task, *job_ids: str) -> None:
     """Admit the jobs, or request their inspection, and wake the component that continues with them.
 
     Idempotent; the planner admits jobs whose message was lost.

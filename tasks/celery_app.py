@@ -6,6 +6,7 @@ import signal
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from celery import Celery, signals
@@ -96,7 +97,7 @@ def _limit_shutdown(**_: Any) -> None:
     signal.alarm(SHUTDOWN_SECONDS)
 
 
-def _leave(_number: int, _frame: Any) -> None:
+def _leave(_number: int, _frame: FrameType | None) -> None:
     # No data is lost: tasks are done or redelivered, and open transactions roll back.
     os.write(2, b"the broker does not let us end in time; ending without it\n")
     os._exit(1)

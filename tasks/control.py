@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from celery.utils.collections import AttributeDict
 from celery.worker import control
 from celery.worker.control import control_command
 
@@ -25,7 +26,7 @@ _celery_revoke = control.revoke
 
 
 @control_command(name="revoke", variadic="task_id", signature="[id1 [id2 [... [idN]]]]")
-def revoke(state: Any, task_id: str | Iterable[str], **options: Any) -> Any:
+def revoke(state: AttributeDict, task_id: str | Iterable[str], **options: Any) -> object:
     """Revoke tasks by id; the id of a job cancels the job."""
     ids = {task_id} if isinstance(task_id, str) else set(task_id or ())
     jobs = sorted(filter(revocation.is_job_id, ids))
@@ -40,13 +41,13 @@ def revoke(state: Any, task_id: str | Iterable[str], **options: Any) -> Any:
 
 
 @control_command(name="terminate", variadic="task_id", signature="<signal> [id1 [id2 [... [idN]]]]")
-def terminate(state: Any, signal: str, task_id: str | Iterable[str], **options: Any) -> Any:
+def terminate(state: AttributeDict, signal: str, task_id: str | Iterable[str], **options: Any) -> object:
     """Terminate tasks by id; the id of a job cancels the job."""
     return revoke(state, task_id, terminate=True, signal=signal, **options)
 
 
 @control_command(name=wakeups.NUDGE, args=[("job_id", str)], signature="<job_id>")
-def nudge(state: Any, job_id: str, **_: Any) -> dict[str, str]:
+def nudge(state: AttributeDict, job_id: str, **_: Any) -> dict[str, str]:
     """Read the control requests of a job on this node now, not at the next renewal of its lease."""
     state.app.runtime.on_nudge(job_id)
     return {"ok": job_id}

@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from celery import Celery, bootsteps
+from celery.worker import WorkController
 
 from app.host.privacy import hide_from_same_user
 from config.queues import COORDINATOR, DEFAULT_ADMISSION_QUEUE, consume_only, coordinator_prefix
@@ -19,22 +20,22 @@ __all__ = ["admission", "control", "make_app"]
 class CoordinatorStep(bootsteps.StartStopStep):
     """Starts everything that needs no broker before Celery's consumer, which blocks until a broker is available."""
 
-    def __init__(self, worker: Any, **options: Any) -> None:
+    def __init__(self, worker: WorkController, **options: Any) -> None:
         super().__init__(worker, **options)
         self._coordination = Coordination(worker.app, worker.hostname, consume=lambda name: _consume(worker, name))
 
-    def start(self, worker: Any) -> None:
+    def start(self, worker: WorkController) -> None:
         del worker
         self._coordination.start()
 
-    def stop(self, worker: Any) -> None:
+    def stop(self, worker: WorkController) -> None:
         del worker
         self._coordination.stop()
 
     terminate = stop
 
 
-def _consume(worker: Any, queue: str) -> None:
+def _consume(worker: WorkController, queue: str) -> None:
     """Also consume this queue; safe from any thread."""
     worker.app.amqp.queues.select_add(queue)  # for the next connection
     consumer = worker.consumer
@@ -49,7 +50,7 @@ def _consume(worker: Any, queue: str) -> None:
 def make_app(settings: Settings) -> Celery:
     celery = build_app(settings)
     celery.steps["worker"].add(CoordinatorStep)
-    consume_only(celery, [DEFAULT_ADMISSION_QUEUE])
+    consume_only(celery.amqp.queues, [DEFAULT_ADMISSION_QUEUE])
     return celery
 
 

@@ -5,7 +5,7 @@ import re
 from app.compat.modelarts.requests import CreateSchema
 from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import field_paths
-from tests.integration.test_cyxwiz import CONFIG
+from tests.integration.compat.test_cyxwiz import CONFIG
 
 # What clients of CyxWiz write themselves, as parts of a native document.
 _WITHIN = re.compile(r"\bmodel_config\.[\w.]+")

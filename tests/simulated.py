@@ -8,10 +8,10 @@ from typing import Any
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota
 from app.domain.scheduling.planner import Policy
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
-from app.simulation.jobs import Behaviour, JobResult
-from app.simulation.planners import POLICIES
-from app.simulation.replay import Replay, replay
-from app.simulation.trace import Cluster, TraceJob
+from simulation.jobs import Behaviour, JobResult
+from simulation.planners import POLICIES
+from simulation.replay import Replay, replay
+from simulation.trace import Cluster, TraceJob
 
 # Nothing but the work itself takes time.
 IDEAL = Behaviour(start_seconds=0.0, save_seconds=0.0)

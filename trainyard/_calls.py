@@ -9,6 +9,7 @@ from typing import Any
 
 from trainyard._errors import ApiError, ClientError, NotFound, Unreachable
 from trainyard._http import Query, Transport
+from trainyard.protocol.json import JSON
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
@@ -67,7 +68,7 @@ class Calls:
         query: Query = (),
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    ) -> JSON:
         """The ``data`` of the answer. A POST carries an idempotency key, so that retries have no second effect."""
         sent = dict(headers or {})
         if method == "POST":

@@ -17,6 +17,8 @@ ClientError
 from collections.abc import Mapping
 from typing import Any
 
+from trainyard.protocol.json import JSON
+
 
 class ClientError(Exception):
     """A request did not succeed."""
@@ -100,7 +102,7 @@ def api_error(status: int, error: Mapping[str, Any], *, request_id: str = "") ->
     return kind(status, error, request_id=request_id)
 
 
-def _seconds(given: Any) -> float | None:
+def _seconds(given: JSON) -> float | None:
     try:
         return None if given is None else max(0.0, float(given))
     except (TypeError, ValueError):

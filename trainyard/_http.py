@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainyard._errors import ApiError, ClientError, Unreachable, api_error
+from trainyard.protocol.json import JSON
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 Query = Iterable[tuple[str, Any]]
@@ -50,7 +51,7 @@ class Transport:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         most_seconds: float = float("inf"),
-    ) -> Any:
+    ) -> JSON:
         """The ``data`` of the answer; None for an answer without a body. Raises ApiError and Unreachable.
 
         ``most_seconds`` limits the wait for a silent server, where the usual timeout is longer.

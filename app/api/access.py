@@ -46,9 +46,9 @@ def create_key(body: dict[str, Any]) -> Reply:
 
 @blueprint.get("/keys/<key_id>")
 @operation("Get an API key, without its secret", permission=Permission.MANAGE_KEYS, answer=KeySchema)
-def get_key(key_id: str) -> Any:
+def get_key(key_id: str) -> Reply:
     with plane().db.read() as session:
-        return _KEY.dump(api_keys.find(session, caller(), key_id))
+        return Reply(_KEY.dump(api_keys.find(session, caller(), key_id)))
 
 
 @blueprint.post("/keys/<key_id>/rotate")
@@ -84,10 +84,10 @@ def list_projects(query: dict[str, Any]) -> dict[str, Any]:
 
 @blueprint.get("/projects/<name>")
 @operation("Get a project", permission=Permission.VIEW, answer=ProjectSchema)
-def get_project(name: str) -> Any:
+def get_project(name: str) -> Reply:
     with plane().db.read() as session:
         project = projects.visible(session, caller(), name)
-        return {**_PROJECT.dump(project), "usage": _USAGE.dump(project_quotas.usage(session, name))}
+        return Reply({**_PROJECT.dump(project), "usage": _USAGE.dump(project_quotas.usage(session, name))})
 
 
 @blueprint.post("/projects")
@@ -105,8 +105,8 @@ def create_project(body: dict[str, Any]) -> Reply:
 
 @blueprint.patch("/projects/<name>")
 @operation("Update a project", permission=Permission.CLUSTER_ADMIN, body=ChangeProjectSchema, answer=ProjectSchema)
-def change_project(name: str, body: dict[str, Any]) -> Any:
-    return _PROJECT.dump(projects.change(plane().db, caller(), name, body))
+def change_project(name: str, body: dict[str, Any]) -> Reply:
+    return Reply(_PROJECT.dump(projects.change(plane().db, caller(), name, body)))
 
 
 @blueprint.delete("/projects/<name>")

@@ -5,6 +5,7 @@ from typing import Any
 from flask import Blueprint
 
 from app.http.context import caller, plane
+from app.http.envelope import Reply
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
 from app.schemas.audit import AuditEntrySchema, AuditQuerySchema
@@ -30,6 +31,6 @@ def list_entries(query: dict[str, Any]) -> dict[str, Any]:
 
 @blueprint.get("/audit/<entry_id>")
 @operation("Get an audit log entry", permission=Permission.VIEW_AUDIT, answer=AuditEntrySchema)
-def get_entry(entry_id: str) -> Any:
+def get_entry(entry_id: str) -> Reply:
     with plane().db.read() as session:
-        return _ENTRY.dump(audit_log.find(session, caller(), entry_id))
+        return Reply(_ENTRY.dump(audit_log.find(session, caller(), entry_id)))

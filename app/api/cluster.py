@@ -43,9 +43,9 @@ _NODE, _DRAINED, _FIT, _CLUSTER = NodeSchema(), DrainedNodeSchema(), NodeFitSche
 
 @blueprint.get("/queues")
 @operation("List queues", permission=Permission.VIEW, answer=QueuesSchema)
-def list_queues() -> Any:
+def list_queues() -> Reply:
     with plane().db.read() as session:
-        return _QUEUES.dump({"queues": queues.summaries(session, caller())})
+        return Reply(_QUEUES.dump({"queues": queues.summaries(session, caller())}))
 
 
 @blueprint.post("/queues")
@@ -61,17 +61,17 @@ def create_queue(body: dict[str, Any]) -> Reply:
 
 @blueprint.get("/queues/<name>")
 @operation("Get a queue", permission=Permission.VIEW, answer=QueueSchema)
-def get_queue(name: str) -> Any:
+def get_queue(name: str) -> Reply:
     with plane().db.read() as session:
-        return _QUEUE.dump(queues.summary(session, caller(), name))
+        return Reply(_QUEUE.dump(queues.summary(session, caller(), name)))
 
 
 @blueprint.patch("/queues/<name>")
 @operation(
     "Pause, resume or limit a queue", permission=Permission.CLUSTER_ADMIN, body=ChangeQueueSchema, answer=QueueSchema
 )
-def change_queue(name: str, body: dict[str, Any]) -> Any:
-    return _QUEUE.dump(queues.change(plane().db, caller(), name, body))
+def change_queue(name: str, body: dict[str, Any]) -> Reply:
+    return Reply(_QUEUE.dump(queues.change(plane().db, caller(), name, body)))
 
 
 @blueprint.get("/queue")
@@ -97,23 +97,23 @@ def list_nodes(query: dict[str, Any]) -> dict[str, Any]:
 
 @blueprint.get("/nodes/<name>")
 @operation("Get a node", permission=Permission.VIEW, answer=NodeSchema)
-def get_node(name: str) -> Any:
+def get_node(name: str) -> Reply:
     with plane().db.read() as session:
-        return _NODE.dump(listing.find(session, name))
+        return Reply(_NODE.dump(listing.find(session, name)))
 
 
 @blueprint.patch("/nodes/<name>")
 @operation("Set the labels of a node", permission=Permission.CLUSTER_ADMIN, body=ChangeNodeSchema, answer=NodeSchema)
-def change_node(name: str, body: dict[str, Any]) -> Any:
-    return _NODE.dump(labels.replace(plane().db, caller(), name, body["labels"]))
+def change_node(name: str, body: dict[str, Any]) -> Reply:
+    return Reply(_NODE.dump(labels.replace(plane().db, caller(), name, body["labels"])))
 
 
 @blueprint.get("/nodes/<name>/why/<job_id>")
 @operation("Explain whether a job can start on a node", permission=Permission.VIEW, answer=NodeFitSchema)
-def explain_node(name: str, job_id: str) -> Any:
+def explain_node(name: str, job_id: str) -> Reply:
     weights = planner.weights_of(backend().settings)
     with plane().db.read() as session:
-        return _FIT.dump(explain_placement.why(session, caller(), name, job_id, weights))
+        return Reply(_FIT.dump(explain_placement.why(session, caller(), name, job_id, weights)))
 
 
 @blueprint.post("/nodes/<name>/drain")
@@ -149,7 +149,7 @@ def enable_node(name: str, body: dict[str, Any]) -> Reply:
 
 @blueprint.get("/cluster")
 @operation("Get the cluster summary", permission=Permission.VIEW, answer=ClusterSchema)
-def get_cluster() -> Any:
+def get_cluster() -> Reply:
     failing = failing_parts(plane().db, backend().settings.broker.url)
     with plane().db.read() as session:
-        return _CLUSTER.dump(cluster_summary.summarize(session, caller(), failing=failing))
+        return Reply(_CLUSTER.dump(cluster_summary.summarize(session, caller(), failing=failing)))

@@ -69,9 +69,9 @@ def list_jobs(query: dict[str, Any]) -> dict[str, Any]:
 
 @blueprint.get("/jobs/<job_id>")
 @operation("Get a job", permission=Permission.VIEW, answer=JobSchema)
-def get_job(job_id: str) -> Any:
+def get_job(job_id: str) -> Reply:
     with plane().db.read() as session:
-        return _JOB.dump(details(session, lookup.find(session, caller(), job_id)))
+        return Reply(_JOB.dump(details(session, lookup.find(session, caller(), job_id))))
 
 
 @blueprint.patch("/jobs/<job_id>")

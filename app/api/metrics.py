@@ -10,6 +10,7 @@ from app.database.engine import Database
 from app.domain.json_numbers import json_number, number_of
 from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
+from app.http.envelope import Reply
 from app.http.operation import operation
 from app.http.sse import Feed, Frame, last_event_id, stream
 from app.models import Job
@@ -27,13 +28,13 @@ _ID = re.compile(r"([0-9]{1,18})")  # fits into the 64-bit column of sequence nu
 
 @blueprint.get("/jobs/<job_id>/metrics")
 @operation("Get the metrics of a job", permission=Permission.VIEW, query=MetricsQuerySchema, answer=MetricsSchema)
-def get_metrics(job_id: str, query: dict[str, Any]) -> Any:
+def get_metrics(job_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         job = lookup.find(session, caller(), job_id)
         found = progress.series(session, job_id, **query)
         saved = checkpoints.list_for(session, job_id)
     series = {name: points_on_the_wire(points) for name, points in found.items()}
-    return _METRICS.dump({"latest": job.latest_metrics, "series": series, "checkpoints": saved})
+    return Reply(_METRICS.dump({"latest": job.latest_metrics, "series": series, "checkpoints": saved}))
 
 
 @blueprint.get("/jobs/<job_id>/metrics/stream")

@@ -7,6 +7,7 @@ from flask import Blueprint, Response, request
 
 from app.domain.errors import NotFound
 from app.http.context import backend, caller, plane
+from app.http.envelope import Reply
 from app.http.errors import RangeNotSatisfiable, respond
 from app.http.operation import operation
 from app.models import Artifact
@@ -26,38 +27,38 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 @blueprint.get("/jobs/<job_id>/checkpoints")
 @operation("List the checkpoints of a job", permission=Permission.VIEW, answer=CheckpointsSchema)
-def list_checkpoints(job_id: str) -> Any:
+def list_checkpoints(job_id: str) -> Reply:
     with plane().db.read() as session:
         lookup.find(session, caller(), job_id)
-        return _CHECKPOINTS.dump({"checkpoints": checkpoints.list_for(session, job_id)})
+        return Reply(_CHECKPOINTS.dump({"checkpoints": checkpoints.list_for(session, job_id)}))
 
 
 @blueprint.get("/jobs/<job_id>/attempts")
 @operation("List the attempts of a job", permission=Permission.VIEW, answer=AttemptsSchema)
-def list_attempts(job_id: str) -> Any:
+def list_attempts(job_id: str) -> Reply:
     with plane().db.read() as session:
         lookup.find(session, caller(), job_id)
-        return _ATTEMPTS.dump({"attempts": history.attempts(session, job_id)})
+        return Reply(_ATTEMPTS.dump({"attempts": history.attempts(session, job_id)}))
 
 
 @blueprint.get("/jobs/<job_id>/report")
 @operation("Get the completion report of a job", permission=Permission.VIEW, answer=ReportSchema)
-def get_report(job_id: str) -> Any:
+def get_report(job_id: str) -> Reply:
     with plane().db.read() as session:
-        return _REPORT.dump(reports.completion_report(session, lookup.find(session, caller(), job_id)))
+        return Reply(_REPORT.dump(reports.completion_report(session, lookup.find(session, caller(), job_id))))
 
 
 @blueprint.get("/jobs/<job_id>/artifacts")
 @operation("List the artifacts of a job", permission=Permission.VIEW, query=ArtifactQuerySchema, answer=ArtifactsSchema)
-def list_artifacts(job_id: str, query: dict[str, Any]) -> Any:
+def list_artifacts(job_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         lookup.find(session, caller(), job_id)
-        return _ARTIFACTS.dump({"artifacts": artifacts.listed(session, job_id, query["kind"])})
+        return Reply(_ARTIFACTS.dump({"artifacts": artifacts.listed(session, job_id, query["kind"])}))
 
 
 @blueprint.get("/jobs/<job_id>/tensorboard")
 @operation("Get the TensorBoard URL of a job", permission=Permission.VIEW, answer=TensorboardSchema)
-def get_tensorboard(job_id: str) -> Any:
+def get_tensorboard(job_id: str) -> Reply:
     with plane().db.read() as session:
         lookup.find(session, caller(), job_id)
     found = tensorboards.address_of(backend().settings, job_id)
@@ -66,7 +67,7 @@ def get_tensorboard(job_id: str) -> Any:
             "TensorBoard is not configured: the operator runs `trainyard tensorboard` and sets "
             "TRAINYARD_TENSORBOARD_URL"
         )
-    return dict(zip(("url", "token"), found, strict=True))
+    return Reply(dict(zip(("url", "token"), found, strict=True)))
 
 
 @blueprint.get("/jobs/<job_id>/artifacts/<path:path>")

@@ -1,12 +1,11 @@
 """Machine-readable tables: training types with their hyperparameters, and error types."""
 
-from typing import Any
-
 from flask import Blueprint
 
 from app.domain.errors import ERROR_TYPES
 from app.domain.lifecycle.retry_policy import describe, may_retry
 from app.domain.spec.catalog import training_types
+from app.http.envelope import Reply
 from app.http.operation import operation
 from app.schemas.spec.training_config import TRAINING_TYPES
 from app.schemas.tables import ErrorTypesSchema, TrainingTypesSchema
@@ -18,13 +17,13 @@ _TRAINING_TYPES, _ERROR_TYPES = TrainingTypesSchema(), ErrorTypesSchema()
 
 @blueprint.get("/training-types")
 @operation("List training types with their hyperparameters", permission=Permission.VIEW, answer=TrainingTypesSchema)
-def list_training_types() -> Any:
-    return _TRAINING_TYPES.dump({"training_types": list(training_types(TRAINING_TYPES))})
+def list_training_types() -> Reply:
+    return Reply(_TRAINING_TYPES.dump({"training_types": list(training_types(TRAINING_TYPES))}))
 
 
 @blueprint.get("/error-types")
 @operation("List the error types of failed jobs", permission=Permission.VIEW, answer=ErrorTypesSchema)
-def list_error_types() -> Any:
+def list_error_types() -> Reply:
     types = [
         {
             "name": name,
@@ -35,4 +34,4 @@ def list_error_types() -> Any:
         }
         for name, kind in ERROR_TYPES.items()
     ]
-    return _ERROR_TYPES.dump({"error_types": types})
+    return Reply(_ERROR_TYPES.dump({"error_types": types}))

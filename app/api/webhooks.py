@@ -56,15 +56,15 @@ def create_webhook(body: dict[str, Any]) -> Reply:
 
 @blueprint.get("/webhooks/<webhook_id>")
 @operation("Get a webhook", permission=Permission.VIEW, answer=WebhookSchema)
-def get_webhook(webhook_id: str) -> Any:
+def get_webhook(webhook_id: str) -> Reply:
     with plane().db.read() as session:
-        return _WEBHOOK.dump(subscriptions.find(session, caller(), webhook_id))
+        return Reply(_WEBHOOK.dump(subscriptions.find(session, caller(), webhook_id)))
 
 
 @blueprint.patch("/webhooks/<webhook_id>")
 @operation("Update a webhook", permission=Permission.MANAGE, body=ChangeWebhookSchema, answer=WebhookSchema)
-def change_webhook(webhook_id: str, body: dict[str, Any]) -> Any:
-    return _WEBHOOK.dump(_webhooks().change(caller(), webhook_id, body))
+def change_webhook(webhook_id: str, body: dict[str, Any]) -> Reply:
+    return Reply(_WEBHOOK.dump(_webhooks().change(caller(), webhook_id, body)))
 
 
 @blueprint.delete("/webhooks/<webhook_id>")
@@ -107,9 +107,9 @@ def list_deliveries(webhook_id: str, query: dict[str, Any]) -> dict[str, Any]:
 
 @blueprint.get("/webhooks/<webhook_id>/deliveries/<delivery_id>")
 @operation("Get a delivery with its payload", permission=Permission.VIEW, answer=DeliveryWithPayloadSchema)
-def get_delivery(webhook_id: str, delivery_id: str) -> Any:
+def get_delivery(webhook_id: str, delivery_id: str) -> Reply:
     with plane().db.read() as session:
-        return _WHOLE.dump(deliveries.find(session, caller(), webhook_id, delivery_id))
+        return Reply(_WHOLE.dump(deliveries.find(session, caller(), webhook_id, delivery_id)))
 
 
 @blueprint.post("/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver")

@@ -32,11 +32,11 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, default=_plain))
 
 
-def print_json_line(value: Any, *, to: IO[str] | None = None) -> None:
+def print_json_line(value: object, *, to: IO[str] | None = None) -> None:
     click.echo(json.dumps(value, default=_plain), file=to)
 
 
@@ -96,7 +96,7 @@ def _print(table: Table) -> None:
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -112,7 +112,7 @@ def _cell(value: Any) -> str:
     return f"[{style}]{text}[/]" if style else text
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return str(value)

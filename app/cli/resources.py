@@ -21,7 +21,7 @@ def _parsed(_context: click.Context, _parameter: click.Parameter, values: tuple[
     return found
 
 
-def _value(name: str, text: str) -> Any:
+def _value(name: str, text: str) -> str | float | list[str]:
     """The typed value; several types are separated by commas."""
     if name in _TEXTS:
         return text.split(",") if "," in text else text

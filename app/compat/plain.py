@@ -7,7 +7,7 @@ from flask import Response, request
 from app.database.engine import Database
 from app.domain.errors import NotFound
 from app.http.dialect import Dialect
-from app.http.envelope import Reply, json_response
+from app.http.envelope import BodySchema, Reply, json_response
 from app.security.permissions import Caller
 from app.services.access import projects
 
@@ -31,11 +31,12 @@ class Plain(Dialect):
         """The error for a project that does not exist or that the caller does not see."""
         return NotFound(f"there is no project {project[:63]}")
 
-    def body_of(self, reply: Reply) -> Any:
-        return reply.data
+    def body_of(self, reply: Reply) -> dict[str, Any]:
+        body: dict[str, Any] = reply.data
+        return body
 
-    def written(self, body: Any, status: int) -> Response:
+    def written(self, body: dict[str, Any], status: int) -> Response:
         return json_response(body, status)
 
-    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – their lists are declared, too
+    def answer_schema(self, answer: BodySchema | None, items: str | None) -> BodySchema:  # noqa: ARG002 – their lists are declared, too
         return answer if answer is not None else self.documents

@@ -163,7 +163,7 @@ def _sqlite(url: str, busy_seconds: float) -> Engine:
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
     @event.listens_for(engine, "connect")
-    def _prepare(connection: Any, _record: Any) -> None:
+    def _prepare(connection: sqlite3.Connection, _record: object) -> None:
         # The driver must not begin transactions: a deferred BEGIN that writes later can fail with
         # SQLITE_BUSY_SNAPSHOT, which no busy timeout avoids. `_begin` below begins them.
         connection.isolation_level = None
@@ -172,7 +172,7 @@ def _sqlite(url: str, busy_seconds: float) -> Engine:
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
-    def _begin(connection: Any) -> None:
+    def _begin(connection: Connection) -> None:
         options = connection.get_execution_options()
         if not options.get("autocommit"):
             connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("writes") else "BEGIN")
@@ -187,7 +187,7 @@ def _file_of(database: str | None) -> Path | None:
     return Path(database)
 
 
-def _use_wal(connection: Any, busy_seconds: float) -> None:
+def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
     """Switch to WAL, with retries: new connections may switch concurrently, for which SQLite does not wait."""
     deadline = time.monotonic() + busy_seconds
     while True:

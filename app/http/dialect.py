@@ -9,6 +9,7 @@ from flask import Response, request
 from app.database.engine import Database
 from app.domain.errors import CredentialsInvalid, CredentialsMissing
 from app.http.envelope import (
+    BodySchema,
     Problem,
     Reply,
     envelope_schema,
@@ -53,11 +54,11 @@ class Dialect:
         """The caller restricted to the project in the path, if there is one. Raises NotFound."""
         return caller
 
-    def body_of(self, reply: Reply) -> Any:
+    def body_of(self, reply: Reply) -> dict[str, Any]:
         """The JSON body of a reply; also stored for replays under an Idempotency-Key."""
         return success_body(reply.data)
 
-    def written(self, body: Any, status: int) -> Response:
+    def written(self, body: dict[str, Any], status: int) -> Response:
         """The response with a body from `body_of`."""
         return json_response(body, status)
 
@@ -68,12 +69,12 @@ class Dialect:
         """The dialect's status for a native error status."""
         return status
 
-    def answer_schema(self, answer: Any, items: str | None) -> Any:
+    def answer_schema(self, answer: BodySchema | None, items: str | None) -> BodySchema:
         """JSON Schema of `body_of` for this answer schema; `items` names the list in a page."""
         return envelope_schema(page_schema(answer, items))
 
-    def error_schema(self) -> Any:
-        """The schema of error bodies, as JSON Schema or a marshmallow schema."""
+    def error_schema(self) -> BodySchema:
+        """The schema of error bodies."""
         return problem_schema()
 
     def base_of(self, path: str) -> str:

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flask import Response, request
+from marshmallow import Schema
+
+# The schema of a body: a marshmallow schema, or JSON Schema, possibly with marshmallow schemas in it.
+BodySchema = Schema | type[Schema] | dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ def request_id() -> str:
     return str(request.environ.setdefault(REQUEST_ID, new_request_id()))
 
 
-def success_body(data: Any) -> dict[str, Any]:
+def success_body(data: object) -> dict[str, Any]:
     return {"status": "success", "data": data, "meta": {"request_id": request_id()}}
 
 
@@ -73,11 +77,11 @@ def error_response(problem: Problem) -> Response:
     return json_response(problem_body(problem), problem.status)
 
 
-def json_response(body: Any, status: int = 200) -> Response:
+def json_response(body: object, status: int = 200) -> Response:
     return Response(to_json(body), status=status, mimetype="application/json")
 
 
-def to_json(value: Any) -> str:
+def to_json(value: object) -> str:
     """Compact ASCII JSON: job output may contain lone surrogates. Raises ValueError for NaN, which JSON lacks."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
@@ -96,7 +100,7 @@ def _quotable(text: str) -> str:
     return printable.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def page_schema(answer: Any, items: str | None) -> Any:
+def page_schema(answer: BodySchema | None, items: str | None) -> BodySchema:
     """JSON Schema of the answer, or of a page of answers."""
     if answer is None:
         return {"type": "object"}
@@ -114,7 +118,7 @@ def page_schema(answer: Any, items: str | None) -> Any:
     }
 
 
-def envelope_schema(data: Any) -> dict[str, Any]:
+def envelope_schema(data: BodySchema) -> dict[str, Any]:
     """JSON Schema of `success_body`."""
     properties = {"status": {"const": "success"}, "data": data, "meta": _META}
     return {"type": "object", "required": ["status", "data", "meta"], "properties": properties}

@@ -29,7 +29,7 @@ class ReplyRecorder:
         self._sealed = sealed
         self._reply: Reply | None = None
 
-    def __call__(self, session: Session, made: Any) -> None:
+    def __call__(self, session: Session, made: object) -> None:
         self._reply = self._render(session, made)
         request_key: RequestKey | None = g.get("idempotent_request")
         if request_key is not None:

@@ -19,7 +19,8 @@ from app.schemas.queries import NoQuerySchema
 from app.security.permissions import Permission
 from app.services.requests.idempotency import AlreadyAnswered
 
-View = Callable[..., Any]
+Answer = Reply | Response | Mapping[str, Any]  # a plain mapping: data of a Reply with status 200
+View = Callable[..., Answer]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ def operation(
     reader: Reader | None = None,
     answer: type[Schema] | None = None,
     **more: Any,
-) -> Callable[[View], View]:
+) -> Callable[[View], Callable[..., Response]]:
     """Decorates a resource method, which receives the path's values and, if declared, ``query`` and ``body``."""
     schema = body() if body is not None else None
     described = Operation(
@@ -70,7 +71,7 @@ def operation(
         **more,
     )
 
-    def declare(view: View) -> View:
+    def declare(view: View) -> Callable[..., Response]:
         @functools.wraps(view)
         def resource(**values: Any) -> Response:
             if any("\0" in value for value in values.values()):
@@ -88,7 +89,7 @@ def operation(
     return declare
 
 
-def operation_of(view: View) -> Operation:
+def operation_of(view: Callable[..., object]) -> Operation:
     """The view's declaration. Raises TypeError for a view without one: such a route must not exist."""
     described = getattr(view, "operation", None)
     if not isinstance(described, Operation):
@@ -112,7 +113,7 @@ def _respond_once(described: Operation, reader: Reader, view: View, values: dict
         return earlier
 
 
-def _respond(answer: Any) -> Response:
+def _respond(answer: Answer) -> Response:
     if isinstance(answer, Response):
         return answer
     reply = answer if isinstance(answer, Reply) else Reply(answer)

@@ -70,9 +70,9 @@ def _serializer(order: str) -> URLSafeSerializer:
 _TO_WIRE: dict[type, Callable[[Any], Any]] = {datetime: lambda moment: {"at": moment.isoformat()}}
 
 
-def _to_wire(value: Any) -> Any:
+def _to_wire(value: object) -> object:
     return _TO_WIRE.get(type(value), lambda same: same)(value)
 
 
-def _from_wire(value: Any) -> Any:
+def _from_wire(value: object) -> object:
     return datetime.fromisoformat(value["at"]) if isinstance(value, dict) else value

@@ -23,7 +23,7 @@ class Reader(Protocol):
     def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
         """The document as sent. Raises InvalidRequest, UnsupportedMediaType or BadShape."""
 
-    def load(self, document: dict[str, Any]) -> Any:
+    def load(self, document: dict[str, Any]) -> object:
         """The validated document. Raises BadShape with every problem."""
 
 
@@ -68,7 +68,7 @@ def whole_body() -> bytes:
     return raw
 
 
-def parse(raw: bytes) -> Any:
+def parse(raw: bytes) -> object:
     """The value of a JSON text. Raises MalformedJson, also for NaN, duplicate keys and oversized numbers."""
     try:
         return json.loads(
@@ -90,7 +90,7 @@ def parse(raw: bytes) -> Any:
         raise MalformedJson(str(error)) from error
 
 
-def check_content(document: Any, *, max_nesting: int) -> None:
+def check_content(document: object, *, max_nesting: int) -> None:
     """Reject nesting beyond the limit and characters that a database cannot store. Raises MalformedJson or BadShape."""
     todo: list[tuple[str, Any, int]] = [("", document, 1)]
     while todo:
@@ -154,7 +154,7 @@ def _check_text(path: str, text: str) -> None:
         raise BadShape([(path, "contains a NUL character or a lone surrogate")])
 
 
-def _flat(messages: Any, found: Any, path: str = "") -> list[tuple[str, str]]:
+def _flat(messages: object, found: object, path: str = "") -> list[tuple[str, str]]:
     """Nested messages as (dotted field, message). Removes marshmallow's own path elements (`_schema`, `key`, `value`),
     unless the value ``found`` at that path has a field of that name.
     """
@@ -170,7 +170,7 @@ def _flat(messages: Any, found: Any, path: str = "") -> list[tuple[str, str]]:
     return [(path, str(messages))]
 
 
-def _at(found: Any, name: Any) -> Any:
+def _at(found: object, name: object) -> object:
     if isinstance(found, dict):
         return found.get(name)
     return found[name] if isinstance(found, list) and isinstance(name, int) and name < len(found) else None

@@ -1,6 +1,6 @@
 """What Alembic runs: it is handed an open connection by app.migrations.runner and never opens one itself."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from alembic import context
 from sqlalchemy import Connection
@@ -9,7 +9,7 @@ from app.models import Base
 from app.models.base import JsonColumn, UtcDateTime
 
 
-def render_item(kind: str, item: Any, _context: Any) -> str | Literal[False]:
+def render_item(kind: str, item: object, _context: object) -> str | Literal[False]:
     """Revisions hold plain types: they must mean the same when the models have moved on."""
     if kind == "type" and isinstance(item, UtcDateTime):
         return "sa.DateTime(timezone=True)"

@@ -3,8 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Double, func, literal
+from sqlalchemy import ColumnElement, Double, SQLColumnExpression, func, literal
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from app.domain.scheduling.queue_order import AGEING_SECONDS
@@ -21,12 +22,12 @@ class seconds_of(FunctionElement[float]):  # noqa: N801  (named as it reads in S
 
 
 @compiles(seconds_of, "sqlite")
-def _in_sqlite(element: Any, compiler: Any, **kwargs: Any) -> str:
+def _in_sqlite(element: seconds_of, compiler: SQLCompiler, **kwargs: Any) -> str:
     return f"(julianday({compiler.process(element.clauses, **kwargs)}) * 86400.0)"
 
 
 @compiles(seconds_of, "postgresql")
-def _in_postgresql(element: Any, compiler: Any, **kwargs: Any) -> str:
+def _in_postgresql(element: seconds_of, compiler: SQLCompiler, **kwargs: Any) -> str:
     return f"CAST(EXTRACT(EPOCH FROM {compiler.process(element.clauses, **kwargs)}) AS DOUBLE PRECISION)"
 
 
@@ -34,7 +35,9 @@ def _in_postgresql(element: Any, compiler: Any, **kwargs: Any) -> str:
 WAITING_SINCE = func.coalesce(Job.queued_at, Job.created_at, type_=Job.created_at.type)
 
 
-def served_as_if_since(since: Any, priority: Any) -> Any:
+def served_as_if_since(
+    since: SQLColumnExpression[datetime], priority: SQLColumnExpression[int] | int
+) -> ColumnElement[float]:
     """The queue time of a priority-0 job with the same position: priority counts as waiting time."""
     return seconds_of(since) - priority * AGEING_SECONDS
 

@@ -1,6 +1,7 @@
 """Query string schemas: values arrive as text; unknown and repeated parameters are errors."""
 
 import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,7 @@ class QueryWhole(fields.Integer):
     def __init__(self, low: int, high: int, **kwargs: Any) -> None:
         super().__init__(validate=validate.Range(low, high), **kwargs)
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> int:
         if not isinstance(value, str) or _DIGITS.fullmatch(value) is None:
             raise ValidationError("must be an integer")
         return int(value)
@@ -28,7 +29,7 @@ class QueryWhole(fields.Integer):
 class QueryFlag(fields.Boolean):
     """``true`` or ``false``, also written 1 or 0."""
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> bool:
         flags = {"true": True, "1": True, "false": False, "0": False}
         if value not in flags:
             raise ValidationError("must be true or false")
@@ -38,14 +39,16 @@ class QueryFlag(fields.Boolean):
 class QueryMoment(Moment):
     """A time; an unescaped ``+`` of its offset arrives as a space."""
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> datetime:
-        return super()._deserialize(value.replace(" ", "+"))
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> datetime:
+        return super()._deserialize(value.replace(" ", "+") if isinstance(value, str) else value)
 
 
 class QueryTexts(fields.List[str]):
     """A repeatable parameter; ``a,b`` is equivalent to repeating it."""
 
-    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> list[Any]:
+    def _deserialize(
+        self, value: Sequence[str], attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> list[Any]:
         words = [word for each in value for word in each.split(",") if word]
         if not words:
             raise ValidationError("must not be empty; omit it instead")

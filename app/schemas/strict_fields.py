@@ -40,7 +40,7 @@ class OneOrSeveral(fields.Field[Any]):
             fields.String(validate=validate.Length(1, longest)), validate=validate.Length(1, most)
         )
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> object:
         if not isinstance(value, str | list):
             raise ValidationError("must be a string or a list of strings")
         return self._one.deserialize(value) if isinstance(value, str) else self._several.deserialize(value)
@@ -62,7 +62,7 @@ class Choice(fields.String):
 
 
 class _OneOf(validate.OneOf):
-    def _format_error(self, value: Any) -> str:
+    def _format_error(self, value: object) -> str:
         accepted = [str(each) for each in self.choices]
         return f"must be one of {', '.join(accepted)}{did_you_mean(str(value), accepted)}"
 
@@ -73,7 +73,7 @@ class Whole(fields.Integer):
     def __init__(self, low: int = 0, high: int = LARGEST, **kwargs: Any) -> None:
         super().__init__(validate=validate.Range(low, high), **kwargs)
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> int:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> int:
         if type(value) is not int:
             raise ValidationError("must be an integer")
         return value
@@ -85,8 +85,8 @@ class Number(fields.Float):
     def __init__(self, low: float = -math.inf, high: float = math.inf, **kwargs: Any) -> None:
         super().__init__(validate=validate.Range(low, high), **kwargs)
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> float:
-        if type(value) not in (int, float):
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> float:
+        if type(value) is not int and type(value) is not float:
             raise ValidationError("must be a number")
         return float(value)
 
@@ -94,7 +94,7 @@ class Number(fields.Float):
 class Flag(fields.Boolean):
     """true or false."""
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> bool:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> bool:
         if type(value) is not bool:
             raise ValidationError("must be true or false")
         return value
@@ -114,8 +114,8 @@ class TextMap(fields.Dict):
 class ScriptOptions(TextMap):
     """Options of a script; ``metric.NAME`` holds a pattern of the log lines that report a metric."""
 
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        found = super()._deserialize(value, *args, **kwargs)  # type: ignore[no-untyped-call]
+    def _deserialize(self, value: object, *args: Any, **kwargs: Any) -> dict[str, str]:
+        found: dict[str, str] = super()._deserialize(value, *args, **kwargs)  # type: ignore[no-untyped-call]
         try:
             metric_patterns(found)
         except InvalidPattern as error:
@@ -130,7 +130,7 @@ class FreeObject(fields.Dict):
         super().__init__(validate=validate.Length(max=100), **kwargs)
 
 
-class ModelDefinition(fields.Field[Any]):
+class ModelDefinition(fields.Field[bool | dict[str, Any]]):
     """A transformers configuration as an object with ``model_type``, or true for the configuration of the model."""
 
     def __init__(self, *, metadata: dict[str, Any], **kwargs: Any) -> None:
@@ -141,7 +141,7 @@ class ModelDefinition(fields.Field[Any]):
         }
         super().__init__(metadata={**shape, **metadata}, **kwargs)
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> bool | dict[str, Any]:
         if isinstance(value, bool):
             return value
         if not isinstance(value, dict):
@@ -164,13 +164,15 @@ class Moment(fields.DateTime):
     def _serialize(self, value: datetime | None, *_: Any, **__: Any) -> str | None:
         return None if value is None else on_the_wire(value)
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> datetime:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> datetime:
         try:
+            if not isinstance(value, str) or "T" not in value.upper():
+                raise ValueError
             moment = datetime.fromisoformat(value)
-            if "T" not in value.upper() or moment.tzinfo is None:
+            if moment.tzinfo is None:
                 raise ValueError
             return moment.astimezone(UTC)
-        except (TypeError, ValueError, OverflowError) as error:
+        except (ValueError, OverflowError) as error:
             raise ValidationError("must be a time such as 2026-05-17T09:30:00Z") from error
 
 
@@ -181,7 +183,7 @@ def on_the_wire(moment: datetime) -> str:
 class Section(fields.Nested):
     """A section of a job document: validated on input, serialized as stored."""
 
-    def _serialize(self, nested_obj: Any, *_: Any, **__: Any) -> Any:  # type: ignore[override] # Field and Nested differ
+    def _serialize(self, nested_obj: object, *_: Any, **__: Any) -> object:  # type: ignore[override] # Field and Nested differ
         return nested_obj
 
 

@@ -4,7 +4,8 @@ import ctypes
 import os
 import signal
 from collections.abc import Mapping
-from typing import Any
+
+from gunicorn.arbiter import Arbiter
 
 from app.host.privacy import hide_from_same_user
 from config.measuring import inherited_multiprocess_directory
@@ -12,13 +13,13 @@ from config.measuring import inherited_multiprocess_directory
 PR_SET_PDEATHSIG = 1
 
 
-def on_starting(arbiter: Any) -> None:
+def on_starting(arbiter: Arbiter) -> None:
     """Protect this process; the request processes are forks and inherit the protection."""
     hide_from_same_user()
     _reset_counters(arbiter.cfg.env)
 
 
-def post_fork(arbiter: Any, _worker: Any) -> None:
+def post_fork(arbiter: Arbiter, _worker: object) -> None:
     """Tie the request process to its master: a survivor would block the port for the next start."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != arbiter.pid:

@@ -14,6 +14,8 @@ from collections import deque
 from functools import partial
 from typing import Any
 
+from gunicorn.http.parser import Parser
+from gunicorn.sock import BaseSocket
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 HEAD_SECONDS = 10.0
@@ -28,7 +30,7 @@ _RETRYABLE_ERRNOS = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 class LingeringConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
     """Closes through its worker's poller: gunicorn's own graceful close blocks all other connections."""
 
-    def __init__(self, worker: "HeadFirstWorker", sock: socket.socket, client: Any, server: Any) -> None:
+    def __init__(self, worker: "HeadFirstWorker", sock: socket.socket, client: object, server: object) -> None:
         super().__init__(worker.cfg, sock, client, server)
         self.head = b""
         self.drained = 0
@@ -53,9 +55,9 @@ class TimedSocket(socket.socket):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(rest * 1e6)))
         return sock
 
-    def sendall(self, data: Any, flags: int = 0) -> None:
+    def sendall(self, *arguments: Any) -> None:
         try:
-            super().sendall(data, flags)
+            super().sendall(*arguments)
         except BlockingIOError as error:
             raise BrokenPipeError(errno.EPIPE, "the client does not read the response") from error
 
@@ -63,7 +65,7 @@ class TimedSocket(socket.socket):
 class BodyDeadline:
     """Reads for gunicorn's parser until a deadline, after which the body and the connection count as ended."""
 
-    def __init__(self, parser: Any) -> None:
+    def __init__(self, parser: Parser) -> None:
         self._parser = parser
         self._ends_at = 0.0
 
@@ -99,7 +101,7 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
         super().__init__(*arguments, **more)
         self._lingering: deque[LingeringConnection] = deque()
 
-    def accept(self, listener: Any) -> None:
+    def accept(self, listener: BaseSocket) -> None:
         if self.cfg.is_ssl or self.cfg.http2_cleartext in ("prior-knowledge", "both"):
             super().accept(listener)
             return
@@ -112,7 +114,7 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
         self.nr_conns += 1
         self._await_more(LingeringConnection(self, TimedSocket.over(accepted), address, listener.getsockname()))
 
-    def on_client_socket_readable(self, conn: Any, client: Any) -> None:
+    def on_client_socket_readable(self, conn: TConn, client: socket.socket) -> None:
         """Handle the next request of a keep-alive connection."""
         if not hasattr(conn, "head"):
             super().on_client_socket_readable(conn, client)
@@ -124,7 +126,7 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
         else:
             self._await_more(conn)
 
-    def handle(self, conn: Any) -> Any:
+    def handle(self, conn: TConn) -> object:
         """Handle the request in a pool thread: the parser gets the buffered head and reads the rest itself."""
         if head := getattr(conn, "head", b""):
             conn.head = b""
@@ -134,7 +136,7 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
             BodyDeadline(conn.parser).begin(BODY_SECONDS)
         return super().handle(conn)
 
-    def _keepalive_after(self, conn: Any, keepalive: Any) -> bool:
+    def _keepalive_after(self, conn: TConn, keepalive: object) -> bool:
         """Whether to keep the connection; the rest of an unread body is discarded only briefly."""
         return bool(keepalive) and bool(conn.parser.finish_body(deadline=time.monotonic() + UNREAD_SECONDS))
 
@@ -157,7 +159,7 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
         while self._lingering and self._lingering[0].timeout <= now:
             self._end(self._lingering[0])
 
-    def _on_rest(self, conn: LingeringConnection, client: Any) -> None:
+    def _on_rest(self, conn: LingeringConnection, client: socket.socket) -> None:
         try:
             rest = client.recv(MAX_HEAD_BYTES)
         except BlockingIOError:
@@ -174,19 +176,19 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
         self.nr_conns -= 1
         conn.close()
 
-    def _await_more(self, conn: Any) -> None:
+    def _await_more(self, conn: LingeringConnection) -> None:
         conn.timeout = time.monotonic() + HEAD_SECONDS
         self.pending_conns.append(conn)
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._on_more, conn))
 
-    def _on_more(self, conn: Any, client: Any) -> None:
+    def _on_more(self, conn: LingeringConnection, client: socket.socket) -> None:
         if self._has_head(conn):
             self.poller.unregister(client)
             self.pending_conns.remove(conn)
             conn.data_ready = True
             self.enqueue_req(conn)
 
-    def _has_head(self, conn: Any) -> bool:
+    def _has_head(self, conn: LingeringConnection) -> bool:
         """Read available input; also true at end of input or above the limit, which the parser rejects."""
         try:
             piece = conn.sock.recv(MAX_HEAD_BYTES)

@@ -2,6 +2,7 @@
 
 import logging
 from http.client import responses
+from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -58,8 +59,11 @@ class BoardHandler(RequestHandler):
     def check_xsrf_cookie(self) -> None:
         """No XSRF check: no request changes state; TensorBoard uses POST for some queries."""
 
-    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        logger.error("a request failed", exc_info=(typ, value, tb))
+    def log_exception(
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        del typ, tb
+        logger.error("a request failed", exc_info=value)
 
     async def _answer(self, job_id: str, path: str | None) -> None:
         if not tensorboards.is_job(job_id):

@@ -7,7 +7,8 @@ All of it reads only the database, so it works without a broker from the start.
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+
+from celery import Celery
 
 from app.host.process_names import own_name
 from app.migrations.versioning import is_current
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 class Coordination:
     """Started before Celery's consumer, so it needs no broker. Only the leader plans and reaps."""
 
-    def __init__(self, celery: Any, name: str, *, consume: Callable[[str], None]) -> None:
+    def __init__(self, celery: Celery, name: str, *, consume: Callable[[str], None]) -> None:
         runtime: Runtime = celery.runtime
         poll = runtime.settings.scheduler.poll_seconds
         self._runtime = runtime

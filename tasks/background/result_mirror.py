@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from celery import states
+from celery import Celery, states
 
 from app.services.jobs import result_mirror
 from app.services.jobs.result_mirror import JobImage
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 class ResultMirror:
     """Used by one thread of the leading coordinator. Broker and database errors propagate to its loop."""
 
-    def __init__(self, celery: Any) -> None:
+    def __init__(self, celery: Celery) -> None:
         self._celery = celery
         self._db = celery.runtime.database
         self._sender: Any = None

@@ -12,10 +12,14 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 KEYS, BODIES, PLACES = "contract/test_bad_requests", "contract/test_bad_bodies", "contract/test_bad_places"
-SOCKETS, FOREIGN, INPUT = "contract/test_over_sockets", "contract/test_foreign_ids", "integration/test_api_bad_input"
-MATRIX, JOBS, STREAMS = "integration/test_api_contract", "integration/test_api_jobs", "integration/test_api_streams"
-LIMITS, AUDIT, WEB = "integration/test_rate_limits", "integration/test_api_audit", "fetching/test_web"
-RESULTS, HOSTILE, WHERE = "integration/test_api_results", "integration/test_hostile_ranks", "unit/domain/test_locations"
+SOCKETS, FOREIGN, INPUT = "contract/test_over_sockets", "contract/test_foreign_ids", "integration/http/test_bad_input"
+MATRIX, JOBS, STREAMS = "integration/http/test_contract", "integration/api/test_jobs", "integration/http/test_streams"
+LIMITS, AUDIT, WEB = "integration/http/test_rate_limits", "integration/api/test_audit", "fetching/test_web"
+RESULTS, HOSTILE, WHERE = (
+    "integration/api/test_results",
+    "integration/workers/test_hostile_ranks",
+    "unit/domain/spec/test_locations",
+)
 
 COVERED: dict[str, list[str]] = {
     "A1": [
@@ -31,11 +35,11 @@ COVERED: dict[str, list[str]] = {
     "A5": [
         f"{MATRIX}::test_revoked_and_expired_keys_are_refused_at_once",
         f"{STREAMS}::test_stream_ends_when_its_key_is_revoked",
-        "integration/test_api_projects::test_a_project_without_jobs_is_deleted_with_its_keys",
+        "integration/api/test_projects::test_a_project_without_jobs_is_deleted_with_its_keys",
     ],
     "A6": [
-        "integration/test_api_keys::test_both_keys_are_good_until_the_grace_ends",
-        "integration/test_api_keys::test_without_grace_the_old_key_ends_at_once",
+        "integration/api/test_keys::test_both_keys_are_good_until_the_grace_ends",
+        "integration/api/test_keys::test_without_grace_the_old_key_ends_at_once",
     ],
     "A7": [f"{KEYS}::test_a_key_of_a_viewer_writes_nowhere"],
     "A8": [f"{LIMITS}::test_wrong_keys_of_an_address_are_limited_and_good_ones_go_on"],
@@ -74,8 +78,8 @@ COVERED: dict[str, list[str]] = {
         f"{MATRIX}::test_answers_are_neither_cached_nor_guessed",
     ],
     "B15": [
-        "integration/test_api_job_deletion::test_checkpoint_that_a_living_job_starts_from_is_not_taken_away",
-        "integration/test_api_projects::test_a_new_project_of_the_same_name_has_none_of_the_old_keys",
+        "integration/api/test_job_deletion::test_checkpoint_that_a_living_job_starts_from_is_not_taken_away",
+        "integration/api/test_projects::test_a_new_project_of_the_same_name_has_none_of_the_old_keys",
     ],
     "B16": [f"{FOREIGN}::test_an_idempotency_key_is_of_its_project"],
     **{f"C{n}": [f"{INPUT}::test_raw_bodies_get_their_status"] for n in range(1, 8)},
@@ -89,12 +93,15 @@ COVERED: dict[str, list[str]] = {
     "C10": [f"{INPUT}::test_only_json_is_taken"],
     "C11": [f"{SOCKETS}::test_odd_headers_are_refused", f"{SOCKETS}::test_a_path_without_end_is_refused"],
     "C12": [f"{KEYS}::test_what_is_no_id_is_not_found", f"{INPUT}::test_odd_paths_and_queries_get_their_status"],
-    **{f"C{n}": [f"{INPUT}::test_changed_documents_get_their_status_and_name_the_field"] for n in (13, 14, 15, 16)},
-    "C17": ["unit/test_cli_client_commands::test_submit_says_what_is_wrong_with_a_file"],
+    **{
+        f"C{n}": ["integration/http/test_bad_documents::test_changed_documents_get_their_status_and_name_the_field"]
+        for n in (13, 14, 15, 16)
+    },
+    "C17": ["unit/cli/test_client_commands::test_submit_says_what_is_wrong_with_a_file"],
     "C18": [f"{BODIES}::test_templates_are_text_and_stay_as_they_are"],
     "C19": [f"{BODIES}::test_unknown_fields_are_refused_at_every_depth", f"{PLACES}::test_no_other_field_takes_them"],
     "C20": [f"{BODIES}::test_unknown_fields_are_refused_at_every_depth"],
-    "C21": ["integration/test_api_job_changes::test_bad_changes_are_refused_whole"],
+    "C21": ["integration/api/test_job_changes::test_bad_changes_are_refused_whole"],
     "C22": [f"{JOBS}::test_ended_job_cannot_be_cancelled", f"{JOBS}::test_waiting_job_is_cancelled_at_once_and_again"],
     "C23": [f"{BODIES}::test_a_query_that_means_nothing_is_refused_and_named"],
     "C24": [f"{KEYS}::test_methods_are_taken_or_named"],
@@ -104,19 +111,19 @@ COVERED: dict[str, list[str]] = {
     ],
     "D1": [
         f"{PLACES}::test_no_other_field_takes_them",
-        f"{INPUT}::test_changed_documents_get_their_status_and_name_the_field",
+        "integration/http/test_bad_documents::test_changed_documents_get_their_status_and_name_the_field",
     ],
     "D2": [
         f"{PLACES}::test_only_the_recorded_file_itself_is_downloaded",
         f"{PLACES}::test_no_other_path_is_an_artifact",
     ],
-    "D3": ["unit/test_storage::test_link_put_into_the_storage_by_hand_does_not_open_the_way_out"],
+    "D3": ["unit/storage/test_storage::test_link_put_into_the_storage_by_hand_does_not_open_the_way_out"],
     "D4": [f"{HOSTILE}::test_link_in_place_of_the_output_is_not_exported"],
     **{f"D{n}": [f"{PLACES}::test_nothing_is_uploaded"] for n in (5, 6, 8, 9)},
     "D7": [f"{WEB}::test_compressed_on_the_way_counts_as_what_it_is"],
     "D10": [f"{PLACES}::test_a_page_that_was_trained_is_downloaded_and_not_shown"],
     "D11": [f"{PLACES}::test_odd_ranges_cost_nothing", f"{RESULTS}::test_range_of_an_artifact"],
-    "D12": ["integration/test_api_job_deletion::test_files_stay_unless_they_are_to_go"],
+    "D12": ["integration/api/test_job_deletion::test_files_stay_unless_they_are_to_go"],
     **{
         f"E{n}": [
             f"{PLACES}::test_no_source_lies_there",
@@ -147,8 +154,8 @@ COVERED: dict[str, list[str]] = {
         "fetching/test_http_files::test_signatures_stand_in_no_message_and_no_file_name",
     ],
     "E11": [
-        "unit/test_webhook_posts::test_certificate_that_nobody_vouches_for_is_refused",
-        "unit/test_webhook_posts::test_certificate_of_another_host_is_refused",
+        "unit/services/test_webhook_posts::test_certificate_that_nobody_vouches_for_is_refused",
+        "unit/services/test_webhook_posts::test_certificate_of_another_host_is_refused",
     ],
     "E12": [
         f"{PLACES}::test_no_source_lies_there",
@@ -170,18 +177,18 @@ COVERED: dict[str, list[str]] = {
     ],
     "E20": [f"{PLACES}::test_no_webhook_goes_there"],
     "E21": [f"{PLACES}::test_refusals_do_not_tell_what_is_there"],
-    "G1": ["unit/test_log_lines::test_bytes_become_lines"],
+    "G1": ["unit/workers/supervisor/test_log_lines::test_bytes_become_lines"],
     "G2": [
-        "unit/test_log_lines::test_long_line_is_cut_and_the_next_one_is_whole",
-        "unit/test_log_lines::test_burst_passes_and_a_flood_does_not",
+        "unit/workers/supervisor/test_log_lines::test_long_line_is_cut_and_the_next_one_is_whole",
+        "unit/workers/supervisor/test_log_lines::test_burst_passes_and_a_flood_does_not",
     ],
     "G3": [
         f"{KEYS}::test_errors_show_the_path_as_text_alone",
         "contract/test_description::test_the_page_writes_text_alone",
     ],
-    "G4": ["integration/test_cli_access::test_an_export_for_spreadsheets_holds_no_formulas"],
-    "G5": ["integration/test_metrics::test_numbers_that_the_database_has_not_are_refused"],
-    "G6": ["unit/test_bounds::test_names_beyond_the_limit_are_left_out"],
+    "G4": ["integration/cli/test_access::test_an_export_for_spreadsheets_holds_no_formulas"],
+    "G5": ["integration/services/telemetry/test_metrics::test_numbers_that_the_database_has_not_are_refused"],
+    "G6": ["unit/services/test_bounds::test_names_beyond_the_limit_are_left_out"],
     "G7": ["secrets/test_rank_output"],
     "G8": [f"{STREAMS}::test_unknown_last_event_id_is_refused"],
     "G9": [f"{STREAMS}::test_streams_are_limited_and_given_back"],
@@ -197,13 +204,13 @@ COVERED: dict[str, list[str]] = {
         f"{BODIES}::test_a_query_that_means_nothing_is_refused_and_named",
         f"{BODIES}::test_many_filters_are_answered_in_time",
     ],
-    "I4": ["integration/test_queue_limits::test_planners_at_once_never_exceed_a_limit"],
-    "I5": [f"{INPUT}::test_changed_documents_get_their_status_and_name_the_field"],
-    "I6": ["integration/test_queue_limits::test_a_full_queue_takes_no_more_jobs"],
+    "I4": ["integration/services/queues/test_queue_limits::test_planners_at_once_never_exceed_a_limit"],
+    "I5": ["integration/http/test_bad_documents::test_changed_documents_get_their_status_and_name_the_field"],
+    "I6": ["integration/services/queues/test_queue_limits::test_a_full_queue_takes_no_more_jobs"],
     "I7": ["idle devices are not detected; max_runtime_seconds bounds what a job may hold"],
     "I8": [f"{HOSTILE}::test_floods_neither_fill_the_history_nor_the_log_nor_fail_the_job"],
     "I9": [f"{LIMITS}::test_a_key_that_asks_too_often_is_told_when_to_come_again"],
-    "I10": ["integration/test_webhook_turns::test_pauses_follow_the_documented_schedule"],
+    "I10": ["integration/services/webhooks/test_delivery_queue::test_pauses_follow_the_documented_schedule"],
     "I11": ["no sweeps yet: they answer 501"],
     "I12": [f"{BODIES}::test_no_text_keeps_a_rule_busy"],
     "I13": [

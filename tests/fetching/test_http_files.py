@@ -2,6 +2,7 @@
 
 import pytest
 
+from app.domain.spec.model import JobDocument
 from tests.fetching.web_server import file, status
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.fetch import TooLargeHere

@@ -2,10 +2,13 @@
 
 import json
 import math
-from typing import Any
+from typing import Any, TypeAlias
+
+# A value of a JSON document; its reader checks it.
+JSON: TypeAlias = Any
 
 
-def dumps(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> str:
+def dumps(value: object, *, indent: int | None = None, sort_keys: bool = False) -> str:
     """`value` as strict JSON; non-finite floats become "NaN", "Infinity" and "-Infinity"."""
     separators = (",", ":") if indent is None else (",", ": ")
     options: dict[str, Any] = {"indent": indent, "sort_keys": sort_keys, "separators": separators}
@@ -22,7 +25,7 @@ def json_number(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _without_bare_nan(value: Any) -> Any:
+def _without_bare_nan(value: object) -> object:
     if isinstance(value, float):
         return json_number(value)
     if isinstance(value, dict):

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainyard.protocol.json import dumps
+from trainyard.protocol.json import JSON, dumps
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -179,7 +179,7 @@ def _completed(manifest: Manifest, entries: tuple[FileEntry, ...]) -> Manifest:
     return Manifest(**{**values, "created_at": created_at, "files": entries})
 
 
-def _from_document(document: Any) -> Manifest:
+def _from_document(document: JSON) -> Manifest:
     if not isinstance(document, dict):
         raise TypeError("not a JSON object")
     if document.get("format") != FORMAT:
@@ -190,7 +190,7 @@ def _from_document(document: Any) -> Manifest:
     return Manifest(**values)
 
 
-def _entry(item: Any) -> FileEntry:
+def _entry(item: JSON) -> FileEntry:
     entry = FileEntry(path=str(item["path"]), size=int(item["size"]), sha256=str(item["sha256"]))
     path = PurePosixPath(entry.path)
     if path.is_absolute() or ".." in path.parts or entry.path != path.as_posix():

@@ -5,9 +5,9 @@ import itertools
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from trainyard.protocol.json import json_number
+from trainyard.protocol.json import JSON, json_number
 from trainyard.protocol.messages import (
     MAX_FILES,
     MAX_METRICS,
@@ -108,7 +108,7 @@ def _note(message: Fields) -> Remark:
     )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: JSON) -> JSON:
     """A value as the history can show it: text, a JSON number, or a few numbers."""
     if isinstance(value, list):
         return [_plain(each) for each in value[:MAX_NOTED] if isinstance(each, int | float)]
@@ -140,7 +140,7 @@ def _result(message: Fields) -> Result:
     )
 
 
-def _weight_files(names: Any) -> tuple[str, ...]:
+def _weight_files(names: JSON) -> tuple[str, ...]:
     if not isinstance(names, list) or len(names) > MAX_FILES or not all(isinstance(name, str) for name in names):
         return ()
     return tuple(dict.fromkeys(clean_text(name, MAX_PATH) for name in names))
@@ -202,7 +202,7 @@ def _amount(message: Fields, name: str) -> float:
     return value
 
 
-def _number(value: Any) -> float:
+def _number(value: JSON) -> float:
     if isinstance(value, str) and value in SPECIAL:
         return SPECIAL[value]
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -239,7 +239,7 @@ def _pause_failed(message: Fields) -> PauseFailed:
     return PauseFailed(clean_text(message.get("message"), MAX_SAID), number=number)
 
 
-def _time(value: Any) -> datetime:
+def _time(value: JSON) -> datetime:
     """The sender's time; the current time when it is missing or invalid, because it is only shown."""
     try:
         at = datetime.fromisoformat(value)

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 MAX_TEXT = 64_000
 MAX_SAID = 8000
@@ -160,13 +160,17 @@ Report = (
 Fields = Mapping[str, Any]
 
 
-def fields_of(message: Any) -> dict[str, Any]:
+class AnyDataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+def fields_of(message: AnyDataclass) -> dict[str, Any]:
     """The fields of a message or command as they are sent, without its type and rank."""
     sent = ((each, getattr(message, each.name)) for each in fields(message) if each.name != "rank")
     return {each.name: _sent(value) for each, value in sent if value or "sparse" not in each.metadata}
 
 
-def _sent(value: Any) -> Any:
+def _sent(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import Any
 
+from trainyard.protocol.json import JSON
 from workers.attempt_failed import AttemptFailed
 
 # Environment variables that would override the settings in libraries.
@@ -28,7 +29,7 @@ def run_child(
     stalled_seconds: float,
     proxies: bool = False,
     on_start: Callable[[subprocess.Popen[bytes]], object] = lambda _: None,
-) -> Any:
+) -> JSON:
     """The answer of ``python -m module``. ``proxies``: the machine's own may be used.
 
     ``on_start`` receives the process, so that another thread can kill it.

@@ -14,6 +14,7 @@ from typing import Any
 
 from app.domain.spec.credentials import texts_of
 from app.host.processes import die_with_parent, hide_from_same_user
+from trainyard.protocol.json import JSON
 from workers.fetching.uris import shown
 
 SAY_SECONDS = 0.5
@@ -28,7 +29,7 @@ class ProgressReporter:
         self._watches: list[Watch] = []
         self._out = os.dup(1)
         self._deadline = float("inf")
-        self._late: Any = None
+        self._late: JSON = None
         self._counting, self._speaking = threading.Lock(), threading.Lock()
         threading.Thread(target=self._beat, name="heart", daemon=True).start()
 
@@ -50,7 +51,7 @@ class ProgressReporter:
         finally:
             self._watches.remove(size)
 
-    def limit(self, seconds: float, answer: Any) -> None:
+    def limit(self, seconds: float, answer: JSON) -> None:
         """Set a deadline; when it passes, this process answers ``answer`` and ends."""
         self._late = answer
         self._deadline = time.monotonic() + seconds
@@ -85,7 +86,7 @@ class _Shown(io.TextIOBase):
         return len(text)
 
 
-def serve(work: Callable[[dict[str, Any], ProgressReporter], Any]) -> int:
+def serve(work: Callable[[dict[str, Any], ProgressReporter], JSON]) -> int:
     """Read the request, do the work, answer. Exceptions of the work are reported without secrets."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--die-with", required=True, type=int)

@@ -88,7 +88,7 @@ def _gate(endpoint: str, allow: tuple[str, ...]) -> Gate:
     return gate
 
 
-def filesystem(scheme: str, known: Service) -> Any:
+def filesystem(scheme: str, known: Service) -> s3fs.S3FileSystem:
     """An s3fs file system; only for child processes. Raises Refused."""
     if scheme not in BUCKETS:
         raise Refused(f"{scheme}:// is no object store")
@@ -128,7 +128,7 @@ def checked_path(location: str, known: Service) -> str:
 class Objects:
     """A lister over an object store. Raises NotThere, Refused, Trouble."""
 
-    def __init__(self, files: Any, scheme: str, known: Service, access: Access = NO_ACCESS) -> None:
+    def __init__(self, files: s3fs.S3FileSystem, scheme: str, known: Service, access: Access = NO_ACCESS) -> None:
         self._files = files
         self._scheme = scheme
         self._known = known

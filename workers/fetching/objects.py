@@ -3,8 +3,8 @@
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import s3fs
 from fsspec.callbacks import Callback
 
 from workers.fetching.context import Context, Remote, fetch_all, reader_of
@@ -28,7 +28,7 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
 
 
 class _Store:
-    def __init__(self, context: Context, files: Any, lister: Objects) -> None:
+    def __init__(self, context: Context, files: s3fs.S3FileSystem, lister: Objects) -> None:
         self._context = context
         self._files = files
         self.lister = lister

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 from workers.fetching import tokens
@@ -187,7 +186,7 @@ def _found(entry: object) -> Found:
     return Found(path=path, size=size, version=etag or sha256.lower(), sha256=sha256.lower())
 
 
-def _path(path: Any) -> str:
+def _path(path: object) -> str:
     if not isinstance(path, str) or not path:
         raise _malformed("an entry has no path")
     names = path.split("/")

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.spec.frameworks.custom import MPI
 from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
+from workers.node.nvml import InventoryNvml
 from workers.rank.mpi import MPIRUN
 
 try:
@@ -60,7 +60,7 @@ def _has_module(name: str) -> bool:
         return False
 
 
-def find_gpus(nvml: Any = pynvml, visible: str | None = None) -> tuple[Device, ...]:
+def find_gpus(nvml: InventoryNvml | None = pynvml, visible: str | None = None) -> tuple[Device, ...]:
     """The NVIDIA GPUs that this process may use, by NVML index; none without driver or library.
 
     ``visible`` overrides CUDA_VISIBLE_DEVICES.
@@ -128,7 +128,7 @@ def _declared(config: NodeConfig) -> tuple[Device, ...]:
     return tuple(devices)
 
 
-def _gpu(nvml: Any, index: int) -> Gpu | None:
+def _gpu(nvml: InventoryNvml, index: int) -> Gpu | None:
     """One GPU; None when it is faulty, so that a faulty GPU does not take the whole node out of service."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -145,7 +145,7 @@ def _gpu(nvml: Any, index: int) -> Gpu | None:
     return Gpu(Device(index=index, type=kind, memory_mb=memory_mb), uuid)
 
 
-def _slices(nvml: Any, gpu: Gpu) -> list[Gpu] | None:
+def _slices(nvml: InventoryNvml, gpu: Gpu) -> list[Gpu] | None:
     """The MIG slices of a GPU; None when MIG is off. With MIG on, the GPU cannot be used as a whole, even without
     slices.
     """
@@ -160,7 +160,7 @@ def _slices(nvml: Any, gpu: Gpu) -> list[Gpu] | None:
     return [part for part in found if part is not None]
 
 
-def _slice(nvml: Any, gpu: Gpu, handle: Any, number: int) -> Gpu | None:
+def _slice(nvml: InventoryNvml, gpu: Gpu, handle: object, number: int) -> Gpu | None:
     try:
         part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
     except nvml.NVMLError:  # fewer slices exist than the GPU supports

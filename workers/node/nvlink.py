@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from app.domain.scheduling.resources import Device
+from workers.node.nvml import LinkNvml, PciInfo
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ class Links(NamedTuple):
     ends: frozenset[Address | str]  # endpoints of its active links
 
 
-def links_of(nvml: Any, index: int) -> Links | None:
+def links_of(nvml: LinkNvml, index: int) -> Links | None:
     """The links of a GPU; None when the driver fails to report one of them, so that the topology is unknown."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -49,14 +50,14 @@ def grouped(devices: Sequence[Device], links: Mapping[int, Links | None]) -> tup
     return tuple(replace(device, link_group=number_of.get(device.index)) for device in devices)
 
 
-def _is_active(nvml: Any, handle: Any, link: int) -> bool:
+def _is_active(nvml: LinkNvml, handle: object, link: int) -> bool:
     try:
         return bool(nvml.nvmlDeviceGetNvLinkState(handle, link) == nvml.NVML_FEATURE_ENABLED)
     except (nvml.NVMLError_InvalidArgument, nvml.NVMLError_NotSupported):  # the GPU has no such link
         return False
 
 
-def _end(nvml: Any, handle: Any, link: int) -> Address | str | None:
+def _end(nvml: LinkNvml, handle: object, link: int) -> Address | str | None:
     """The other end of a link; None when it is neither a GPU nor a switch."""
     kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)
     if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
@@ -66,5 +67,5 @@ def _end(nvml: Any, handle: Any, link: int) -> Address | str | None:
     return _address(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link))
 
 
-def _address(info: Any) -> Address:
+def _address(info: PciInfo) -> Address:
     return info.domain, info.bus, info.device

@@ -14,6 +14,7 @@ from importlib import metadata
 from typing import IO, Any
 
 from celery import bootsteps
+from celery.worker import WorkController
 
 from app.database.engine import Database
 from app.domain.errors import NotFound
@@ -52,19 +53,19 @@ class NodeStep(bootsteps.StartStopStep):
     Stopping detaches: supervisors run in their own sessions, continue, and are adopted by the next node worker.
     """
 
-    def __init__(self, worker: Any, **options: Any) -> None:
+    def __init__(self, worker: WorkController, **options: Any) -> None:
         super().__init__(worker, **options)
         runtime = worker.app.runtime
         self._node = Node(runtime.settings, runtime.database)
         self._name_lock = lock_node_name(runtime.settings)
-        consume_only(worker.app, self._node.queues)
+        consume_only(worker.app.amqp.queues, self._node.queues)
         runtime.on_nudge = self._node.nudge
 
-    def start(self, worker: Any) -> None:
+    def start(self, worker: WorkController) -> None:
         del worker
         self._node.start()
 
-    def stop(self, worker: Any) -> None:
+    def stop(self, worker: WorkController) -> None:
         del worker
         self._node.stop()
         self._name_lock.close()

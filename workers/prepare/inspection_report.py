@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from app.domain.errors import ERROR_TYPES
+from trainyard.protocol.json import JSON
 
 REPORT, LOG = "report.json", "inspection.log"
 MOST_BYTES = 1 << 20
@@ -63,11 +64,11 @@ def _error(given: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _clean(value: Any, depth: int = 0) -> Any:
+def _clean(value: JSON, depth: int = 0) -> JSON:
     """The value with everything truncated to what may be stored and shown."""
     if depth > DEEPEST:
         return None

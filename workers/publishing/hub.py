@@ -7,7 +7,6 @@ import glob
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import httpx2
 from huggingface_hub import HfApi, get_token
@@ -66,7 +65,7 @@ def push(repository: Repository, order: PublishOrder) -> str:
     return str(url)
 
 
-def _is_same(held: Any, file: File, order: PublishOrder) -> bool:
+def _is_same(held: object, file: File, order: PublishOrder) -> bool:
     """Large files are identified by their SHA-256, others by their git blob id."""
     if not isinstance(held, RepoFile) or held.size != file.size_bytes:
         return False

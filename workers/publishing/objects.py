@@ -3,8 +3,9 @@
 import contextlib
 import mimetypes
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+import s3fs
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from fsspec.callbacks import Callback
 
@@ -23,7 +24,7 @@ PROBE = ".trainyard-probe-"
 class ObjectTarget:
     """``root`` is bucket/prefix in an s3fs file system that holds the service's keys, and connects by ``gate``."""
 
-    def __init__(self, files: Any, root: str, token: str, gate: Gate | None = None) -> None:
+    def __init__(self, files: s3fs.S3FileSystem, root: str, token: str, gate: Gate | None = None) -> None:
         self._fs = files
         self._gate = gate
         self._root = root.rstrip("/")

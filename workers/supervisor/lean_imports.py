@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
 
 _ONLY_FOR_ASYNCIO = ("asyncio", "importlib.metadata")
 # All of SQLAlchemy that imports them: what of it is imported later finds the real ones.
@@ -24,7 +23,7 @@ class Later(ModuleType):
     # Accessed while SQLAlchemy is imported.
     iscoroutine = staticmethod(inspect.iscoroutine)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)  # code that iterates over all modules must not load them
         return getattr(importlib.import_module(self.__name__), name)

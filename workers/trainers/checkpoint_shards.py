@@ -21,7 +21,7 @@ class _RankFiles:
     problem: Exception | None
 
 
-def gather_files(directory: Path, own: Iterable[Path], problem: Exception | None, group: Any) -> None:
+def gather_files(directory: Path, own: Iterable[Path], problem: Exception | None, group: dist.ProcessGroup) -> None:
     """Bring the files that each rank lists as its `own` into `directory` on the first rank's node.
 
     Collective, on any thread; `problem` is this rank's write error, if any. `group` must not run other collectives
@@ -48,13 +48,13 @@ def _is_elsewhere() -> bool:
     return os.environ.get("RANK", "0") != os.environ.get("LOCAL_RANK", "0")
 
 
-def _send(path: Path, group: Any) -> None:
+def _send(path: Path, group: dist.ProcessGroup) -> None:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             dist.send(torch.frombuffer(bytearray(chunk), dtype=torch.uint8), 0, group=group)
 
 
-def _receive(directory: Path, parts: list[_RankFiles], group: Any) -> None:
+def _receive(directory: Path, parts: list[_RankFiles], group: dist.ProcessGroup) -> None:
     problem: OSError | None = None
     for rank, part in enumerate(parts):
         for name, size in part.sizes.items() if part.is_elsewhere else ():
@@ -77,7 +77,7 @@ def _receive_file(path: Path, chunks: Iterator[memoryview]) -> OSError | None:
     return None
 
 
-def _chunks(rank: int, size: int, group: Any) -> Iterator[memoryview]:
+def _chunks(rank: int, size: int, group: dist.ProcessGroup) -> Iterator[memoryview]:
     """The chunks of a file in the order in which `_send` sends them."""
     for start in range(0, size, _CHUNK_BYTES):
         chunk = torch.empty(min(_CHUNK_BYTES, size - start), dtype=torch.uint8)

@@ -134,7 +134,7 @@ def _check_causal(config: PretrainedConfig, *, trusted: bool) -> None:
     )
 
 
-def _oddities(spec: RunSpec, config: Any, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def _oddities(spec: RunSpec, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> list[str]:
     found = []
     if tokenizer.pad_token_id == tokenizer.unk_token_id is not None:
         found.append(f"the tokenizer pads with its unknown token {tokenizer.pad_token!r}")
@@ -160,13 +160,13 @@ def _oddities(spec: RunSpec, config: Any, tokenizer: PreTrainedTokenizerBase) ->
     return found
 
 
-def _positions(spec: RunSpec, config: Any) -> int | None:
+def _positions(spec: RunSpec, config: PretrainedConfig) -> int | None:
     changes = base_model(spec).model_kwargs
     positions: int | None = changes.get("max_position_embeddings") or getattr(config, "max_position_embeddings", None)
     return positions
 
 
-def _ids(value: Any) -> set[int]:
+def _ids(value: int | list[int] | None) -> set[int]:
     if value is None:
         return set()
     return set(value) if isinstance(value, list) else {value}

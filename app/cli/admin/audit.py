@@ -113,7 +113,7 @@ def _csv(items: Iterator[dict[str, Any]]) -> Iterator[str]:
     yield buffer.getvalue()
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     text = json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
     return f"'{text}" if text.startswith(FORMULA) else text
 

@@ -111,11 +111,11 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def first_message(messages: Any) -> str:
+def first_message(messages: object) -> str:
     """The first message of a schema's nested error messages."""
-    while not isinstance(messages, str):
-        messages = next(iter(messages.values() if isinstance(messages, dict) else messages))
-    return messages
+    if isinstance(messages, dict):
+        return first_message(next(iter(messages.values())))
+    return first_message(messages[0]) if isinstance(messages, list) else str(messages)
 
 
 def _all(db: Database, filters: dict[str, Any]) -> Iterator[tuple[Job, dict[str, Any]]]:
@@ -132,7 +132,7 @@ def _all(db: Database, filters: dict[str, Any]) -> Iterator[tuple[Job, dict[str,
             return
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Escapes a cell that a spreadsheet would evaluate as a formula when the file is opened."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 

@@ -6,7 +6,7 @@ import click
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.admin.database import admin_database
-from app.cli.output import json_option, print_json, print_table
+from app.cli.output import Command, json_option, print_json, print_table
 from app.schemas.projects import MOST, ProjectSchema, UsageSchema
 from app.services.access import projects as services
 from app.services.queues import project_quotas
@@ -44,11 +44,11 @@ class _Amount(click.ParamType[Any]):
             click.IntRange(int(low), int(high)) if is_whole else click.FloatRange(low, high)
         )
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         return NONE if value == NONE else self._range.convert(value, param, ctx)
 
 
-def _limit_options(command: Any) -> Any:
+def _limit_options(command: Command) -> Command:
     for option, _, low, high, is_whole, meaning in reversed(_LIMITS):
         command = click.option(f"--{option}", type=_Amount(low, high, is_whole=is_whole), help=meaning)(command)
     return command

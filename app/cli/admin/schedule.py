@@ -1,7 +1,7 @@
 """`trainyard schedule`: explains scheduling decisions and simulates policies on a trace of jobs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,15 @@ from app.schemas.nodes import NodeFitSchema
 from app.schemas.projects import QuotaSchema
 from app.services.jobs import details, explain_placement, lookup
 from app.services.scheduling import planner
-from app.services.scheduling.simulation_input import empty_cluster
-from app.simulation import comparing
-from app.simulation.generating import Workload, make_cluster, make_trace
-from app.simulation.jobs import Behaviour
-from app.simulation.picture import draw
-from app.simulation.planners import POLICIES
-from app.simulation.reading import node_lines, read_nodes, read_trace, trace_lines
-from app.simulation.trace import Cluster, TraceJob
-from app.simulation.unstarted import Unstarted, unstarted
+from app.services.scheduling.idle_cluster import idle_cluster
+from simulation import comparing
+from simulation.generating import Workload, make_cluster, make_trace
+from simulation.jobs import Behaviour
+from simulation.picture import draw
+from simulation.planners import POLICIES
+from simulation.reading import node_lines, read_nodes, read_trace, trace_lines
+from simulation.trace import Cluster, TraceJob
+from simulation.unstarted import Unstarted, unstarted
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUT = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -198,7 +198,8 @@ def _nodes(path: Path) -> Sequence[NodeCapacity]:
 
 def _current_cluster() -> Cluster:
     with admin_database() as db, db.read() as session:
-        return empty_cluster(session)
+        idle = idle_cluster(session)
+    return Cluster(nodes=idle.nodes, quotas=idle.quotas, queue_weights=idle.queue_weights)
 
 
 def _quotas(path: Path) -> dict[str, ProjectQuota]:
@@ -213,5 +214,5 @@ def _quotas(path: Path) -> dict[str, ProjectQuota]:
         raise click.ClickException(f"{path.name}: {error.messages}") from error
 
 
-def _write(path: Path, lines: Any) -> None:
+def _write(path: Path, lines: Iterable[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines))

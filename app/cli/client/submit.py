@@ -79,13 +79,13 @@ def read_document(file: Path) -> dict[str, Any]:
     return document
 
 
-def _yaml(text: str) -> Any:
+def _yaml(text: str) -> object:
     import yaml  # noqa: PLC0415 – most files are JSON
 
     class Loader(yaml.SafeLoader):
         """The safe loader, which also rejects duplicate keys, as for JSON."""
 
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 – theirs
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 – theirs
             _without_duplicates([(self.construct_object(key, deep=True), None) for key, _ in node.value])
             return dict(super().construct_mapping(node, deep))
 

@@ -1,7 +1,5 @@
 """Flask's own commands, bound to the application."""
 
-from typing import Any
-
 import click
 from flask.cli import ScriptInfo, routes_command, shell_command
 
@@ -9,7 +7,7 @@ from app.factory import from_environment
 
 
 def _of_our_app(command: click.Command) -> click.Command:
-    def invoke(ctx: click.Context) -> Any:
+    def invoke(ctx: click.Context) -> object:
         ctx.obj = ScriptInfo(create_app=from_environment)
         return click.Command.invoke(command, ctx)
 

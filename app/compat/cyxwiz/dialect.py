@@ -12,7 +12,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from app.compat.cyxwiz import messages_pb2 as pb
 from app.compat.cyxwiz.shapes import body_of, shape_of
 from app.http.dialect import Dialect
-from app.http.envelope import Problem, Reply, json_response
+from app.http.envelope import BodySchema, Problem, Reply, json_response
 from app.http.errors import BadShape, MalformedJson
 from app.http.request_body import check_content, read_body, whole_body
 
@@ -51,7 +51,7 @@ class CyxWiz(Dialect):
         message: Message = reply.data
         return {"message": message.DESCRIPTOR.name, "fields": to_json(message)}
 
-    def written(self, body: Any, status: int) -> Response:
+    def written(self, body: dict[str, Any], status: int) -> Response:
         return written(json_format.ParseDict(body["fields"], getattr(pb, body["message"])()), status)
 
     def failure(self, problem: Problem) -> Response:
@@ -63,10 +63,10 @@ class CyxWiz(Dialect):
         # gRPC has only INVALID_ARGUMENT for both.
         return 400 if status == 422 else status
 
-    def answer_schema(self, answer: Any, items: str | None) -> Any:  # noqa: ARG002 – pages are messages
-        return answer
+    def answer_schema(self, answer: BodySchema | None, items: str | None) -> BodySchema:  # noqa: ARG002 – pages are messages
+        return answer if answer is not None else {"type": "object"}
 
-    def error_schema(self) -> Any:
+    def error_schema(self) -> BodySchema:
         return shape_of(pb.Error)
 
 
@@ -118,7 +118,7 @@ def _problems(document: Mapping[str, Any], message: Message) -> Iterator[tuple[s
             yield name, _rule_of(field)
 
 
-def _fits(value: Any, field: FieldDescriptor, alone: Message) -> bool:
+def _fits(value: object, field: FieldDescriptor, alone: Message) -> bool:
     try:
         json_format.ParseDict({field.name: value}, alone)
     except json_format.ParseError:

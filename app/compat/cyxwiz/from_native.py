@@ -86,13 +86,13 @@ def config_of(details: JobDetails) -> pb.JobConfig:
     foreign: Mapping[str, Any] = details.job.foreign.get(DIALECT, {})
     rest: dict[str, Any] = {name: details.stored[name] for name in SECTIONS if details.stored.get(name)}
     popped = {held.field: _pop(rest, held.path) for held in NUMBERS}
-    sources = _pop(rest, SOURCES) or [{}]
+    sources = _pop(rest, SOURCES)
     device = str(_pop(rest, DEVICE) or "auto")
     memory = _pop(rest, GPU_MEMORY) if device == "cuda" else _pop(rest, RAM)
     return pb.JobConfig(
         job_id=id_of(details),
         job_type=pb.TRAINING,
-        dataset_uri=sources[0].get("path", ""),
+        dataset_uri=_path_of(sources),
         model_config=_model_of(foreign, details.stored, rest),
         epochs=_whole(popped["epochs"]),
         batch_size=_whole(popped["batch_size"]),
@@ -102,7 +102,7 @@ def config_of(details: JobDetails) -> pb.JobConfig:
         required_device=_DEVICES.get(device, pb.DEVICE_UNKNOWN),
         min_memory_mb=_whole(memory),
         # Of a job of an earlier release, which stored the field and ignored it.
-        max_output_size_mb=int(popped["max_output_size_mb"] or foreign.get("max_output_size_mb", 0)),
+        max_output_size_mb=int(_number(popped["max_output_size_mb"] or foreign.get("max_output_size_mb"))),
     )
 
 
@@ -189,7 +189,7 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items()}
 
 
-def _pop(document: dict[str, Any], path: str) -> Any:
+def _pop(document: dict[str, Any], path: str) -> object:
     """Remove the value at ``path`` and return it, or None; nested sections are copied, not changed."""
     name, _, below = path.partition(".")
     if name not in document:
@@ -200,13 +200,18 @@ def _pop(document: dict[str, Any], path: str) -> Any:
     return _pop(inner, below)
 
 
-def _whole(value: Any) -> int:
+def _path_of(sources: object) -> str:
+    """The path of the first source of the data."""
+    return str(sources[0].get("path", "")) if isinstance(sources, list) and sources else ""
+
+
+def _whole(value: object) -> int:
     number = _number(value)
     return int(number) if number <= _LARGEST else _LARGEST
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     try:
-        return float(value or 0)
+        return float(value) if isinstance(value, str | int | float) and value else 0.0
     except ValueError:  # hyperparameters of a custom script may be any string
         return 0.0

@@ -160,7 +160,7 @@ def _from_scratch(definition: dict[str, Any]) -> dict[str, Any]:
     return {"training_config": {"base_model": base}}
 
 
-def _set(document: dict[str, Any], path: str, value: Any, field: str) -> None:
+def _set(document: dict[str, Any], path: str, value: object, field: str) -> None:
     """Set the value at the path. Raises BadSpec where model_config has set it, too."""
     *parents, last = path.split(".")
     place = document

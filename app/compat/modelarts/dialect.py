@@ -12,7 +12,7 @@ from app.domain.errors import CredentialsMissing, NotFound
 from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.dialect import bearer_key
-from app.http.envelope import Problem, json_response
+from app.http.envelope import BodySchema, Problem, json_response
 from app.http.request_body import whole_body
 from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
@@ -92,7 +92,7 @@ class ModelArts(Plain):
         # ModelArts answers 400 for a missing job.
         return 400 if status in (404, 422) else status
 
-    def error_schema(self) -> Any:
+    def error_schema(self) -> BodySchema:
         return {
             "type": "object",
             "required": ["error_msg", "error_code", "error_solution"],

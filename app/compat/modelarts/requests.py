@@ -39,10 +39,11 @@ class _Variables(TextMap):
         each = {"type": "object", **names, "additionalProperties": {"type": "string", "maxLength": 4096}}
         super().__init__(keys=keys, rule=rule, metadata={"type": ["object", "array"], "items": each, "maxItems": 100})
 
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+    def _deserialize(self, value: object, *args: Any, **kwargs: Any) -> dict[str, str]:
         if isinstance(value, list):
             value = _merged(value)
-        return super()._deserialize(value, *args, **kwargs)  # type: ignore[no-untyped-call]
+        found: dict[str, str] = super()._deserialize(value, *args, **kwargs)  # type: ignore[no-untyped-call]
+        return found
 
 
 def _merged(several: Sequence[Any]) -> dict[str, Any]:

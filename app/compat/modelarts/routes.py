@@ -1,5 +1,6 @@
 """Routes of flavors, engines, quotas and tags."""
 
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -174,7 +175,7 @@ def _tags(labels: dict[str, str]) -> list[dict[str, str]]:
     return [{"key": key, "value": labels[key]} for key in sorted(labels)]
 
 
-def _retag(training_job_id: str, change: Any) -> Reply:
+def _retag(training_job_id: str, change: Callable[[dict[str, str]], dict[str, str]]) -> Reply:
     with plane().db.read() as session:
         found = lookup.find(session, training_job_id).job
     with _TAG_NAMES.errors():

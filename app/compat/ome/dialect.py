@@ -1,12 +1,10 @@
 """Responses and errors of Kubernetes' API: objects with a kind, and Status for errors."""
 
-from typing import Any
-
 from flask import Response
 
 from app.compat.plain import Plain
 from app.domain.errors import NotFound
-from app.http.envelope import Problem, json_response
+from app.http.envelope import BodySchema, Problem, json_response
 
 GROUP, VERSION = "ome.io", "v1beta1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -69,7 +67,7 @@ class Ome(Plain):
         }
         return json_response(body, status)
 
-    def error_schema(self) -> Any:
+    def error_schema(self) -> BodySchema:
         return {
             "type": "object",
             "required": ["kind", "status", "message", "reason", "code"],

@@ -203,7 +203,7 @@ def _unused(template: Mapping[str, Any]) -> Iterator[str]:
             yield from _others(each, here, _USED) if each is trainer else (here,)
 
 
-def pod_of(job: Any) -> Mapping[str, Any]:
+def pod_of(job: object) -> Mapping[str, Any]:
     """The pod spec of a replicated job of a JobSet; empty where it has another form."""
     found = job
     for key in _POD:
@@ -216,5 +216,5 @@ def containers_of(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in containers if isinstance(each, Mapping)] if isinstance(containers, list) else []
 
 
-def _others(part: Any, path: str, used: frozenset[str] | set[str]) -> Iterator[str]:
+def _others(part: object, path: str, used: frozenset[str] | set[str]) -> Iterator[str]:
     yield from (f"{path}.{name}" for name in part if name not in used) if isinstance(part, Mapping) else ()

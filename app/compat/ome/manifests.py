@@ -26,13 +26,13 @@ def _document(name: str, described: Mapping[str, Any]) -> type[DocumentSchema]:
     return schema  # type: ignore[no-any-return]
 
 
-class Processes(fields.Field[Any]):
+class Processes(fields.Field[str]):
     """`auto`, `cpu`, `gpu` or a number, which may be a string."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(metadata={"type": ["string", "integer"], "maxLength": 8}, **kwargs)
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> str:
         text = str(value)
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise ValidationError("must be auto, cpu, gpu or a number")
@@ -47,7 +47,7 @@ class Quantities(fields.Dict):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(metadata={"additionalProperties": {"type": ["string", "number"]}}, **kwargs)
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> dict[str, str]:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> dict[str, str]:
         if not isinstance(value, dict) or len(value) > 32:
             raise ValidationError("must be an object with at most 32 resources")
         found = {str(name): str(amount) for name, amount in value.items()}
@@ -57,13 +57,13 @@ class Quantities(fields.Dict):
         return found
 
 
-class Model(fields.Field[Any]):
+class Model(fields.Field[str]):
     """The name of a base model, or an object with its name or URI."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(metadata={"type": ["string", "object"], "maxLength": 1024}, **kwargs)
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> str:
         if isinstance(value, dict):
             if unknown := sorted(value.keys() - {"name", "storageUri"}):
                 raise ValidationError({str(unknown[0])[:64]: ["is unknown; set name or storageUri"]})

@@ -150,7 +150,7 @@ def trainer_of(runtime: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _container(job: Any) -> Mapping[str, Any] | None:
+def _container(job: object) -> Mapping[str, Any] | None:
     """The container `trainer` of a replicated job of a JobSet, else the first container."""
     named = containers_of(pod_of(job))
     return next((each for each in named if each.get("name") == "trainer"), named[0] if named else None)

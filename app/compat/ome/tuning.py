@@ -24,7 +24,7 @@ def check(config: Mapping[str, Any]) -> None:
         raise _bad("maxTrials", f"is required: the grid has {total} points")
 
 
-def _check_parameter(name: str, space: Any, method: str) -> int:
+def _check_parameter(name: str, space: object, method: str) -> int:
     """The number of its values in a grid; a plain value is a constant."""
     if not isinstance(space, Mapping):
         if isinstance(space, list) or space is None:
@@ -43,7 +43,7 @@ def _check_parameter(name: str, space: Any, method: str) -> int:
     return _check_range(name, space, kind, method)
 
 
-def _check_values(name: str, values: Any, kind: str) -> int:
+def _check_values(name: str, values: object, kind: str) -> int:
     if not isinstance(values, list) or not values:
         raise _bad(f"parameters.{name}.values", "must be a non-empty list")
     fits: dict[str, Callable[[Any], bool]] = {
@@ -77,11 +77,11 @@ def _check_range(name: str, space: Mapping[str, Any], kind: str, method: str) ->
     return int((high - low) / step) + 1
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -8,7 +8,7 @@ from app.compat.plain import Plain
 from app.compat.runai import tokens
 from app.database.engine import Database
 from app.http.dialect import bearer_key
-from app.http.envelope import Problem, json_response
+from app.http.envelope import BodySchema, Problem, json_response
 from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
 from app.services.access import api_keys
@@ -45,7 +45,7 @@ class RunAi(Plain):
     def status_of(self, status: int) -> int:
         return 400 if status == 422 else status
 
-    def error_schema(self) -> Any:
+    def error_schema(self) -> BodySchema:
         issue = {"type": "object", "properties": {"field": _TEXT, "details": {"type": "array", "items": _TEXT}}}
         return {
             "type": "object",

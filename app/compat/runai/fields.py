@@ -210,10 +210,14 @@ def _shortened(line: str) -> str:
     return warning(_ignored_part(path) or path, reason)
 
 
-def _requested(node: Any) -> Any:
+def _requested(part: Mapping[str, Any]) -> dict[str, Any]:
     """Without excluded items, and without values that match the behaviour."""
-    if isinstance(node, Mapping):
-        return {name: _requested(value) for name, value in node.items() if (name, value) not in _NO_REQUEST}
-    if isinstance(node, list):
-        return [_requested(each) for each in node if not (isinstance(each, Mapping) and each.get("exclude"))]
-    return node
+    return {name: _requested_value(value) for name, value in part.items() if (name, value) not in _NO_REQUEST}
+
+
+def _requested_value(value: object) -> object:
+    if isinstance(value, Mapping):
+        return _requested(value)
+    if isinstance(value, list):
+        return [_requested_value(each) for each in value if not (isinstance(each, Mapping) and each.get("exclude"))]
+    return value

@@ -156,7 +156,7 @@ def _condition(text: str) -> Condition:
     return Condition(field, how, wanted if how in _HOLDS else _size(field, wanted))
 
 
-def _size(field: str, wanted: str) -> Any:
+def _size(field: str, wanted: str) -> float | str:
     """The value to compare with; all but numbers and times are strings."""
     try:
         if field == "totalRunningTimeSeconds":

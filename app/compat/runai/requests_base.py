@@ -43,13 +43,13 @@ def quantity(**kwargs: Any) -> Matching:
     return Matching(quantities.FORM, quantities.RULE, **kwargs)
 
 
-class Count(fields.Field[Any]):
+class Count(fields.Field[str | int]):
     """A quantity, as a string or an integer."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(metadata={"type": ["string", "integer"], "minimum": 0, "maximum": LARGEST}, **kwargs)
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> str | int:
         if type(value) is int and 0 <= value <= LARGEST:
             return value
         if isinstance(value, str) and quantities.FORM.fullmatch(value):
@@ -57,7 +57,7 @@ class Count(fields.Field[Any]):
         raise ValidationError(f"must be a whole number, or {quantities.RULE.removeprefix('must be ')}")
 
 
-class Identifier(fields.Field[Any]):
+class Identifier(fields.Field[str | int]):
     """A string or an integer."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -66,7 +66,7 @@ class Identifier(fields.Field[Any]):
             **kwargs,
         )
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> str | int:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> str | int:
         if isinstance(value, bool) or not isinstance(value, str | int) or not 1 <= len(str(value)) <= 128:
             raise ValidationError("must be a number, or a text of 1 to 128 characters")
         return value

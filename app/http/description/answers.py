@@ -7,6 +7,7 @@ from typing import Any
 from werkzeug.routing import Rule
 
 from app.http.dialect import Dialect
+from app.http.envelope import BodySchema
 from app.http.operation import Operation
 from app.security.permissions import PERMISSIONS
 
@@ -127,7 +128,7 @@ def _successes(endpoint: Endpoint) -> dict[str, Any]:
     return found
 
 
-def _success(endpoint: Endpoint, status: int, answer: Any) -> dict[str, Any]:
+def _success(endpoint: Endpoint, status: int, answer: BodySchema | None) -> dict[str, Any]:
     if status == 204:
         return {"description": "Done", "headers": _REQUEST_ID}
     declared = endpoint.declared

@@ -13,6 +13,7 @@ from app.http.description.answers import ERROR
 from app.http.description.operations import described_operation, path_of
 from app.http.description.schemas import StrictSchemas
 from app.http.dialect import NATIVE, Dialect
+from app.http.envelope import BodySchema
 from app.http.operation import Operation, operation_of
 
 VERSION = "1"
@@ -56,7 +57,7 @@ def description(app: Flask, dialect: Dialect) -> dict[str, Any]:
     return found
 
 
-def _component(schema: Any) -> dict[str, Any]:
+def _component(schema: BodySchema) -> dict[str, Any]:
     """The apispec keyword argument for a JSON Schema or a marshmallow schema."""
     return {"component" if isinstance(schema, dict) else "schema": schema}
 

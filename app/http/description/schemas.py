@@ -20,7 +20,7 @@ class _StrictConverter(OpenAPIConverter):
 
     bodies: frozenset[type[Schema]] = frozenset()
 
-    def schema2jsonschema(self, schema: Any) -> dict[str, Any]:
+    def schema2jsonschema(self, schema: Schema) -> dict[str, Any]:
         found: dict[str, Any] = super().schema2jsonschema(schema)  # type: ignore[no-untyped-call]  # apispec has none there
         if isinstance(schema, DocumentSchema):
             required = found.get("required", ())
@@ -30,33 +30,33 @@ class _StrictConverter(OpenAPIConverter):
             found["required"] = sorted(set(found["properties"]) - sometimes)
         return found
 
-    def schema2parameters(self, schema: Any, *, location: str, **more: Any) -> list[dict[str, Any]]:
+    def schema2parameters(self, schema: Schema, *, location: str, **more: Any) -> list[dict[str, Any]]:
         found = super().schema2parameters(schema, location=location, **more)
         texts = {name for name, field in schema.fields.items() if isinstance(field, QueryTexts)}
         return [
             _query_parameter(one, repeated=one["name"] in texts) for one in found if one["name"] != _SEPARATE_PARAMETER
         ]
 
-    def field2length(self, field: Any, **more: Any) -> dict[str, Any]:
+    def field2length(self, field: fields.Field[Any], **more: Any) -> dict[str, Any]:
         found: dict[str, Any] = super().field2length(field, **more)
         if isinstance(field, fields.Dict):
             return {name.replace("Length", "Properties"): bound for name, bound in found.items()}
         return {name: bound for name, bound in found.items() if bound}
 
-    def field2pattern(self, field: Any, **more: Any) -> dict[str, Any]:
+    def field2pattern(self, field: fields.Field[Any], **more: Any) -> dict[str, Any]:
         # JSON Schema patterns have no \Z; without the multiline flag, $ is equivalent there.
         return {
             name: f"^{pattern.removesuffix(chr(92) + 'Z')}$"
             for name, pattern in super().field2pattern(field, **more).items()
         }
 
-    def dict2properties(self, field: Any, **more: Any) -> dict[str, Any]:
+    def dict2properties(self, field: fields.Field[Any], **more: Any) -> dict[str, Any]:
         found: dict[str, Any] = super().dict2properties(field, **more)
         if isinstance(field, fields.Dict) and field.key_field is not None:
             found["propertyNames"] = self.field2pattern(field.key_field)
         return found
 
-    def constant2properties(self, field: Any, **_: Any) -> dict[str, Any]:
+    def constant2properties(self, field: fields.Field[Any], **_: Any) -> dict[str, Any]:
         return {"const": field.constant} if isinstance(field, fields.Constant) else {}
 
     def init_attribute_functions(self) -> None:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
@@ -233,7 +232,7 @@ def _refill_budget(session: Session, job: Job, new: NewCheckpoint) -> None:
         job.excluded_nodes, job.no_room_on = [], []
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 

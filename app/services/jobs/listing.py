@@ -57,7 +57,7 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
 }
 
 
-def _may_have(row: Any, statuses: Sequence[str]) -> ColumnElement[bool]:
+def _may_have(row: type[JobLabel], statuses: Sequence[str]) -> ColumnElement[bool]:
     """Status filter on a label's row, which stores only the terminal state of a job."""
     ends = sorted(TERMINAL.intersection(statuses))
     lives: ColumnElement[bool] = row.ended_as.is_(None)
@@ -166,11 +166,13 @@ def _labelled(
     return page_by_id(session, Job, with_jobs, ORDERS, request, counted=counted)
 
 
-def _conditions(row: Any, key: str, value: str, asked: Conditions) -> list[ColumnElement[bool]]:
+def _conditions(row: type[JobLabel], key: str, value: str, asked: Conditions) -> list[ColumnElement[bool]]:
     on_labels = [_OF_LABELS[name](row, wanted) for name, wanted in asked if name in _OF_LABELS]
     return [row.key == key, row.value == value, *on_labels]
 
 
-def _label_rows_answer(name: str, value: Any) -> bool:
+def _label_rows_answer(name: str, value: object) -> bool:
     """Whether label rows answer the filter completely."""
-    return TERMINAL.issuperset(value) if name == "status" else name in _OF_LABELS
+    if name == "status":
+        return isinstance(value, Collection) and TERMINAL.issuperset(value)
+    return name in _OF_LABELS

@@ -1,6 +1,5 @@
 """Start points: the checkpoint that a new or resumed job starts from, by id or as a job's newest or best."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -107,7 +106,7 @@ def _model(document: JobDocument) -> tuple[str, str]:
     return model.model_id, model.revision or ""
 
 
-def _definition(document: JobDocument) -> bool | Mapping[str, Any]:
+def _definition(document: JobDocument) -> object:
     return document.training_config.base_model.from_config or False
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app.domain.lifecycle.states import JobState
 from app.models import Inspection, Job, Lease, Node, ProcessBeat, Queue, QueueWait, WebhookDelivery
@@ -271,11 +271,13 @@ def _backlogs(session: Session) -> Iterator[Gauge]:
     yield _by("preflights_remembered", "Finished preflight inspections with a stored result", "verdict", remembered)
 
 
-def _seen(query: Select[*tuple[Any, ...]], project: Any, caller: Caller) -> Select[*tuple[Any, ...]]:
+def _seen(
+    query: Select[*tuple[Any, ...]], project: InstrumentedAttribute[str], caller: Caller
+) -> Select[*tuple[Any, ...]]:
     return query if caller.project is None else query.where(project == caller.project)
 
 
-def _count(session: Session, what: Any, *which: ColumnElement[bool]) -> int:
+def _count(session: Session, what: SQLColumnExpression[Any], *which: ColumnElement[bool]) -> int:
     return session.scalar(select(func.count(what)).where(*which)) or 0
 
 

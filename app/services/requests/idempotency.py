@@ -41,7 +41,7 @@ class StoredResponse:
     location: str | None = None
 
 
-def not_stored(_session: Session, _made: Any) -> None:
+def not_stored(_session: Session, _made: object) -> None:
     """For a request without a key: stores nothing."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, or_, select, update
+from sqlalchemy import ColumnElement, Select, case, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app.database.engine import Database
@@ -178,7 +178,7 @@ def _free(now: datetime) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def _due_deliveries(now: datetime) -> Any:
+def _due_deliveries(now: datetime) -> Select[WebhookDelivery]:
     return select(WebhookDelivery).where(IS_WAITING, _is_over(WebhookDelivery.next_try_at, now))
 
 

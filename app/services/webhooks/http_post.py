@@ -119,17 +119,17 @@ class _Timed(socket.socket):
 
     deadline: float
 
-    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
+    def recv_into(self, *arguments: Any) -> int:
         self.settimeout(_left(self.deadline))
-        return super().recv_into(buffer, nbytes or 0, flags)
+        return super().recv_into(*arguments)
 
-    def send(self, data: Any, flags: int = 0) -> int:
+    def send(self, *arguments: Any) -> int:
         self.settimeout(_left(self.deadline))
-        return super().send(data, flags)
+        return super().send(*arguments)
 
-    def sendall(self, data: Any, flags: int = 0) -> None:
+    def sendall(self, *arguments: Any) -> None:
         self.settimeout(_left(self.deadline))
-        super().sendall(data, flags)
+        super().sendall(*arguments)
 
 
 class _SecureSocket(_Timed, ssl.SSLSocket):

@@ -1,7 +1,7 @@
 """Webhook subscriptions of a project: creating, listing, changing and deleting."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -153,7 +153,7 @@ def _host(row: Webhook) -> str:
     return urlsplit(row.url).hostname or ""
 
 
-def _sorted(event_types: Any) -> list[str]:
+def _sorted(event_types: Iterable[str]) -> list[str]:
     return sorted(set(event_types))
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.simulation.calibrating import Calibration, Estimates, calibrate
-from app.simulation.generating import Workload, make_trace
-from app.simulation.jobs import Behaviour
-from app.simulation.trace import TraceJob
+from simulation.calibrating import Calibration, Estimates, calibrate
+from simulation.generating import Workload, make_trace
+from simulation.jobs import Behaviour
+from simulation.trace import TraceJob
 from tests.simulated import make_site, make_traced, replayed
 
 # Jobs alike but for their length, which come faster than they end, so that a line forms and is worked off.

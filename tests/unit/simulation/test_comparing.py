@@ -6,10 +6,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from app.domain.scheduling.planner import Policy
-from app.simulation.comparing import HEADS, WAIT_HEADS, compare, documents, rows, wait_rows
-from app.simulation.jobs import Behaviour
-from app.simulation.picture import draw, duration
-from app.simulation.planners import POLICIES
+from simulation.comparing import HEADS, WAIT_HEADS, compare, documents, rows, wait_rows
+from simulation.jobs import Behaviour
+from simulation.picture import draw, duration
+from simulation.planners import POLICIES
 from tests.simulated import make_site, make_traced
 
 TRACE = [

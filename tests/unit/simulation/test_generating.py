@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.simulation.generating import SIZES, Workload, make_cluster, make_trace
+from simulation.generating import SIZES, Workload, make_cluster, make_trace
 
 WORKLOAD = Workload(seed=3, jobs=3000, nodes=20)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.simulation.fairness import jain, shares
-from app.simulation.jobs import Behaviour
-from app.simulation.measuring import measure, use_over_time, waits_of
+from simulation.fairness import jain, shares
+from simulation.jobs import Behaviour
+from simulation.measuring import measure, use_over_time, waits_of
 from tests.simulated import IDEAL, make_site, make_traced, replayed
 
 

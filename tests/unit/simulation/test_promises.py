@@ -7,12 +7,12 @@ import pytest
 
 from app.domain.scheduling.queue_order import AGEING_SECONDS
 from app.domain.units import WHOLE
-from app.simulation.fairness import shares
-from app.simulation.generating import Workload, make_cluster, make_trace
-from app.simulation.jobs import Behaviour, JobResult
-from app.simulation.planners import POLICIES
-from app.simulation.replay import Replay
-from app.simulation.trace import TraceJob
+from simulation.fairness import shares
+from simulation.generating import Workload, make_cluster, make_trace
+from simulation.jobs import Behaviour, JobResult
+from simulation.planners import POLICIES
+from simulation.replay import Replay
+from simulation.trace import TraceJob
 from tests.simulated import IDEAL, RESERVE_AFTER, make_site, make_traced, outcomes, replayed
 
 BUSY = Workload(jobs=150, nodes=3, gpu_types=("h100", "a100"), load=1.4, parts=0.2)

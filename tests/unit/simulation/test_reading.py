@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from app.domain.scheduling.resources import GpuType
-from app.simulation.csv_rows import BadTrace
-from app.simulation.generating import Workload, make_trace
-from app.simulation.reading import FORMATS, JOB_COLUMNS, NODE_COLUMNS, read_nodes, read_trace, trace_lines
+from simulation.csv_rows import BadTrace
+from simulation.generating import Workload, make_trace
+from simulation.reading import FORMATS, JOB_COLUMNS, NODE_COLUMNS, read_nodes, read_trace, trace_lines
 
 OWN = """submitted_at,run_seconds,project,priority,gpus,gpu_type,gpu_fraction,preemptible,max_runtime_seconds
 1000.5,60,vision,7,2,A100|H100,,true,90

@@ -9,11 +9,11 @@ import pytest
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Plan
 from app.domain.scheduling.resources import GpuType, Request
-from app.simulation.jobs import Behaviour
-from app.simulation.planners import POLICIES, first_come
-from app.simulation.replay import Planner, replay
-from app.simulation.site import View
-from app.simulation.trace import TraceJob
+from simulation.jobs import Behaviour
+from simulation.planners import POLICIES, first_come
+from simulation.replay import Planner, replay
+from simulation.site import View
+from simulation.trace import TraceJob
 from tests.simulated import IDEAL, RESERVE_AFTER, make_site, make_traced, outcomes, replayed, spans
 
 

@@ -1,10 +1,10 @@
 """Why jobs of a replay never started, as it is told."""
 
 from app.domain.scheduling.planner import Policy
-from app.simulation.comparing import compare
-from app.simulation.jobs import Behaviour
-from app.simulation.planners import POLICIES
-from app.simulation.unstarted import Unstarted, unstarted
+from simulation.comparing import compare
+from simulation.jobs import Behaviour
+from simulation.planners import POLICIES
+from simulation.unstarted import Unstarted, unstarted
 from tests.simulated import make_site, make_traced, replayed
 
 

@@ -3,9 +3,10 @@
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from app.domain.scheduling.resources import gpu_of
+from workers.node.nvml import UsageNvml
 
 _Told = TypeVar("_Told")
 
@@ -18,7 +19,7 @@ class Health:
     is_repair_pending: bool | None  # memory is remapped at the next reset of the GPU, and used until then
 
 
-def health_of(nvml: Any, handle: Any) -> Health:
+def health_of(nvml: UsageNvml, handle: object) -> Health:
     """Read the current values."""
     uncorrected = _told(
         nvml,
@@ -43,7 +44,7 @@ def broken_between(index: int, before: Health, after: Health) -> str:
     return f"GPU {gpu_of(index)} has {' and '.join(said)} since the attempt began" if said else ""
 
 
-def _told(nvml: Any, ask: Callable[[], _Told]) -> _Told | None:
+def _told(nvml: UsageNvml, ask: Callable[[], _Told]) -> _Told | None:
     with contextlib.suppress(nvml.NVMLError):
         return ask()
     return None

@@ -8,7 +8,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 Callback = Callable[[], None]
 
@@ -26,11 +25,11 @@ class EventLoop:
             end.setblocking(False)
         self.watch(self._wakened, self._drain_wakeups)
 
-    def watch(self, source: Any, callback: Callback) -> None:
+    def watch(self, source: int | socket.socket, callback: Callback) -> None:
         """Call back whenever the source is readable."""
         self._selector.register(source, selectors.EVENT_READ, callback)
 
-    def forget(self, source: Any) -> None:
+    def forget(self, source: int | socket.socket) -> None:
         """Stop watching; a source that was not watched is fine."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(source)

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from app.domain.scheduling.resources import Device
+from workers.node.nvml import UsageNvml
 from workers.supervisor.ranks.device_health import Health, broken_between, health_of
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Consumption:
 class UsageMeter:
     """Samples one attempt. The GPUs are those of ``devices`` that are neither CPU slots nor simulated."""
 
-    def __init__(self, devices: Sequence[Device], *, load_nvml: Callable[[], Any] | None = None) -> None:
+    def __init__(self, devices: Sequence[Device], *, load_nvml: Callable[[], UsageNvml] | None = None) -> None:
         self._gpus = Gpus([d for d in devices if not d.is_cpu and not d.simulated], load_nvml or _pynvml)
         self._before: tuple[float, float] | None = None  # when, and processor seconds by then
 
@@ -72,9 +73,9 @@ class UsageMeter:
 class Gpus:
     """The attempt's GPUs by NVML; no values without GPUs, driver or library."""
 
-    def __init__(self, devices: Sequence[Device], load_nvml: Callable[[], Any]) -> None:
+    def __init__(self, devices: Sequence[Device], load_nvml: Callable[[], UsageNvml]) -> None:
         self._nvml: Any = None
-        self._handles: list[Any] = []
+        self._handles: list[object] = []
         self._indices = [device.index for device in devices]
         self._before: list[Health] = []
         if not devices:
@@ -114,11 +115,11 @@ class Gpus:
             self._handles = []
 
 
-def _handle(nvml: Any, device: Device) -> Any:
+def _handle(nvml: UsageNvml, device: Device) -> object:
     return nvml.nvmlDeviceGetHandleByUUID(device.uuid) if device.uuid else nvml.nvmlDeviceGetHandleByIndex(device.index)
 
 
-def _pynvml() -> Any:
+def _pynvml() -> UsageNvml:
     return import_module("pynvml")  # imported late: it costs memory, and is needed with GPUs only
 
 

@@ -40,7 +40,7 @@ def passes(filter_: Filter, values: Mapping[str, Any], *, untyped: bool, where: 
         raise DataInvalid(f"{where}, column {filter_.column}: {error} ({filter_.op} in filters)") from error
 
 
-def _holds(filter_: Filter, cell: Any, *, untyped: bool) -> bool:
+def _holds(filter_: Filter, cell: object, *, untyped: bool) -> bool:
     op, value = filter_.op, filter_.value
     if op in ("is_null", "not_null"):
         return op == "not_null"
@@ -51,7 +51,7 @@ def _holds(filter_: Filter, cell: Any, *, untyped: bool) -> bool:
     return _COMPARISONS[op](*_comparable(cell, value, untyped=untyped))
 
 
-def _is_in(cell: Any, values: Sequence[Any], *, untyped: bool) -> bool:
+def _is_in(cell: object, values: Sequence[Any], *, untyped: bool) -> bool:
     """Raises NotComparable only when the cell can be compared with none of the values."""
     alike, unlike = [], NotComparable("the list to compare with is empty")
     for value in values:
@@ -64,7 +64,7 @@ def _is_in(cell: Any, values: Sequence[Any], *, untyped: bool) -> bool:
     return any(left == right for left, right in alike)
 
 
-def _contains(cell: Any, value: Any) -> bool:
+def _contains(cell: object, value: object) -> bool:
     if isinstance(cell, list):
         return value in cell
     if isinstance(cell, str) and isinstance(value, str):
@@ -72,9 +72,9 @@ def _contains(cell: Any, value: Any) -> bool:
     raise NotComparable(f"only a text can contain a text and a list an element; it holds {_shown(cell)}")
 
 
-def _comparable(cell: Any, value: Any, *, untyped: bool) -> tuple[Any, Any]:
+def _comparable(cell: object, value: object, *, untyped: bool) -> tuple[object, object]:
     """Both as values of one type. Raises NotComparable."""
-    if untyped and not isinstance(value, str):
+    if untyped and isinstance(cell, str) and not isinstance(value, str):
         cell = _read(cell, value)
     if isinstance(cell, dt.date | dt.time):
         cell = cell.isoformat()
@@ -83,7 +83,7 @@ def _comparable(cell: Any, value: Any, *, untyped: bool) -> tuple[Any, Any]:
     return cell, value
 
 
-def _read(text: str, like: Any) -> Any:
+def _read(text: str, like: object) -> object:
     if isinstance(like, bool):
         return _TRUTHS.get(text.strip().lower(), text)
     for number in (int, float):
@@ -94,7 +94,7 @@ def _read(text: str, like: Any) -> Any:
     return text
 
 
-def _kind(value: Any) -> str | None:
+def _kind(value: object) -> str | None:
     if isinstance(value, bool):
         return "truth"
     if isinstance(value, int | float | decimal.Decimal):
@@ -102,6 +102,6 @@ def _kind(value: Any) -> str | None:
     return "text" if isinstance(value, str) else None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 40 else text[:40] + '…'}"

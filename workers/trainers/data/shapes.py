@@ -120,7 +120,7 @@ class RecordMapper:
             )
         return IMPLICIT_PROMPT
 
-    def _value(self, values: Mapping[str, Any], name: str, where: str) -> Any:
+    def _value(self, values: Mapping[str, Any], name: str, where: str) -> object:
         column = self._columns.get(name, name)
         if name == "messages" and column not in values and "messages" not in self._columns:
             column = _SHARE_GPT
@@ -129,7 +129,7 @@ class RecordMapper:
             raise DataInvalid(f"{where} has no column {column}{mapped}; it has {_names(values)}")
         return values[column]
 
-    def _messages(self, value: Any, where: str, name: str) -> list[Message]:
+    def _messages(self, value: object, where: str, name: str) -> list[Message]:
         found = _parsed(value) if isinstance(value, str) else value
         if not isinstance(found, list) or not found:
             raise DataInvalid(f"{where} must be a list of messages that is not empty; it is {_shown(value)}")
@@ -142,7 +142,7 @@ class RecordMapper:
             )
         return messages
 
-    def _message(self, message: Any, where: str) -> Message:
+    def _message(self, message: object, where: str) -> Message:
         if not isinstance(message, dict):
             raise DataInvalid(f"{where} must be an object with role and content; it is {_shown(message)}")
         is_share_gpt = self._role_key is None and "role" not in message and "from" in message
@@ -157,7 +157,7 @@ class RecordMapper:
         return {"role": self._roles.get(role, known.get(role, role)), "content": content, **others}
 
 
-def _are_messages(value: Any) -> bool:
+def _are_messages(value: object) -> bool:
     found = _parsed(value) if isinstance(value, str) else value
     return isinstance(found, list) and all(isinstance(each, dict) for each in found)
 
@@ -193,7 +193,7 @@ def _for_template(values: Mapping[str, Any], where: str) -> Record:
     return found
 
 
-def _content(value: Any, where: str, *, needed: bool) -> str:
+def _content(value: object, where: str, *, needed: bool) -> str:
     """A text; the joined texts of a list of parts; empty for a message with only tool calls."""
     if isinstance(value, str):
         return value
@@ -206,7 +206,7 @@ def _content(value: Any, where: str, *, needed: bool) -> str:
     raise DataInvalid(f"{where} must be a text; it is {_shown(value)}")
 
 
-def _check_text(value: Any, where: str) -> None:
+def _check_text(value: object, where: str) -> None:
     if not isinstance(value, str) or not value:
         way_out = "; leave such rows out with sources.filters" if value is None or value == "" else ""
         if isinstance(value, list):
@@ -214,7 +214,7 @@ def _check_text(value: Any, where: str) -> None:
         raise DataInvalid(f"{where} must be a text that is not empty; it is {_shown(value)}{way_out}")
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> object:
     """Messages in a text column, as in CSV, are JSON."""
     try:
         return json.loads(text)
@@ -222,9 +222,9 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value is None or value in ("", [], {}):
-        return {type(None): "null"}.get(type(value), f"empty ({type(value).__name__})")
+        return "null" if value is None else f"empty ({type(value).__name__})"
     return f"{type(value).__name__} {str(value)[:40]!r}"
 
 

@@ -103,7 +103,7 @@ def _json_list(file: DataFile) -> list[Any]:
     return found
 
 
-def _only_list(document: Any) -> list[Any] | None:
+def _only_list(document: object) -> list[Any] | None:
     if not isinstance(document, dict):
         return None
     lists = {key: value for key, value in document.items() if isinstance(value, list)}

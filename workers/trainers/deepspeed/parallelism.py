@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from peft import PeftModel
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from trl.models.utils import prepare_deepspeed
 
@@ -29,11 +31,15 @@ class ZeroParallel(DataParallel):
         divided = is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
         return read() if divided else super().reference_copy(model, read)
 
-    def prepared(self, trainer: Any, model: PreTrainedModel) -> Any:
-        return prepare_deepspeed(model, trainer.accelerator)
+    def prepared(self, trainer: Trainer, model: PreTrainedModel) -> nn.Module:
+        found: nn.Module = prepare_deepspeed(model, trainer.accelerator)
+        return found
 
     def saving(
-        self, context: RunContext, boundary: StepBoundary, read: Callable[[PreTrainedTokenizerBase], Any]
+        self,
+        context: RunContext,
+        boundary: StepBoundary,
+        read: Callable[[PreTrainedTokenizerBase], PreTrainedModel | PeftModel],
     ) -> HostCheckpointSaver:
         enter(context.spec.device_type)
         from workers.trainers.deepspeed.saving import ZeroCheckpointSaver  # noqa: PLC0415  (DeepSpeed must know the device before)

@@ -7,9 +7,13 @@ from typing import Any, BinaryIO
 
 import torch
 import torch.distributed as dist
+from deepspeed import DeepSpeedEngine
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointCommitInfo, CheckpointEngine
 from deepspeed.runtime.zero.partition_parameters import GatheredParameters
-from transformers import PreTrainedTokenizerBase, Trainer
+from peft import PeftModel
+from torch import nn
+from torch.serialization import MAP_LOCATION
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -47,7 +51,7 @@ class _StateCapture(CheckpointEngine):  # type: ignore[misc]
     def save(self, state_dict: dict[str, Any], path: str) -> None:
         self.taken[Path(path)] = state_dict
 
-    def load(self, path: str, map_location: Any = None) -> Any:
+    def load(self, path: str, map_location: MAP_LOCATION = None) -> object:
         return torch.load(path, map_location=map_location, weights_only=False)
 
     def commit(self, info: CheckpointCommitInfo) -> bool:  # noqa: ARG002
@@ -76,7 +80,10 @@ class ZeroCheckpointSaver(HostCheckpointSaver):
     """
 
     def __init__(
-        self, context: RunContext, boundary: StepBoundary, read: Callable[[PreTrainedTokenizerBase], Any]
+        self,
+        context: RunContext,
+        boundary: StepBoundary,
+        read: Callable[[PreTrainedTokenizerBase], PreTrainedModel | PeftModel],
     ) -> None:
         super().__init__(context, boundary)
         self._read_model = read
@@ -93,7 +100,7 @@ class ZeroCheckpointSaver(HostCheckpointSaver):
         super().set_tokenizer(tokenizer)
         self._tokens = tokenizer
 
-    def reserve(self, model: Any, optimizer: Any) -> None:
+    def reserve(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Each rank's buffers are allocated when they are first filled."""
 
     def take(self, trainer: Trainer) -> None:
@@ -146,7 +153,7 @@ class ZeroCheckpointSaver(HostCheckpointSaver):
         """DeepSpeed has loaded it already."""
         return True
 
-    def whole_model(self, trainer: Trainer) -> Any:
+    def whole_model(self, trainer: Trainer) -> PreTrainedModel | PeftModel | None:
         """In stage 3, a newly loaded model with the weights gathered in the memory of the first rank's host."""
         divided = is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
         if not divided:
@@ -174,11 +181,11 @@ def _no_script(save_path: str) -> None:
     """Write nothing."""
 
 
-def _has_frozen(engine: Any) -> bool:
+def _has_frozen(engine: DeepSpeedEngine) -> bool:
     return any(not parameter.requires_grad for parameter in engine.module.parameters())
 
 
-def _gathered(module: Any, *, keep: bool) -> dict[str, torch.Tensor]:
+def _gathered(module: nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
     """The gathered parameters; collective. Ranks without `keep` get nothing."""
     found: dict[str, torch.Tensor] = {}
     for name, tensor in module.state_dict(keep_vars=True).items():

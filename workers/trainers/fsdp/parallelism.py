@@ -1,10 +1,11 @@
 """FSDP's parallelism for a training with transformers' Trainer."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from peft import PeftModel
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from trl.models.utils import prepare_fsdp
 
 from workers.rank.run_context import RunContext
@@ -20,18 +21,21 @@ class FullyShardedParallel(DataParallel):
     def arguments(self, context: RunContext) -> dict[str, Any]:
         return sharded_arguments(context.spec)
 
-    def prepared(self, trainer: Any, model: PreTrainedModel) -> Any:
+    def prepared(self, trainer: Trainer, model: PreTrainedModel) -> nn.Module:
         if trainer.args.world_size == 1:
             return super().prepared(trainer, model)
-        return prepare_fsdp(model, trainer.accelerator)
+        return cast("nn.Module", prepare_fsdp(model, trainer.accelerator))
 
-    def prepare_for_generation(self, model: Any) -> None:
-        base = model.get_base_model() if isinstance(model, PeftModel) else model
+    def prepare_for_generation(self, model: nn.Module) -> None:
+        base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
         # transformers sets it where it shards a model itself: a rank whose completions have ended continues as long as
         # the others, which would otherwise wait for its shard of the next layer.
         base._is_fsdp_managed_module = True  # noqa: SLF001
 
     def saving(
-        self, context: RunContext, boundary: StepBoundary, read: Callable[[PreTrainedTokenizerBase], Any]
+        self,
+        context: RunContext,
+        boundary: StepBoundary,
+        read: Callable[[PreTrainedTokenizerBase], PreTrainedModel | PeftModel],
     ) -> FsdpCheckpointSaver:
         return FsdpCheckpointSaver(context, boundary, read)

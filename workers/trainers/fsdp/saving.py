@@ -8,6 +8,8 @@ from typing import Any, BinaryIO
 
 import torch
 import torch.distributed as dist
+from peft import PeftModel
+from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -19,7 +21,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
 from trainyard.protocol import manifest
@@ -49,7 +51,10 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
     """
 
     def __init__(
-        self, context: RunContext, boundary: StepBoundary, read: Callable[[PreTrainedTokenizerBase], Any]
+        self,
+        context: RunContext,
+        boundary: StepBoundary,
+        read: Callable[[PreTrainedTokenizerBase], PreTrainedModel | PeftModel],
     ) -> None:
         super().__init__(context, boundary)
         self._read_model = read
@@ -69,7 +74,7 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
         super().set_tokenizer(tokenizer)
         self._tokens = tokenizer
 
-    def reserve(self, model: Any, optimizer: Any) -> None:
+    def reserve(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Each checkpoint is copied into newly allocated memory."""
 
     def take(self, trainer: Trainer) -> None:
@@ -132,7 +137,7 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
         set_optimizer_state_dict(_model(trainer), _optimizer(trainer), found["optimizer"], options=_TRAINED)
         return True
 
-    def whole_model(self, trainer: Trainer) -> Any:
+    def whole_model(self, trainer: Trainer) -> PreTrainedModel | PeftModel | None:
         """A newly loaded model with all weights gathered in the memory of the first rank's host."""
         if trainer.args.world_size == 1 or self._tokens is None:
             return super().whole_model(trainer)
@@ -159,15 +164,16 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
             gather_files(directory, own, None, self._group)
 
 
-def _local(state: Any) -> Any:
+def _local(state: object) -> object:
     """The part of the state on this rank."""
     if isinstance(state, Mapping):
         return {name: _local(value) for name, value in state.items()}
     return state.to_local() if isinstance(state, DTensor) else state
 
 
-def _model(trainer: Trainer) -> Any:
-    return trainer.accelerator.unwrap_model(trainer.model)
+def _model(trainer: Trainer) -> nn.Module:
+    found: nn.Module = trainer.accelerator.unwrap_model(trainer.model)
+    return found
 
 
 def _optimizer(trainer: Trainer) -> torch.optim.Optimizer:

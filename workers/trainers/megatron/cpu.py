@@ -3,9 +3,8 @@
 All other code here says "cuda" for the available device.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from megatron.core.tensor_parallel import random as megatron_random
@@ -32,7 +31,13 @@ def cuda_or_cpu() -> Iterator[None]:
 class _CudaMeansCpu(TorchFunctionMode):
     """Redirects calls that name the device, and gradient clipping, which checks for CUDA tensor types."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         kwargs = dict(kwargs or {})
         if func is torch.Tensor.cuda:
             return args[0]
@@ -62,7 +67,7 @@ class _CpuStates(megatron_random.CudaRNGStatesTracker):  # type: ignore[misc]
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -3,11 +3,11 @@
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from datasets import Dataset
 from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.transformer.module import MegatronModule
 from transformers import (
     DefaultFlowCallback,
     PreTrainedModel,
@@ -58,7 +58,7 @@ class MegatronLoop:
         self._tokens = 0
 
     @property
-    def module(self) -> Any:
+    def module(self) -> MegatronModule:
         return self._part.module
 
     def train(self, resume_from_checkpoint: str | None = None) -> None:

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.tensor_parallel import vocab_parallel_cross_entropy
+from megatron.core.transformer.module import MegatronModule
 
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.megatron.batches import Batch
@@ -17,7 +18,9 @@ Measured = dict[str, torch.Tensor]
 _NEVER = -1e30
 
 
-def forward(vocabulary: int, batches: Iterator[Batch], model: Any) -> tuple[torch.Tensor, Callable[..., Any]]:
+def forward(
+    vocabulary: int, batches: Iterator[Batch], model: MegatronModule
+) -> tuple[torch.Tensor, Callable[..., Any]]:
     """One forward pass in the form that Megatron's schedules call, and the loss function for the last stage.
 
     The loss function returns the summed loss over labelled tokens, their number, and sums of metrics.
@@ -72,6 +75,6 @@ def _measures(logits: torch.Tensor, targets: torch.Tensor) -> Measured:
     return {"mean_token_accuracy": foreseen.double().sum(), "entropy": entropy.double().sum()}
 
 
-def _over_ranks(values: torch.Tensor, how: Any) -> torch.Tensor:
+def _over_ranks(values: torch.Tensor, how: dist.ReduceOp.RedOpType) -> torch.Tensor:
     dist.all_reduce(values, op=how, group=parallel_state.get_tensor_model_parallel_group())
     return values

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
+from megatron.core.transformer import MegatronModule, TransformerConfig
 from transformers import PreTrainedModel, TrainingArguments
 
 from app.domain.spec.frameworks.megatron import Parallelism
@@ -24,14 +24,14 @@ class ModelShard:
     """One rank's shard of the model; `chunk` wraps it with its gradient buffers."""
 
     read: Callable[[], PreTrainedModel]  # loads the base model
-    chunk: Any
-    optimizer: Any
+    chunk: DistributedDataParallel
+    optimizer: MegatronOptimizer
     shape: Shape
     stage: range
     layout: Parallelism
 
     @property
-    def module(self) -> Any:
+    def module(self) -> MegatronModule:
         """The weights alone, under the names of megatron.core."""
         module = self.chunk.module
         return getattr(module, "module", module)
@@ -92,7 +92,7 @@ def whole(part: ModelShard, boundary: StepBoundary) -> PreTrainedModel | None:
     return model
 
 
-def _with_gradients(module: Any, config: Any, *, bf16: bool) -> Any:
+def _with_gradients(module: MegatronModule, config: TransformerConfig, *, bf16: bool) -> DistributedDataParallel:
     module.cuda()
     if bf16:
         module.bfloat16()
@@ -101,7 +101,7 @@ def _with_gradients(module: Any, config: Any, *, bf16: bool) -> Any:
     return chunk
 
 
-def _optimizer(chunk: Any, args: TrainingArguments, *, bf16: bool) -> Any:
+def _optimizer(chunk: DistributedDataParallel, args: TrainingArguments, *, bf16: bool) -> MegatronOptimizer:
     """AdamW as in HF_TRAINER: no weight decay of biases and norms."""
     config = OptimizerConfig(
         optimizer="adam",

@@ -20,8 +20,12 @@ import torch.distributed as dist
 from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing.core import CheckpointingConfig, save_config
 from megatron.core.dist_checkpointing.strategies import filesystem_async
-from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
+from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
+from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync, WriteBucket
 from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy
+from torch import nn
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.storage import WriteResult
 from transformers import PreTrainedTokenizerBase, TrainerState
 
 from trainyard.protocol import manifest
@@ -40,10 +44,10 @@ _FORMAT = "torch_dist"
 class _Planned(TorchDistSaveShardedStrategy):  # type: ignore[misc]
     """Megatron's save strategy, stopped after planning which rank writes what."""
 
-    writer: Any
-    metadata: Any
+    writer: FileSystemWriterAsync
+    metadata: Metadata
 
-    def _get_save_and_finalize_callbacks(self, writer: Any, planned: Any) -> Any:
+    def _get_save_and_finalize_callbacks(self, writer: FileSystemWriterAsync, planned: tuple[Any, ...]) -> AsyncRequest:
         self.writer, self.metadata = writer, planned[1]
         return super()._get_save_and_finalize_callbacks(writer, planned)
 
@@ -67,7 +71,7 @@ class MegatronCheckpointSaver:
         if self._context.rank == 0:
             tokenizer.save_pretrained(self._tokenizer)
 
-    def reserve(self, model: Any, optimizer: Any) -> None:
+    def reserve(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """The assignment of tensors to ranks is planned with the first checkpoint."""
 
     def take(self, directory: Path, part: ModelShard, state: TrainerState, common: dict[str, Any]) -> None:
@@ -138,11 +142,11 @@ class MegatronCheckpointSaver:
         torch.save(randoms, directory / RANDOM_FILE)
         (directory / STATE_FILE).write_text(state, encoding="utf-8")
 
-    def _write_shards(self, strategy: _Planned, buckets: list[Any], directory: Path) -> None:
+    def _write_shards(self, strategy: _Planned, buckets: list[WriteBucket], directory: Path) -> None:
         """Write this rank's files; the first rank then writes the metadata. Raises a write error of any rank."""
         self._copy.wait()
         problem: Exception | None = None
-        written: list[Any] = []
+        written: list[list[WriteResult]] = []
         try:
             written = [_written(strategy.writer, number, bucket) for number, bucket in enumerate(buckets)]
         except Exception as error:  # noqa: BLE001  whatever it is, the first rank raises it
@@ -170,17 +174,17 @@ def load(checkpoint: Path, part: ModelShard) -> dict[str, Any]:
     return dict(found)
 
 
-def _with(bucket: Any, tensors: list[torch.Tensor]) -> Any:
+def _with(bucket: WriteBucket, tensors: list[torch.Tensor]) -> WriteBucket:
     """The same write plan for copies of its tensors."""
     path, key, (small, planned) = bucket
     items = [item for item, _ in planned]
     return path, key, (small, list(zip(items, tensors, strict=True)))
 
 
-def _written(writer: Any, number: int, bucket: Any) -> Any:
+def _written(writer: FileSystemWriterAsync, number: int, bucket: WriteBucket) -> list[WriteResult]:
     """The write result of one file. Raises OSError."""
-    results: Any = queue.SimpleQueue()
-    pending: Any = queue.Queue()
+    results: queue.SimpleQueue[tuple[int, list[WriteResult] | Exception]] = queue.SimpleQueue()
+    pending: queue.Queue[int] = queue.Queue()
     pending.put(number)
     FileSystemWriterAsync.write_preloaded_data([writer.transforms], number, bucket, results, pending, use_fsync=True)
     _, found = results.get()

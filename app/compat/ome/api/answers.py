@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from flask import request
+from flask import Response, request
 
 from app.compat.ome.api import tables
 from app.compat.ome.api.selectors import selected
@@ -19,7 +19,7 @@ from app.http.envelope import Reply
 _PART = "~"  # in a continue token, before the number of objects already returned of an incomplete group
 
 
-def list_or_watch(source: Source, query: Mapping[str, Any]) -> Any:
+def list_or_watch(source: Source, query: Mapping[str, Any]) -> Reply | Response:
     """The selected objects of the source as a list, or with ``watch`` as a stream of their changes."""
     tabulate = _tabulate()
     if query["watch"]:

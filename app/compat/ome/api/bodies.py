@@ -84,13 +84,13 @@ def _read(accepted: tuple[str, ...], *, optional: bool, max_nesting: int) -> dic
 class _NoAliasLoader(yaml.SafeLoader):
     """A loader without aliases, by which a few lines could expand to more values than memory holds."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise MalformedJson("aliases of YAML are not accepted; write out their values")
         return super().compose_node(parent, index)
 
 
-def _yaml(raw: bytes) -> Any:
+def _yaml(raw: bytes) -> object:
     """Values that JSON has: no NaN, and no dates, which YAML makes of unquoted text."""
     try:
         found = yaml.load(raw.decode(), Loader=_NoAliasLoader)  # noqa: S506 – a SafeLoader

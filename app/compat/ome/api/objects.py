@@ -35,7 +35,7 @@ def check_identity(wanted: Mapping[str, Any], kind: str, namespace: str, name: s
 def apply_patch(current: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """The patched object; without resourceVersion unless the patch names one."""
     steps = patch.get(OPERATIONS)
-    wanted: dict[str, Any] = patches.merged(current, patch) if steps is None else patches.patched(current, steps)
+    wanted = patches.merged(current, patch) if steps is None else patches.patched(current, steps)
     if not isinstance(wanted.get("metadata"), dict):
         raise InvalidRequest("must be an object", field="metadata")
     if not _names_version(patch, steps):
@@ -79,7 +79,7 @@ def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return {"labels": dict(metadata.get("labels") or {}), "annotations": annotations}
 
 
-def secret_variables(part: Any, path: str = "") -> Iterator[str]:
+def secret_variables(part: object, path: str = "") -> Iterator[str]:
     """Paths of environment variables with a secret value, at any depth."""
     for name, value in _variables(part, path):
         if value.get("value") not in (None, "", MASK) and is_secret(str(value["name"]), str(value["value"])):
@@ -98,7 +98,7 @@ def _masked(manifest: str) -> str:
     return json.dumps(document, separators=(",", ":")) + "\n" * manifest.endswith("\n")
 
 
-def _variables(part: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _variables(part: object, path: str) -> Iterator[tuple[str, Any]]:
     """Each element with a name of each list ``env``, with its path."""
     inner = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
     for key, value in inner:

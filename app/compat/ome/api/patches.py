@@ -11,22 +11,20 @@ MERGE, JSON_PATCH, APPLY = "application/merge-patch+json", "application/json-pat
 _MOST_COPIED = 1_048_576  # characters; repeated copies grow exponentially
 
 
-def merged(target: Any, patch: Any) -> Any:
+def merged(target: object, patch: Mapping[str, Any]) -> dict[str, Any]:
     """RFC 7386. Also used for server-side apply: fields that it does not name are unchanged."""
-    if not isinstance(patch, Mapping):
-        return patch
     found = dict(target) if isinstance(target, Mapping) else {}
     for name, value in patch.items():
         if value is None:
             found.pop(name, None)
         else:
-            found[name] = merged(found.get(name), value)
+            found[name] = merged(found.get(name), value) if isinstance(value, Mapping) else value
     return found
 
 
 def patched(target: Mapping[str, Any], operations: Sequence[Any]) -> dict[str, Any]:
     """RFC 6902. Raises InvalidRequest for an invalid patch, Conflict when a test fails."""
-    found: Any = copy.deepcopy(dict(target))
+    found: object = copy.deepcopy(dict(target))
     for number, each in enumerate(operations):
         if not isinstance(each, Mapping) or not isinstance(each.get("path"), str):
             raise InvalidRequest("must be an operation with op and path", field=str(number))
@@ -36,7 +34,7 @@ def patched(target: Mapping[str, Any], operations: Sequence[Any]) -> dict[str, A
     return found
 
 
-def _applied(document: Any, operation: Mapping[str, Any], field: str) -> Any:
+def _applied(document: object, operation: Mapping[str, Any], field: str) -> object:
     kind, path = operation.get("op"), _parts(operation["path"])
     if kind in ("move", "copy"):
         source = _parts(str(operation.get("from", "")))
@@ -68,7 +66,7 @@ def _is_index(part: str) -> bool:
     return part.isdecimal() and len(part) < 9
 
 
-def _at(document: Any, path: Sequence[str], field: str) -> Any:
+def _at(document: object, path: Sequence[str], field: str) -> object:
     for part in path:
         if isinstance(document, dict) and part in document:
             document = document[part]
@@ -79,16 +77,19 @@ def _at(document: Any, path: Sequence[str], field: str) -> Any:
     return document
 
 
-def _removed(document: Any, path: Sequence[str], field: str) -> Any:
+def _removed(document: object, path: Sequence[str], field: str) -> object:
     _at(document, path, field)
     if not path:
         return {}
     parent = _at(document, path[:-1], field)
-    del parent[path[-1] if isinstance(parent, dict) else int(path[-1])]
+    if isinstance(parent, dict):
+        del parent[path[-1]]
+    elif isinstance(parent, list):
+        del parent[int(path[-1])]
     return document
 
 
-def _added(document: Any, path: Sequence[str], value: Any, field: str) -> Any:
+def _added(document: object, path: Sequence[str], value: object, field: str) -> object:
     if not path:
         return value
     parent = _at(document, path[:-1], field)

@@ -46,7 +46,7 @@ Query = Mapping[str, Any]
 @operation(
     "List or watch the pods of all namespaces", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
 )
-def list_all_pods(query: Query) -> Any:
+def list_all_pods(query: Query) -> Reply | Response:
     return _listed(None, query)
 
 
@@ -54,7 +54,7 @@ def list_all_pods(query: Query) -> Any:
 @operation(
     "List or watch the pods: ranks of training jobs", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
 )
-def list_pods(namespace: str, query: Query) -> Any:
+def list_pods(namespace: str, query: Query) -> Reply | Response:
     return _listed(namespace, query)
 
 
@@ -89,12 +89,12 @@ def get_log(namespace: str, pod_name: str, query: Query) -> Response:
 @operation(
     "List or watch the events of training jobs", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
 )
-def list_events(namespace: str, query: Query) -> Any:
+def list_events(namespace: str, query: Query) -> Reply | Response:
     selection = selected(query["labelSelector"], query["fieldSelector"])
     return list_or_watch(source_of(namespace, selection.fields.get("involvedObject.name")), query)
 
 
-def _listed(namespace: str | None, query: Query) -> Any:
+def _listed(namespace: str | None, query: Query) -> Reply | Response:
     job = selected(query["labelSelector"], query["fieldSelector"]).labels.get("job-name")
     list_groups = groups_of_jobs(_pods)
     if namespace is not None and job is not None and not query["watch"]:

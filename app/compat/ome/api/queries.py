@@ -13,7 +13,7 @@ _IGNORED = says("Accepted but ignored")
 class Truth(QueryFlag):
     """A boolean in any case: Python's client writes True."""
 
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> bool:
+    def _deserialize(self, value: object, *args: Any, **kwargs: Any) -> bool:
         return super()._deserialize(value.lower() if isinstance(value, str) else value, *args, **kwargs)
 
 

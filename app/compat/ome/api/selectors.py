@@ -86,7 +86,7 @@ def _label(found: Object, key: str) -> str | None:
     return labels.get(key)
 
 
-def _at(found: Any, path: list[str]) -> str:
+def _at(found: object, path: list[str]) -> str:
     for key in path:
         found = found.get(key) if isinstance(found, Mapping) else None
     return "" if found is None else str(found)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flask import Blueprint
+from flask import Blueprint, Response
 
 from app.compat.ome import models
 from app.compat.ome.api import patches
@@ -37,7 +37,7 @@ MODELS = StoredKind(
 @operation(
     "List or watch the base models of a namespace", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
 )
-def list_models(namespace: str, query: Query) -> Any:
+def list_models(namespace: str, query: Query) -> Reply | Response:
     return MODELS.list_or_watch(namespace, query)
 
 

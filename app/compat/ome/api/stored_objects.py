@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic
 
-from flask import request
+from flask import Response, request
 
 from app.compat.ome.api import patches
 from app.compat.ome.api.answers import list_or_watch, object_reply
@@ -50,7 +50,7 @@ class StoredKind(Generic[Row]):
     cluster_kind: str = ""
     built_in: Mapping[str, Object] = field(default_factory=dict)
 
-    def list_or_watch(self, project: str, query: Query) -> Any:
+    def list_or_watch(self, project: str, query: Query) -> Reply | Response:
         source = Source(
             kind=self._kind(project),
             list_groups=groups_of_objects(partial(self._objects, project=project)),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flask import Blueprint, request
+from flask import Blueprint, Response, request
 from marshmallow import Schema
 
 from app.compat.ome import models, runtimes, storages
@@ -62,13 +62,13 @@ _OBJECT: Schema = TrainingJobSchema()
     query=WatchQuerySchema,
     refuses=(400,),
 )
-def list_everywhere(query: dict[str, Any]) -> Any:
+def list_everywhere(query: dict[str, Any]) -> Reply | Response:
     return _listed(query)
 
 
 @blueprint.get(_JOBS)
 @operation("List or watch TrainingJobs", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,))
-def list_jobs(namespace: str, query: dict[str, Any]) -> Any:  # noqa: ARG001 – the caller is within it
+def list_jobs(namespace: str, query: dict[str, Any]) -> Reply | Response:  # noqa: ARG001 – the caller is within it
     return _listed(query)
 
 
@@ -144,7 +144,7 @@ def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply
     return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
 
-def _listed(query: Mapping[str, Any]) -> Any:
+def _listed(query: Mapping[str, Any]) -> Reply | Response:
     return list_or_watch(Source(kind=KIND, list_groups=groups_of_jobs(_objects)), query)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flask import Blueprint
+from flask import Blueprint, Response
 
 from app.compat.naming import Naming
 from app.compat.ome.api import patches
@@ -38,7 +38,7 @@ Query = dict[str, Any]
 @operation(
     "List or watch the ClusterTrainingRuntimes", permission=Permission.VIEW, query=WatchQuerySchema, refuses=(400,)
 )
-def list_of_cluster(query: Query) -> Any:
+def list_of_cluster(query: Query) -> Reply | Response:
     return RUNTIMES.list_or_watch(CLUSTER_SCOPE, query)
 
 
@@ -49,7 +49,7 @@ def list_of_cluster(query: Query) -> Any:
     query=WatchQuerySchema,
     refuses=(400,),
 )
-def list_of_namespace(namespace: str, query: Query) -> Any:
+def list_of_namespace(namespace: str, query: Query) -> Reply | Response:
     return RUNTIMES.list_or_watch(namespace, query)
 
 

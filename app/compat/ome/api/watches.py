@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from flask import Response
+
 from app.compat.ome.api.selectors import Selection, selected
 from app.compat.ome.api.sources import AuditActions, Group, ListOptions, Object, Source
 from app.compat.ome.from_native import milliseconds
@@ -53,7 +55,7 @@ _FORM = StreamFormat(
 )
 
 
-def watched(source: Source, query: Mapping[str, Any], render: Callable[[Object], Object]) -> Any:
+def watched(source: Source, query: Mapping[str, Any], render: Callable[[Object], Object]) -> Response:
     """``render`` returns the form of an object that the client asked for."""
     named = query.get("resourceVersion", "")
     since = int(named) // _PER_MILLISECOND if named.isdecimal() else 0

@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
+from peft import PeftModel
 from torch import nn
-from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 
 from trainyard.protocol import manifest
@@ -69,9 +70,10 @@ class HostCheckpointSaver:
         """Load a checkpoint's optimizer state; False when transformers can do it itself."""
         return False
 
-    def whole_model(self, trainer: Trainer) -> Any:
+    def whole_model(self, trainer: Trainer) -> PreTrainedModel | PeftModel | None:
         """The model to export, on rank 0; collective."""
-        return trainer.accelerator.unwrap_model(trainer.model)
+        found: PreTrainedModel | PeftModel = trainer.accelerator.unwrap_model(trainer.model)
+        return found
 
     def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Serialize the tokenizer once: it does not change, and writing a large vocabulary takes longer than copying
@@ -80,7 +82,7 @@ class HostCheckpointSaver:
         if self._context.rank == 0:
             tokenizer.save_pretrained(self._tokenizer)
 
-    def reserve(self, model: nn.Module, optimizer: Any) -> None:
+    def reserve(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Allocate the copy buffers while the training runs; the optimizer must have made a step."""
         if self._context.rank == 0:
             tensors = {"model": _trainable_state(model), "optimizer": optimizer.state_dict()}
@@ -98,7 +100,7 @@ class HostCheckpointSaver:
         if self._reserving is not None:
             self._reserving.join()
         optimizer: Any = trainer.optimizer
-        tensors = {"model": _trainable_state(trainer.model), "optimizer": optimizer.state_dict()}
+        tensors = {"model": _trainable_state(_model(trainer)), "optimizer": optimizer.state_dict()}
         copies = self._copy.fits(tensors)
         self._trainer = trainer
         self._taken = _Snapshot(
@@ -132,7 +134,7 @@ class HostCheckpointSaver:
         shutil.copytree(self._tokenizer, directory, dirs_exist_ok=True)
 
     def _write_files(self, trainer: Trainer, taken: _Snapshot, directory: Path, best: BinaryIO | None) -> None:
-        _write_model(trainer.model, taken.tensors["model"], directory)
+        _write_model(_model(trainer), taken.tensors["model"], directory)
         self._write_tokenizer(directory)
         torch.save(taken.tensors["optimizer"], directory / OPTIMIZER_NAME)
         for name, value in taken.state_files.items():
@@ -154,13 +156,17 @@ def _detect_full_disk(directory: Path, tensors: dict[str, Any]) -> Iterator[None
         raise
 
 
-def _write_model(model: Any, changing: dict[str, torch.Tensor], directory: Path) -> None:
+def _model(trainer: Trainer) -> PreTrainedModel | PeftModel:
+    return cast("PreTrainedModel | PeftModel", trainer.model)
+
+
+def _write_model(model: PreTrainedModel | PeftModel, changing: dict[str, torch.Tensor], directory: Path) -> None:
     # Frozen weights are read in place.
     weights = {name: changing.get(name, tensor) for name, tensor in model.state_dict().items()}
-    model.save_pretrained(directory, state_dict=weights)
+    model.save_pretrained(str(directory), state_dict=weights)
 
 
-def _trainable_state(model: Any) -> dict[str, torch.Tensor]:
+def _trainable_state(model: nn.Module) -> dict[str, torch.Tensor]:
     """The model state that training changes: everything except frozen parameters and their quantization state."""
     frozen = {name for name, parameter in model.named_parameters(remove_duplicate=False) if not parameter.requires_grad}
     return {name: tensor for name, tensor in model.state_dict().items() if not _belongs_to(name, frozen)}

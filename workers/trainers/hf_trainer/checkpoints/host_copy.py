@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, cast
 
 import torch
+
+T = TypeVar("T")
 
 # Required free memory relative to the copy: caches, logs and the next batch need some too.
 _HEADROOM = 1.25
@@ -28,17 +30,17 @@ class HostCopy:
         self._buffers: list[torch.Tensor] = []
         self._filled: torch.cuda.Event | None = None
 
-    def fits(self, value: Any) -> bool:
+    def fits(self, value: object) -> bool:
         """Whether memory suffices for a copy of all tensors in `value` beyond the existing buffers."""
         needed = size_bytes(value) - sum(buffer.nbytes for buffer in self._buffers)
         return needed * _HEADROOM <= available_bytes()
 
-    def reserve(self, value: Any) -> None:
+    def reserve(self, value: object) -> None:
         """Allocate buffers for values of this shape, so that the first copy is as fast as later ones."""
         for number, tensor in enumerate(_unique(value)):
             self._buffer(number, tensor).zero_()
 
-    def take(self, value: Any) -> Any:
+    def take(self, value: T) -> T:
         """The same structure of dictionaries and lists with all tensors copied; tensors that share memory share it in
         the copy.
         """
@@ -50,7 +52,7 @@ class HostCopy:
                 copies[key] = self._buffer(len(copies), tensor).copy_(tensor.detach(), non_blocking=True)
             return copies[key]
 
-        found = _mapped(value, copied)
+        found = cast("T", _mapped(value, copied))
         if torch.cuda.is_available():
             self._filled = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._filled.record()
@@ -69,7 +71,7 @@ class HostCopy:
         return self._buffers[number]
 
 
-def size_bytes(value: Any) -> int:
+def size_bytes(value: object) -> int:
     """Total size of all tensors in `value`."""
     return sum(tensor.nbytes for tensor in _unique(value))
 
@@ -88,7 +90,7 @@ def _empty(like: torch.Tensor) -> torch.Tensor:
     return torch.empty(like.shape, dtype=like.dtype, pin_memory=like.is_cuda)
 
 
-def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _mapped(value: object, change: Callable[[torch.Tensor], torch.Tensor]) -> object:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, Mapping):
@@ -98,7 +100,7 @@ def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return deepcopy(value)
 
 
-def _unique(value: Any) -> list[torch.Tensor]:
+def _unique(value: object) -> list[torch.Tensor]:
     """Every tensor once, in the order of `take`."""
     found: dict[_Memory, torch.Tensor] = {}
 

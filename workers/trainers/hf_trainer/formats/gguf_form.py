@@ -6,7 +6,6 @@ nothing is rounded.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -51,7 +50,7 @@ def convert(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     _verify(directory, config)
 
 
-def _describe(writer: Any, config: PretrainedConfig) -> None:
+def _describe(writer: gguf.GGUFWriter, config: PretrainedConfig) -> None:
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     writer.add_context_length(config.max_position_embeddings)
@@ -68,7 +67,7 @@ def _describe(writer: Any, config: PretrainedConfig) -> None:
     writer.add_vocab_size(config.vocab_size)
 
 
-def _add_tokenizer(writer: Any, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+def _add_tokenizer(writer: gguf.GGUFWriter, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises GgufUnsupported."""
     names = {number: token for token, number in tokenizer.get_vocab().items()}
     added = tokenizer.added_tokens_decoder
@@ -97,7 +96,7 @@ def _add_tokenizer(writer: Any, config: PretrainedConfig, tokenizer: PreTrainedT
         writer.add_chat_template(tokenizer.chat_template)
 
 
-def _tensors(directory: Path, config: PretrainedConfig) -> Iterator[tuple[str, Any, Any]]:
+def _tensors(directory: Path, config: PretrainedConfig) -> Iterator[tuple[str, np.ndarray, gguf.GGMLQuantizationType]]:
     """(name, bytes in GGUF layout, GGUF type) of each tensor, one in memory at a time."""
     architecture = gguf.MODEL_ARCH[ARCHITECTURES[config.model_type].upper()]
     known = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
@@ -123,7 +122,7 @@ def _ordered(tensor: torch.Tensor, name: str, config: PretrainedConfig) -> torch
     return tensor.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
-def _values(tensor: torch.Tensor) -> tuple[Any, Any]:
+def _values(tensor: torch.Tensor) -> tuple[np.ndarray, gguf.GGMLQuantizationType]:
     values = np.ascontiguousarray(tensor.float().numpy())
     # Readers compute norms and biases in float32.
     is_whole = tensor.dtype != torch.bfloat16 or tensor.ndim == 1

@@ -6,13 +6,12 @@ and has no KV cache.
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import onnx_ir
 import onnxruntime
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from workers.trainers.failures import ExportFailed
 from workers.trainers.hf_trainer.formats.convert import weights
@@ -27,7 +26,7 @@ _TOLERANCE = 1e-3
 class _Logits(nn.Module):
     """The exported module: two inputs, one output."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
 

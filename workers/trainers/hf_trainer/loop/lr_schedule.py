@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from app.domain.lifecycle.checkpoints import best_rule
 from app.domain.spec.hyperparameters.tables import PLATEAU
@@ -50,7 +51,7 @@ def learning_rate_factor(spec: RunSpec) -> float:
     return float(spec.adjustments.get("learning_rate_factor") or 1.0)
 
 
-def scale(scheduler: Any, optimizer: torch.optim.Optimizer, ratio: float) -> None:
+def scale(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, ratio: float) -> None:
     """Multiply every rate of a schedule loaded from a checkpoint; shape and position stay."""
     for group in optimizer.param_groups:
         for name in {"lr", "initial_lr"} & group.keys():

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from peft import PeftModel
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from workers.rank.run_context import RunContext
 from workers.trainers.distributed import StepBoundary
@@ -43,18 +45,19 @@ class DataParallel:
         """A second, unmodified copy of the model; `read` loads it again."""
         return deepcopy(model)
 
-    def prepared(self, trainer: Any, model: PreTrainedModel) -> Any:
+    def prepared(self, trainer: Trainer, model: PreTrainedModel) -> nn.Module:
         """Wrap an evaluation-only model for use by the trainer's ranks."""
-        return trainer.accelerator.prepare_model(model, evaluation_mode=True)
+        found: nn.Module = trainer.accelerator.prepare_model(model, evaluation_mode=True)
+        return found
 
-    def prepare_for_generation(self, model: Any) -> None:
+    def prepare_for_generation(self, model: nn.Module) -> None:
         """Prepare `model` before each rank generates its own completions."""
 
     def saving(
         self,
         context: RunContext,
         boundary: StepBoundary,
-        read: Callable[[PreTrainedTokenizerBase], Any],  # noqa: ARG002  (a part can't be exported without the rest)
+        read: Callable[[PreTrainedTokenizerBase], PreTrainedModel | PeftModel],  # noqa: ARG002  (a part can't be exported without the rest)
     ) -> HostCheckpointSaver:
         """The checkpoint saver; `read` loads the model as it was before the training."""
         return HostCheckpointSaver(context, boundary)

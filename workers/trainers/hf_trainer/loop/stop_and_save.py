@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from torch import nn
+from torch.optim import Optimizer
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from workers.rank.run_context import CHECKPOINT_FAILED, RunContext, Saved, Stop
@@ -23,7 +25,7 @@ class CheckpointSaver(Protocol):
     def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Provide the tokenizer, which every checkpoint contains."""
 
-    def reserve(self, model: Any, optimizer: Any) -> None:
+    def reserve(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Prepare for the first checkpoint while the training runs; the optimizer has made a step."""
 
     def commit(self, directory: Path, saved: Saved, best: BinaryIO | None) -> bool:
@@ -88,8 +90,8 @@ class StopAndSaveCallback(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        model: Any = None,
-        optimizer: Any = None,
+        model: nn.Module | None = None,
+        optimizer: Optimizer | None = None,
         **kwargs: Any,
     ) -> None:
         self._first_step.close()
@@ -102,7 +104,7 @@ class StopAndSaveCallback(TrainerCallback):
             self._prepare_stop(args, state, control)
         elif decision.save:
             control.should_save = True
-        elif not self._reserved and args.save_strategy != "no":
+        elif not self._reserved and args.save_strategy != "no" and model is not None and optimizer is not None:
             self._reserved = True
             self._saving.reserve(model, optimizer)
         self._announce(control)

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 from datasets import Dataset, disable_progress_bars
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
+from peft import PeftModel
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from transformers.utils.logging import disable_progress_bar
 
 from workers.rank.run_context import Result, RunContext
@@ -32,10 +34,11 @@ class Loop(Protocol):
     state: TrainerState
 
     @property
-    def module(self) -> Any:
+    def module(self) -> nn.Module:
         """This rank's part of the model."""
+        ...
 
-    def train(self, resume_from_checkpoint: str | None = None) -> Any:
+    def train(self, resume_from_checkpoint: str | None = None) -> object:
         """Run the remaining steps."""
 
     def is_finished(self, checkpoint: str) -> bool:
@@ -48,15 +51,16 @@ class Loop(Protocol):
     def save(self) -> None:
         """Save a checkpoint of the current weights."""
 
-    def evaluate(self) -> Any:
+    def evaluate(self) -> object:
         """Evaluate the validation data and report the metrics."""
 
     def measure_test(self, dataset: Dataset) -> dict[str, float]:
         """Metrics of the test split, named test_…"""
         ...
 
-    def whole_model(self) -> Any:
+    def whole_model(self) -> PreTrainedModel | PeftModel | None:
         """The model to export, on rank 0; collective."""
+        ...
 
 
 class Training(ABC):
@@ -192,6 +196,8 @@ class Training(ABC):
         weights: tuple[str, ...] = ()
         model = trainer.whole_model()
         if self.context.rank == 0:
+            if model is None:
+                raise RuntimeError("the first rank has no model to export")
             card = ModelCard(self.context.spec, self._reporting.final_metrics, trainer.state.global_step)
             weights = self.weights.export(model, tokenizer, card, self.context.output_dir)
         wait_for_all()

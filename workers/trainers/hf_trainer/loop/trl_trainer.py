@@ -3,11 +3,15 @@
 import json
 import random
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, Trainer, TrainerState, set_seed
+from peft import PeftModel
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Sampler
+from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerState, set_seed
 from transformers.trainer import SCHEDULER_NAME
 
 from app.domain.spec.metrics import evaluated, perplexity
@@ -23,8 +27,19 @@ from workers.trainers.hf_trainer.monitoring.straggler_timing import StepTimer
 _STATE_FILE = "trainer_state.json"
 
 
+class _LoadResult(Protocol):
+    """What torch's `load_state_dict` returns."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
 class TrlTrainer(Trainer):
     """First base of a class whose second base is a method's trl trainer; records are already tokenized."""
+
+    # transformers allows None as well; here both are set before they are read.
+    model: PreTrainedModel | PeftModel
+    optimizer: torch.optim.Optimizer
 
     def __init__(
         self,
@@ -53,10 +68,11 @@ class TrlTrainer(Trainer):
         self.remove_callback(PrinterCallback)
 
     @property
-    def module(self) -> Any:
-        return self.accelerator.unwrap_model(self.model)
+    def module(self) -> nn.Module:
+        found: nn.Module = self.accelerator.unwrap_model(self.model)
+        return found
 
-    def whole_model(self) -> Any:
+    def whole_model(self) -> PreTrainedModel | PeftModel | None:
         """The model to export, on rank 0; collective."""
         return self._saving.whole_model(self)
 
@@ -96,11 +112,11 @@ class TrlTrainer(Trainer):
                 logs[f"{prefix}_perplexity"] = perplexity(logs[f"{prefix}_loss"])
         super().log(logs, start_time)
 
-    def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> Any:
+    def _get_num_items_in_batch(self, *args: Any, **kwargs: Any) -> torch.Tensor | int | None:
         with self._step_timer.waiting():
             return super()._get_num_items_in_batch(*args, **kwargs)
 
-    def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+    def compute_loss(self, model: nn.Module, *args: Any, **kwargs: Any) -> torch.Tensor | tuple[torch.Tensor, object]:
         # trl gathers one count per rank. Treated as "metrics" of an epoch's last batch, some ranks' counts would be
         # dropped, and different ones after a resume.
         self.accelerator.gather_for_metrics = self._gather
@@ -114,15 +130,16 @@ class TrlTrainer(Trainer):
                 # The backward pass exchanges gradients.
                 self._step_timer.wait_begins()
 
-    def _gather(self, values: Any) -> Any:
+    def _gather(self, values: torch.Tensor) -> torch.Tensor:
         with self._step_timer.waiting():
-            return self.accelerator.gather(values)
+            found: torch.Tensor = self.accelerator.gather(values)
+        return found
 
-    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
         self.args.lr_scheduler_kwargs = scheduler_kwargs(self._spec, num_training_steps)
         found = super().create_scheduler(num_training_steps, optimizer)
         # Recorded before anything is loaded; DeepSpeed loads earlier than the others.
-        self._own_settings = warm_start.group_settings(cast("torch.optim.Optimizer", self.optimizer))
+        self._own_settings = warm_start.group_settings(self.optimizer)
         return found
 
     def _save_checkpoint(self, *_: Any) -> None:
@@ -137,7 +154,12 @@ class TrlTrainer(Trainer):
         return warm_start.equivalent_step(manifest.epoch, steps_per_epoch)
 
     def _init_training_state(
-        self, max_steps: int, num_update_steps_per_epoch: int, num_train_epochs: int, checkpoint: str | None, trial: Any
+        self,
+        max_steps: int,
+        num_update_steps_per_epoch: int,
+        num_train_epochs: int,
+        checkpoint: str | None,
+        trial: object,
     ) -> tuple[int, int]:
         place: tuple[int, int] = super()._init_training_state(
             max_steps, num_update_steps_per_epoch, num_train_epochs, checkpoint, trial
@@ -152,27 +174,26 @@ class TrlTrainer(Trainer):
         return epochs, steps * self.args.gradient_accumulation_steps
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        optimizer = cast("torch.optim.Optimizer", self.optimizer)
         if self._taken_over is None or checkpoint is None:
             if checkpoint is None or not self._saving.load_optimizer(self, Path(checkpoint)):
                 super()._load_optimizer_and_scheduler(checkpoint)
             else:
                 scheduler: Any = self.lr_scheduler
                 scheduler.load_state_dict(torch.load(Path(checkpoint) / SCHEDULER_NAME, weights_only=True))
-            self._follow_adjusted_rate(optimizer)
+            self._follow_adjusted_rate()
             return
         if not self._saving.load_optimizer(self, Path(checkpoint)):
-            warm_start.load_optimizer(optimizer, checkpoint)
-        warm_start.restore_settings(optimizer, self._own_settings)
-        warm_start.set_schedule_step(self.lr_scheduler, optimizer, self.state.global_step)
+            warm_start.load_optimizer(self.optimizer, checkpoint)
+        warm_start.restore_settings(self.optimizer, self._own_settings)
+        warm_start.set_schedule_step(self.lr_scheduler, self.optimizer, self.state.global_step)
 
-    def _follow_adjusted_rate(self, optimizer: torch.optim.Optimizer) -> None:
+    def _follow_adjusted_rate(self) -> None:
         position = self._resumed.data_position if self._resumed is not None else {}
         ratio = learning_rate_factor(self._spec) / float(position.get("learning_rate_factor") or 1.0)
         if self._resumed is not None and ratio != 1.0:
-            scale(self.lr_scheduler, optimizer, ratio)
+            scale(cast("LRScheduler", self.lr_scheduler), self.optimizer, ratio)
 
-    def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
+    def _load_from_checkpoint(self, checkpoint: str, model: nn.Module | None = None) -> None:
         if not self._saving.load_weights(self, Path(checkpoint)):
             super()._load_from_checkpoint(checkpoint, model)
 
@@ -185,18 +206,18 @@ class TrlTrainer(Trainer):
         place = f"{data_config(self._spec).seed}/{self.state.global_step}/{self.args.process_index}"
         set_seed(random.Random(place).randrange(1 << 32))  # noqa: S311
 
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
+    def _issue_warnings_after_load(self, load_result: _LoadResult) -> None:
         """Tied weights are stored once, so one of their names is always missing."""
         tied = set(getattr(self.model, "all_tied_weights_keys", None) or ())
         if not set(load_result.missing_keys) <= tied or load_result.unexpected_keys:
             super()._issue_warnings_after_load(load_result)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler[int] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset
         if not isinstance(dataset, Dataset):
             return super()._get_train_sampler(train_dataset)
         seed = data_config(self._spec).seed
-        order: Any = None
+        order: LengthGrouped | None = None
         if self._spec.hyperparameters.get("group_by_length"):
             order = LengthGrouped(dataset, self.get_total_train_batch_size(self.args), seed, self._epoch_to_come)
         if self._padded_to_multiple_of > 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 _OPTIMIZER_FILE = "optimizer.pt"
 
@@ -33,7 +33,7 @@ def restore_settings(optimizer: torch.optim.Optimizer, settings: Settings) -> No
         group.update(own)
 
 
-def set_schedule_step(scheduler: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
+def set_schedule_step(scheduler: LRScheduler | None, optimizer: torch.optim.Optimizer, step: int) -> None:
     """Set the rate that this job's schedule has after `step`. A metric-driven schedule begins with its first metric."""
     if not isinstance(scheduler, LambdaLR):
         return

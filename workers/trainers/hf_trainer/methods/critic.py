@@ -17,7 +17,7 @@ class Critic:
     Initially it predicts 0 for every token.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: nn.Module) -> None:
         base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
         self.head = nn.Linear(base.config.get_text_config().hidden_size, 1)
         nn.init.zeros_(self.head.weight)

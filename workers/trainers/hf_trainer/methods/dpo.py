@@ -6,6 +6,7 @@ Rafailov et al., Direct Preference Optimization: Your Language Model is Secretly
 
 from typing import Any
 
+from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
@@ -23,7 +24,7 @@ from workers.trainers.hf_trainer.model.trainable_weights import FullWeights, cho
 class _Dpo(TrlTrainer, DPOTrainer):
     """trl's trainer for pairs that are already tokenized."""
 
-    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
         return dataset
 
 

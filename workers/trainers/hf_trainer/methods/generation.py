@@ -45,7 +45,8 @@ class GenerationTrainer(TrlTrainer):
         division.prepare_for_generation(self.model)
         if reference is not None:
             add_fused_lm_head(reference, temperature=spec.hyperparameters["temperature"])
-            self.ref_model = division.prepared(self, reference)
+            trl: Any = self
+            trl.ref_model = division.prepared(self, reference)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         model: Any = self.model
@@ -61,7 +62,7 @@ class GenerationTrainer(TrlTrainer):
             del measured[name]  # the standard deviation of a single value
         super().log(logs, start_time)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> "EpochRepeatSampler":
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> "EpochRepeatSampler":
         # trl's sampler repeats each prompt once per completion.
         repeats = cast("RepeatSampler", super(TrlTrainer, self)._get_train_sampler(train_dataset))
         return EpochRepeatSampler(repeats, self._epoch_to_come)
@@ -79,9 +80,9 @@ class GenerationTrainer(TrlTrainer):
         found: dict[str, Any] = super()._generate_and_score_completions(given)  # type: ignore[misc]
         return found
 
-    def _generate_single_turn(self, *given: Any, **named: Any) -> Any:
+    def _generate_single_turn(self, *given: Any, **named: Any) -> tuple[Any, ...]:
         model: Any = self.model
-        found = super()._generate_single_turn(*given, **named)  # type: ignore[misc]
+        found: tuple[Any, ...] = super()._generate_single_turn(*given, **named)  # type: ignore[misc]
         if model.training:
             self._step_timer.wait_begins()
         return found

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from trl.trainer.rloo_config import RLOOConfig
 from trl.trainer.rloo_trainer import RLOOTrainer
 
@@ -39,7 +41,7 @@ class Ppo(GenerationTrainer, RLOOTrainer):
         self._passes: list[tuple[Tensor, Tensor]] = []
         self._scores = torch.zeros(0)
 
-    def whole_model(self) -> Any:
+    def whole_model(self) -> PreTrainedModel | PeftModel | None:
         self._critic.detached()
         return super().whole_model()
 
@@ -53,7 +55,7 @@ class Ppo(GenerationTrainer, RLOOTrainer):
         head = {name: tensor.clone() for name, tensor in self._critic.head.state_dict().items()}
         return {_HEAD_FILE: head, _COMPLETIONS_FILE: self._buffered_inputs}
 
-    def _load_from_checkpoint(self, checkpoint: str, model: Any = None) -> None:
+    def _load_from_checkpoint(self, checkpoint: str, model: nn.Module | None = None) -> None:
         super()._load_from_checkpoint(checkpoint, model)
         # An adapter's model has no other file for it.
         head, buffered = (
@@ -97,10 +99,10 @@ class Ppo(GenerationTrainer, RLOOTrainer):
         return found
 
     def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *more: Any, **named: Any
-    ) -> Any:
+        self, model: nn.Module, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *more: Any, **named: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         with self._critic.capturing() as hidden:
-            found = super()._get_per_token_logps_and_entropies(
+            found: tuple[Tensor, Tensor | None, Tensor | None] = super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, *more, **named
             )
         # A separate reference model is not captured, and its values are not needed.
@@ -108,7 +110,7 @@ class Ppo(GenerationTrainer, RLOOTrainer):
         self._passes.append((found[0], values))
         return found
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+    def _compute_loss(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
         mask = inputs["completion_mask"]
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         self._passes = []
@@ -125,7 +127,7 @@ class Ppo(GenerationTrainer, RLOOTrainer):
         loss: Tensor = policy + wanted["vf_coef"] * value
         return loss
 
-    def _report(self, model: Any, values: dict[str, Tensor]) -> None:
+    def _report(self, model: nn.Module, values: dict[str, Tensor]) -> None:
         measured = self._metrics["train" if model.training else "eval"]
         for name, value in values.items():
             measured[name].append(value.item())

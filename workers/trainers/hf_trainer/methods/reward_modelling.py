@@ -6,6 +6,7 @@ feedback, 2022 (arXiv:2203.02155).
 
 from typing import Any
 
+from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 from trl.trainer.reward_config import RewardConfig
 from trl.trainer.reward_trainer import RewardTrainer
@@ -22,7 +23,7 @@ from workers.trainers.hf_trainer.model.trainable_weights import FullWeights, cho
 class _Reward(TrlTrainer, RewardTrainer):
     """trl's trainer for pairs that are already tokenized, separately from their prompts."""
 
-    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
         return dataset
 
     def _set_signature_columns_if_needed(self) -> None:

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import BitsAndBytesConfig, PreTrainedModel
 
 from workers.rank.run_context import RunSpec
@@ -34,7 +35,7 @@ def load_quantized(spec: RunSpec) -> PreTrainedModel:
     return model
 
 
-def train_in_float32(model: Any) -> None:
+def train_in_float32(model: nn.Module) -> None:
     """Keep adapter weights in float32: trl casts a new adapter on quantized weights to bfloat16, but not one loaded
     from a checkpoint.
     """

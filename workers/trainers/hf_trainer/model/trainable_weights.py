@@ -1,7 +1,7 @@
 """Which weights are trained and exported: the full model, or a LoRA adapter on a frozen base model."""
 
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from peft import LoraConfig, PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -41,10 +41,10 @@ class FullWeights:
         return None
 
     def export(
-        self, model: Any, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
+        self, model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
     ) -> tuple[str, ...]:
         """Write the finished model and return its weight files in order. Raises ExportFailed."""
-        return export_model(model, tokenizer, card, directory)
+        return export_model(cast("PreTrainedModel", model), tokenizer, card, directory)
 
 
 class Adapter(FullWeights):
@@ -62,12 +62,12 @@ class Adapter(FullWeights):
         return model
 
     def export(
-        self, model: Any, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
+        self, model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
     ) -> tuple[str, ...]:
-        output = output_config(self.spec)
+        trained, output = cast("PeftModel", model), output_config(self.spec)
         if output.export_format == "merged" or output.merge_lora:
-            return export_merged(self.to_merge(model, tokenizer), tokenizer, card, directory)
-        return export_adapter(model, tokenizer, card, directory, resized=self.resized)
+            return export_merged(self.to_merge(trained, tokenizer), tokenizer, card, directory)
+        return export_adapter(trained, tokenizer, card, directory, resized=self.resized)
 
 
 def chosen_weights(spec: RunSpec) -> FullWeights:

@@ -1,0 +1,101 @@
+"""Comparison of policies on one trace, as table rows and as JSON."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from app.domain.scheduling.planner import Policy
+from simulation.jobs import Behaviour
+from simulation.measuring import Report, measure
+from simulation.picture import duration
+from simulation.planners import POLICIES
+from simulation.replay import Replay, replay
+from simulation.trace import Cluster, TraceJob
+
+HEADS = (
+    "policy",
+    "in use",
+    "mean wait",
+    "p50",
+    "p95",
+    "longest",
+    "fairness",
+    "preempted",
+    "lost",
+    "goodput",
+    "makespan",
+    "finished",
+)
+WAIT_HEADS = ("policy", "jobs by", "", "jobs", "mean", "p50", "p95", "longest")
+
+
+def compare(
+    trace: Sequence[TraceJob], cluster: Cluster, names: Iterable[str], policy: Policy, behaviour: Behaviour
+) -> dict[str, tuple[Replay, Report]]:
+    """Policy name → its replay and report. Raises KeyError for one that is not in ``POLICIES``."""
+    found = {}
+    for name in names:
+        done = replay(trace, cluster, POLICIES[name].planner(policy), behaviour)
+        found[name] = done, measure(done)
+    return found
+
+
+def rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
+    """One row per policy, with the columns ``HEADS``."""
+    return [
+        (
+            name,
+            ", ".join(f"{kind} {part:.1%}" for kind, part in report.utilisation.items()),
+            *_waits(report),
+            f"{report.fairness:.3f}",
+            report.preemptions,
+            f"{report.lost_device_hours:.1f} h",
+            f"{report.goodput:.1%}",
+            duration(report.makespan_seconds),
+            f"{report.finished} of {report.jobs}",
+        )
+        for name, report in reports.items()
+    ]
+
+
+def wait_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
+    """One row per policy and class of jobs, with the columns ``WAIT_HEADS``."""
+    return [
+        (
+            name,
+            class_,
+            value,
+            each.jobs,
+            duration(each.mean),
+            duration(each.p50),
+            duration(each.p95),
+            duration(each.longest),
+        )
+        for name, report in reports.items()
+        for class_, waits in report.waits.items()
+        if class_ != "all"
+        for value, each in waits.items()
+    ]
+
+
+def documents(reports: Mapping[str, Report]) -> dict[str, Any]:
+    """All measurements for programs; times in seconds."""
+    found: dict[str, Any] = {}
+    for name, report in reports.items():
+        shares = {
+            project: {"got_device_seconds": share.got, "entitled_device_seconds": share.entitled, "ratio": share.ratio}
+            for project, share in report.shares.items()
+        }
+        found[name] = {**asdict(report), "shares": shares}
+    return {name: _rounded(report) for name, report in found.items()}
+
+
+def _waits(report: Report) -> tuple[str, str, str, str]:
+    each = report.waits["all"].get("")
+    return tuple(duration(value) for value in (each.mean, each.p50, each.p95, each.longest)) if each else ("",) * 4  # type: ignore[return-value]
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return round(value, 6) if isinstance(value, float) else value

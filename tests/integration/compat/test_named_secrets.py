@@ -1,0 +1,86 @@
+"""Secrets that documents of other vocabularies name: files of the operator's, read when the job is submitted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.models import Job
+from tests.apps import Api
+from tests.integration.compat.test_ome import JOBS, manifest
+from tests.integration.compat.test_runai import BODY, TRAININGS
+
+pytestmark = pytest.mark.both_databases
+
+# A value and a variable by which nobody could tell that they are secret.
+VALUE = "plain-looking"
+
+
+def lay_down(api: Api, value: bytes = VALUE.encode() + b"\n", place: str = "default/db/url") -> Path:
+    path = api.folder / "data/secrets" / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(value)
+    return path
+
+
+def by_runai(api: Api, name: str = "db", key: str = "url") -> Any:
+    variables = [{"name": "PLACE", "value": "unused", "secret": {"name": name, "key": key}}]
+    spec = {"command": "python train.py", "environmentVariables": variables}
+    return api.post(TRAININGS, {**BODY, "spec": spec})
+
+
+def by_ome(api: Api, name: str = "db", key: str = "url") -> Any:
+    variables = [{"name": "PLACE", "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}]
+    return api.post(JOBS, manifest(trainer={"command": ["python", "train.py"], "env": variables}))
+
+
+@pytest.mark.parametrize("ask", [by_runai, by_ome])
+def test_job_gets_the_secret_and_nobody_is_told_it(api: Api, ask: Any) -> None:
+    lay_down(api)
+
+    answer = ask(api)
+
+    assert answer.status_code in (201, 202), answer.text
+    with api.db.read() as session:
+        (job,) = session.query(Job).all()
+        stored, sealed = job.spec["training_config"]["environment"], job.sealed_secrets
+    secrets = api.app.extensions["trainyard"].plane.box.open(sealed)
+    assert (stored["PLACE"], secrets["training_config.environment.PLACE"]) == ("***", VALUE)
+    assert VALUE not in answer.text
+    assert VALUE not in api.call("GET", f"/v1/jobs/{job.id}").text
+    warned = [event for event in api.get(f"/v1/jobs/{job.id}/events")["events"] if event["reason"] == "NOT_ACTED_ON"]
+    assert "PLACE" not in str(warned)
+
+
+@pytest.mark.parametrize(
+    ("ask", "field"),
+    [(by_runai, "spec.environmentVariables.0.secret"), (by_ome, "spec.trainer.env.0.valueFrom.secretKeyRef")],
+)
+def test_secret_that_is_not_there_is_named_with_the_way_out(api: Api, ask: Any, field: str) -> None:
+    lay_down(api, place="other/db/url")
+
+    answer = ask(api)
+
+    assert answer.status_code == 400
+    assert field in answer.text
+    assert "default/db/url below TRAINYARD_SECURITY_SECRETS_DIR" in answer.text
+    assert api.get("/v1/jobs")["total_count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("..", "admin.key"), ("db", "../../../admin.key"), ("db", "."), ("a/b", "c")]
+)
+def test_secret_is_looked_for_nowhere_else(api: Api, name: str, key: str) -> None:
+    lay_down(api)
+    (api.folder / "data/secrets/admin.key").write_text("mine")
+
+    answer = by_runai(api, name, key)
+
+    assert (answer.status_code, "letters, digits" in answer.text, "mine" in answer.text) == (400, True, False)
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"a\0b", b"x" * 65_537])
+def test_secret_that_is_no_text_is_refused(api: Api, value: bytes) -> None:
+    lay_down(api, value)
+
+    assert "is not a text of at most 65536 bytes" in by_runai(api).text

@@ -1,0 +1,190 @@
+"""Model and data looked at before a job waits for devices: real coordinators, real models, and people who ask."""
+
+import functools
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.system import System, wait_for
+
+REPOSITORY = Path(__file__).parents[4]
+RECORDS = 60
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[System]:
+    """One without nodes: what is admitted stays queued."""
+    made = System(tmp_path_factory.mktemp("preflight"))
+    command = [sys.executable, "-m", "examples.build_demo_assets", "--out", str(made.inputs)]
+    subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True, timeout=120)
+    lines = (made.inputs / "train.jsonl").read_text().splitlines(keepends=True)
+    (made.inputs / "train.jsonl").write_text("".join(lines[:RECORDS]))
+    try:
+        made.start()
+        owned_pids.update({made.redis.pid, *(made.pid(name) for name in ("api", "coordinator"))})
+        yield made
+    finally:
+        made.stop()
+
+
+def document(data: str = "train.jsonl", model: str = "model", **data_config: Any) -> dict[str, Any]:
+    return {
+        "name": "preflight",
+        "training_config": {
+            "training_type": "SFT",
+            "base_model": {"model_id": model},
+            "framework": {"type": "HF_TRAINER"},
+        },
+        "data_config": {"sources": [{"path": data}], "max_seq_length": 64, **data_config},
+        "resource_config": {"gpu_count": 1, "device_type": "cpu"},
+    }
+
+
+def preflight(system: System, job_id: str) -> dict[str, Any]:
+    events = system.get(f"/v1/jobs/{job_id}/events?page_size=100")["events"]
+    (event,) = [each for each in events if each["type"] == "job.preflight"]
+    return dict(event)
+
+
+def copy(system: System, name: str, text: str | bytes) -> str:
+    data = text.encode() if isinstance(text, str) else text
+    (system.inputs / name).write_bytes(data)
+    return name
+
+
+def looks(system: System) -> list[psutil.Process]:
+    """The processes that look at something for this installation's coordinator."""
+    coordinator = psutil.Process(system.pid("coordinator"))
+    return [each for each in coordinator.children() if "workers.prepare.preflight" in each.cmdline()]
+
+
+def stop_look(system: System) -> psutil.Process:
+    """Of the look that is under way, or soon will be: it goes no further."""
+    look = wait_for(lambda: next((each for each in looks(system) if each.children()), None), seconds=60, what="a look")
+    look.send_signal(signal.SIGSTOP)
+    return look
+
+
+def is_over(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_is_found_out_stands_in_an_event_and_is_remembered(system: System) -> None:
+    job_id = system.submit(document(validation_split=0.1))
+    system.wait_for_status(job_id, "QUEUED", seconds=60)
+    event = preflight(system, job_id)
+
+    began = time.monotonic()
+    again = system.submit(document(validation_split=0.1))
+    system.wait_for_status(again, "QUEUED", seconds=5)
+    remembered_seconds = time.monotonic() - began
+
+    (source,) = event["data"]["sources"]
+    assert event["reason"] == "passed"
+    assert "to measure on" in event["message"]
+    assert source["columns"] == ["completion", "prompt"]
+    assert (source["records_read"], source["complete"]) == (RECORDS, True)
+    assert 0 < source["lengths"]["0.5"] <= source["lengths"]["max"]
+    assert event["data"]["batch"]["shape"][0] == 8
+    assert event["data"]["model"]["model_type"] == "llama"
+    assert preflight(system, again)["data"]["remembered"] is True
+    assert remembered_seconds < 1.5
+    assert system.statuses(job_id) == ["PENDING", "QUEUED"]
+
+
+def test_a_broken_record_fails_the_job_without_a_device(system: System) -> None:
+    lines = (system.inputs / "train.jsonl").read_text().splitlines(keepends=True)
+    data = copy(system, "broken.jsonl", "".join(lines[:40]) + '{"prompt": "def f')
+
+    job = system.wait_for_status(system.submit(document(data)), "FAILED", seconds=60)
+
+    assert job["error_type"] == "DATA_INVALID"
+    assert "broken.jsonl line 41" in job["error_message"]
+    assert job["attempt"] == 0
+
+
+def test_a_model_with_cut_off_weights_fails_the_job(system: System) -> None:
+    shutil.copytree(system.inputs / "model", system.inputs / "cut")
+    weights = system.inputs / "cut" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+
+    job = system.wait_for_status(system.submit(document(model="cut")), "FAILED", seconds=60)
+
+    assert job["error_type"] == "MODEL_NOT_FOUND"
+    assert "model.safetensors" in job["error_message"]
+
+
+def test_cancelling_a_job_that_is_looked_at_works_at_once_and_ends_the_look(system: System) -> None:
+    shutil.copy(system.inputs / "train.jsonl", system.inputs / "cancelled.jsonl")
+    job_id = system.submit(document("cancelled.jsonl"))
+    look = stop_look(system)
+    assert "being inspected" in system.job(job_id)["pending_reason"]
+
+    status, body = system.call("POST", f"/v1/jobs/{job_id}/cancel")
+
+    assert (status, body["data"]["status"]) == (200, "CANCELLED")
+    wait_for(lambda: is_over(look), seconds=8, what="the look is over")
+    assert system.statuses(job_id) == ["PENDING", "CANCELLED"]
+
+
+def test_a_look_ends_with_its_coordinator_and_the_next_one_begins_anew(system: System, owned_pids: set[int]) -> None:
+    shutil.copy(system.inputs / "train.jsonl", system.inputs / "lost.jsonl")
+    job_id = system.submit(document("lost.jsonl"))
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        look = stop_look(system)
+        system.kill("coordinator", number)
+        wait_for(functools.partial(is_over, look), seconds=5, what="the look is over, too")
+        assert system.job(job_id)["status"] == "PENDING"
+        system.start_coordinator()
+        owned_pids.add(system.pid("coordinator"))
+
+    system.wait_for_status(job_id, "QUEUED", seconds=60)
+    assert preflight(system, job_id)["reason"] == "passed"
+
+
+def test_data_is_validated_without_a_job(system: System) -> None:
+    training = {"training_type": "LORA", "base_model": {"model_id": "model"}}
+    question = {"data_config": document()["data_config"], "training_config": training}
+
+    status, body = system.call("POST", "/v1/data/validate", question, Idempotency_Key="once")
+    again = system.call("POST", "/v1/data/validate", question, Idempotency_Key="once")[1]
+
+    assert status == 200, body
+    report = body["data"]
+    assert (report["valid"], report["errors"], report["left_out"]) == (True, [], [])
+    assert report["sources"][0]["columns"] == ["completion", "prompt"]
+    assert report["lengths"]["max"] == report["sources"][0]["lengths"]["max"] > 0
+    assert again["data"] == report
+
+
+def test_data_is_validated_without_a_model(system: System) -> None:
+    data = copy(system, "short.csv", "question,answer\na,b\nc\n")
+    mapping = {"prompt": "question", "completion": "answer"}
+    question = {"data_config": {"sources": [{"path": data}], "preprocess": {"field_mapping": mapping}}}
+
+    report = system.call("POST", "/v1/data/validate", question)[1]["data"]
+
+    assert not report["valid"]
+    assert report["errors"][0]["error_type"] == "DATA_INVALID"
+    assert "short.csv line 3" in report["errors"][0]["message"]
+
+
+def test_what_submit_refuses_is_an_error_with_its_field(system: System) -> None:
+    question = {"data_config": {"sources": [{"path": "/etc/passwd"}]}}
+
+    status, body = system.call("POST", "/v1/data/validate", question)
+
+    assert status == 200
+    (error,) = body["data"]["errors"]
+    assert error["field"] == "data_config.sources.0.path"
+    assert not body["data"]["valid"]
+    assert system.call("POST", "/v1/data/validate", {"data_config": {"paths": []}})[0] == 422

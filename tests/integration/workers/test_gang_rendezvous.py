@@ -1,0 +1,82 @@
+"""The supervisors of a gang's nodes settle where its ranks meet, while the database is away now and then."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.services.attempts.work_orders import Work
+from config.settings import Settings, load_settings
+from tests.unit.workers.rank.launching import make_plan, write_script
+from tests.walks import make_gang, start_gang
+from workers.prepare.prepare import Prepared
+from workers.prepare.resume_point import StartPoint
+from workers.sandbox.sandbox import ProcessGroup
+from workers.supervisor.control.rendezvous import meet
+
+pytestmark = pytest.mark.both_databases
+
+
+class OftenAway(Database):
+    """A database that can't be written to the first times."""
+
+    def __init__(self, db: Database, failures: int) -> None:
+        super().__init__()
+        self.bind(db.engine)
+        self.failures = failures
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        if self.failures:
+            self.failures -= 1
+            raise OperationalError("", {}, Exception("the server is shutting down"))
+        with super().write() as session:
+            yield session
+
+
+@pytest.fixture
+def gang(database: Database) -> list[Work]:
+    return start_gang(database, make_gang(database), "n1", "n2")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings({"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_NODE_ADDRESS": "127.0.0.1"})
+
+
+def prepared(folder: Path) -> Prepared:
+    plan = make_plan(folder, write_script(folder / "mine", ""), ProcessGroup(), world_size=2)
+    return Prepared(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))
+
+
+def test_nodes_meet_though_neither_could_say_its_word_at_once(
+    database: Database, gang: list[Work], settings: Settings, tmp_path: Path
+) -> None:
+    away, until = [OftenAway(database, failures=1) for _ in gang], time.monotonic() + 15
+
+    with ThreadPoolExecutor(2) as pool:
+        asked = [
+            pool.submit(
+                meet, settings, db, work, prepared(tmp_path / work.node), is_over=lambda: time.monotonic() > until
+            )
+            for db, work in zip(away, gang, strict=True)
+        ]
+        met = [each.result(20) for each in asked]
+
+    specs = [each.plan.spec.gang for each in met if each is not None]
+    assert [spec.node_rank for spec in specs if spec is not None] == [0, 1]
+    assert len({spec.port for spec in specs if spec is not None}) == 1
+    assert [db.failures for db in away] == [0, 0]
+
+
+def test_a_stop_while_the_others_are_awaited_is_no_failure(
+    database: Database, gang: list[Work], settings: Settings, tmp_path: Path
+) -> None:
+    for work in gang:
+        assert meet(settings, database, work, prepared(tmp_path / work.node), is_over=lambda: True) is None

@@ -1,0 +1,35 @@
+"""The page of guarantees names for each promise the tests that hold it; all of them exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2]
+PAGE = TESTS.parent / "docs" / "reference" / "guarantees.md"
+PROMISES = [*range(1, 27), 30, 33, 35, 36]
+_ROW = re.compile(r"^\| P-(\d\d) \| (.+) \| (.+) \|$", re.MULTILINE)
+ROWS = {int(number): held_by for number, _, held_by in _ROW.findall(PAGE.read_text())}
+
+
+def test_every_promise_is_on_the_page():
+    assert sorted(ROWS) == PROMISES
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_its_tests_exist_or_it_says_why_not_yet(promise: int):
+    named = re.findall(r"`([a-z_0-9/]+(?:::\w+)?)`", ROWS[promise])
+
+    assert [name for name in named if not exists(name)] == []
+    assert named or ROWS[promise].startswith("not yet")
+
+
+def exists(named: str) -> bool:
+    file, _, function = named.partition("::")
+    path = TESTS / f"{file}.py"
+    if not path.exists():
+        return False
+    return not function or function in {
+        node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
+    }

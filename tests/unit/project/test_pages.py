@@ -1,0 +1,70 @@
+"""The pages of docs/: their links lead somewhere, the index names each of them, and none is too long to be read."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "examples" / "README.md"]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+SECTIONS = ("tutorials", "how-to", "reference", "explanation")
+_FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them, and those that it sets itself."""
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", title).lower()).replace(" ", "-") for title in found}
+    return made | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for link in _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8"))):
+        name, _, anchor = link.partition("#")
+        if name.startswith(("http:", "https:")):
+            continue
+        target = page if not name else Path(os.path.normpath(page.parent / name))
+        if not target.exists() or (anchor and anchor not in headings(target)):
+            broken.append(link)
+
+    assert broken == []
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_index_names_every_page(section: str) -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = sorted(path.name for path in (ROOT / "docs" / section).glob("*.md"))
+
+    assert pages != []
+    assert [name for name in pages if f"({section}/{name})" not in index] == []
+
+
+# All but the list of every field, which is looked up and not read.
+READ = [page for page in PAGES if page.parent.name in SECTIONS and page.name != "compatibility.md"]
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_is_short_enough_to_be_read_in_one_go(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+# Not the records of their time.
+CURRENT = [page for page in PAGES if "decisions" not in page.parts and not page.name[0].isdigit()]
+_NAMED = re.compile(r"`((?:app|config|tasks|trainyard|workers|tests|scripts)/[\w/.-]*(?:\.py|/))`")
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_and_folder_that_is_named_exists(page: Path) -> None:
+    named = _NAMED.findall(page.read_text(encoding="utf-8"))
+
+    assert [name for name in named if not (ROOT / name).exists()] == []

@@ -1,0 +1,244 @@
+"""What a script can see and change inside each sandbox."""
+
+import dataclasses
+import json
+import socket
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.unit.workers.rank.launching import JOB, Run, make_plan, write_script
+from workers.sandbox.sandbox import Bubblewrap, FilesystemView, ProcessGroup, SandboxUnavailable, choose_sandbox
+
+PROBE = """
+import json, os, socket, sys
+def can_read(path):
+    try:
+        if path.endswith(".sock"):
+            return socket.socket(socket.AF_UNIX).connect(path)
+        return os.listdir(path) if os.path.isdir(path) else open(path).read()
+    except OSError as error:
+        return f"{type(error).__name__}"
+def can_write(path):
+    try:
+        open(path, "a").close()
+        return True
+    except OSError:
+        return False
+facts = {"read": {p: can_read(p) for p in PATHS}, "write": {p: can_write(p) for p in PATHS_W}}
+facts["uts"] = os.readlink("/proc/self/ns/uts")
+facts["processes"] = sorted(int(p) for p in os.listdir("/proc") if p.isdigit())
+facts["capabilities"] = [l.split()[1] for l in open("/proc/self/status") if l.startswith("CapEff")][0]
+print(json.dumps(facts))
+"""
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A data directory with secrets, a model in it, and data outside of it."""
+    data_dir = tmp_path / "data"
+    (data_dir / "files" / "model").mkdir(parents=True)
+    (data_dir / "files" / "model" / "config.json").write_text("{}")
+    (data_dir / "files" / "other").mkdir()
+    (data_dir / "secret.key").write_text("hunter2")
+    (data_dir / "trainyard.db").write_text("rows")
+    (data_dir / "run" / "jobs" / "job-of-somebody-else").mkdir(parents=True)
+    (tmp_path / "corpus.jsonl").write_text("{}\n")
+    return tmp_path
+
+
+def probe(world, sandbox, read, write, readable=(), hidden=(), beside=None):
+    paths = f"PATHS = {list(map(str, read))!r}\nPATHS_W = {list(map(str, write))!r}\n"
+    script = write_script(beside or world / "mine", paths + PROBE)
+    plan = make_plan(world, script, sandbox, readable=readable)
+    run = Run(dataclasses.replace(plan, view=dataclasses.replace(plan.view, hidden=tuple(hidden))))
+    try:
+        assert run.finish() == 0, run.log()
+        return json.loads(run.log())
+    finally:
+        run.close()
+
+
+def test_bubblewrap_works_on_this_machine():
+    assert choose_sandbox("auto").kind == "bubblewrap"
+    assert choose_sandbox("process").kind == "process"
+
+
+def test_without_bubblewrap_there_is_no_sandbox_and_the_ways_out_are_told(no_bubblewrap):
+    with pytest.raises(
+        SandboxUnavailable, match=r"not installed; .*apt install bubblewrap.*TRAINYARD_NODE_SANDBOX=process"
+    ):
+        choose_sandbox("auto")
+    assert choose_sandbox("process").kind == "process"
+
+
+def test_bubblewrap_that_may_not_make_namespaces_is_no_sandbox(forbidden_bubblewrap):
+    with pytest.raises(
+        SandboxUnavailable, match=r"No permissions to create new namespace.*allow unprivileged user"
+    ) as caught:
+        choose_sandbox("auto")
+    assert caught.value.kind == "forbidden"
+
+
+def test_bubblewrap_hides_the_data_directory(world):
+    data_dir = world / "data"
+
+    facts = probe(world, Bubblewrap(), [data_dir, data_dir / "secret.key", data_dir / "run" / "jobs"], [])
+
+    assert sorted(facts["read"][str(data_dir)]) == ["run"]
+    assert facts["read"][str(data_dir / "secret.key")] == "FileNotFoundError"
+    assert facts["read"][str(data_dir / "run" / "jobs")] == [JOB]
+
+
+def test_bubblewrap_shows_model_and_data_read_only(world):
+    model, corpus = world / "data/files/model/config.json", world / "corpus.jsonl"
+
+    facts = probe(
+        world,
+        Bubblewrap(),
+        [model, corpus, world / "data/files/other"],
+        [model, corpus, world / "data/files/model/new"],
+        readable=[model.parent, corpus],
+    )
+
+    assert facts["read"][str(model)] == "{}"
+    assert facts["read"][str(corpus)] == "{}\n"
+    assert facts["read"][str(world / "data/files/other")] == "FileNotFoundError"
+    assert not any(facts["write"].values())
+
+
+def test_bubblewrap_lets_a_rank_write_its_run_directory_only(world):
+    run_dir = world / f"data/run/jobs/{JOB}/1"
+    writable = [run_dir / "work/x", run_dir / "output/x", "/tmp/x", "/dev/shm/x"]
+    protected = [run_dir / "code/train.py", run_dir / "spec.json", "/etc/x", "/usr/x", Path(sys.prefix) / "x"]
+
+    facts = probe(world, Bubblewrap(), [], [*writable, *protected])
+
+    assert [path for path, could in facts["write"].items() if could] == list(map(str, writable))
+    assert not (world / "x").exists()
+
+
+def test_bubblewrap_has_its_own_processes_and_no_capabilities(world):
+    facts = probe(world, Bubblewrap(), [], [])
+
+    assert facts["processes"][0] == 1
+    assert len(facts["processes"]) <= 4
+    assert int(facts["capabilities"], 16) == 0
+
+
+def test_bubblewrap_hides_our_data_from_a_script_that_lies_beside_it(world):
+    paths = f"PATHS = {[str(world / 'data/run/jobs' / JOB / '1/code/data')]!r}\n"
+    script = write_script(world, paths + "PATHS_W = []\n" + PROBE)
+    run = Run(make_plan(world, script, Bubblewrap()))
+
+    try:
+        assert run.finish() == 0, run.log()
+        assert list(json.loads(run.log())["read"].values()) == [[]]
+    finally:
+        run.close()
+
+
+def test_our_code_stays_readable_below_a_hidden_directory(tmp_path):
+    arguments = Bubblewrap().enclose(
+        ["true"],
+        FilesystemView(
+            run_dir=_made(Path(sys.prefix).parent / ".trial" / "run", tmp_path), data_dir=Path(sys.prefix).parent
+        ),
+    )
+
+    hidden = arguments.index("--tmpfs")
+    assert str(Path(sys.prefix).resolve()) in arguments[hidden + 2 :]
+
+
+def _made(wanted, tmp_path):
+    # Only arguments are looked at: the run directory itself may lie anywhere.
+    run_dir = tmp_path / wanted.name
+    run_dir.mkdir()
+    return run_dir
+
+
+def test_process_group_links_the_script_directory(world):
+    facts = probe(world, ProcessGroup(), [world / "corpus.jsonl"], [world / "data/run/written"])
+
+    assert facts["read"][str(world / "corpus.jsonl")] == "{}\n"
+    assert facts["write"][str(world / "data/run/written")]
+    code = world / f"data/run/jobs/{JOB}/1/code"
+    assert stat.S_ISLNK(code.lstat().st_mode)
+
+
+@pytest.fixture
+def home():
+    """A directory of a person's home, where nothing may be seen that a job does not name."""
+    with tempfile.TemporaryDirectory(dir=Path.home(), prefix=".trainyard-test-") as path:
+        yield Path(path)
+
+
+def test_bubblewrap_hides_what_people_and_services_keep(world, home):
+    (home / "id_rsa").write_text("private")
+    (home / "data.jsonl").write_text("{}\n")
+    private = [path for path in ("/etc/shadow", "/etc/gshadow") if Path(path).exists()]
+
+    facts = probe(world, Bubblewrap(), [home / "id_rsa", home / "data.jsonl", "/run", "/srv", *private], [])
+
+    assert facts["read"].pop("/run") in ([], ["systemd"])  # where resolv.conf leads
+    assert facts["read"].pop("/srv") == []
+    assert set(facts["read"].values()) == {"FileNotFoundError", "PermissionError"}
+
+
+def test_bubblewrap_hides_sockets_and_files_of_ours_outside_the_data_directory(world):
+    storage, database = world / "storage", world / "mine" / "trainyard.db"
+    (storage / "jobs" / "job-of-somebody-else").mkdir(parents=True)
+    database.parent.mkdir()
+    database.write_text("rows")
+    code = world / f"data/run/jobs/{JOB}/1/code"
+    with socket.socket(socket.AF_UNIX) as docker:
+        docker.bind(str(storage / "docker.sock"))
+        docker.listen()
+        reached = [storage / "docker.sock", storage, database, code / "trainyard.db"]
+        facts = probe(world, Bubblewrap(), reached, [], hidden=[storage, database], readable=[storage.parent])
+
+    assert facts["read"][str(storage / "docker.sock")] == "FileNotFoundError"
+    assert facts["read"][str(storage)] == []
+    assert facts["read"][str(database)] == "PermissionError"
+    assert facts["read"][str(code / "trainyard.db")] == "PermissionError"
+
+
+def test_hidden_directory_can_not_be_filled(world):
+    facts = probe(world, Bubblewrap(), [], [world / "data" / "x", "/run/x", "/srv/x", "/var/tmp/x"])
+
+    assert list(facts["write"].values()) == [False, False, False, True]
+
+
+def test_script_and_data_in_a_home_directory_are_seen(world, home):
+    (home / "data.jsonl").write_text("{}\n")
+    (home / "link.jsonl").symlink_to(home / "data.jsonl")
+
+    facts = probe(
+        world,
+        Bubblewrap(),
+        [home / "data.jsonl", home / "link.jsonl"],
+        [home / "data.jsonl"],
+        readable=[home / "link.jsonl"],
+        beside=home / "code",
+    )
+
+    assert set(facts["read"].values()) == {"{}\n"}
+    assert not any(facts["write"].values())
+
+
+def test_bubblewrap_has_a_host_name_of_its_own(world):
+    assert probe(world, Bubblewrap(), [], [])["uts"] != str(Path("/proc/self/ns/uts").readlink())
+
+
+def test_script_in_the_root_directory_does_not_show_the_machine_by_this_way_round(tmp_path):
+    view = FilesystemView(run_dir=tmp_path / "run", data_dir=tmp_path / "data", code=Path("/"))
+    view.run_dir.mkdir()
+
+    arguments = Bubblewrap().enclose(["true"], view)
+
+    for name in ("root", "home", "proc", "tmp", "etc/shadow"):
+        target = str(view.code_dir / name)
+        assert target in arguments or not Path("/", name).exists()
