@@ -211,7 +211,7 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
             "uid": f"{uuid_of(job.id)}-{rank}",
             "resourceVersion": version_of(details),
             "creationTimestamp": moment(attempt.created_at if attempt is not None else job.created_at),
-            "labels": {**foreign["labels"], "job-name": name, "training.ome.io/rank": str(rank)},
+            "labels": {**(foreign.get("labels") or {}), "job-name": name, "training.ome.io/rank": str(rank)},
             "annotations": dict(foreign.get("annotations") or {}),
         },
         "spec": spec,

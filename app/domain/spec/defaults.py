@@ -1,7 +1,5 @@
 """Defaults of a job document that depend on other fields, or only count for built-in trainers."""
 
-from dataclasses import replace
-
 from app.domain.spec.data.formats import format_of
 from app.domain.spec.document import is_custom
 from app.domain.spec.hyperparameters.trainer_arguments import with_hyperparameters
@@ -50,7 +48,7 @@ def _training(document: JobDocument) -> TrainingConfig:
     if evaluation is None or evaluation.strategy != "steps" or evaluation.steps is not None:
         return training
     steps = document.output_config.checkpoint.save_steps
-    return replace(training, evaluation=evaluation.changed(steps=steps))
+    return training.changed(evaluation=evaluation.changed(steps=steps))
 
 
 def _scheduling(scheduling: SchedulingConfig, training: TrainingConfig) -> SchedulingConfig:

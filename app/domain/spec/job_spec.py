@@ -49,8 +49,5 @@ def comparable_data(document: JobDocument) -> dict[str, Any]:
 
     Without what opens the sources: renewed credentials make no other data.
     """
-    data = completed_data(document.data_config, custom=is_custom(document)).to_json()
-    for source in data["sources"]:
-        source.pop(CREDENTIALS, None)
-        source.pop(OPTIONS, None)
-    return data
+    data = completed_data(document.data_config, custom=is_custom(document))
+    return data.changed(sources=tuple(source.without(CREDENTIALS, OPTIONS) for source in data.sources)).to_json()

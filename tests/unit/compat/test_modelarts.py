@@ -84,7 +84,7 @@ def named(native: Native) -> list[str]:
 
 
 def details_of(native: Native, *, state: JobState = JobState.QUEUED, **columns: Any) -> JobDetails:
-    spec = validated(SubmitJobSchema(), native.document)
+    spec = validated(SubmitJobSchema(), native.document).to_json()
     job = Job(
         id=new_id("job"),
         project="default",

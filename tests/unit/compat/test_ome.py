@@ -81,7 +81,7 @@ def training(trainer: dict[str, Any], *, runtime: str = "pytorch-runtime", **mor
 
 
 def details_of(native: Native, spec: dict[str, Any], state: JobState = JobState.QUEUED, **columns: Any) -> JobDetails:
-    document = validated(SubmitJobSchema(), native.document)
+    document = validated(SubmitJobSchema(), native.document).to_json()
     at = datetime(2026, 1, 1, tzinfo=UTC)
     foreign = {
         DIALECT: {

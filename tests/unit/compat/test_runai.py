@@ -47,7 +47,7 @@ def unheeded(native: Native) -> list[str]:
 
 
 def details_of(native: Native, **columns: Any) -> JobDetails:
-    spec = validated(SubmitJobSchema(), native.document)
+    spec = validated(SubmitJobSchema(), native.document).to_json()
     job = Job(
         id=new_id("job"),
         project="default",
