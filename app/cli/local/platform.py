@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import click
@@ -28,9 +28,6 @@ from app.host.privacy import hide_from_same_user
 from app.services.operations.data_dir import replace_secret, url_file, write_roots, write_sandbox
 from config.settings import NodeSettings, Settings
 
-if TYPE_CHECKING:
-    from app.cli.local.node_drain import NodesDrain
-
 STOP_SECONDS = 8.0
 DRAIN_SECONDS = 30.0
 READY_POLL_SECONDS = 0.02
@@ -39,6 +36,16 @@ DASHBOARD_NICENESS = 10
 
 class NotPrepared(Exception):
     """The database is unavailable or could not be migrated."""
+
+
+class Drain(Protocol):
+    """What ``NodesDrain`` does, whose module loads SQLAlchemy and is therefore imported late."""
+
+    def begin(self) -> int: ...
+
+    def is_busy(self) -> bool: ...
+
+    def undo(self, *, stopped: bool = False) -> None: ...
 
 
 class LocalPlatform:
@@ -142,7 +149,7 @@ class LocalPlatform:
             directory=self._dir / "run",
         )
 
-    def _prepare_database(self) -> "NodesDrain":
+    def _prepare_database(self) -> Drain:
         # Imported while the children start, which takes as long; they wait for the schema if they are faster.
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
@@ -176,7 +183,7 @@ class LocalPlatform:
             if not ready and (ready := self._readiness.check(_say)):
                 _say(f"Ready after {seconds_since_start():.1f} s. Ctrl-C saves running jobs and stops everything.")
 
-    def _drain(self, drain: "NodesDrain") -> None:
+    def _drain(self, drain: Drain) -> None:
         """Save and requeue running jobs; a second Ctrl-C skips the wait."""
         jobs = drain.begin()
         if jobs:
