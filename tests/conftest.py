@@ -18,6 +18,7 @@ from scripts import lanes
 from tests import guards
 from tests.bubblewraps import put_forbidden_bubblewrap
 from tests.engines import engine_on
+from tests.once import build_demo, once
 from tests.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
@@ -118,6 +119,19 @@ def _leave_nothing_behind(
         stack.enter_context(guards.no_leaked_threads())
         stack.enter_context(guards.no_leaked_app_context())
         yield
+
+
+@pytest.fixture(scope="session")
+def run_directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What all processes of this run of pytest share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if hasattr(request.config, "workerinput") else base
+
+
+@pytest.fixture(scope="session")
+def demo_assets(run_directory: Path) -> Path:
+    """The demo's model and data, to read or to copy."""
+    return once(run_directory / "demo", build_demo)
 
 
 @pytest.fixture
