@@ -18,6 +18,7 @@ from scripts import lanes
 from tests import guards
 from tests.bubblewraps import put_forbidden_bubblewrap
 from tests.engines import engine_on
+from tests.forked_supervisors import ForkedSupervisors
 from tests.once import build_demo, once
 from tests.servers import PostgresServer, RedisServer
 
@@ -185,6 +186,15 @@ def postgres_server(owned_pids: set[int]) -> Iterator[PostgresServer]:
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture(scope="session")
+def forked_supervisors(owned_pids: set[int]) -> Iterator[ForkedSupervisors]:
+    """What spawns supervisors faster than the product does."""
+    forks = ForkedSupervisors()
+    owned_pids.add(forks.pid)
+    yield forks
+    forks.close()
 
 
 @pytest.fixture(scope="session")

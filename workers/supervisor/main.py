@@ -18,10 +18,9 @@ from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.events import EventType
 from app.database.engine import Database, make_engine
 from app.models import Job
-from app.services.attempts import leases, work_orders
+from app.services.attempts import failed_pauses, leases, work_orders
 from app.services.attempts.leases import ControlRequests
 from app.services.attempts.work_orders import Work
-from app.services.jobs import control_requests
 from config.logging import configure_logging, log_crashes
 from config.queues import node_name
 from config.redaction import Redaction
@@ -209,7 +208,7 @@ class Supervisor:
         """Withdraw the request for a pause that the ranks could not save for."""
 
         def write() -> None:
-            control_requests.pause_failed(self._db, self._work, self._context.redaction.bounded(why, MAX_SAID))
+            failed_pauses.withdraw(self._db, self._work, self._context.redaction.bounded(why, MAX_SAID))
             self._loop.call(done)
 
         self._renewal.run_before_next(write)
