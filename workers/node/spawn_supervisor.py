@@ -118,7 +118,7 @@ def supervisor_command(job_id: str, attempt: int) -> list[str]:
     return [*_interpreter(), "-m", "workers.supervisor.main", "--job", job_id, "--attempt", str(attempt)]
 
 
-def become_supervisor(job_id: str, attempt: int, *, told_to_end: bool, checkpoints_asked: int | None) -> NoReturn:
+def become_supervisor(job_id: str, attempt: int, *, is_stopping: bool, checkpoints_asked: int | None) -> NoReturn:
     """Replace this supervisor by that of the job's next attempt with exec: same process and session, all other state is
     new.
 
@@ -127,7 +127,7 @@ def become_supervisor(job_id: str, attempt: int, *, told_to_end: bool, checkpoin
     """
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     block_signal(signal.SIGTERM)
-    if told_to_end:
+    if is_stopping:
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
     command = supervisor_command(job_id, attempt)
     if checkpoints_asked is not None:

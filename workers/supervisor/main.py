@@ -34,7 +34,7 @@ from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.attempt_failed import AttemptFailed
 from workers.supervisor.control.hang_report import KEEP_SECONDS, store_stacks, without_stacks
 from workers.supervisor.control.hang_detector import Hang, HangDetector
-from trainyard.protocol.messages import MAX_SAID
+from trainyard.protocol.messages import MAX_MESSAGE
 from workers.prepare.prepare import Prepared
 from workers.supervisor.recording.report_writer import Note
 from workers.run_dir.layout import remove_earlier
@@ -79,7 +79,7 @@ def main() -> int:
         become_supervisor(
             arguments.job,
             following,
-            told_to_end=supervisor.stops.machine_stops,
+            is_stopping=supervisor.stops.machine_stops,
             checkpoints_asked=supervisor.stops.checkpoints_asked,
         )
     return exit_code
@@ -208,7 +208,7 @@ class Supervisor:
         """Withdraw the request for a pause that the ranks could not save for."""
 
         def write() -> None:
-            failed_pauses.withdraw(self._db, self._work, self._context.redaction.bounded(why, MAX_SAID))
+            failed_pauses.withdraw(self._db, self._work, self._context.redaction.bounded(why, MAX_MESSAGE))
             self._loop.call(done)
 
         self._renewal.run_before_next(write)
@@ -280,7 +280,7 @@ class Supervisor:
         if self._ranks.left_behind:
             return
         if self._settings.node.keep_runs:
-            self._processes.mark_gone()
+            self._processes.mark_ended()
         elif self.following is None:
             self._run.remove()
 
