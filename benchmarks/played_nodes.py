@@ -41,7 +41,11 @@ def main(count: int, slots: int) -> int:
     def run(self: Task, *attempts: tuple[str, int]) -> None:
         node = self.request.delivery_info["routing_key"].partition(".")[2]
         spawn_supervisor.start_attempts(
-            settings, runtime.database, [(job, number) for job, number in attempts], node=node
+            settings,
+            runtime.database,
+            [(job, number) for job, number in attempts],
+            node=node,
+            spawn=lambda *_: 0,  # all that a node worker does, up to here
         )
 
     def nothing(*_: tuple[str, int]) -> None:
@@ -51,7 +55,6 @@ def main(count: int, slots: int) -> int:
         for name in names:
             registry.heartbeat(runtime.database, name)
 
-    spawn_supervisor.spawn_supervisor = lambda *_: 0  # all that a node worker does, up to here
     celery.task(run, name=wakeups.RUN, bind=True, send_events=False)
     celery.task(nothing, name=NOTHING, send_events=False)
     for name in names:

@@ -18,6 +18,8 @@ from scripts import lanes
 from tests import guards
 from tests.bubblewraps import put_forbidden_bubblewrap
 from tests.engines import engine_on
+from tests.forked_supervisors import ForkedSupervisors
+from tests.once import build_demo, once
 from tests.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
@@ -120,6 +122,19 @@ def _leave_nothing_behind(
         yield
 
 
+@pytest.fixture(scope="session")
+def run_directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What all processes of this run of pytest share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if hasattr(request.config, "workerinput") else base
+
+
+@pytest.fixture(scope="session")
+def demo_assets(run_directory: Path) -> Path:
+    """The demo's model and data, to read or to copy."""
+    return once(run_directory / "demo", build_demo)
+
+
 @pytest.fixture
 def no_memory_kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The kernel counts kills for want of memory for the whole machine: tests of them and of other kills take turns."""
@@ -171,6 +186,15 @@ def postgres_server(owned_pids: set[int]) -> Iterator[PostgresServer]:
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture(scope="session")
+def forked_supervisors(owned_pids: set[int]) -> Iterator[ForkedSupervisors]:
+    """What spawns supervisors faster than the product does."""
+    forks = ForkedSupervisors()
+    owned_pids.add(forks.pid)
+    yield forks
+    forks.close()
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tests.factories import make_attempt, make_document, make_job, make_node
-from workers.node.spawn_supervisor import reap_supervisors, start_attempts
+from workers.node.spawn_supervisor import Spawn, reap_supervisors, spawn_supervisor, start_attempts
 
 Row = TypeVar("Row", bound=Base)
 
@@ -61,7 +61,10 @@ STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n
 class World:
     """One node's data directory and database."""
 
-    def __init__(self, directory: Path, database_url: str, **variables: str) -> None:
+    def __init__(
+        self, directory: Path, database_url: str, *, spawn: Spawn = spawn_supervisor, **variables: str
+    ) -> None:
+        self.spawn = spawn
         self.directory = directory
         self.data_dir = directory / "data"
         self.settings: Settings = load_settings(
@@ -125,8 +128,16 @@ class World:
     def start(self, script: str, *, ranks: int = 1, **options: Any) -> str:
         """Submit, dispatch and start; returns the job's id."""
         job_id = self.submit(script, ranks=ranks, **options)
-        assert start_attempts(self.settings, self.db, [(job_id, self.dispatch(job_id, ranks=ranks))], node=NODE)
+        self.take_up(job_id, ranks=ranks)
         return job_id
+
+    def take_up(self, job_id: str, **dispatched: int) -> None:
+        """Dispatch a submitted job to this node, and start its supervisor."""
+        assert self.start_supervisor(job_id, self.dispatch(job_id, **dispatched))
+
+    def start_supervisor(self, job_id: str, attempt: int, settings: Settings | None = None, node: str = NODE) -> int:
+        """How many were started: none when the attempt can't be claimed."""
+        return start_attempts(settings or self.settings, self.db, [(job_id, attempt)], node=node, spawn=self.spawn)
 
     def wish(self, job_id: str, requested: str | None = None, **columns: Any) -> None:
         """Change wish columns, as the API does, and nudge the supervisor."""
@@ -241,7 +252,7 @@ def try_again(world: World, job_id: str, *, ranks: int = 1, seconds: float = 20.
     """What planner and node do after a retry; returns the job at the end of its second attempt."""
     with world.db.write() as session:
         session.get_one(Job, job_id).status = JobState.QUEUED
-    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id, ranks=ranks))], node=NODE)
+    world.take_up(job_id, ranks=ranks)
     return world.wait_for_end(job_id, seconds)
 
 

@@ -73,7 +73,7 @@ class _StreamHealth:
         self.sign()
 
     def sign(self) -> None:
-        self._heard_at, self._pause = time.monotonic(), FIRST_PAUSE_SECONDS
+        self._last_event_at, self._pause = time.monotonic(), FIRST_PAUSE_SECONDS
 
     def pause(self, error: Exception) -> float:
         """Seconds to wait; raises the error, or Unreachable when the silence lasts too long."""
@@ -82,7 +82,7 @@ class _StreamHealth:
             if error.status < 500 and (error.status != 429 or error.retry_after is None):
                 raise error
             seconds = max(seconds, error.retry_after or 0.0)
-        if time.monotonic() + seconds - self._heard_at > self._patience_seconds:
+        if time.monotonic() + seconds - self._last_event_at > self._patience_seconds:
             raise Unreachable(f"the stream broke and could not be continued: {error}") from error
         self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
         return seconds

@@ -135,12 +135,12 @@ class TransientStorageError(Unavailable):
 class ErrorType(NamedTuple):
     """Meaning of an ``error_type``, and what the user can do.
 
-    ``is_said``: whether the advice is appended to ``error_message``; messages of other types contain their own.
+    ``is_appended``: whether the advice is appended to ``error_message``; messages of other types contain their own.
     """
 
     meaning: str
     what_to_do: str
-    is_said: bool = True
+    is_appended: bool = True
 
 
 # All causes, so that the type checker finds code that misses one.
@@ -175,32 +175,32 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
     "INVALID_CONFIG": ErrorType(
         "the job document asks for something the trainer cannot do",
         "Change what the message names, and submit again.",
-        is_said=False,
+        is_appended=False,
     ),
     "MODEL_NOT_FOUND": ErrorType(
         "the base model could not be found or read",
         "Check base_model: its name or path, its revision, and the token in training_config.environment.",
-        is_said=False,
+        is_appended=False,
     ),
     "DATA_NOT_FOUND": ErrorType(
         "a data source could not be found or read",
         "Check the path of the source that the message names, and that it may be read.",
-        is_said=False,
+        is_appended=False,
     ),
     "DATA_INVALID": ErrorType(
         "a data source was read but its content cannot be used; file, row and field are named",
         "Correct that row, or leave it out by data_config; POST /v1/data/validate checks it without a job.",
-        is_said=False,
+        is_appended=False,
     ),
     "SCRIPT_ERROR": ErrorType(
         "the custom script ended with an error of its own",
         "Read error_stack and the log, correct the script, and retry the job.",
-        is_said=False,
+        is_appended=False,
     ),
     "TRAINER_ERROR": ErrorType(
         "a built-in trainer ended with an error",
         "Read error_stack; most often a model that does not suit the type of training, or versions that disagree.",
-        is_said=False,
+        is_appended=False,
     ),
     "OUT_OF_MEMORY": ErrorType(
         "a rank ran out of device memory",
@@ -252,7 +252,7 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
     "EXPORT_FAILED": ErrorType(
         "training finished but the model could not be exported",
         "Correct what the message names, and retry the job from its last checkpoint.",
-        is_said=False,
+        is_appended=False,
     ),
     "NO_RESULT": ErrorType(
         "the trainer ended without a result",
@@ -281,4 +281,4 @@ def is_cause(text: str) -> TypeGuard[Cause]:
 def what_to_do(error_type: str) -> str:
     """The advice to append to an ``error_message``; "" where messages of the type contain their own."""
     known = ERROR_TYPES[error_type] if is_cause(error_type) else None
-    return known.what_to_do if known is not None and known.is_said else ""
+    return known.what_to_do if known is not None and known.is_appended else ""

@@ -1,14 +1,11 @@
 """Assigns each request an id and attaches it to the request's log lines and audit log entries."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from app.http.envelope import REQUEST_ID, new_request_id
 from app.services.lifecycle import audit
 from config.logging import log_context
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 
 class RequestIdMiddleware:
@@ -18,10 +15,10 @@ class RequestIdMiddleware:
     stream set the context themselves.
     """
 
-    def __init__(self, application: "WSGIApplication") -> None:
+    def __init__(self, application: WSGIApplication) -> None:
         self._application = application
 
-    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request_id = environ[REQUEST_ID] = new_request_id()
         origin = audit.Origin(request_id, environ.get("REMOTE_ADDR") or "")
         with log_context(request=request_id), audit.with_origin(origin):

@@ -16,7 +16,7 @@ from tasks.celery_app import Runtime
 # One project's slow receivers must leave threads for other projects.
 SHARE_OF_A_PROJECT = 4
 # After this long, a receiver with a backlog releases its thread.
-TURN_SECONDS = 5.0
+BATCH_SECONDS = 5.0
 STOP_GRACE_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class WebhookDeliverer:
             self._loop.wake()
 
     def _send(self, due: Due) -> bool:
-        until = time.monotonic() + TURN_SECONDS
+        until = time.monotonic() + BATCH_SECONDS
         try:
             self._sender.deliver(due, go_on=lambda: time.monotonic() < until and not self._stopping.is_set())
         except Exception:

@@ -1,13 +1,5 @@
-"""What the conformance tests share: a tiny model with dropout and a few real records."""
+"""What the conformance tests share is what the trainer tests do."""
 
-from pathlib import Path
+from tests.trainers.conftest import _forked_ranks, assets
 
-import pytest
-
-from tests.trainers.in_process import make_assets
-
-
-@pytest.fixture(scope="session")
-def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's model and records, the model with dropout: only then do random numbers matter."""
-    return make_assets(tmp_path_factory.mktemp("assets") / "demo")
+__all__ = ["_forked_ranks", "assets"]

@@ -17,7 +17,7 @@ UNSUPPORTED = "no_such_option"
 # Frameworks that divide a model show it on two ranks.
 _RANKS = {"HF_TRAINER": 1}
 _DIVIDING_RANKS = 2
-_OPTIONS = {"DEEPSPEED": {"zero_stage": "2"}, "MEGATRON": {"tensor_parallel": "2"}}
+OPTIONS = {"DEEPSPEED": {"zero_stage": "2"}, "MEGATRON": {"tensor_parallel": "2"}}
 # What a method can't do without.
 _NEEDED: dict[str, dict[str, str]] = {
     "RLHF": {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"},
@@ -60,7 +60,7 @@ def _plan(run_dir: Path, assets: Path, pair: Pair, world_size: int, events: Mapp
     framework, method = pair
     training = {
         "base_model": {"model_kwargs": events.get("model_kwargs", {})},
-        "framework": {"config": _OPTIONS.get(framework, {})},
+        "framework": {"config": OPTIONS.get(framework, {})},
         "evaluation": {"strategy": "steps", "steps": EVERY},
     }
     values = {"max_steps": str(STEPS), "warmup_steps": "2", **_NEEDED.get(method, {})}

@@ -15,9 +15,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def assets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The demo's model and data: built once, and only read."""
-    folder = tmp_path_factory.mktemp("assets")
-    command = [sys.executable, "-m", "examples.build_demo_assets", "--out", str(folder)]
+def assets(demo_assets: Path) -> dict[str, str]:
+    """The demo's model and data, which are only read: where each is, as the program says that finds all built."""
+    command = [sys.executable, "-m", "examples.build_demo_assets", "--out", str(demo_assets)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120)
     return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -18,7 +18,6 @@ from workers.fetching import cache_index
 from workers.fetching.cache import stored_at
 from workers.fetching.cache_index import CacheIndex
 from workers.fetching.items import FetchedFile, Item
-from workers.node.spawn_supervisor import start_attempts
 from workers.node.worker_step import Node
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find_data, find_model
 
@@ -153,7 +152,7 @@ def training(world: World, model: str) -> str:
 def test_next_job_of_a_model_goes_to_the_node_that_has_fetched_it(world, hub, tmp_path):
     hub.add("org/tiny", MODEL)
     first = training(world, "org/tiny")
-    assert start_attempts(world.settings, world.db, [(first, world.dispatch(first))], node=NODE)
+    world.take_up(first)
     assert world.wait_for_end(first).state is JobState.COMPLETED, world.describe(first)
     node = started(world, NODE, world.data_dir)
     started(world, "another", tmp_path / "another")

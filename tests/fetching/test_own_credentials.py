@@ -18,10 +18,9 @@ from config.fetching import FetchSettings
 from tests.fetching.web_server import Answer, Handler, WebServer, file, redirect
 from tests.guarded_buckets import GuardedBuckets, running_guarded_buckets
 from tests.hub import READ_TOKEN, STRANGER_TOKEN
-from tests.supervising import NODE, World
+from tests.supervising import World
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.filesystems import service
-from workers.node.spawn_supervisor import start_attempts
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 LINES = b'{"text": "hello"}\n'
@@ -331,7 +330,7 @@ def run(world: World, *sources: tuple[str, dict[str, str]]) -> Job:
         job = session.get_one(Job, job_id)
         job.spec = {**job.spec, "data_config": {"sources": listed}}
         job.sealed_secrets = SecretBox(world.settings.security.secret_key).seal(secrets)
-    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
+    world.take_up(job_id)
     return world.wait_for_end(job_id)
 
 

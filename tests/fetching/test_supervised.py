@@ -10,8 +10,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.security.secrets import SecretBox
 from tests.fetching.web_server import file, status
-from tests.supervising import NODE, World
-from workers.node.spawn_supervisor import start_attempts
+from tests.supervising import World
 
 LINES = b'{"text": "hello"}\n'
 READS = """
@@ -41,7 +40,7 @@ def run(world, *paths, secrets):
         job = session.get_one(Job, job_id)
         job.spec = {**job.spec, "data_config": {"sources": [{"path": path} for path in paths]}}
         job.sealed_secrets = SecretBox(world.settings.security.secret_key).seal(secrets)
-    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
+    world.take_up(job_id)
     return world.wait_for_end(job_id)
 
 

@@ -1,7 +1,6 @@
 """These tests train on a real NVIDIA GPU that nothing else uses meanwhile: `make test-gpu`."""
 
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from tests.gpu.driver import memory_used_mb
 from tests.installations import shared_system
 from tests.system import System
 from tests.trainers.in_process import make_assets
-from tests.trainers.supervision import ROOT
 from workers.node.inventory import find_gpus
 
 __all__ = ["shared_system"]
@@ -27,14 +25,13 @@ def _a_free_gpu() -> None:
 
 
 @pytest.fixture(scope="module")
-def demo(shared_system: System) -> Path:
+def demo(shared_system: System, demo_assets: Path) -> Path:
     """The demo's model and data, where jobs may read."""
     directory = shared_system.inputs / "demo"
-    command = [sys.executable, "-m", "examples.build_demo_assets", "--out", str(directory)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    shutil.copytree(demo_assets, directory)
     return directory
 
 
 @pytest.fixture(scope="session")
-def with_dropout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_assets(tmp_path_factory.mktemp("assets") / "demo")
+def with_dropout(tmp_path_factory: pytest.TempPathFactory, demo_assets: Path) -> Path:
+    return make_assets(tmp_path_factory.mktemp("assets") / "demo", demo_assets)

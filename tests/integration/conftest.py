@@ -12,6 +12,7 @@ from tests.apps import Api
 from tests.commands import run
 from tests.engines import engine_on
 from tests.examining import BRIEFLY, prepared
+from tests.forked_supervisors import ForkedSupervisors
 from tests.supervising import World
 
 
@@ -43,12 +44,14 @@ def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.fixture
-def make_world(tmp_path: Path, sqlite_url: str) -> Iterator[Callable[..., World]]:
+def make_world(
+    tmp_path: Path, sqlite_url: str, forked_supervisors: ForkedSupervisors
+) -> Iterator[Callable[..., World]]:
     """A node in miniature with settings of its own."""
     worlds: list[World] = []
 
     def make(**variables: str) -> World:
-        worlds.append(World(tmp_path, sqlite_url, **variables))
+        worlds.append(World(tmp_path, sqlite_url, spawn=forked_supervisors.spawn, **variables))
         return worlds[-1]
 
     yield make
@@ -69,9 +72,9 @@ def bare_world(make_world: Callable[..., World]) -> World:
 
 
 @pytest.fixture
-def any_world(tmp_path: Path, database_url: str) -> Iterator[World]:
+def any_world(tmp_path: Path, database_url: str, forked_supervisors: ForkedSupervisors) -> Iterator[World]:
     """The same on each kind of database."""
-    made = World(tmp_path, database_url)
+    made = World(tmp_path, database_url, spawn=forked_supervisors.spawn)
     yield made
     made.close()
 

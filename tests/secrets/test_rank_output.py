@@ -13,9 +13,8 @@ from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent
 from app.security.secrets import SecretBox
 from tests.secrets.canaries import Canaries
-from tests.supervising import NODE, World, rows
-from trainyard.protocol.messages import MAX_SAID
-from workers.node.spawn_supervisor import start_attempts
+from tests.supervising import World, rows
+from trainyard.protocol.messages import MAX_MESSAGE
 from workers.supervisor.recording.log_lines import CUT_MARK, MAX_LINE_BYTES
 
 TELLS = """
@@ -74,7 +73,7 @@ def run(world: World, script: str, secret: str, *, max_retries: int = 0) -> Job:
     box = SecretBox(world.settings.security.secret_key)
     with world.db.write() as session:
         session.get_one(Job, job_id).sealed_secrets = box.seal({"training_config.environment.CANARY": secret})
-    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
+    world.take_up(job_id)
     return world.wait_for_end(job_id)
 
 
@@ -124,9 +123,9 @@ def test_what_a_rank_says_of_its_secrets_on_the_channel_is_masked(world: World, 
 def test_the_beginning_of_a_secret_where_an_error_is_cut_is_masked_too(world: World, canaries: Canaries) -> None:
     secret = canaries.plant("environment")
 
-    job = run(world, SAYS.replace('"it was "', f'"x" * {MAX_SAID - 20}'), secret)
+    job = run(world, SAYS.replace('"it was "', f'"x" * {MAX_MESSAGE - 20}'), secret)
 
-    assert job.error_message == "x" * (MAX_SAID - 20) + "***"
+    assert job.error_message == "x" * (MAX_MESSAGE - 20) + "***"
 
 
 def test_a_rank_that_crashes_leaves_no_core_dump(world: World) -> None:

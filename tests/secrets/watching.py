@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-LOOK_SECONDS = 0.05
+SAMPLE_SECONDS = 0.05
 RANKS = (b"workers.rank.agent", b"workers.trainers", b"/code/")
 
 
@@ -53,7 +53,7 @@ class ProcessWatch:
             self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stop.wait(LOOK_SECONDS):
+        while not self._stop.wait(SAMPLE_SECONDS):
             self._look()
 
     def _look(self) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import func, select, update
 from app.domain.errors import TrainyardError
 from app.domain.lifecycle.states import HELD, TERMINAL, JobState
 from app.models import Attempt, Base, Checkpoint, Job, JobEvent, Lease, Node, Reservation
-from app.services.attempts import leases, work_orders
+from app.services.attempts import failed_pauses, leases, work_orders
 from app.services.attempts.reaper import Reaper
 from app.services.attempts.work_orders import Work
 from app.services.jobs import control_requests
@@ -235,9 +235,9 @@ class LifecycleMachine(RuleBasedStateMachine):
     def pause_fails(self, holder: Holder) -> None:
         before = self._job(holder.work.job_id)
         if not self._may_write(holder):
-            assert refused(lambda: control_requests.pause_failed(self.db, holder.work, "disk"))
+            assert refused(lambda: failed_pauses.withdraw(self.db, holder.work, "disk"))
             return
-        control_requests.pause_failed(self.db, holder.work, "disk")
+        failed_pauses.withdraw(self.db, holder.work, "disk")
         kept = before.requested != "pause" or before.pause_force or not before.pause_saves
         assert self._job(before.id).requested == (before.requested if kept else None)
 

@@ -1,17 +1,25 @@
-"""What the trainer tests share: a tiny model with dropout and a few real records."""
+"""What the trainer tests share: a tiny model with dropout, a few real records, and servers that fork ranks."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.once import once
+from tests.trainers.forked import fork_servers
 from tests.trainers.in_process import RAN, Outcome, make_assets
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _forked_ranks(run_directory: Path, owned_pids: set[int]) -> Iterator[None]:
+    with fork_servers(run_directory, owned_pids):
+        yield
+
+
 @pytest.fixture(scope="session")
-def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def assets(run_directory: Path, demo_assets: Path) -> Path:
     """The demo's model and records, the model with dropout: only then do random numbers matter."""
-    return make_assets(tmp_path_factory.mktemp("assets") / "demo")
+    return once(run_directory / "assets-with-dropout", lambda directory: make_assets(directory, demo_assets))
 
 
 @pytest.fixture

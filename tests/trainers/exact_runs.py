@@ -182,8 +182,11 @@ def main() -> None:
     path = Path(sys.argv[1])
     plans: dict[str, Any] = json.loads(path.read_text())
     rank = int(os.environ.get("RANK", "0"))
+    # As in workers.trainers.main.
+    if all(plan["spec"]["training_type"] != "QLORA" for plan in plans.values()):
+        sys.modules["bitsandbytes"] = None  # type: ignore[assignment]
     if all(plan["spec"]["framework"] != DEEPSPEED for plan in plans.values()):
-        sys.modules["deepspeed"] = None  # type: ignore[assignment]  # as in workers.trainers.main
+        sys.modules["deepspeed"] = None  # type: ignore[assignment]
     distributed.join(RunSpec.from_document(next(iter(plans.values()))["spec"]))
     outcomes: dict[str, Any] = {}
     for name, plan in plans.items():

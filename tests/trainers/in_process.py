@@ -3,8 +3,7 @@
 import hashlib
 import json
 import os
-import subprocess
-import sys
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from app.domain.spec.hyperparameters.parsing import parse
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, method_of
+from tests.trainers.forked import Process, start_rank
 from tests.trainers.supervision import ROOT, free_port, wait_for_all
 
 # A test's property: the name of what it looks at, which others may look at, too, and how many seconds that took.
@@ -57,10 +57,9 @@ class Outcome:
         return hashlib.sha256(files).hexdigest()
 
 
-def make_assets(directory: Path) -> Path:
+def make_assets(directory: Path, demo: Path) -> Path:
     """The demo's model and a few of its records, the model with dropout: only then do random numbers matter."""
-    command = [sys.executable, "-m", "examples.build_demo_assets", "--out", str(directory)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    shutil.copytree(demo, directory)
     path = directory / "model" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "attention_dropout": 0.1}))
     for name, count in (("train", 60), ("chat", 60), ("validation", 12)):
@@ -108,13 +107,13 @@ def plan_of(
 
 
 def runs(
-    directory: Path, plans: Mapping[str, Any], *, world_size: int = 1, timeout_seconds: float = 300
+    directory: Path, plans: Mapping[str, Any], *, world_size: int = 1, timeout_seconds: float = 300, cold: bool = False
 ) -> dict[str, Outcome]:
-    """Make the runs in their order; what each gave, by name."""
+    """Make the runs in their order; what each gave, by name. Of `cold` ones each process imports what it needs."""
     path = directory / "plan.json"
     path.write_text(json.dumps(plans))
     port = free_port()
-    processes = [_start(path, rank, world_size, port) for rank in range(world_size)]
+    processes = [_start(path, plans, rank, world_size, port, cold=cold) for rank in range(world_size)]
     exit_codes = wait_for_all(processes, timeout_seconds)
     logs = "\n".join((directory / f"rank-{rank}.log").read_text()[-4000:] for rank in range(world_size))
     assert exit_codes == [0] * world_size, logs
@@ -138,7 +137,7 @@ def rows_of(plan: Mapping[str, Any]) -> dict[int, list[str]]:
     }
 
 
-def _start(path: Path, rank: int, world_size: int, port: int) -> "subprocess.Popen[bytes]":
+def _start(path: Path, plans: Mapping[str, Any], rank: int, world_size: int, port: int, *, cold: bool) -> Process:
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -152,6 +151,11 @@ def _start(path: Path, rank: int, world_size: int, port: int) -> "subprocess.Pop
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    command = [sys.executable, "-m", "tests.trainers.exact_runs", str(path)]
-    with (path.parent / f"rank-{rank}.log").open("wb") as log:
-        return subprocess.Popen(command, env=environment, cwd=path.parent, stdout=log, stderr=subprocess.STDOUT)
+    return start_rank(
+        ["tests.trainers.exact_runs", str(path)],
+        [plan["spec"] for plan in plans.values()],
+        environment=environment,
+        cwd=path.parent,
+        log=path.parent / f"rank-{rank}.log",
+        cold=cold,
+    )

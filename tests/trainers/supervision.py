@@ -10,11 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.trainers.forked import Process, start_rank
 from trainyard.protocol import manifest
 from trainyard.protocol.channel import LineDecoder, Message, encode, short_address
 
@@ -101,7 +102,7 @@ class FakeSupervisor:
         for client in self._clients:
             client.close()
 
-    def _start(self, arguments: list[str], spec: Mapping[str, Any], rank: int, log: Path) -> "subprocess.Popen[bytes]":
+    def _start(self, arguments: list[str], spec: Mapping[str, Any], rank: int, log: Path) -> Process:
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -117,10 +118,11 @@ class FakeSupervisor:
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
         }
+        work = self.run_dir / "work"
+        if arguments[: len(TRAINER)] == TRAINER:
+            return start_rank(arguments[2:], [spec], environment=environment, cwd=work, log=log)
         with log.open("wb") as output:
-            return subprocess.Popen(
-                arguments, env=environment, cwd=self.run_dir / "work", stdout=output, stderr=subprocess.STDOUT
-            )
+            return subprocess.Popen(arguments, env=environment, cwd=work, stdout=output, stderr=subprocess.STDOUT)
 
     def _accept(self) -> None:
         while True:
@@ -178,7 +180,7 @@ def _received(client: socket.socket) -> bytes:
         return b""
 
 
-def wait_for_all(processes: "list[subprocess.Popen[bytes]]", timeout_seconds: float) -> list[int]:
+def wait_for_all(processes: Sequence[Process], timeout_seconds: float) -> list[int]:
     """Wait for every rank; when one fails, the others have three seconds to notice."""
     deadline = time.monotonic() + timeout_seconds
     while any(process.poll() is None for process in processes):

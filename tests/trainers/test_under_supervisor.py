@@ -13,7 +13,6 @@ from app.services.attempts import artifacts
 from tests.factories import make_document, make_job
 from tests.supervising import NODE, World, environment, rows, try_again
 from tests.unkillable import unkillable
-from workers.node.spawn_supervisor import start_attempts
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def start_sft(world, *, max_steps, save_steps, framework=None):
     )
     with world.db.write() as session:
         job_id = make_job(session, document=document).id
-    start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id, ranks=2))], node=NODE)
+    world.take_up(job_id, ranks=2)
     return job_id
 
 
@@ -130,7 +129,7 @@ def test_broken_record_fails_with_its_row(world):
     )
     with world.db.write() as session:
         job_id = make_job(session, document=document).id
-    start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
+    world.take_up(job_id)
 
     job = world.wait_for_end(job_id, 60)
 

@@ -10,13 +10,13 @@ from typing import TypeVar
 from trainyard.protocol.json import JSON, json_number
 from trainyard.protocol.messages import (
     MAX_FILES,
+    MAX_MESSAGE,
     MAX_METRICS,
     MAX_NAME,
     MAX_NOTED,
     MAX_NOTED_TEXT,
     MAX_PATH,
     MAX_REASON,
-    MAX_SAID,
     MAX_STEP,
     MAX_TOKENS,
     PHASES,
@@ -100,7 +100,7 @@ def _note(message: Fields) -> Remark:
     data = message.get("data")
     return Remark(
         reason=reason if REASON.fullmatch(reason) else "SCRIPT",
-        message=clean_text(message.get("message"), MAX_SAID),
+        message=clean_text(message.get("message"), MAX_MESSAGE),
         data={
             clean_text(name, MAX_NAME): _plain(value)
             for name, value in itertools.islice(data.items() if isinstance(data, dict) else (), MAX_NOTED)
@@ -150,7 +150,7 @@ def _error(message: Fields) -> Failure:
     return Failure(
         rank=_rank(message),
         error_type=clean_text(message.get("error_type"), 32),
-        message=clean_text(message.get("message"), MAX_SAID),
+        message=clean_text(message.get("message"), MAX_MESSAGE),
         stack=clean_text(message.get("stack")),
     )
 
@@ -236,7 +236,7 @@ def _usable_numbers(message: Fields, name: str) -> dict[str, float]:
 
 def _pause_failed(message: Fields) -> PauseFailed:
     number = None if message.get("number") is None else _whole(message, "number")
-    return PauseFailed(clean_text(message.get("message"), MAX_SAID), number=number)
+    return PauseFailed(clean_text(message.get("message"), MAX_MESSAGE), number=number)
 
 
 def _time(value: JSON) -> datetime:

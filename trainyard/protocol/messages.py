@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Protocol
 
 MAX_TEXT = 64_000
-MAX_SAID = 8000
+MAX_MESSAGE = 8000
 MAX_NAME = 128
 MAX_PATH = 4096
 MAX_METRICS = 1000

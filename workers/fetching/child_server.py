@@ -17,7 +17,7 @@ from app.host.processes import die_with_parent, hide_from_same_user
 from trainyard.protocol.json import JSON
 from workers.fetching.uris import shown
 
-SAY_SECONDS = 0.5
+REPORT_SECONDS = 0.5
 Watch = Callable[[], int]
 
 
@@ -65,7 +65,7 @@ class ProgressReporter:
     def _beat(self) -> None:
         before: list[int] = []
         while True:
-            time.sleep(SAY_SECONDS)
+            time.sleep(REPORT_SECONDS)
             now = [self._count, *(size() for size in tuple(self._watches))]
             if now != before:
                 self.send({"arrived": sum(now)})

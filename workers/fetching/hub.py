@@ -23,7 +23,7 @@ from workers.fetching.cache import stored_bytes
 from workers.fetching.context import Context, Remote, fetch_all
 from workers.fetching.failures import NotThere, Trouble
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import Found, Tree, Wanted, expand, is_skipped, of_split, one_format
+from workers.fetching.listing import Found, Selection, Tree, expand, is_skipped, of_split, one_format
 from workers.fetching.uris import HubPlace, hub_place, shown
 
 WAY_IN = "output_config.hub_token, or a token in credentials beside it"
@@ -58,7 +58,7 @@ def _where(item: Item) -> HubPlace:
 
 
 def _chosen(context: Context, item: Item, where: HubPlace, files: list[Found]) -> list[tuple[str, Found]]:
-    wanted = Wanted(max_files=context.settings.max_files, tree=True, skip=item.skip)
+    wanted = Selection(max_files=context.settings.max_files, tree=True, skip=item.skip)
     tree = Tree(files)
     if where.path and tree.kind(where.path) != "directory":
         return expand(tree, where.path, wanted)

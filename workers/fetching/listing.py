@@ -40,7 +40,7 @@ class Lister(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Selection:
     """Which files of a directory are selected: all for a tree, else those of one format."""
 
     max_files: int
@@ -79,7 +79,7 @@ def is_glob(path: str) -> bool:
     return MAGIC.search(path) is not None
 
 
-def expand(lister: Lister, path: str, wanted: Wanted) -> list[tuple[str, Found]]:
+def expand(lister: Lister, path: str, wanted: Selection) -> list[tuple[str, Found]]:
     """(name, file), sorted by name. Raises NotThere, Refused, Unusable."""
     path = path if path == "/" else path.rstrip("/")
     found = lister.info(path)
@@ -115,7 +115,7 @@ def one_format(files: Sequence[tuple[str, Found]], wanted: str | None) -> list[t
     return chosen
 
 
-def _of_directory(lister: Lister, path: str, wanted: Wanted) -> list[tuple[str, Found]]:
+def _of_directory(lister: Lister, path: str, wanted: Selection) -> list[tuple[str, Found]]:
     if wanted.tree:
         return sorted(_tree(lister, path, wanted), key=_name)
     files = [
@@ -126,7 +126,7 @@ def _of_directory(lister: Lister, path: str, wanted: Wanted) -> list[tuple[str, 
     return sorted(((name, _regular(each)) for name, each in one_format(files, wanted.format)), key=_name)
 
 
-def _tree(lister: Lister, path: str, wanted: Wanted) -> Iterator[tuple[str, Found]]:
+def _tree(lister: Lister, path: str, wanted: Selection) -> Iterator[tuple[str, Found]]:
     seen, waiting = 0, [path]
     while waiting:
         for each in lister.children(waiting.pop()):
@@ -144,7 +144,7 @@ def is_skipped(name: str, patterns: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _matching(lister: Lister, pattern: str, base: str, wanted: Wanted) -> list[Found]:
+def _matching(lister: Lister, pattern: str, base: str, wanted: Selection) -> list[Found]:
     """Level by level, so that only matching directories are listed. Raises Refused for a level with too many."""
     level = [Found(path=base, kind="directory")]
     segments = pattern[len(base) :].strip("/").split("/")
@@ -170,7 +170,7 @@ def _before_magic(path: str) -> str:
     return plain.rpartition("/")[0] or ("/" if path.startswith("/") else "")
 
 
-def _few_enough(found: list[Any], wanted: Wanted) -> list[Any]:
+def _few_enough(found: list[Any], wanted: Selection) -> list[Any]:
     if len(found) > wanted.max_files:
         raise Refused(
             f"it names more than {wanted.max_files} files; join some of them, or have the administrator raise "

@@ -11,7 +11,7 @@ from workers.fetching.context import Context, Remote, fetch_all, reader_of
 from workers.fetching.failures import Trouble
 from workers.fetching.filesystems import ERRORS, Objects, checked_path, filesystem, service
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import Found, Wanted, expand
+from workers.fetching.listing import Found, Selection, expand
 from workers.fetching.uris import scheme_of
 
 
@@ -22,7 +22,7 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     path = checked_path(item.location, known)
     files = filesystem(scheme, known)
     store = _Store(context, files, Objects(files, scheme, known, item.access))
-    wanted = Wanted(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
+    wanted = Selection(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
     origin = f"{scheme}://{known.endpoint}{reader_of(item)}"
     return fetch_all(context, item, store.remotes(expand(store.lister, path, wanted), origin))
 

@@ -16,7 +16,7 @@ from workers.fetching import tokens
 from workers.fetching.context import Context, Remote, fetch_all
 from workers.fetching.failures import Missing, NotThere, TooLarge, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import Found, Tree, Wanted, expand
+from workers.fetching.listing import Found, Selection, Tree, expand
 from workers.fetching.uris import authority, place, scheme_of
 from workers.fetching.web import Download, DownloadRequest
 
@@ -54,7 +54,7 @@ def fetch_directory(context: Context, item: Item) -> list[FetchedFile]:
     """The selected files of a directory, as of one listing. Raises FetchFailed."""
     directory = _Directory(context, share_request(context, item))
     listed = directory.listed()
-    wanted = Wanted(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
+    wanted = Selection(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
     chosen = expand(Tree(listed), "", wanted)
     directory.refuse_unreadable([found for _, found in chosen])
     files = fetch_all(context, item, directory.remotes(chosen))

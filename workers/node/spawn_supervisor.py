@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import IO, NoReturn
@@ -25,6 +25,8 @@ from workers.run_dir.cleanup import settle
 
 log = logging.getLogger(__name__)
 
+Spawn = Callable[[Settings, str, int], int]
+
 # Claims per transaction. If this process is killed before it has started their supervisors, each claim counts as a lost
 # attempt.
 CLAIM_BATCH_SIZE = 10
@@ -35,18 +37,20 @@ _starting: list[tuple[str, int]] = []  # an attempt appears twice when message a
 _lock = threading.Lock()
 
 
-def start_attempts(settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], *, node: str) -> int:
+def start_attempts(
+    settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], *, node: str, spawn: Spawn | None = None
+) -> int:
     """Claim dispatched attempts (job id, attempt number) and start their supervisors; returns how many.
 
     The others could not be claimed by this node. Idempotent and safe to call concurrently: the claim is a conditional
-    UPDATE. A failure is logged and does not prevent the start of the others.
+    UPDATE. A failure is logged and does not prevent the start of the others. ``spawn`` replaces ``spawn_supervisor``.
     """
     reap_supervisors()
     with _lock:
         _starting.extend(attempts)
     try:
         return sum(
-            _start_together(settings, db, attempts[start : start + CLAIM_BATCH_SIZE], node)
+            _start_together(settings, db, attempts[start : start + CLAIM_BATCH_SIZE], node, spawn or spawn_supervisor)
             for start in range(0, len(attempts), CLAIM_BATCH_SIZE)
         )
     finally:
@@ -55,14 +59,16 @@ def start_attempts(settings: Settings, db: Database, attempts: Sequence[tuple[st
                 _starting.remove(each)
 
 
-def _start_together(settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], node: str) -> int:
+def _start_together(
+    settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], node: str, spawn: Spawn
+) -> int:
     for job_id, attempt in attempts:
         settle(settings, db, job_id, attempt, node=node)
     claims: list[Claim] = []
     others = attempts
     if len(attempts) > 1:
         claims, others = leases.claim_together(db, attempts, node=node, boot_id=place())
-    started = sum(_spawned_supervisor(settings, claim.job_id, claim.attempt) for claim in claims)
+    started = sum(_is_spawned(spawn, settings, claim.job_id, claim.attempt) for claim in claims)
     for job_id, attempt in others:
         try:
             claim = leases.claim(db, job_id=job_id, attempt=attempt, node=node, boot_id=place())
@@ -70,13 +76,13 @@ def _start_together(settings: Settings, db: Database, attempts: Sequence[tuple[s
             log.warning("attempt %s of job %s was not claimed: %s", attempt, job_id, error)
             continue
         if claim is not None:
-            started += _spawned_supervisor(settings, job_id, attempt)
+            started += _is_spawned(spawn, settings, job_id, attempt)
     return started
 
 
-def _spawned_supervisor(settings: Settings, job_id: str, attempt: int) -> bool:
+def _is_spawned(spawn: Spawn, settings: Settings, job_id: str, attempt: int) -> bool:
     try:
-        spawn_supervisor(settings, job_id, attempt)
+        spawn(settings, job_id, attempt)
     # out of memory or descriptors: the attempt manager finds the attempt without a supervisor and releases it
     except OSError:
         log.exception("the supervisor of attempt %s of job %s could not be started", attempt, job_id)
@@ -92,7 +98,7 @@ def is_starting(job_id: str, attempt: int) -> bool:
 
 def spawn_supervisor(settings: Settings, job_id: str, attempt: int) -> int:
     """Start the supervisor of a claimed attempt; returns its pid."""
-    with _log_file(settings.data.dir) as log:
+    with supervisor_log(settings.data.dir) as log:
         process = subprocess.Popen(
             supervisor_command(job_id, attempt),
             env=supervisor_environment(settings),
@@ -112,7 +118,7 @@ def supervisor_command(job_id: str, attempt: int) -> list[str]:
     return [*_interpreter(), "-m", "workers.supervisor.main", "--job", job_id, "--attempt", str(attempt)]
 
 
-def become_supervisor(job_id: str, attempt: int, *, told_to_end: bool, checkpoints_asked: int | None) -> NoReturn:
+def become_supervisor(job_id: str, attempt: int, *, is_stopping: bool, checkpoints_asked: int | None) -> NoReturn:
     """Replace this supervisor by that of the job's next attempt with exec: same process and session, all other state is
     new.
 
@@ -121,7 +127,7 @@ def become_supervisor(job_id: str, attempt: int, *, told_to_end: bool, checkpoin
     """
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     block_signal(signal.SIGTERM)
-    if told_to_end:
+    if is_stopping:
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
     command = supervisor_command(job_id, attempt)
     if checkpoints_asked is not None:
@@ -177,7 +183,7 @@ def _interpreter() -> list[str]:
 
 
 @contextlib.contextmanager
-def _log_file(data_dir: Path) -> Iterator[IO[bytes]]:
+def supervisor_log(data_dir: Path) -> Iterator[IO[bytes]]:
     """One log file for all supervisors of this node; every line carries the job's id."""
     directory = data_dir / "log"
     directory.mkdir(parents=True, exist_ok=True)

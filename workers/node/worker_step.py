@@ -81,9 +81,9 @@ class Node:
         config = read_node_config(settings.node.config)
         heartbeat_seconds = config.limits.heartbeat_seconds or settings.node.heartbeat_seconds
         self._report = make_report(settings, config)
-        self._wanted_sandbox = settings.node.sandbox
+        self._configured_sandbox = settings.node.sandbox
         self._registered = False
-        self._looked_for_sandbox = time.monotonic()
+        self._sandbox_checked_at = time.monotonic()
         self._holdings = CacheIndex(settings.data.dir.resolve() / "cache" / FETCHED)
         self._reported: Mapping[str, Holding] | None = None  # last reported cache contents
         self._attempts = AttemptManager(settings, db, self._report.name)
@@ -130,10 +130,10 @@ class Node:
 
     def _recheck_sandbox(self) -> None:
         now = time.monotonic()
-        if not why_none(self._report.sandbox) or now < self._looked_for_sandbox + SANDBOX_RECHECK_SECONDS:
+        if not why_none(self._report.sandbox) or now < self._sandbox_checked_at + SANDBOX_RECHECK_SECONDS:
             return
-        self._looked_for_sandbox = now
-        found = _sandbox(self._wanted_sandbox, was=self._report.sandbox)
+        self._sandbox_checked_at = now
+        found = _sandbox(self._configured_sandbox, was=self._report.sandbox)
         if found != self._report.sandbox:
             self._report, self._registered = replace(self._report, sandbox=found), False
 

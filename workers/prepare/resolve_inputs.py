@@ -19,7 +19,7 @@ from workers.fetching import cache_index
 from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable
 from workers.fetching.fetch import fetch
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import MAGIC, Found, Wanted, expand
+from workers.fetching.listing import MAGIC, Found, Selection, expand
 from workers.fetching.local import LocalFiles, claimed
 from workers.fetching.uris import scheme_of, shown
 from workers.prepare.input_library import Library, LocalData, LocalDataFile, LocalModel
@@ -168,7 +168,7 @@ def _data_at(library: Library, request: DataRequest, path: str, allowed: Allowed
     there = lister.info(path)
     if request.custom and there is not None and there.kind == "directory":
         return LocalData(location=request.location, files=(), path=Path(path), visible=(Path(path),))
-    chosen = expand(lister, path, Wanted(max_files=library.fetch.max_files, format=request.format))
+    chosen = expand(lister, path, Selection(max_files=library.fetch.max_files, format=request.format))
     # Digests of a script's data are not compared, and the data may be large.
     digest = (lambda _: "") if request.custom else library.digests.of
     files = tuple(_data_file(name, found, digest) for name, found in chosen)

@@ -61,6 +61,7 @@ class RankAgent:
         self._log_fds = log_fds
         self._control = control
         self._decoder = LineDecoder()
+        self._early: list[Message] = []  # commands that came with the start message
         self._ranks: dict[int, int] = {}  # pid → rank, of live ranks
         self._ended: set[int] = set()
         self._mpirun: mpi.Mpirun | None = None  # as long as it runs
@@ -74,6 +75,7 @@ class RankAgent:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(wakeup, selectors.EVENT_READ)
             self._start_ranks(self._environment_from_supervisor())
+            self._apply(self._early)
             if self._mpirun is not None:
                 selector.register(self._mpirun.reports, selectors.EVENT_READ)
             while self._has_ranks or self._collector:
@@ -81,7 +83,7 @@ class RankAgent:
                     if key.fileobj is wakeup:
                         self._take_signals(wakeup)
                     elif key.fileobj is self._control:
-                        self._take_commands()
+                        self._apply(self._received())
                 self._take_mpi_messages()
                 self._collect_exits()
                 if not self._has_ranks and self._collector:
@@ -92,14 +94,12 @@ class RankAgent:
 
     def _environment_from_supervisor(self) -> dict[str, str]:
         """Receive the job's variables; this process itself must not run under them."""
-        while True:
-            data = self._control.recv(65536)
-            if not data:
-                raise SystemExit("the supervisor died before the ranks were started")
-            for message in self._decoder.feed(data):
-                if message["type"] == "start":
-                    return dict(message["environment"])
-                raise SystemExit(EXIT_STOPPED)
+        while not (messages := self._received()):
+            pass
+        start, *self._early = messages
+        if start["type"] != "start":
+            raise SystemExit(EXIT_STOPPED)
+        return dict(start["environment"])
 
     def _start_ranks(self, job_environment: Mapping[str, str]) -> None:
         gang = self._spec.gang
@@ -162,12 +162,15 @@ class RankAgent:
         process.returncode = 0  # collected by waitpid(-1) below, together with orphans
         return process.pid
 
-    def _take_commands(self) -> None:
+    def _received(self) -> list[Message]:
         data = self._control.recv(65536)
         if not data:
             kill(descendants(os.getpid()))
             raise SystemExit("the supervisor is gone")
-        for message in self._decoder.feed(data):
+        return self._decoder.feed(data)
+
+    def _apply(self, commands: list[Message]) -> None:
+        for message in commands:
             if message["type"] == "stop":
                 self._stop(float(message["grace_seconds"]), EXIT_STOPPED)
 
@@ -208,6 +211,8 @@ class RankAgent:
         for message in self._mpirun.messages() if self._mpirun is not None else ():
             if message["type"] == "rank_started":
                 self._ranks[message["pid"]] = message["rank"]
+                if self._kill_at is not None:  # it started while the others were being stopped
+                    kill([message["pid"]], signal.SIGTERM)
             else:
                 self._ranks = {pid: rank for pid, rank in self._ranks.items() if rank != message["rank"]}
                 self._rank_ended(message["rank"], message["code"], message["at"])

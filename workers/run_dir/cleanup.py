@@ -11,7 +11,7 @@ from app.services.attempts import work_orders
 from app.services.nodes import stuck_devices
 from config.settings import Settings
 from workers.run_dir.layout import RunDirectory, run_directories
-from workers.run_dir.process_registry import mark_gone, mark_left_behind, read_registry
+from workers.run_dir.process_registry import mark_ended, mark_left_behind, read_registry
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def end(db: Database, run: RunDirectory, job_id: str, attempt: int, *, node: str
                 return False
         if held is not None and stuck_devices.put_back(db, held.node, job_id, attempt):
             log.warning("job %s: attempt %s is gone at last, its devices are in service again", job_id, attempt)
-        mark_gone(run)
+        mark_ended(run)
         return True
 
 

@@ -70,9 +70,9 @@ class ProcessRegistry:
         else:
             self._written = found
 
-    def mark_gone(self) -> None:
+    def mark_ended(self) -> None:
         """No process of the attempt is left."""
-        mark_gone(self._run)
+        mark_ended(self._run)
 
     def mark_left_behind(self) -> None:
         """A process can't be killed: keep the run directory until it has ended."""
@@ -88,7 +88,7 @@ def mark_left_behind(run: RunDirectory) -> None:
         log.warning("a process that is left could not be recorded: %s", error)
 
 
-def mark_gone(run: RunDirectory) -> None:
+def mark_ended(run: RunDirectory) -> None:
     """No process of the attempt is left: clean-up need not search for one again if the directory is kept."""
     run.left.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # no directory or no space: clean-up searches for one again

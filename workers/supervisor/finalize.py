@@ -15,7 +15,7 @@ from app.domain.lifecycle.states import JobState
 from app.services.attempts import gang_parts, outcome_errors, work_orders
 from app.services.attempts.work_orders import Ending, Work
 from config.settings import Settings
-from trainyard.protocol.messages import MAX_SAID, MAX_TEXT, clean_text
+from trainyard.protocol.messages import MAX_MESSAGE, MAX_TEXT, clean_text
 from workers.attempt_failed import AttemptFailed
 from workers.publishing.runner import publish_options
 from workers.supervisor.finished_attempt import FinishedAttempt
@@ -178,7 +178,7 @@ def _completed(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -
     return replace(
         outcome,
         # Parts come from ranks and file names: they must neither make the outcome unwritable nor reveal a secret.
-        message=clean_text(attempt.context.redaction.bounded(_message(attempt, outcome, end_step), MAX_SAID)),
+        message=clean_text(attempt.context.redaction.bounded(_message(attempt, outcome, end_step), MAX_MESSAGE)),
         stack=clean_text(attempt.context.redaction.bounded(outcome.stack, MAX_TEXT)),
         end_step=end_step,
         detect_seconds=None if noticed is None or outcome.kind != "failed" else round(noticed, 3),

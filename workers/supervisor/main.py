@@ -18,10 +18,9 @@ from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.events import EventType
 from app.database.engine import Database, make_engine
 from app.models import Job
-from app.services.attempts import leases, work_orders
+from app.services.attempts import failed_pauses, leases, work_orders
 from app.services.attempts.leases import ControlRequests
 from app.services.attempts.work_orders import Work
-from app.services.jobs import control_requests
 from config.logging import configure_logging, log_crashes
 from config.queues import node_name
 from config.redaction import Redaction
@@ -35,7 +34,7 @@ from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.attempt_failed import AttemptFailed
 from workers.supervisor.control.hang_report import KEEP_SECONDS, store_stacks, without_stacks
 from workers.supervisor.control.hang_detector import Hang, HangDetector
-from trainyard.protocol.messages import MAX_SAID
+from trainyard.protocol.messages import MAX_MESSAGE
 from workers.prepare.prepare import Prepared
 from workers.supervisor.recording.report_writer import Note
 from workers.run_dir.layout import remove_earlier
@@ -80,7 +79,7 @@ def main() -> int:
         become_supervisor(
             arguments.job,
             following,
-            told_to_end=supervisor.stops.machine_stops,
+            is_stopping=supervisor.stops.machine_stops,
             checkpoints_asked=supervisor.stops.checkpoints_asked,
         )
     return exit_code
@@ -209,7 +208,7 @@ class Supervisor:
         """Withdraw the request for a pause that the ranks could not save for."""
 
         def write() -> None:
-            control_requests.pause_failed(self._db, self._work, self._context.redaction.bounded(why, MAX_SAID))
+            failed_pauses.withdraw(self._db, self._work, self._context.redaction.bounded(why, MAX_MESSAGE))
             self._loop.call(done)
 
         self._renewal.run_before_next(write)
@@ -281,7 +280,7 @@ class Supervisor:
         if self._ranks.left_behind:
             return
         if self._settings.node.keep_runs:
-            self._processes.mark_gone()
+            self._processes.mark_ended()
         elif self.following is None:
             self._run.remove()
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import click
@@ -28,9 +28,6 @@ from app.host.privacy import hide_from_same_user
 from app.services.operations.data_dir import replace_secret, url_file, write_roots, write_sandbox
 from config.settings import NodeSettings, Settings
 
-if TYPE_CHECKING:
-    from app.cli.local.node_drain import NodesDrain
-
 STOP_SECONDS = 8.0
 DRAIN_SECONDS = 30.0
 READY_POLL_SECONDS = 0.02
@@ -39,6 +36,16 @@ DASHBOARD_NICENESS = 10
 
 class NotPrepared(Exception):
     """The database is unavailable or could not be migrated."""
+
+
+class Drain(Protocol):
+    """What ``NodesDrain`` does, whose module loads SQLAlchemy and is therefore imported late."""
+
+    def begin(self) -> int: ...
+
+    def is_busy(self) -> bool: ...
+
+    def undo(self, *, stopped: bool = False) -> None: ...
 
 
 class LocalPlatform:
@@ -61,7 +68,7 @@ class LocalPlatform:
             self._settings = replace(self._settings, tensorboard=own)
         self._nodes = nodes
         self._with_flower = with_flower
-        self._group = ProcessGroup(pid_dir=self._dir / "run", log_dir=self._dir / "log", say=_say)
+        self._group = ProcessGroup(pid_dir=self._dir / "run", log_dir=self._dir / "log", say=_print)
         self._readiness = Readiness(host, port, nodes=self._node_names, key_file=settings.admin_key_file)
 
     def run(self) -> None:
@@ -77,7 +84,7 @@ class LocalPlatform:
             self._drain(drain)
             self._stop()
             drain.undo(stopped=True)
-            _say("Stopped.")
+            _print("Stopped.")
         finally:
             self._stop()
 
@@ -98,7 +105,7 @@ class LocalPlatform:
         elif path.exists():
             before = urlsplit(path.read_text().strip())
             path.unlink()
-            _say(
+            _print(
                 f"Database: SQLite in {self._dir}, because TRAINYARD_DATABASE_URL is not set; the last start used "
                 f"{before.scheme.partition('+')[0]} at {before.hostname or ''}{before.path}"
             )
@@ -113,7 +120,7 @@ class LocalPlatform:
         replace_secret(url_path, server.url)
         bare = replace(self._spec("redis", server.command), environment=foreign_environment(os.environ))
         if (aside := server.start(self._group, bare)) is not None:
-            _say(f"redis could not read its data; moved it to {aside} (it holds only wake-up messages)")
+            _print(f"redis could not read its data; moved it to {aside} (it holds only wake-up messages)")
 
     def _start_others(self) -> None:
         # The coordinator starts last: its heartbeat makes `/health/ready` return 200.
@@ -142,7 +149,7 @@ class LocalPlatform:
             directory=self._dir / "run",
         )
 
-    def _prepare_database(self) -> "NodesDrain":
+    def _prepare_database(self) -> Drain:
         # Imported while the children start, which takes as long; they wait for the schema if they are faster.
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
 
@@ -162,25 +169,25 @@ class LocalPlatform:
 
     def _print_addresses(self) -> None:
         replace_secret(url_file(self._settings), self._readiness.url)
-        _say(f"API     {self._readiness.url}   key in {self._settings.admin_key_file}")
+        _print(f"API     {self._readiness.url}   key in {self._settings.admin_key_file}")
         if self._with_flower:
             flower = self._settings.flower
             url = f"http://{reachable(flower.host)}:{flower.port}"
-            _say(f"Flower  {url}   user {flower.user}, password in {self._dir}/flower.password")
-        _say(f"Logs    {self._dir / 'log'}")
+            _print(f"Flower  {url}   user {flower.user}, password in {self._dir}/flower.password")
+        _print(f"Logs    {self._dir / 'log'}")
 
     def _supervise(self) -> None:
         """Restart ended children until a stop signal."""
         ready = False
         while not signals.wait(min(self._group.keep_running(), 1.0 if ready else READY_POLL_SECONDS)):
-            if not ready and (ready := self._readiness.check(_say)):
-                _say(f"Ready after {seconds_since_start():.1f} s. Ctrl-C saves running jobs and stops everything.")
+            if not ready and (ready := self._readiness.check(_print)):
+                _print(f"Ready after {seconds_since_start():.1f} s. Ctrl-C saves running jobs and stops everything.")
 
-    def _drain(self, drain: "NodesDrain") -> None:
+    def _drain(self, drain: Drain) -> None:
         """Save and requeue running jobs; a second Ctrl-C skips the wait."""
         jobs = drain.begin()
         if jobs:
-            _say(f"Stopping. Saving {jobs} running job(s), at most {DRAIN_SECONDS:g} s; Ctrl-C again skips the wait.")
+            _print(f"Stopping. Saving {jobs} running job(s), at most {DRAIN_SECONDS:g} s; Ctrl-C again skips the wait.")
         deadline = time.monotonic() + DRAIN_SECONDS
         while drain.is_busy() and time.monotonic() < deadline:
             if signals.wait(min(self._group.keep_running(), 0.1)):
@@ -199,5 +206,5 @@ def _url_of(listener: socket.socket) -> str:
     return f"http://{reachable(host)}:{port}"
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     click.echo(text)

@@ -86,7 +86,7 @@ def _cluster(session: Session, found: Sequence[JobDetails], trouble: Trouble) ->
 
 
 def _trouble(session: Session) -> Trouble:
-    return Trouble(unheard=leases.unheard_jobs(session), unstoppable=stuck_devices.jobs(session))
+    return Trouble(unheard=leases.unconfirmed_jobs(session), unstoppable=stuck_devices.jobs(session))
 
 
 def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:

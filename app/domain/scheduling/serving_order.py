@@ -219,7 +219,7 @@ def in_serving_order(jobs: Sequence[QueuedJob], ledger: Ledger) -> Iterator[Queu
 # (position key, job) in reverse order. Keys end with the job id, so they are unique and jobs are never compared.
 _Line = list[tuple[tuple[float, str], QueuedJob]]
 # (rank of the project, position of its next job, the line with this job, the project's other lines).
-_Turn = tuple[tuple[int, float], tuple[float, str], _Line, list[_Line]]
+_Position = tuple[tuple[int, float], tuple[float, str], _Line, list[_Line]]
 
 
 def _of_one_kind(projects: Sequence[list[_Line]], ledger: Ledger) -> Iterator[QueuedJob]:
@@ -235,7 +235,7 @@ def _of_one_kind(projects: Sequence[list[_Line]], ledger: Ledger) -> Iterator[Qu
             heapq.heappop(turns)
 
 
-def _one_after_the_other(turn: _Turn, following: _Turn | None, ledger: Ledger) -> Iterator[QueuedJob]:
+def _one_after_the_other(turn: _Position, following: _Position | None, ledger: Ledger) -> Iterator[QueuedJob]:
     """The next job, and those behind it while none starts: most don't start, so the order does not change."""
     rank, _, line, others = turn
     until = None if following is None or rank < following[0] else following[1]
@@ -247,7 +247,7 @@ def _one_after_the_other(turn: _Turn, following: _Turn | None, ledger: Ledger) -
         yield line.pop()[1]
 
 
-def _turn(lines: list[_Line], ledger: Ledger) -> _Turn:
+def _turn(lines: list[_Line], ledger: Ledger) -> _Position:
     """The next job of a project. Ties between projects are broken by the position of these jobs."""
     line, *others = lines
     if others:

@@ -20,7 +20,7 @@ from app.models.base import database_now, utc_now
 from app.services.attempts import checkpoints, recovery
 from app.services.lifecycle import transitions
 from app.services.nodes import quarantine, reliability, stuck_devices
-from app.services.queues import project_quotas
+from app.services.queues import gpu_hours
 
 _NO_ERROR: dict[str, Any] = {"error_type": None, "error_message": None, "error_stack": None}
 
@@ -77,7 +77,7 @@ def end_attempt(
 def _count_usage(session: Session, job: Job, attempt: Attempt, ran_seconds: float) -> dict[str, float]:
     """Count the attempt's GPU seconds towards the quota of its project. Returns the job's new totals."""
     gpus = gpus_of(session, job.id, attempt.number)
-    project_quotas.count_gpu_seconds(session, job.project, ran_seconds, gpus)
+    gpu_hours.count_gpu_seconds(session, job.project, ran_seconds, gpus)
     elapsed = job.elapsed_seconds + _shown_seconds(attempt, ran_seconds)
     return {"elapsed_seconds": elapsed, "gpu_seconds": job.gpu_seconds + ran_seconds * gpus}
 

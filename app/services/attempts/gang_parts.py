@@ -18,7 +18,7 @@ from app.services.attempts import artifact_rows, completion
 from app.services.attempts.completion import Ending, end_attempt
 from app.services.attempts.work_orders import Work
 from app.services.lifecycle import transitions
-from app.services.queues import project_quotas
+from app.services.queues import gpu_hours
 
 # Fields of an outcome that are stored until the last part ends; report and artifacts only the first part has.
 _STORED = (
@@ -122,7 +122,7 @@ def others_run(session: Session, lease: Lease) -> bool:
 
 def _release(session: Session, job: Job, attempt: Attempt, outcome: Outcome, actor: str) -> None:
     gpus = completion.gpus_of(session, job.id, attempt.number, node=outcome.node)
-    project_quotas.count_gpu_seconds(session, job.project, outcome.ran_seconds, gpus)
+    gpu_hours.count_gpu_seconds(session, job.project, outcome.ran_seconds, gpus)
     job.gpu_seconds += outcome.ran_seconds * gpus
     _take_out_of_service(session, attempt, outcome, actor)
     completion.free(session, job.id, attempt.number, node=outcome.node)

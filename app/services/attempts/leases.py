@@ -27,7 +27,7 @@ from app.services.nodes import stuck_devices
 log = logging.getLogger(__name__)
 
 # Longer than coordinators wait before they revoke a lease, and than clocks of machines differ.
-UNHEARD = timedelta(minutes=1)
+UNCONFIRMED_AFTER = timedelta(minutes=1)
 NO_RETRY = Backoff(base_seconds=0.0, max_seconds=0.0)
 # Outcome of an attempt whose job has a pending control request when it is claimed.
 _STOPPED: dict[str, OutcomeKind] = {
@@ -309,9 +309,9 @@ def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
         return [LiveLease._make(row) for row in session.execute(query.order_by(Lease.id))]
 
 
-def unheard_jobs(session: Session) -> frozenset[str]:
-    """Jobs whose claimed leases were neither renewed nor revoked for ``UNHEARD``; their state is unknown."""
-    long_ago = database_now(session) - UNHEARD
+def unconfirmed_jobs(session: Session) -> frozenset[str]:
+    """Jobs whose claimed leases were neither renewed nor revoked for ``UNCONFIRMED_AFTER``; their state is unknown."""
+    long_ago = database_now(session) - UNCONFIRMED_AFTER
     query = select(Lease.job_id).where(Lease.released_at.is_(None), Lease.renewed_at < long_ago)
     return frozenset(session.scalars(query))
 

@@ -31,7 +31,7 @@ class Reaper:
         self._nodes = StandstillWatch(limit_seconds=settings.node.lost_seconds)
         # Two heartbeats missed: not lost yet, but the node is blamed for a lease that expires now.
         self._silent = StandstillWatch(limit_seconds=settings.node.heartbeat_seconds * 2)
-        self._looked_at: float | None = None
+        self._last_pass_at: float | None = None
 
     def reset(self) -> None:
         """Restart all counting, after a period without sweeps."""
@@ -40,15 +40,15 @@ class Reaper:
 
     def sweep(self, now_seconds: float) -> None:
         """Check once. Raises database errors, after which all counting restarts."""
-        if self._looked_at is None or now_seconds - self._looked_at > BLIND_SECONDS:
+        if self._last_pass_at is None or now_seconds - self._last_pass_at > BLIND_SECONDS:
             self.reset()
-        self._looked_at = None
+        self._last_pass_at = None
         try:
             live, heartbeats = leases.live(self._db), registry.heartbeats(self._db)
         except Exception:
             self.reset()
             raise
-        self._looked_at = now_seconds
+        self._last_pass_at = now_seconds
         counters = [(beat.node, beat.counter) for beat in heartbeats]
         patience = {beat.node: beat.every_seconds * 2 for beat in heartbeats if beat.every_seconds is not None}
         silent = set(self._silent.observe(counters, now_seconds, patience))

@@ -5,8 +5,7 @@ from typing import NoReturn
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.database.engine import Database
-from app.domain.errors import IllegalTransition, LeaseLost
+from app.domain.errors import IllegalTransition
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
 from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
@@ -15,7 +14,6 @@ from app.models import Job, Lease, Queue
 from app.models.base import utc_now
 from app.services.attempts import work_orders
 from app.services.attempts.leases import NO_RETRY
-from app.services.attempts.work_orders import Work
 from app.services.jobs import start_points
 from app.services.lifecycle import audit, transitions
 from app.services.queues import limits, project_quotas
@@ -93,43 +91,6 @@ def request_pause(session: Session, job_id: str, *, actor: str, saves: bool = Tr
     session.flush()
     session.refresh(job)
     return job
-
-
-def pause_failed(db: Database, work: Work, message: str) -> None:
-    """Withdraw the pause request of a job whose checkpoint could not be saved: it continues, and an event says why.
-
-    A no-op when the request has changed, or is a pause that need not save. Raises LeaseLost for a stale token.
-    """
-    with db.write() as session:
-        job = transitions.load_for_change(session, work.job_id)
-        if job.fence != work.fence:
-            raise LeaseLost(f"job {job.id} is no longer held with token {work.fence}")
-        if job.requested != "pause" or job.pause_force or not job.pause_saves:
-            return
-        asked = job.requested_by
-        job.requested, job.requested_reason = None, ""
-        job.mark_changed()
-        session.flush()
-        why = f"continues, because its checkpoint could not be saved: {message}"
-        data = {"asked_by": asked}
-        transitions.record_event(
-            session,
-            job.id,
-            EventType.PAUSE_FAILED,
-            actor=work.actor,
-            reason="checkpoint_failed",
-            message=why,
-            data=data,
-        )
-        audit.record(
-            session,
-            actor=work.actor,
-            action="job.pause_failed",
-            project=job.project,
-            target=job.id,
-            message=why,
-            data=data,
-        )
 
 
 def resume(session: Session, job_id: str, *, actor: str, checkpoint_id: str = "", from_best: bool = False) -> Job:

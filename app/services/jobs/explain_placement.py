@@ -83,7 +83,7 @@ class _Context:
         return cls(
             request=request,
             ready={each.name: each for each in ready},
-            beside=_beside(job, request, ready, weights),
+            beside=_fits_without(job, request, ready, weights),
             turn=_turn(session, job),
             cached=NOT_CACHED if caches is None else caches.of(job.document),
         )
@@ -106,7 +106,7 @@ def _fit(job: Job, row: Node, node: NodeCapacity, context: _Context, weights: We
     )
 
 
-def _beside(job: Job, request: Request, ready: Sequence[NodeCapacity], weights: Weights) -> list[FilterResult]:
+def _fits_without(job: Job, request: Request, ready: Sequence[NodeCapacity], weights: Weights) -> list[FilterResult]:
     """For a pending gang: whether enough nodes are free at once."""
     if not request.is_gang or job.state is not JobState.QUEUED:
         return []

@@ -2,10 +2,8 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Insert, false, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import false, func, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit, Conflict, QuotaExceeded
@@ -14,9 +12,10 @@ from app.domain.scheduling.fair_share import KINDS, ProjectQuota, QuotaUsage, ne
 from app.domain.scheduling.resources import Request, request_of
 from app.domain.scheduling.serving_order import COMMON, Accounts
 from app.domain.units import WHOLE
-from app.models import Artifact, Attempt, Checkpoint, Job, Project, ProjectUsage, Queue, Reservation
+from app.models import Artifact, Attempt, Checkpoint, Job, Project, Queue, Reservation
 from app.models.base import utc_now
 from app.services.nodes import registry
+from app.services.queues import gpu_hours
 from app.services.queues import limits as queue_limits
 
 RETRY_FULL_SECONDS = 30
@@ -104,7 +103,7 @@ def refuse_submission(session: Session, name: str, request: Request, *, preempti
     if reason := spent(session, {name: quota})[name]:
         seconds = RETRY_FULL_SECONDS
         if not _storage_full(session, {name: quota}):
-            seconds = max(1, round((_next_month(utc_now()) - utc_now()).total_seconds()))
+            seconds = max(1, round((gpu_hours.next_month(utc_now()) - utc_now()).total_seconds()))
         raise QuotaExceeded(reason, retry_after_seconds=seconds)
     _refuse_one_too_many(session, name, quota)
 
@@ -161,10 +160,10 @@ def spent(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[str, str
 def hours_used_up(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[str, str]:
     """Project → reason, for projects without GPU-hours left."""
     limits = {name: each.gpu_hours_per_month for name, each in quotas.items() if each.gpu_hours_per_month is not None}
-    hours = gpu_hours(session, limits)
+    hours = gpu_hours.used(session, limits)
     return {
         name: f"the project {name} has used {hours[name]:.1f} of its {limit:g} GPU-hours per month; the budget "
-        f"is renewed on {_next_month(utc_now()):%Y-%m-%d}"
+        f"is renewed on {gpu_hours.next_month(utc_now()):%Y-%m-%d}"
         for name, limit in limits.items()
         if hours[name] >= limit
     }
@@ -187,44 +186,9 @@ def usage(session: Session, name: str) -> Usage:
         devices={**dict.fromkeys(KINDS, 0), **_by_kind(_in_use(session, name), name)},
         running_jobs=count_jobs(session, [name], HELD).get(name, 0),
         waiting_jobs=count_jobs(session, [name], queue_limits.WAITING).get(name, 0),
-        gpu_hours=round(gpu_hours(session, [name])[name], 3),
+        gpu_hours=round(gpu_hours.used(session, [name])[name], 3),
         storage_bytes=storage_bytes(session, [name])[name],
     )
-
-
-def gpu_hours(session: Session, names: Collection[str]) -> dict[str, float]:
-    """Project → GPU-hours in this month, of ended and running attempts."""
-    if not names:
-        return {}
-    now = utc_now()
-    begin = _month_of(now)
-    ended = select(ProjectUsage.project, ProjectUsage.gpu_seconds).where(
-        ProjectUsage.project.in_(names), ProjectUsage.month == f"{begin:%Y-%m}"
-    )
-    seconds = dict.fromkeys(names, 0.0) | {row.project: row.gpu_seconds for row in session.execute(ended)}
-    same = (Reservation.job_id == Attempt.job_id) & (Reservation.attempt == Attempt.number)
-    living = session.execute(
-        select(Job.project, Attempt.started_at, func.sum(Reservation.share).label("share"))
-        .join(Job, Job.id == Attempt.job_id)
-        .join(Reservation, same)
-        .where(Job.project.in_(names), Job.status.in_(HELD), Attempt.device_type != "cpu")
-        .group_by(Job.project, Attempt.job_id, Attempt.number, Attempt.started_at)
-    )
-    for row in living:
-        if row.started_at is not None:
-            ran = max(0.0, (now - max(row.started_at, begin)).total_seconds())
-            seconds[row.project] += ran * row.share / WHOLE
-    return {name: each / 3600 for name, each in seconds.items()}
-
-
-def count_gpu_seconds(session: Session, project: str, ran_seconds: float, devices: float) -> None:
-    """Account for the usage of an attempt that ends now, split by month."""
-    end = utc_now()
-    begin = end - timedelta(seconds=ran_seconds)
-    while devices and begin < end:
-        month = max(begin, _month_of(end))
-        _add(session, project, month, (end - month).total_seconds() * devices)
-        end = month
 
 
 def storage_bytes(session: Session, names: Collection[str]) -> dict[str, int]:
@@ -300,22 +264,3 @@ def count_jobs(session: Session, names: Collection[str], states: Collection[str]
         return {}
     counts = select(Job.project, func.count()).where(Job.project.in_(names), Job.status.in_(states))
     return {row[0]: row[1] for row in session.execute(counts.group_by(Job.project))}
-
-
-def _add(session: Session, project: str, month: datetime, gpu_seconds: float) -> None:
-    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-    new = insert(ProjectUsage).values(project=project, month=f"{month:%Y-%m}", gpu_seconds=gpu_seconds)
-    added: Insert = new.on_conflict_do_update(
-        index_elements=["project", "month"], set_={"gpu_seconds": ProjectUsage.gpu_seconds + new.excluded.gpu_seconds}
-    )
-    session.execute(added)
-
-
-def _month_of(moment: datetime) -> datetime:
-    """Start of the month; the first instant of a month counts to the previous one."""
-    before = moment.astimezone(UTC) - timedelta(microseconds=1)
-    return before.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-
-
-def _next_month(moment: datetime) -> datetime:
-    return (_month_of(moment) + timedelta(days=32)).replace(day=1)

@@ -23,7 +23,7 @@ from app.security.secrets import SecretBox, SecretKeyMissing
 from app.services.webhooks.http_post import Posted
 
 # Added to the timeout of an attempt, for slow name resolution.
-TURN_MARGIN_SECONDS = 30.0
+CLAIM_MARGIN_SECONDS = 30.0
 # Delays are at most an hour: a longer one was written before the clock was set back.
 _TOO_FAR = timedelta(hours=2)
 _NOT_TAKEN = "not taken within 24 hours"
@@ -63,7 +63,7 @@ class Turns:
         self._db = db
         self._now = clock
         self._secret_key = secret_key
-        self._lasts = timedelta(seconds=timeout_seconds + TURN_MARGIN_SECONDS)
+        self._lasts = timedelta(seconds=timeout_seconds + CLAIM_MARGIN_SECONDS)
 
     def due(self, *, besides: Collection[str], besides_projects: Collection[str], limit: int) -> list[Due]:
         """Webhooks with due deliveries and no current turn, the least recently served first."""

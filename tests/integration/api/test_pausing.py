@@ -10,8 +10,7 @@ from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
 from app.models import Attempt, Job, Lease, Reservation
 from app.models.base import utc_now
-from app.services.attempts import leases, work_orders
-from app.services.jobs import control_requests
+from app.services.attempts import failed_pauses, leases, work_orders
 from tests.apps import Api
 from tests.controlled import SCRIPT, audited, events, held_job, job_of, paused_job, refused, verb, with_checkpoints
 from tests.factories import make_job
@@ -206,7 +205,7 @@ def test_pause_whose_checkpoint_cannot_be_saved_is_taken_back(api: Api):
     work = work_orders.load_work(api.db, job_id, 1)
 
     for _ in range(2):
-        control_requests.pause_failed(api.db, work, "the disk is full")
+        failed_pauses.withdraw(api.db, work, "the disk is full")
 
     job = api.get(f"/v1/jobs/{job_id}")
     assert (job["status"], job["requested"], job["version"]) == ("TRAINING", None, wished["version"] + 1)
@@ -226,7 +225,7 @@ def test_only_a_pause_that_has_to_save_is_taken_back(api: Api, column: dict[str,
         for name, value in column.items():
             setattr(session.get_one(Job, job_id), name, value)
 
-    control_requests.pause_failed(api.db, work, "the disk is full")
+    failed_pauses.withdraw(api.db, work, "the disk is full")
 
     assert job_of(api, job_id).requested == column.get("requested", "pause")
 
@@ -239,6 +238,6 @@ def test_nobody_who_lost_the_job_takes_its_pause_back(api: Api):
         session.get_one(Job, job_id).fence += 1
 
     with pytest.raises(LeaseLost):
-        control_requests.pause_failed(api.db, work, "the disk is full")
+        failed_pauses.withdraw(api.db, work, "the disk is full")
 
     assert job_of(api, job_id).requested == "pause"

@@ -18,6 +18,7 @@ from sqlalchemy import text
 from app.cli.local.embedded_redis import is_free
 from app.database.engine import make_engine
 from tests.running_up import RunningUp, is_alive, trainyard, wait_until
+from tests.servers import PostgresServer
 
 PROCESSES = {"api", "coordinator", "node-local", "redis", "flower", "tensorboard"}
 
@@ -29,15 +30,6 @@ def up(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterat
     owned_pids.add(running.process.pid)
     yield running.wait_until_ready()
     running.stop()
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[RunningUp]:
-    """One of the test's own, without Flower."""
-    running = RunningUp(tmp_path / "data").wait_until_ready()
-    yield running
-    if running.process.poll() is None:
-        running.stop(signal.SIGKILL)
 
 
 def test_ready_means_ready(up: RunningUp) -> None:
@@ -202,18 +194,6 @@ def test_requests_wait_while_the_api_is_started_again(up: RunningUp) -> None:
     assert up.pid_of("api") != before
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_end_is_clean(tmp_path: Path, number: int) -> None:
-    running = RunningUp(tmp_path / "data", flower=True, tensorboard=True).wait_until_ready()
-    pids = running.pids()
-
-    assert running.stop(number) == 0
-
-    assert not [name for name, pid in pids.items() if is_alive(pid)]
-    assert not list((running.data_dir / "run").glob("*.pid"))
-    assert _node_states(running.data_dir) == {"local": "lost"}, "until a worker of that name registers"
-
-
 def test_a_stop_during_the_start_is_clean_too(tmp_path: Path) -> None:
     running = RunningUp(tmp_path / "data")
     wait_until((tmp_path / "data" / "run" / "redis.pid").exists)
@@ -223,57 +203,46 @@ def test_a_stop_during_the_start_is_clean_too(tmp_path: Path) -> None:
     assert not running.pids()
 
 
-def test_a_kill_ends_the_children_and_the_next_start_has_the_same_keys_and_port(own: RunningUp) -> None:
-    pids, key, port = own.pids(), own.key, own.url.rpartition(":")[2]
+def test_a_killed_start_and_a_drained_node_are_found_again_by_the_next_starts(tmp_path: Path) -> None:
+    """A start takes seconds: three of them show what is kept, what is undone, and what is left alone."""
+    first = RunningUp(tmp_path / "data").wait_until_ready()
+    pids, key, port = first.pids(), first.key, first.url.rpartition(":")[2]
+    first.stop(signal.SIGKILL)
+    (first.data_dir / "run" / "draining-local").touch()  # by a stop that was cut off
+    _execute(first.data_dir, "UPDATE node SET state = 'draining'")
 
-    own.stop(signal.SIGKILL)
-    again = RunningUp(own.data_dir, "--port", port).wait_until_ready()
+    second = RunningUp(first.data_dir, "--port", port).wait_until_ready()
+    assert not [name for name, pid in pids.items() if is_alive(pid)], "the kill ended the children"
+    assert (second.key, second.get("/v1/jobs")[0]) == (key, 200)
+    assert _node_states(_sqlite(second)) == {"local": "ready"}, "the drain that was cut off is undone"
+    _execute(first.data_dir, "UPDATE node SET state = 'drained'")
+    second.stop()
 
-    assert not [name for name, pid in pids.items() if is_alive(pid)]
-    assert again.key == key
-    assert again.get("/v1/jobs")[0] == 200
-    again.stop()
-
-
-def test_a_drain_that_was_cut_off_is_undone_by_the_next_start(own: RunningUp) -> None:
-    own.stop(signal.SIGKILL)
-    (own.data_dir / "run" / "draining-local").touch()
-    _execute(own.data_dir, "UPDATE node SET state = 'draining'")
-
-    again = RunningUp(own.data_dir).wait_until_ready()
-
-    assert _node_states(own.data_dir) == {"local": "ready"}
-    again.stop()
+    third = RunningUp(first.data_dir).wait_until_ready()
+    assert _node_states(_sqlite(third))["local"] in ("draining", "drained"), "an administrator's drain stays"
+    third.stop()
 
 
-def test_a_drain_by_an_administrator_outlives_stop_and_start(own: RunningUp) -> None:
-    _execute(own.data_dir, "UPDATE node SET state = 'drained'")
-    own.stop()
-
-    again = RunningUp(own.data_dir).wait_until_ready()
-
-    assert _node_states(own.data_dir)["local"] in ("draining", "drained")
-    again.stop()
-
-
-def test_with_a_database_and_a_broker_of_its_own(tmp_path: Path, postgres_server: object, redis_url: str) -> None:
-    postgres_server.execute("CREATE DATABASE up_alone")  # type: ignore[attr-defined]
-    database_url = postgres_server.url("up_alone")  # type: ignore[attr-defined]
+def test_each_start_has_the_database_and_the_broker_that_it_is_given_and_ends_cleanly(
+    tmp_path: Path, postgres_server: PostgresServer, redis_url: str
+) -> None:
+    postgres_server.execute("CREATE DATABASE up_alone")
+    database_url = postgres_server.url("up_alone")
     environment = {"TRAINYARD_DATABASE_URL": database_url, "TRAINYARD_BROKER_URL": redis_url}
-    running = RunningUp(tmp_path / "data", environment=environment).wait_until_ready()
+    running = RunningUp(tmp_path / "data", environment=environment, flower=True, tensorboard=True).wait_until_ready()
 
-    assert set(running.pids()) == {"api", "coordinator", "node-local"}
+    assert set(running.pids()) == PROCESSES - {"redis"}
     assert running.get("/v1/jobs")[0] == 200
     assert not (tmp_path / "data" / "trainyard.db").exists()
-    assert running.stop() == 0
+    _end_cleanly(running, signal.SIGTERM, database_url)
     # Every start says anew which database and broker it is for.
-    again = RunningUp(tmp_path / "data").wait_until_ready()
+    again = RunningUp(tmp_path / "data", flower=True, tensorboard=True).wait_until_ready()
     assert "the last start used postgresql at 127.0.0.1/up_alone" in again.output
-    assert set(again.pids()) == {"api", "coordinator", "node-local", "redis"}
+    assert set(again.pids()) == PROCESSES
     assert (tmp_path / "data" / "trainyard.db").exists()
     assert not (tmp_path / "data" / "database.url").exists()
-    again.stop()
-    postgres_server.execute("DROP DATABASE up_alone WITH (FORCE)")  # type: ignore[attr-defined]
+    _end_cleanly(again, signal.SIGINT, _sqlite(again))
+    postgres_server.execute("DROP DATABASE up_alone WITH (FORCE)")
 
 
 def test_a_database_that_is_away_is_named(tmp_path: Path) -> None:
@@ -292,8 +261,22 @@ def test_jobs_may_read_from_the_directory_where_it_was_started(up: RunningUp) ->
     assert f"TRAINYARD_STORAGE_ROOTS={up.data_dir.parent}" in environment
 
 
-def _node_states(data_dir: Path) -> dict[str, str]:
-    engine = make_engine(f"sqlite:///{data_dir / 'trainyard.db'}")
+def _end_cleanly(running: RunningUp, number: int, database_url: str) -> None:
+    pids = running.pids()
+
+    assert running.stop(number) == 0
+
+    assert not [name for name, pid in pids.items() if is_alive(pid)]
+    assert not list((running.data_dir / "run").glob("*.pid"))
+    assert _node_states(database_url) == {"local": "lost"}, "until a worker of that name registers"
+
+
+def _sqlite(running: RunningUp) -> str:
+    return f"sqlite:///{running.data_dir / 'trainyard.db'}"
+
+
+def _node_states(database_url: str) -> dict[str, str]:
+    engine = make_engine(database_url)
     with engine.connect() as connection:
         rows = connection.execute(text("SELECT name, state FROM node")).all()
     engine.dispose()

@@ -296,7 +296,7 @@ def test_jobs_that_the_platform_has_lost_hold_of_are_told_as_such(api: Api) -> N
         node = make_node(session)
         unheard, stopped, refused_job = (make_job(session).id for _ in range(3))
         lease = make_attempt(session, session.get_one(Job, unheard), node)
-        lease.renewed_at = utc_now() - 2 * leases.UNHEARD
+        lease.renewed_at = utc_now() - 2 * leases.UNCONFIRMED_AFTER
         session.get_one(Job, stopped).status = JobState.CANCELLED
         session.get_one(Job, refused_job).status = JobState.FAILED
         held = stuck_devices.HeldDevices(node="local", devices=(1,), job_id=stopped, attempt=1, place="boot-1")

@@ -15,7 +15,6 @@ from config.settings import Settings
 from tests.factories import make_node
 from tests.supervising import NODE, World, rows
 from workers.node.attempt_manager import AttemptManager
-from workers.node.spawn_supervisor import start_attempts
 
 OTHER = "other"
 MEETS = """
@@ -82,7 +81,7 @@ def begin(world: World, job_id: str, on: Sequence[str] = (NODE, OTHER)) -> None:
 
 
 def take_up(world: World, job_id: str, attempt: int, node: str) -> None:
-    assert start_attempts(settings_of(world, node), world.db, [(job_id, attempt)], node=node)
+    assert world.start_supervisor(job_id, attempt, settings_of(world, node), node)
 
 
 def settings_of(world: World, node: str) -> Settings:

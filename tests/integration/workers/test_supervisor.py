@@ -9,8 +9,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Job, Lease, Metric, Reservation
 from app.storage.keys import is_run_file
-from tests.supervising import NODE, SLEEPS, rows, training, try_again
-from workers.node.spawn_supervisor import start_attempts
+from tests.supervising import SLEEPS, rows, training, try_again
 
 
 def test_script_that_knows_nothing_of_us_completes(world):
@@ -124,7 +123,7 @@ def test_what_cannot_be_prepared_fails_precisely(world, changes, error_type, sai
                 spec[part][key] = {**spec[part][key], **value} if isinstance(value, dict) else value
         job.spec = spec
 
-    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
+    world.take_up(job_id)
     job = world.wait_for_end(job_id)
 
     assert (job.state, job.error_type) == (JobState.FAILED, error_type)
@@ -139,7 +138,7 @@ def test_environment_of_the_job_reaches_the_script(world):
         training_config = {**job.spec["training_config"], "environment": {"COLOUR": "green"}}
         job.spec = {**job.spec, "training_config": training_config}
 
-    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
+    world.take_up(job_id)
     world.wait_for_end(job_id)
 
     assert world.log(job_id) == ["green"]

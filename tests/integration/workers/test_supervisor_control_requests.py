@@ -10,8 +10,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job
 from app.services.jobs import control_requests
-from tests.supervising import NODE, SLEEPS, STUBBORN, rows, training
-from workers.node.spawn_supervisor import start_attempts
+from tests.supervising import SLEEPS, STUBBORN, rows, training
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def test_sigterm_to_the_supervisor_puts_the_job_back(world):
 def test_second_start_of_an_attempt_is_refused(world):
     job_id = world.start(SLEEPS)
 
-    assert not start_attempts(world.settings, world.db, [(job_id, 1)], node=NODE)
+    assert not world.start_supervisor(job_id, 1)
 
     world.wait_for_line(job_id, "ready")
     world.wish(job_id, "cancel")
@@ -150,7 +149,7 @@ def test_wish_is_obeyed_while_a_model_is_being_fetched(world, monkeypatch):
             job = session.get_one(Job, job_id)
             base = {**job.spec["training_config"], "base_model": {"model_id": "org/model"}}
             job.spec = {**job.spec, "training_config": base}
-        assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
+        world.take_up(job_id)
         connection, _ = deaf_hub.accept()
 
         world.wish(job_id, "cancel")
@@ -167,7 +166,7 @@ def test_pause_during_preparing_needs_no_checkpoint(world, monkeypatch):
             job = session.get_one(Job, job_id)
             base = {**job.spec["training_config"], "base_model": {"model_id": "org/model"}}
             job.spec = {**job.spec, "training_config": base}
-        assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
+        world.take_up(job_id)
         deaf_hub.accept()[0].close()
 
         world.wish(job_id, "pause")

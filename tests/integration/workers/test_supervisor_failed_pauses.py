@@ -145,8 +145,9 @@ def test_script_that_can_not_save_is_stopped_when_it_need_not(world):
 
 
 @pytest.fixture
-def _hurried(monkeypatch):
+def _hurried(world, monkeypatch):
     """Supervisors give a pause one second instead of ten minutes."""
+    world.spawn = spawn_supervisor.spawn_supervisor
     hurried = (
         "import sys; from workers.supervisor import main; from workers.supervisor.control import stop_controller; "
         "del sys.argv[1]; stop_controller.SAVE_SECONDS['pause'] = 1.0; sys.exit(main.main())"

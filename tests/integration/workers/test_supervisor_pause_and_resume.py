@@ -8,8 +8,7 @@ from app.domain.errors import IllegalTransition
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Reservation
 from app.services.jobs import control_requests
-from tests.supervising import NODE, SLEEPS, World, rows, training
-from workers.node.spawn_supervisor import start_attempts
+from tests.supervising import SLEEPS, World, rows, training
 
 
 def pause(world: World, job_id: str, *, saves: bool = True) -> None:
@@ -22,7 +21,7 @@ def resume(world: World, job_id: str, checkpoint_id: str = "") -> None:
     """Back into the queue, and on the node again."""
     with world.db.write() as session:
         control_requests.resume(session, job_id, actor="somebody", checkpoint_id=checkpoint_id)
-    assert start_attempts(world.settings, world.db, [(job_id, world.dispatch(job_id))], node=NODE)
+    world.take_up(job_id)
 
 
 def steps_said(world: World, job_id: str) -> list[int]:

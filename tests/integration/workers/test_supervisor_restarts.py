@@ -138,7 +138,7 @@ then = (
     "print(*sys.argv[1:], os.getpid(), sorted(signal.sigpending()), signal.getsignal(signal.SIGUSR1).name)"
 )
 spawn_supervisor.supervisor_command = lambda job, attempt: [sys.executable, "-c", then]
-spawn_supervisor.become_supervisor("job-1", 2, told_to_end=True, checkpoints_asked=3)
+spawn_supervisor.become_supervisor("job-1", 2, is_stopping=True, checkpoints_asked=3)
 """
 
 

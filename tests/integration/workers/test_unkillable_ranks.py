@@ -16,7 +16,6 @@ from tests.leaving_behind import offered, out_of_service, told
 from tests.supervising import NODE, SLEEPS, World, environment, training
 from tests.unkillable import unkillable
 from workers.node.attempt_manager import AttemptManager
-from workers.node.spawn_supervisor import start_attempts
 from workers.run_dir.layout import run_directory
 
 PATIENCE_SECONDS = 1.0
@@ -212,7 +211,7 @@ def test_device_whose_lease_was_taken_away_too_early_is_not_used_by_another_job(
         second = world.submit(SLEEPS)
         attempt = world.dispatch(second)
 
-        assert not start_attempts(world.settings, world.db, [(second, attempt)], node=NODE)
+        assert not world.start_supervisor(second, attempt)
 
         job = world.job(second)
         assert (job.state, job.retries_used) == (JobState.QUEUED, 0), world.describe(second)
@@ -223,11 +222,11 @@ def test_device_whose_lease_was_taken_away_too_early_is_not_used_by_another_job(
 @pytest.mark.long
 def test_job_that_shares_a_device_disturbs_nobody_on_it(world):
     first, second = world.submit(SLEEPS), world.submit(SLEEPS)
-    assert start_attempts(world.settings, world.db, [(first, world.dispatch(first, share=50))], node=NODE)
+    world.take_up(first, share=50)
     world.wait_for_line(first, "ready")
     rank = rank_of(world, first)
 
-    assert start_attempts(world.settings, world.db, [(second, world.dispatch(second, share=50))], node=NODE)
+    world.take_up(second, share=50)
     world.wait_for_line(second, "ready")
 
     assert (out_of_service(world), offered(world)) == ([], {1, 2, 3}), "both are on the same device"
@@ -252,7 +251,7 @@ def test_what_is_left_without_a_roll_is_found_by_its_marks(world, has_a_roll):
         run.roll.unlink()
     second = world.submit("print('hello')\n")
 
-    assert start_attempts(world.settings, world.db, [(second, world.dispatch(second))], node=NODE)
+    world.take_up(second)
 
     assert processes.start_ticks(rank) is None, "it was ended before another one began on its device"
     assert out_of_service(world) == []
@@ -268,8 +267,8 @@ def test_message_that_comes_late_disturbs_nobody(world):
     world.wait_for_line(second, "ready")
     rank = rank_of(world, second)
 
-    assert not start_attempts(world.settings, world.db, [(first, 1)], node=NODE)
-    assert not start_attempts(world.settings, world.db, [(second, 1)], node=NODE)
+    assert not world.start_supervisor(first, 1)
+    assert not world.start_supervisor(second, 1)
 
     assert processes.start_ticks(rank) is not None
     assert world.job(second).attempt == 1

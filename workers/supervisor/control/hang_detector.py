@@ -9,7 +9,7 @@ from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.rank_group import RankGroup
 
 LOOK_SECONDS = 5.0
-LEAST_LOOK_SECONDS = 0.1
+MIN_CHECK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,17 +47,17 @@ class HangDetector:
         """Watch until the ranks have ended or hang."""
         limit = self._steps.limit()
         seconds = LOOK_SECONDS if limit is None else min(LOOK_SECONDS, limit.seconds / 10)
-        self._loop.call_after(max(LEAST_LOOK_SECONDS, seconds), self._look)
+        self._loop.call_after(max(MIN_CHECK_SECONDS, seconds), self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._ranks.ended:
             return
         if self._hang() is None:
             self.start()
         else:
-            self._loop.call(self._look_again)  # messages received meanwhile are handled first
+            self._loop.call(self._check_again)  # messages received meanwhile are handled first
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         hang = self._hang()
         if hang is None or self._ranks.ended:
             self.start()

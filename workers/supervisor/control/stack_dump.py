@@ -38,12 +38,12 @@ def dump(
         _wait_for_answers(run, before)
     parts = []
     for rank, pid in sorted(ranks.items()):
-        parts.append(f"==== rank {rank}\n{kernel.pop(pid)}\n\n{_said(run, rank, before)}")
+        parts.append(f"==== rank {rank}\n{kernel.pop(pid)}\n\n{_reported_stacks(run, rank, before)}")
     parts += [f"==== another process of the attempt\n{text}" for text in kernel.values()]
     return "\n\n".join(parts) + "\n"
 
 
-def _said(run: RunDirectory, rank: int, before: Mapping[int, int]) -> str:
+def _reported_stacks(run: RunDirectory, rank: int, before: Mapping[int, int]) -> str:
     if rank not in before:
         return "It does not write its stacks: it has not called trainyard.hooks.init(), or handles SIGUSR2 itself."
     said = _read(run, rank, before[rank])

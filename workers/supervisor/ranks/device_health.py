@@ -8,7 +8,7 @@ from typing import TypeVar
 from app.domain.scheduling.resources import gpu_of
 from workers.node.nvml import UsageNvml
 
-_Told = TypeVar("_Told")
+_Reading = TypeVar("_Reading")
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Health:
 
 def health_of(nvml: UsageNvml, handle: object) -> Health:
     """Read the current values."""
-    uncorrected = _told(
+    uncorrected = _reading(
         nvml,
         lambda: int(
             nvml.nvmlDeviceGetTotalEccErrors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
         ),
     )
-    remapped = _told(nvml, lambda: bool(nvml.nvmlDeviceGetRemappedRows(handle)[2]))
-    retired = _told(nvml, lambda: nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle) == nvml.NVML_FEATURE_ENABLED)
+    remapped = _reading(nvml, lambda: bool(nvml.nvmlDeviceGetRemappedRows(handle)[2]))
+    retired = _reading(nvml, lambda: nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle) == nvml.NVML_FEATURE_ENABLED)
     known = [each for each in (remapped, retired) if each is not None]
     return Health(uncorrected, any(known) if known else None)
 
@@ -44,7 +44,7 @@ def broken_between(index: int, before: Health, after: Health) -> str:
     return f"GPU {gpu_of(index)} has {' and '.join(said)} since the attempt began" if said else ""
 
 
-def _told(nvml: UsageNvml, ask: Callable[[], _Told]) -> _Told | None:
+def _reading(nvml: UsageNvml, ask: Callable[[], _Reading]) -> _Reading | None:
     with contextlib.suppress(nvml.NVMLError):
         return ask()
     return None

@@ -8,7 +8,7 @@ from pathlib import Path
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 # Earlier kills explain nothing: a rank, or its data loader, ends within a moment of its kill.
-LOOK_SECONDS = 10.0
+SAMPLE_SECONDS = 10.0
 
 
 def count(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
@@ -21,7 +21,7 @@ def count(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
 
 
 class RecentKills:
-    """Kills since the sample before the last one: 10 to 20 s when sampled every ``LOOK_SECONDS``."""
+    """Kills since the sample before the last one: 10 to 20 s when sampled every ``SAMPLE_SECONDS``."""
 
     def __init__(self, counting: Callable[[], int] = count) -> None:
         self._counting = counting

@@ -19,7 +19,7 @@ from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
 from workers.supervisor.ranks.channel_server import ChannelServer, Connection
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
-from workers.supervisor.ranks.oom_kills import LOOK_SECONDS, RecentKills
+from workers.supervisor.ranks.oom_kills import SAMPLE_SECONDS, RecentKills
 from workers.supervisor.ranks.rank_logs import READ_BYTES, LineListener, RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
 from workers.supervisor.ranks.script_metrics import ScriptMetrics
@@ -91,7 +91,7 @@ class RankGroup:
         )
         self._memory_kills = RecentKills() if memory_kills is None else memory_kills
         self._launched = launched = start(plan)
-        self._loop.call_after(LOOK_SECONDS, self._count_kills_periodically)
+        self._loop.call_after(SAMPLE_SECONDS, self._count_kills_periodically)
         self._loop.watch(launched.control, self._receive_from_agent)
         self._logs.read_from(
             launched.log_fds,
@@ -308,7 +308,7 @@ class RankGroup:
     def _count_kills_periodically(self) -> None:
         if self._memory_kills is not None:
             self._memory_kills.look()
-            self._loop.call_after(LOOK_SECONDS, self._count_kills_periodically)
+            self._loop.call_after(SAMPLE_SECONDS, self._count_kills_periodically)
 
     def _count_memory_kills(self) -> None:
         """Once, when the first rank has failed: later kills are not its cause."""

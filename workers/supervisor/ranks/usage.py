@@ -29,7 +29,7 @@ CPU_PERCENT, MEMORY_MB = "cpu_percent", "memory_mb"
 GPU_UTILIZATION, GPU_MEMORY_MB = "gpu_utilization", "gpu_memory_mb"
 # Once a second would show nothing more to a person, and this is read from /proc, process by process.
 SAMPLE_SECONDS = 2.0
-LAST_LOOK_SECONDS = 2.0  # for a driver that may never answer
+LAST_SAMPLE_SECONDS = 2.0  # for a driver that may never answer
 
 MEBIBYTE = 1 << 20
 
@@ -162,7 +162,7 @@ class UsageSampler:
         """Stop sampling; returns the GPU faults as text. GPUs that do not answer soon are left out."""
         self._stopped.set()
         if waits and any(not device.is_cpu and not device.simulated for device in self._devices):
-            self._ended.wait(LAST_LOOK_SECONDS)
+            self._ended.wait(LAST_SAMPLE_SECONDS)
         return self._broken
 
     def _watch(self, root_pid: int) -> None:

@@ -10,7 +10,7 @@ from workers.rank.agent import EXIT_STOPPED, TEARDOWN_SECONDS
 from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
 
 # Causes that a rank may report about itself; all others are determined by the platform.
-RANKS_MAY_SAY = frozenset(
+CAUSES_FROM_RANKS = frozenset(
     {
         "INVALID_CONFIG",
         "MODEL_NOT_FOUND",
@@ -126,10 +126,10 @@ def _explain(observed: Observations) -> Outcome:
     if killed is not None and (knowing is None or killed is first):
         return _of_rank(observed, killed, "HOST_OUT_OF_MEMORY", KILLED_FOR_MEMORY)
     if knowing is not None:
-        return _as_said(observed, knowing, first, own_fault)
+        return _as_reported(observed, knowing, first, own_fault)
     ended = next((said for said in observed.reported if first is not None and said.rank == first.rank), None)
     if ended is not None:
-        return _as_said(observed, ended, first, "RANK_KILLED")
+        return _as_reported(observed, ended, first, "RANK_KILLED")
     if first is not None and first.signal in KILLED_FROM_OUTSIDE:
         return _of_rank(observed, first, "RANK_KILLED", f"was killed from outside ({first.signal})")
     if first is not None and first.signal is not None:
@@ -155,8 +155,8 @@ def _killed_for_memory(observed: Observations, first: RankExit | None) -> RankEx
     return next((e for e in observed.exits if e.signal == "SIGKILL" and (e.at is None or e.at < ours_from)), None)
 
 
-def _as_said(observed: Observations, said: Failure, first: RankExit | None, own_fault: str) -> Outcome:
-    cause = said.error_type if said.error_type in RANKS_MAY_SAY else own_fault
+def _as_reported(observed: Observations, said: Failure, first: RankExit | None, own_fault: str) -> Outcome:
+    cause = said.error_type if said.error_type in CAUSES_FROM_RANKS else own_fault
     message = said.message or f"rank {said.rank} failed without giving a reason"
     if cause == "STORAGE_ERROR" and observed.disk_error:
         cause, message = "DISK_FULL", f"{message} ({observed.disk_error})"

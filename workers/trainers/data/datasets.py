@@ -28,7 +28,7 @@ from workers.trainers.failures import DataInvalid, DataNotFound, InvalidConfig
 
 # Increment when the stored format changes, so that files of older versions are not reused.
 _VERSION = 1
-_TELL_SECONDS = 10.0
+_REPORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ class _Loading:
 
     def _encoded(self, source: Source) -> Iterator[tuple[AnyEncoded, bool]]:
         found = records(source, self._mapping, method_of(self._spec))
-        told_at = time.monotonic()
+        reported_at = time.monotonic()
         with all_threads(self._spec):
             for number, (located, encoded) in enumerate(self._tokenizing.encode_all(found), start=1):
                 yield encoded, located.conversational
-                if time.monotonic() - told_at >= _TELL_SECONDS:
-                    told_at = time.monotonic()
+                if time.monotonic() - reported_at >= _REPORT_SECONDS:
+                    reported_at = time.monotonic()
                     print(f"tokenized {number} records of {source.name}", flush=True)  # noqa: T201  (the job's log)
 
     def _train(self, found: dict[Source, StoredRecords]) -> tuple[Dataset, Dataset | None]:

@@ -15,7 +15,7 @@ JOBS_AT_ONCE = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class RetentionContext:
     """``dry_run``: count without deleting. ``now`` is the reference time of all ages."""
 
     plane: ControlPlane

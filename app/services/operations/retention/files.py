@@ -16,7 +16,7 @@ from app.security.permissions import Caller, Role
 from app.services.attempts import checkpoints
 from app.services.jobs import deletion
 from app.services.lifecycle import transitions
-from app.services.operations.retention.context import Ground, Pruned
+from app.services.operations.retention.context import Pruned, RetentionContext
 from app.storage.keys import attempts_key, checkpoint_key, job_key
 
 RETENTION = Caller(key_id="retention", role=Role.SUPER_ADMIN, project=None)
@@ -24,32 +24,32 @@ RETENTION = Caller(key_id="retention", role=Role.SUPER_ADMIN, project=None)
 log = logging.getLogger(__name__)
 
 
-def jobs(ground: Ground) -> Pruned:
+def jobs(context: RetentionContext) -> Pruned:
     """Delete finished jobs with all of their data; a job that an active one reads from is retained."""
     pruned = Pruned()
-    for ids in ground.ended_before(ground.settings.jobs_days):
+    for ids in context.ended_before(context.settings.jobs_days):
         for job_id in ids:
-            pruned += _job(ground, job_id)
+            pruned += _job(context, job_id)
     return pruned
 
 
-def old_checkpoints(ground: Ground) -> Pruned:
+def old_checkpoints(context: RetentionContext) -> Pruned:
     pruned = Pruned()
-    for ids in ground.ended_before(ground.settings.checkpoints_days):
-        with ground.plane.db.read() as session:
+    for ids in context.ended_before(context.settings.checkpoints_days):
+        with context.plane.db.read() as session:
             of_them = Checkpoint.job_id.in_(ids) & Checkpoint.deleted_at.is_(None)
             rows = session.execute(select(Checkpoint.job_id, Checkpoint.id).where(of_them)).all()
         for job_id in sorted({row.job_id for row in rows}):
-            pruned += _retire(ground, job_id, {row.id for row in rows if row.job_id == job_id})
+            pruned += _retire(context, job_id, {row.id for row in rows if row.job_id == job_id})
     return pruned
 
 
-def checkpoints_over_budget(ground: Ground) -> Pruned:
+def checkpoints_over_budget(context: RetentionContext) -> Pruned:
     """Delete checkpoints of the first finished jobs, oldest first. Those of active jobs count, but are retained."""
-    with ground.plane.db.read() as session:
+    with context.plane.db.read() as session:
         exists = Checkpoint.deleted_at.is_(None)
         total = session.scalar(select(func.sum(Checkpoint.size_bytes)).where(exists)) or 0
-        excess = int(total) - ground.settings.checkpoints_max_bytes
+        excess = int(total) - context.settings.checkpoints_max_bytes
         rows = (
             session.execute(
                 select(Checkpoint.job_id, Checkpoint.id)
@@ -64,36 +64,36 @@ def checkpoints_over_budget(ground: Ground) -> Pruned:
     for row in rows:
         if pruned.bytes >= excess:
             break
-        pruned += _retire(ground, row.job_id, {row.id})
+        pruned += _retire(context, row.job_id, {row.id})
     return pruned
 
 
-def old_logs(ground: Ground) -> Pruned:
-    batches = ground.ended_before(ground.settings.logs_days)
-    return sum((_drop_logs(ground, job_id) for ids in batches for job_id in ids), Pruned())
+def old_logs(context: RetentionContext) -> Pruned:
+    batches = context.ended_before(context.settings.logs_days)
+    return sum((_drop_logs(context, job_id) for ids in batches for job_id in ids), Pruned())
 
 
-def logs_over_budget(ground: Ground) -> Pruned:
+def logs_over_budget(context: RetentionContext) -> Pruned:
     """Delete logs of the first finished jobs; sizes come from the storage."""
-    with ground.plane.db.read() as session:
+    with context.plane.db.read() as session:
         ended = session.scalars(select(Job.id).where(Job.status.in_(TERMINAL)).order_by(Job.finished_at, Job.id)).all()
-    sizes = {job_id: _stored_bytes(ground, attempts_key(job_id)) for job_id in ended}
-    excess = sum(sizes.values()) - ground.settings.logs_max_bytes
+    sizes = {job_id: _stored_bytes(context, attempts_key(job_id)) for job_id in ended}
+    excess = sum(sizes.values()) - context.settings.logs_max_bytes
     pruned = Pruned()
     for job_id in ended:
         if pruned.bytes >= excess:
             break
         if sizes[job_id]:
-            pruned += _drop_logs(ground, job_id)
+            pruned += _drop_logs(context, job_id)
     return pruned
 
 
-def _job(ground: Ground, job_id: str) -> Pruned:
-    size = _stored_bytes(ground, job_key(job_id))
-    if ground.dry_run:
+def _job(context: RetentionContext, job_id: str) -> Pruned:
+    size = _stored_bytes(context, job_key(job_id))
+    if context.dry_run:
         return Pruned(count=1, bytes=size)
     try:
-        deletion.remove(ground.plane, RETENTION, job_id, artifacts=True)
+        deletion.remove(context.plane, RETENTION, job_id, artifacts=True)
     except NotFound:
         return Pruned()  # deleted concurrently
     except Conflict as needed:
@@ -102,34 +102,34 @@ def _job(ground: Ground, job_id: str) -> Pruned:
     return Pruned(count=1, bytes=size)
 
 
-def _retire(ground: Ground, job_id: str, ids: Collection[str]) -> Pruned:
+def _retire(context: RetentionContext, job_id: str, ids: Collection[str]) -> Pruned:
     """Retire these checkpoints, except those that an active job starts from."""
-    if ground.dry_run:
-        with ground.plane.db.read() as session:
+    if context.dry_run:
+        with context.plane.db.read() as session:
             gone = checkpoints.unneeded(session, job_id, ids)
     else:
-        with ground.plane.db.write() as session:
+        with context.plane.db.write() as session:
             gone = checkpoints.retire_unneeded(session, transitions.load_for_change(session, job_id), ids)
         for checkpoint_id in gone:
-            _delete(ground, checkpoint_key(job_id, checkpoint_id))
+            _delete(context, checkpoint_key(job_id, checkpoint_id))
     return Pruned(count=len(gone), bytes=sum(gone.values()), kept=len(ids) - len(gone))
 
 
-def _drop_logs(ground: Ground, job_id: str) -> Pruned:
+def _drop_logs(context: RetentionContext, job_id: str) -> Pruned:
     key = attempts_key(job_id)
-    size = _stored_bytes(ground, key)
-    if size and not ground.dry_run:
-        _delete(ground, key)
+    size = _stored_bytes(context, key)
+    if size and not context.dry_run:
+        _delete(context, key)
     return Pruned(count=1 if size else 0, bytes=size)
 
 
-def _stored_bytes(ground: Ground, key: str) -> int:
-    return sum(file.size_bytes for file in ground.plane.storage.list(key))
+def _stored_bytes(context: RetentionContext, key: str) -> int:
+    return sum(file.size_bytes for file in context.plane.storage.list(key))
 
 
-def _delete(ground: Ground, key: str) -> None:
+def _delete(context: RetentionContext, key: str) -> None:
     """Delete files; a storage failure is logged and does not stop the run: the next run or the sweep retries."""
     try:
-        ground.plane.storage.delete_tree(key)
+        context.plane.storage.delete_tree(key)
     except TrainyardError:
         log.warning("%s could not be deleted yet", key, exc_info=True)

@@ -9,7 +9,7 @@ from app.models.base import utc_now
 from app.services.lifecycle import audit
 from app.services.operations.control_plane import control_plane
 from app.services.operations.retention import files, rows
-from app.services.operations.retention.context import Ground, Pruned
+from app.services.operations.retention.context import Pruned, RetentionContext
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.wakeups import Dispatcher
 from config.settings import Settings, variable_name
@@ -21,7 +21,7 @@ class Rule:
 
     what: str
     setting: str
-    prune: Callable[[Ground], Pruned]
+    prune: Callable[[RetentionContext], Pruned]
 
     @property
     def variable(self) -> str:
@@ -50,10 +50,12 @@ def prune(
     db: Database, settings: Settings, *, actor: str, dry_run: bool = False, now: datetime | None = None
 ) -> Iterator[tuple[Rule, Pruned]]:
     """Apply each enabled rule and yield its result; a dry run counts for each rule independently."""
-    ground = Ground(plane=_plane(db, settings), settings=settings.retention, now=now or utc_now(), dry_run=dry_run)
+    context = RetentionContext(
+        plane=_plane(db, settings), settings=settings.retention, now=now or utc_now(), dry_run=dry_run
+    )
     done: dict[str, int] = {}
     for rule in enabled_rules(settings):
-        pruned = rule.prune(ground)
+        pruned = rule.prune(context)
         if pruned.count:
             done[rule.what] = pruned.count
         yield rule, pruned

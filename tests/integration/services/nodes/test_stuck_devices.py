@@ -37,7 +37,7 @@ def test_kept_directories_of_the_dead_cost_a_start_nothing(world, monkeypatch):
         run.make()
         calls = ProcessRegistry(run, held(f"job-{number}", 0))
         calls.record(os.getpid())
-        calls.mark_gone()
+        calls.mark_ended()
     looked: list[str] = []
 
     def look(job_id: str, _attempt: int, *, root_pid: int = 0) -> list[int]:

@@ -11,7 +11,7 @@ from app.models import Attempt, AuditEntry, Job
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Work
-from app.services.queues import gpu_budgets, project_quotas
+from app.services.queues import gpu_budgets, gpu_hours
 from app.services.scheduling import planner
 from tests import factories
 from tests.recovering import events_of
@@ -52,8 +52,8 @@ def test_jobs_on_gpus_save_and_wait_until_there_are_hours_again(cluster: Databas
         set_hours(cluster, name, 2.0)
     assert requeue_over_budget(cluster) == []
     with cluster.write() as session:
-        month = project_quotas._month_of(utc_now())
-        project_quotas._add(session, "speech", month, 7200.0)
+        month = gpu_hours.month_of(utc_now())
+        gpu_hours.add(session, "speech", month, 7200.0)
 
     assert requeue_over_budget(cluster) == [(spender.job_id, "n1")]
     assert requeue_over_budget(cluster) == [], "it is asked already"
@@ -82,7 +82,7 @@ def test_what_runs_now_counts_and_who_stops_or_exports_is_left_to_that(cluster: 
     set_hours(cluster, "speech", 2.0)
     works = [running(cluster, "speech") for _ in range(3)]
     with cluster.write() as session:
-        begun = max(utc_now() - timedelta(hours=1), project_quotas._month_of(utc_now()))
+        begun = max(utc_now() - timedelta(hours=1), gpu_hours.month_of(utc_now()))
         for work in works:
             session.get_one(Attempt, (work.job_id, 1)).started_at = begun
         session.get_one(Job, works[1].job_id).requested = "pause"

@@ -15,7 +15,7 @@ from app.models import Artifact, Attempt, Checkpoint, Job, Project, ProjectUsage
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import work_orders
-from app.services.queues import project_quotas
+from app.services.queues import gpu_hours, project_quotas
 from app.services.scheduling import planner as scheduling
 from tests import factories
 from tests.apps import Api
@@ -182,12 +182,12 @@ def test_with_too_many_waiting_submitting_is_refused_until_one_starts(api: Api) 
 
 
 def test_gpu_hours_are_counted_by_month_and_kept_when_jobs_go(database: Database, monkeypatch: Any) -> None:
-    monkeypatch.setattr(project_quotas, "utc_now", lambda: datetime(2026, 5, 1, 0, 0, 30, tzinfo=UTC))
+    monkeypatch.setattr(gpu_hours, "utc_now", lambda: datetime(2026, 5, 1, 0, 0, 30, tzinfo=UTC))
 
     with database.write() as session:
         for _ in range(2):
-            project_quotas.count_gpu_seconds(session, "default", ran_seconds=90.0, devices=2)
-        project_quotas.count_gpu_seconds(session, "default", ran_seconds=50.0, devices=0)
+            gpu_hours.count_gpu_seconds(session, "default", ran_seconds=90.0, devices=2)
+        gpu_hours.count_gpu_seconds(session, "default", ran_seconds=50.0, devices=0)
 
     with database.read() as session:
         rows = {row.month: row.gpu_seconds for row in session.query(ProjectUsage)}
@@ -209,7 +209,7 @@ def test_an_ended_attempt_and_a_running_one_count(database: Database) -> None:
 
     # The minute that it runs may lie in the month before, in which its first part does not count.
     assert 1.0 <= hours < 1.1
-    first_moment = project_quotas._month_of(utc_now())
+    first_moment = gpu_hours.month_of(utc_now())
     if utc_now() - first_moment > timedelta(minutes=2):
         assert hours == pytest.approx(1.0 + 1 / 60, abs=0.01)
 

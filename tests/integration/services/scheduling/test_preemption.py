@@ -13,7 +13,7 @@ from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.preemption import Preemption
 from app.models import Attempt, Job
 from app.models.base import utc_now
-from app.services.attempts import leases, work_orders
+from app.services.attempts import failed_pauses, leases, work_orders
 from app.services.attempts.work_orders import Ending
 from app.services.jobs import control_requests
 from app.services.nodes import registry
@@ -108,7 +108,7 @@ def test_a_pause_can_not_fail_where_the_devices_are_needed(database: Database, u
 
     for ask in (pause, need_devices) if first == "pause" else (need_devices, pause):
         ask()
-    control_requests.pause_failed(database, work, "no room")
+    failed_pauses.withdraw(database, work, "no room")
 
     job = job_of(database, work.job_id)
     assert (job.requested, job.pause_force) == ("pause", True)

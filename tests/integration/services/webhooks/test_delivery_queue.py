@@ -9,7 +9,7 @@ from app.database.engine import Database
 from app.domain.ids import new_id
 from app.domain.webhooks import TRIES_IN_LINE
 from app.models import Webhook, WebhookDelivery
-from app.services.webhooks.delivery_queue import TURN_MARGIN_SECONDS, DeliveryAttempt, Due, Turns
+from app.services.webhooks.delivery_queue import CLAIM_MARGIN_SECONDS, DeliveryAttempt, Due, Turns
 from app.services.webhooks.http_post import Posted
 from tests.apps import SECRET_KEY
 from tests.factories import make_webhook
@@ -20,7 +20,7 @@ BEGIN = datetime(2026, 5, 17, 9, 30, tzinfo=UTC)
 TAKEN = Posted(status_code=204)
 FAILED = Posted(status_code=500, problem="it answers 500")
 TIMEOUT = 10.0
-A_TURN = TIMEOUT + TURN_MARGIN_SECONDS
+A_TURN = TIMEOUT + CLAIM_MARGIN_SECONDS
 
 
 class Clock:

@@ -127,6 +127,14 @@ def test_ranks_have_their_whole_grace_when_they_are_stopped(start):
     assert [run.log(rank) for rank in (0, 1)] == ["ready\nsaved\n"] * 2
 
 
+def test_ranks_that_mpirun_has_not_started_yet_are_stopped_too(start):
+    run = start("import time\ntime.sleep(60)\n", world_size=2)
+
+    run.launched.stop(60.0)
+
+    assert run.finish(30) == 143
+
+
 def test_ranks_die_when_mpirun_is_killed(start):
     run = start("import os\nprint(os.getpid(), flush=True)\nimport time\ntime.sleep(60)\n", world_size=2)
     run.read_until("\n", rank=0, seconds=30)

@@ -182,7 +182,7 @@ def test_end_of_a_watch_says_what_broke_meanwhile(monkeypatch):
     sampled = threading.Event()
     monkeypatch.setattr(usage, "_pynvml", lambda: fake_nvml(health=health))
     monkeypatch.setattr(usage, "SAMPLE_SECONDS", 0.01)
-    monkeypatch.setattr(usage, "LAST_LOOK_SECONDS", 20.0)
+    monkeypatch.setattr(usage, "LAST_SAMPLE_SECONDS", 20.0)
     watch = UsageSampler(GPUS, lambda _: sampled.set())
     watch.start(os.getpid())
     assert sampled.wait(5)

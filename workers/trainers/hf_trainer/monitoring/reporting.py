@@ -49,7 +49,7 @@ class Reporting(TrainerCallback):
         totals: Totals,
         records_per_step: int,
         watch: DivergenceDetector | None = None,
-        told_of_ranks: Callable[[], Mapping[str, float]] = dict,
+        gathered_values: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self.totals = totals
         self.records_per_step = records_per_step
@@ -57,7 +57,7 @@ class Reporting(TrainerCallback):
         self.latest: dict[str, float] = {}
         self.evaluated_step = -1
         self._context = context
-        self._told_of_ranks = told_of_ranks
+        self._gathered_values = gathered_values
         self._tokens_before = totals.tokens
         self._logged_tokens = totals.tokens
         self._logged_step = 0
@@ -108,7 +108,7 @@ class Reporting(TrainerCallback):
         del state.log_history[:-_LOG_ENTRIES_KEPT]
         logs = logs or {}
         if "loss" in logs:
-            self._report(state.global_step, self._train_metrics(args, state, logs), self._told_of_ranks())
+            self._report(state.global_step, self._train_metrics(args, state, logs), self._gathered_values())
             # The tokens of this step are counted only now.
             self._report_progress(state)
             warming_up = state.global_step <= args.get_warmup_steps(state.max_steps)

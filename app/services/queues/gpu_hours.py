@@ -1,0 +1,69 @@
+"""GPU-hours of projects by month, of ended and running attempts."""
+
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Insert, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.states import HELD
+from app.domain.units import WHOLE
+from app.models import Attempt, Job, ProjectUsage, Reservation
+from app.models.base import utc_now
+
+
+def used(session: Session, names: Collection[str]) -> dict[str, float]:
+    """Project → GPU-hours in this month, of ended and running attempts."""
+    if not names:
+        return {}
+    now = utc_now()
+    begin = month_of(now)
+    ended = select(ProjectUsage.project, ProjectUsage.gpu_seconds).where(
+        ProjectUsage.project.in_(names), ProjectUsage.month == f"{begin:%Y-%m}"
+    )
+    seconds = dict.fromkeys(names, 0.0) | {row.project: row.gpu_seconds for row in session.execute(ended)}
+    same = (Reservation.job_id == Attempt.job_id) & (Reservation.attempt == Attempt.number)
+    living = session.execute(
+        select(Job.project, Attempt.started_at, func.sum(Reservation.share).label("share"))
+        .join(Job, Job.id == Attempt.job_id)
+        .join(Reservation, same)
+        .where(Job.project.in_(names), Job.status.in_(HELD), Attempt.device_type != "cpu")
+        .group_by(Job.project, Attempt.job_id, Attempt.number, Attempt.started_at)
+    )
+    for row in living:
+        if row.started_at is not None:
+            ran = max(0.0, (now - max(row.started_at, begin)).total_seconds())
+            seconds[row.project] += ran * row.share / WHOLE
+    return {name: each / 3600 for name, each in seconds.items()}
+
+
+def count_gpu_seconds(session: Session, project: str, ran_seconds: float, devices: float) -> None:
+    """Account for the usage of an attempt that ends now, split by month."""
+    end = utc_now()
+    begin = end - timedelta(seconds=ran_seconds)
+    while devices and begin < end:
+        month = max(begin, month_of(end))
+        add(session, project, month, (end - month).total_seconds() * devices)
+        end = month
+
+
+def month_of(moment: datetime) -> datetime:
+    """Start of the month; the first instant of a month counts to the previous one."""
+    before = moment.astimezone(UTC) - timedelta(microseconds=1)
+    return before.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def next_month(moment: datetime) -> datetime:
+    """Start of the month after it."""
+    return (month_of(moment) + timedelta(days=32)).replace(day=1)
+
+
+def add(session: Session, project: str, month: datetime, gpu_seconds: float) -> None:
+    """Add to what the project has used in the month."""
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    new = insert(ProjectUsage).values(project=project, month=f"{month:%Y-%m}", gpu_seconds=gpu_seconds)
+    added: Insert = new.on_conflict_do_update(
+        index_elements=["project", "month"], set_={"gpu_seconds": ProjectUsage.gpu_seconds + new.excluded.gpu_seconds}
+    )
+    session.execute(added)
