@@ -75,13 +75,13 @@ def cached(sources: Iterable[Source]) -> Cached:
     return Cached(tuple(found)) if found else NOT_CACHED
 
 
-def source_keys(spec: JobDocument) -> Sequence[str]:
+def source_keys(document: JobDocument) -> Sequence[str]:
     """Return the keys of the model, tokenizer and data that a job document names, without duplicates."""
-    base = spec.training_config.base_model
+    base = document.training_config.base_model
     keys = [source_key("model", base.model_id, base.revision)]
     if base.tokenizer_id:
         keys.append(source_key("model", base.tokenizer_id))
-    keys += [source_key("data", each.path, each.split) for each in spec.data_config.sources]
+    keys += [source_key("data", each.path, each.split) for each in document.data_config.sources]
     return list(dict.fromkeys(keys))
 
 

@@ -39,9 +39,9 @@ _OF_A_GPU: Mapping[str, Callable[[Request], bool]] = {
 }
 
 
-def waits_for_node(spec: JobDocument) -> bool:
+def waits_for_node(document: JobDocument) -> bool:
     """Whether the job is accepted also while no node could ever hold it."""
-    return spec.scheduling_config.wait_for_node
+    return document.scheduling_config.wait_for_node
 
 
 def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:

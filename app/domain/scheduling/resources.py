@@ -274,9 +274,9 @@ def gpu_types_of(raw: str | Sequence[str]) -> tuple[GpuType, ...]:
     return tuple(dict.fromkeys(GpuType(*normalise_gpu_type(name)) for name in names))
 
 
-def request_of(spec: JobDocument, *, has_gpus: bool) -> Request:
+def request_of(document: JobDocument, *, has_gpus: bool) -> Request:
     """The resource request of a job document; ``auto`` becomes CUDA where any node has a GPU, else CPU."""
-    resources, scheduling = spec.resource_config, spec.scheduling_config
+    resources, scheduling = document.resource_config, document.scheduling_config
     gpu_types = gpu_types_of(resources.gpu_type or ())
     fraction, memory_mb = resources.gpu_fraction, resources.gpu_memory_request_mb
     mig_profile = resources.mig_profile or ""
@@ -297,7 +297,7 @@ def request_of(spec: JobDocument, *, has_gpus: bool) -> Request:
         cpu_cores=resources.cpu_cores,
         ram_min_mb=resources.ram_min_mb,
         storage_min_mb=resources.storage_min_mb,
-        required_capabilities=frozenset(scheduling.required_capabilities) | needed(spec),
+        required_capabilities=frozenset(scheduling.required_capabilities) | needed(document),
         required_labels=frozenset(resources.required_node_labels),
         forbidden_labels=frozenset(resources.forbidden_node_labels),
         preferred_labels=frozenset(resources.node_affinity),

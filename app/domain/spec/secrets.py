@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from app.domain.errors import BadSpec
-from app.domain.spec.model import JobDocument, Located
+from app.domain.spec.model import BaseModel, JobDocument, Located, OutputConfig, Source
 
 MASK = "***"
 MODEL_PATH, OUTPUT_PATH = "training_config.base_model", "output_config"  # of parts that may have credentials
 _ENVIRONMENT = "training_config.environment"
 _Part = TypeVar("_Part", bound=Located)
+Place = BaseModel | Source | OutputConfig
 # Rather one too many: a masked value still reaches the job, a missed one is shown to everybody in the project.
 _SECRET_NAME = re.compile(
     r"KEY|PASS|PWD|AUTH(?!OR(?!IZ))|TOKEN(?!IZER)|SECRET|CREDENTIAL|CREDS|PRIVATE|(?:^|_)PAT(?:_|$)|DATABASE_URL|DSN",
@@ -83,7 +84,7 @@ def _masked(part: _Part) -> _Part:
     return part.changed(credentials=dict.fromkeys(part.credentials, MASK)) if part.credentials else part
 
 
-def parts_with_credentials(document: JobDocument) -> list[tuple[Located, str]]:
+def parts_with_credentials(document: JobDocument) -> list[tuple[Place, str]]:
     """(part, its dotted path) of everything in a document that names a place and may say how that is opened."""
     return [
         (document.training_config.base_model, MODEL_PATH),

@@ -65,14 +65,14 @@ def with_reservation(session: Session) -> list[PendingJob]:
     """Jobs with a reservation: nodes are being cleared or are reserved for them."""
     waiting = _waiting(session, *_COLUMNS).where(Job.awaits_node != "")
     has_gpus = registry.has_gpus(session)
-    return [_of(asking, None) for asking in _read(session.execute(waiting).all(), {}, has_gpus=has_gpus)]
+    return [_of(pending, None) for pending in _read(session.execute(waiting).all(), {}, has_gpus=has_gpus)]
 
 
 def queued_since(session: Session, moment: datetime, *, caches: Caches | None = None) -> list[QueuedJob]:
     """Jobs without a reservation that were queued after ``moment``; ``caches`` as in ``windows``."""
     waiting = _waiting(session, *_COLUMNS).where(Job.queued_at > moment, Job.awaits_node == "")
     rows, has_gpus = session.execute(waiting).all(), registry.has_gpus(session)
-    return [_of(asking, caches).job for asking in _read(rows, {}, has_gpus=has_gpus)]
+    return [_of(pending, caches).job for pending in _read(rows, {}, has_gpus=has_gpus)]
 
 
 def windows(
@@ -91,10 +91,10 @@ def windows(
         found: list[PendingJob] = []
         for project, last in list(after.items()):
             rows = _window(session, project, last, size, queues)
-            asking = _read(rows, shapes, has_gpus=has_gpus)
+            pending = _read(rows, shapes, has_gpus=has_gpus)
             if caches is not None:
-                caches.look_up([each.document for each in asking])
-            found += [_of(each, caches) for each in asking]
+                caches.look_up([each.document for each in pending])
+            found += [_of(each, caches) for each in pending]
             if len(rows) < size:
                 del after[project]
             else:
@@ -113,13 +113,15 @@ def _window(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asking:
+class _Row:
+    """A row with what the planner reads from its document."""
+
     row: Row[Any]
     document: JobDocument
     request: Request
 
 
-def _read(rows: Sequence[Row[Any]], shapes: dict[Request, Request], *, has_gpus: bool) -> list[_Asking]:
+def _read(rows: Sequence[Row[Any]], shapes: dict[Request, Request], *, has_gpus: bool) -> list[_Row]:
     """``shapes`` interns requests, so that the planner evaluates equal ones once."""
     found = []
     for row in rows:
@@ -130,13 +132,13 @@ def _read(rows: Sequence[Row[Any]], shapes: dict[Request, Request], *, has_gpus:
             # Submission refuses such documents; should one exist all the same, it must not block other jobs.
             _log.exception("job %s has a document that cannot be planned", row.id)
             continue
-        found.append(_Asking(row=row, document=document, request=shapes.setdefault(request, request)))
+        found.append(_Row(row=row, document=document, request=shapes.setdefault(request, request)))
     return found
 
 
-def _of(asking: _Asking, caches: Caches | None) -> PendingJob:
-    row, request = asking.row, asking.request
-    cached = NOT_CACHED if caches is None or request.is_gang else caches.of(asking.document)
+def _of(pending: _Row, caches: Caches | None) -> PendingJob:
+    row, request = pending.row, pending.request
+    cached = NOT_CACHED if caches is None or request.is_gang else caches.of(pending.document)
     job = QueuedJob(
         job_id=row.id,
         priority=row.priority,
@@ -144,7 +146,7 @@ def _of(asking: _Asking, caches: Caches | None) -> PendingJob:
         request=request,
         queue=row.queue,
         project=row.project,
-        is_preemptible=asking.document.scheduling_config.preemptible,
+        is_preemptible=pending.document.scheduling_config.preemptible,
         max_seconds=_at_most(row),
         awaits=(row.awaits_node, *row.awaits_others) if row.awaits_node else (),
         avoids=frozenset(row.excluded_nodes),

@@ -26,24 +26,24 @@ class InvalidGlob(ValueError):
     """A pattern that does not name files below the script's directory."""
 
 
-def launcher(spec: JobDocument) -> str:
+def launcher(document: JobDocument) -> str:
     """The job's launcher; empty for the platform's own."""
-    return _option(spec, LAUNCHER)
+    return _option(document, LAUNCHER)
 
 
-def retries_on_error(spec: JobDocument) -> bool:
+def retries_on_error(document: JobDocument) -> bool:
     """Whether a script that ends with an error is retried."""
-    return spec.training_config.framework.custom_retry_on_error
+    return document.training_config.framework.custom_retry_on_error
 
 
-def retries_on_hang(spec: JobDocument) -> bool:
+def retries_on_hang(document: JobDocument) -> bool:
     """Whether a job whose ranks hang is retried; the default is yes."""
-    return spec.training_config.retry_on_hang
+    return document.training_config.retry_on_hang
 
 
-def checkpoint_glob(spec: JobDocument) -> str:
+def checkpoint_glob(document: JobDocument) -> str:
     """Pattern of the script's checkpoints in its working directory, files or directories; empty for none."""
-    return _option(spec, CHECKPOINT_GLOB)
+    return _option(document, CHECKPOINT_GLOB)
 
 
 def check_glob(pattern: str) -> None:
@@ -67,14 +67,14 @@ class InvalidProcesses(ValueError):
     """An invalid number of processes."""
 
 
-def processes_per_node(spec: JobDocument, *, devices: int) -> int:
+def processes_per_node(document: JobDocument, *, devices: int) -> int:
     """Number of ranks on a node with ``devices`` devices. Raises InvalidProcesses."""
-    distributed = spec.training_config.framework.distributed
+    distributed = document.training_config.framework.distributed
     value = distributed.config.get(PROCESSES, ONE_PER_DEVICE[0])
     if value in ONE_PER_DEVICE:
         return devices
     if value == ONE_PER_CORE:
-        cores = spec.resource_config.cpu_cores
+        cores = document.resource_config.cpu_cores
         if not cores:
             raise InvalidProcesses("one process for each core needs resource_config.cpu_cores, the number of cores")
         return cores
@@ -87,6 +87,6 @@ def processes_per_node(spec: JobDocument, *, devices: int) -> int:
     return number
 
 
-def _option(spec: JobDocument, name: str) -> str:
-    framework = spec.training_config.framework
+def _option(document: JobDocument, name: str) -> str:
+    framework = document.training_config.framework
     return str(framework.config.get(name) or "") if framework.type == "CUSTOM" else ""

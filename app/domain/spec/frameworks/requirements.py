@@ -37,10 +37,10 @@ HOW_TO_OFFER = {
 }
 
 
-def needed(spec: JobDocument) -> frozenset[str]:
+def needed(document: JobDocument) -> frozenset[str]:
     """The capabilities that a job document implies."""
-    framework = spec.training_config.framework.type
+    framework = document.training_config.framework.type
     words = {EXTRAS[framework].name} if framework in EXTRAS else set[str]()
-    if spec.output_config.export_format in EXPORTED:
+    if document.output_config.export_format in EXPORTED:
         words.add(EXPORT.name)
-    return frozenset(words | ({MPI} if launcher(spec) == MPI else set()))
+    return frozenset(words | ({MPI} if launcher(document) == MPI else set()))

@@ -17,9 +17,9 @@ from app.domain.spec.locations.paths import (
     check_script,
     check_source,
 )
-from app.domain.spec.model import BaseModel, JobDocument, Located, OutputConfig
+from app.domain.spec.model import BaseModel, JobDocument, OutputConfig
 from app.domain.spec.rules import data, model, output, training
-from app.domain.spec.secrets import MODEL_PATH, parts_with_credentials
+from app.domain.spec.secrets import MODEL_PATH, Place, parts_with_credentials
 from app.domain.units import WHOLE
 
 __all__ = ["RULES", "check", "locations"]
@@ -125,10 +125,10 @@ def _check_access(document: JobDocument, rules: ReadingRules) -> None:
         check_access(part, location, kind, rules.fetch_allow, at=at)
 
 
-def _place_of(part: Located) -> tuple[str, str | None, str | None]:
+def _place_of(part: Place) -> tuple[str, str | None, str | None]:
     """(name of the field with the place, the place, the source of a model)."""
     if isinstance(part, BaseModel):
         return "model_id", part.model_id, part.source
     if isinstance(part, OutputConfig):
         return "output_path", part.output_path, None
-    return "path", getattr(part, "path", None), None
+    return "path", part.path, None
