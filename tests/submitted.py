@@ -6,6 +6,7 @@ from typing import Any
 from app.domain.errors import InvalidRequest
 from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.model import JobDocument
 
 RULES = ReadingRules(roots=("/ty/files", "/srv"), data_dir="/ty")
 GOOD: dict[str, Any] = {
@@ -45,7 +46,7 @@ def custom(*changes: tuple[str, Any], **training: Any) -> dict[str, Any]:
 
 
 def spec_of(document: dict[str, Any], **forwarded: str) -> JobSpec:
-    return from_document(document, RULES, forwarded)
+    return from_document(JobDocument.from_json(document), RULES, forwarded)
 
 
 def refusal(document: dict[str, Any], **forwarded: str) -> InvalidRequest:

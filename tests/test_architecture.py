@@ -29,6 +29,27 @@ HEAVY = {
     "transformers",
     "trl",
 }
+# Fields of a job document that are sections themselves.
+SECTIONS = {
+    "base_model",
+    "checkpoint",
+    "data_config",
+    "distributed",
+    "evaluation",
+    "framework",
+    "on_divergence",
+    "output_config",
+    "preprocess",
+    "resource_config",
+    "sampling",
+    "scheduling_config",
+    "sources",
+    "training_config",
+}
+SECTIONS_BY_KEY = {
+    "app/services/jobs/details.py": "answers with the stored JSON, of which lists have many",
+    "workers/trainers/inspection_data.py": "the sources are those of its report",
+}
 # Who touches the environment beside config/, and why: none of them reads a setting.
 ENVIRONMENT = {
     "tasks/flower.py": "gives Flower its password, which must stand in no command line",
@@ -159,6 +180,28 @@ def test_process_starts_without_what_trains(modules):
     )
 
     assert said.stdout.split() == []
+
+
+def test_sections_of_a_job_document_are_read_by_attribute() -> None:
+    """A document is typed from its schema on: only what writes or stores JSON knows sections by their keys."""
+    found = [
+        f"{_name(path)}:{node.lineno}"
+        for path in _sources("app/domain", "app/services", "workers", "tasks")
+        if _name(path) not in SECTIONS_BY_KEY
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.expr) and _key_of(node) in SECTIONS
+    ]
+
+    assert found == []
+
+
+def _key_of(node: ast.expr) -> object:
+    """The constant key of ``x["key"]`` and ``x.get("key")``."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return node.slice.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        return node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+    return None
 
 
 def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

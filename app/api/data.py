@@ -8,6 +8,7 @@ from flask import Blueprint
 from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.domain.spec.frameworks.megatron import MEGATRON, InvalidParallelism, least_devices
 from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.model import Framework, JobDocument, TrainingConfig
 from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
@@ -58,27 +59,31 @@ def _patience() -> ValidationLimits:
     return ValidationLimits(inspection=inspection)
 
 
-def _as_job(body: Mapping[str, Any]) -> dict[str, Any]:
+def _as_job(body: Mapping[str, Any]) -> JobDocument:
     """A job document for this training, so that the same rules apply as at submission."""
     training = {"base_model": {"model_id": NO_MODEL}, **body["training_config"]}
-    device = "cuda" if training["base_model"].get("dtype") == "float16" else "auto"
-    return {
-        "name": "data",
-        "labels": {},
-        "training_config": training,
-        "data_config": body["data_config"],
-        "resource_config": {"gpu_count": _devices(training["framework"]), "device_type": device},
-        "output_config": OutputConfigSchema().load({}),
-        "scheduling_config": SchedulingConfigSchema().load({}),
-    }
+    intended = TrainingConfig.from_json(training)
+    device = "cuda" if intended.base_model.dtype == "float16" else "auto"
+    resources = {"gpu_count": _devices(intended.framework), "device_type": device}
+    return JobDocument.from_json(
+        {
+            "name": "data",
+            "labels": {},
+            "training_config": training,
+            "data_config": body["data_config"],
+            "resource_config": resources,
+            "output_config": OutputConfigSchema().load({}),
+            "scheduling_config": SchedulingConfigSchema().load({}),
+        }
+    )
 
 
-def _devices(framework: Mapping[str, Any]) -> int:
+def _devices(framework: Framework) -> int:
     """The world size, or the smallest number of devices that the parallelism requires."""
-    named: int | None = (framework.get("distributed") or {}).get("world_size")
-    if named or framework["type"] != MEGATRON:
+    named = framework.distributed.world_size
+    if named or framework.type != MEGATRON:
         return named or 1
     try:
-        return least_devices(framework.get("config") or {})
+        return least_devices(framework.config)
     except InvalidParallelism:
         return 1  # the rules report the error

@@ -6,6 +6,7 @@ from flask import Blueprint
 from sqlalchemy.orm import Session
 
 from app.api.forwarding import FORWARDED, forwarded_tokens
+from app.domain.spec.model import JobDocument
 from app.http.context import base_path, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
@@ -44,10 +45,11 @@ _JOB, _DRY_RUN = JobSchema(), DryRunSchema()
     headers=FORWARDED,
     rechecks_key=True,
 )
-def submit_job(query: dict[str, Any], body: dict[str, Any]) -> Reply:
+def submit_job(query: dict[str, Any], body: JobDocument) -> Reply:
     wanted: dict[str, Any] = {"project": query.get("project"), "forwarded": forwarded_tokens()}
-    refuse(body, FIELDS)
-    warnings = warnings_of(body, FIELDS)
+    submitted = body.to_json()
+    refuse(submitted, FIELDS)
+    warnings = warnings_of(submitted, FIELDS)
     if query["dry_run"]:
         # Not stored under an Idempotency-Key: a dry run has no effect to repeat.
         plan = dry_run.plan(plane(), caller(), body, **wanted)

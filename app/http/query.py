@@ -33,7 +33,8 @@ def read_query(schema: Schema) -> dict[str, Any]:
             values[name] = ""
     if labels:
         values["labels"] = labels
-    return validated(schema, values)
+    found: dict[str, Any] = validated(schema, values)
+    return found
 
 
 def _label_key(name: str) -> str:

@@ -36,7 +36,7 @@ class JsonBody:
     def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
         return read_body(optional=optional, max_nesting=max_nesting)
 
-    def load(self, document: dict[str, Any]) -> dict[str, Any]:
+    def load(self, document: dict[str, Any]) -> Any:
         return validated(self._schema, document)
 
 
@@ -107,13 +107,12 @@ def check_content(document: object, *, max_nesting: int) -> None:
                 todo.append((f"{path}.{key}".lstrip("."), child, depth + 1))
 
 
-def validated(schema: Schema, document: dict[str, Any]) -> dict[str, Any]:
-    """The document loaded by the schema. Raises BadShape with every problem."""
+def validated(schema: Schema, document: dict[str, Any]) -> Any:
+    """What the schema makes of the document. Raises BadShape with every problem."""
     try:
-        loaded: dict[str, Any] = schema.load(document)
+        return schema.load(document)
     except ValidationError as error:
         raise BadShape(_flat(error.messages, document)) from error
-    return loaded
 
 
 def _check_media_type() -> None:

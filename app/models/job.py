@@ -7,6 +7,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, String, T
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.spec.model import JobDocument
 from app.models.base import ID, Base, utc_now
 
 _STATES = ", ".join(f"'{state}'" for state in JobState)
@@ -155,6 +156,10 @@ class Job(Base):
     queued_at: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+    @property
+    def document(self) -> JobDocument:
+        return JobDocument.from_json(self.spec)
 
     @property
     def state(self) -> JobState:

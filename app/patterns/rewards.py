@@ -1,14 +1,12 @@
 """The regular expression of RLHF's hyperparameter `reward`."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import re2
 
 from app.domain.errors import BadSpec
 from app.domain.spec.document import is_custom, typed_hyperparameters
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import REGEX, REWARD, reward_kind
+from app.domain.spec.model import JobDocument
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
@@ -27,7 +25,7 @@ def compiled(text: str) -> "re2._Regexp":
         ) from error
 
 
-def refuse_bad_pattern(document: Mapping[str, Any]) -> None:
+def refuse_bad_pattern(document: JobDocument) -> None:
     """Check the pattern of an otherwise valid document. Raises BadSpec."""
     if is_custom(document):
         return

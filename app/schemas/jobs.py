@@ -3,9 +3,10 @@
 import re
 from typing import Any
 
-from marshmallow import Schema, fields
+from marshmallow import Schema, fields, post_load
 
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.model import JobDocument
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryMoment, QueryTexts, one_of
 from app.schemas.spec.data_config import DataConfigSchema
@@ -46,6 +47,10 @@ class SubmitJobSchema(DocumentSchema):
     output_config = Section(OutputConfigSchema, load_default=_output_defaults)
     scheduling_config = Section(SchedulingConfigSchema, load_default=_scheduling_defaults)
 
+    @post_load
+    def _typed(self, values: dict[str, Any], **_: Any) -> JobDocument:
+        return JobDocument.from_json(values)
+
 
 class SubmitQuerySchema(Schema):
     dry_run = QueryFlag(load_default=False, **says("Validate without submitting; returns 200 with a placement plan"))
@@ -68,8 +73,8 @@ class CandidateSchema(Schema):
 
 class PlanSchema(Schema):
     project = fields.String(attribute="checked.project")
-    queue = fields.String(attribute="checked.spec.queue")
-    priority = fields.Integer(attribute="checked.spec.priority")
+    queue = fields.String(attribute="checked.spec.document.scheduling_config.queue")
+    priority = fields.Integer(attribute="checked.spec.document.scheduling_config.priority")
     queue_position = fields.Integer(**says("Queue position if submitted now, from 1"))
     estimated_wait_seconds = fields.Float(attribute="checked.wait_seconds", allow_none=True)
     candidate_nodes = fields.List(fields.Nested(CandidateSchema), **says("Nodes that could run the job, free or not"))
@@ -78,10 +83,12 @@ class PlanSchema(Schema):
         attribute="checked.request.gpu_type", **says("As reported by nodes, alternatives joined by `or`; empty: any")
     )
     devices = fields.Integer(attribute="checked.request.device_count")
-    training_type = fields.String(attribute="checked.spec.training_type")
-    framework = fields.String(attribute="checked.spec.framework")
-    max_retries = fields.Integer(attribute="checked.spec.max_retries")
-    max_runtime_seconds = fields.Integer(attribute="checked.spec.max_runtime_seconds", allow_none=True)
+    training_type = fields.String(attribute="checked.spec.document.training_config.training_type")
+    framework = fields.String(attribute="checked.spec.document.training_config.framework.type")
+    max_retries = fields.Integer(attribute="checked.spec.document.training_config.max_retries")
+    max_runtime_seconds = fields.Integer(
+        attribute="checked.spec.document.scheduling_config.max_runtime_seconds", allow_none=True
+    )
     resumes_from = fields.String(allow_none=True, **says("The checkpoint to start from"))
 
 
@@ -163,11 +170,11 @@ class JobSchema(Schema):
     job_id = fields.String(attribute="job.id")
     name = fields.String(attribute="job.name")
     labels = AsStored({"type": "object", "additionalProperties": {"type": "string"}}, attribute="job.labels")
-    training_config = Section(TrainingConfigSchema, attribute="spec.training_config")
-    data_config = Section(DataConfigSchema, attribute="spec.data_config")
-    resource_config = Section(ResourceConfigSchema, attribute="spec.resource_config")
-    output_config = Section(OutputConfigSchema, attribute="spec.output_config")
-    scheduling_config = Section(SchedulingConfigSchema, attribute="spec.scheduling_config")
+    training_config = Section(TrainingConfigSchema, attribute="stored.training_config")
+    data_config = Section(DataConfigSchema, attribute="stored.data_config")
+    resource_config = Section(ResourceConfigSchema, attribute="stored.resource_config")
+    output_config = Section(OutputConfigSchema, attribute="stored.output_config")
+    scheduling_config = Section(SchedulingConfigSchema, attribute="stored.scheduling_config")
     project = fields.String(attribute="job.project")
     created_by = fields.String(attribute="job.created_by")
     status = fields.String(attribute="job.status")
@@ -203,4 +210,4 @@ class JobSchema(Schema):
         owner, dot, name = attr.partition(".")
         if not dot:
             return getattr(obj, attr)
-        return getattr(obj.job, name) if owner == "job" else obj.spec.get(name, default)
+        return getattr(obj.job, name) if owner == "job" else obj.stored.get(name, default)

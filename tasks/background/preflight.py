@@ -163,7 +163,7 @@ def _question(work: InspectionTask) -> bytes:
     asked: dict[str, Any] = {
         "project": work.project,
         "job_id": work.job_id,
-        "spec": dict(work.spec),
+        "spec": work.document.to_json(),
         "sealed_secrets": work.sealed_secrets,
     }
     return json.dumps(asked).encode()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from app.domain.spec.model import JobDocument
 from tests.fetching.web_server import file, status
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.fetch import TooLargeHere
@@ -70,13 +71,14 @@ def test_signed_url_is_fetched_from_the_jobs_secrets(web, make_library, mine):
     (mine / "model").mkdir()
     (mine / "model" / "config.json").write_text("{}")
     training = {"base_model": {"model_id": "model"}, "framework": {"type": "HF_TRAINER"}}
-    spec = {"training_config": training, "data_config": {"sources": [{"path": web.url("/a.jsonl?sig=***")}]}}
+    data = {"sources": [{"path": web.url("/a.jsonl?sig=***")}]}
+    document = JobDocument.from_json({"training_config": training, "data_config": data})
     library = make_library(secrets={"data_config.sources.0.path": web.url("/a.jsonl?sig=hunter2")})
 
-    data = find_sources(library, "HF_TRAINER", spec).data
+    found = find_sources(library, "HF_TRAINER", document).data
 
     assert [seen.path for seen in web.seen] == ["/a.jsonl?sig=hunter2"]
-    assert "hunter2" not in str(sources_document(data))
+    assert "hunter2" not in str(sources_document(found))
 
 
 def test_private_address_is_refused_with_the_way_out(web, make_library):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 
+from app.domain.spec.model import JobDocument
 from app.host import processes
 from app.security.secrets import SecretBox
 from app.services.attempts.work_orders import Work
@@ -64,7 +65,7 @@ class Node:
             part=0,
             framework="HF_TRAINER",
             training_type="SFT",
-            spec={"output_config": output},
+            document=JobDocument.from_json({"output_config": output}),
             sealed_secrets=SecretBox(self._key).seal(secrets) if secrets else "",
             devices=(),
             threads_per_rank=1,

@@ -4,10 +4,10 @@ them.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from app.domain.spec.model import Framework
 from workers.prepare.input_library import Library
 from workers.prepare.resolve_inputs import MOST_MOUNTS, may_read
 
@@ -15,9 +15,9 @@ from workers.prepare.resolve_inputs import MOST_MOUNTS, may_read
 _PATH = re.compile(r"(?<![\w.:/~])/(?!/)[^\s\"'`=,;:|&<>(){}$*?\[\]]+")
 
 
-def named_files(library: Library, framework: Mapping[str, Any]) -> tuple[Path, ...]:
+def named_files(library: Library, framework: Framework) -> tuple[Path, ...]:
     """The paths to mount: the file or directory; for a Python script its directory, from which it may import."""
-    words = [*(framework.get("custom_command") or []), *(framework.get("custom_arguments") or [])]
+    words = [*framework.custom_command, *framework.custom_arguments]
     found: dict[Path, None] = {}
     for path in _paths(words):
         real = library.rules.real_path(path)

@@ -23,6 +23,7 @@ from app.database.from_settings import open_database
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.model import JobDocument
 from app.host.processes import die_with_parent, hide_from_same_user
 from app.services.preflight import admission, fingerprints, inspections
 from app.storage.storage import Storage
@@ -37,6 +38,7 @@ from workers.prepare.input_library import Library, Sources
 from workers.prepare.inspection_report import Report
 from workers.prepare.prepare import find_sources, input_fields, library_for, private_paths
 from workers.prepare.preview import Preview, all_local, has_weights, identities
+from workers.rank.sections import training_config
 from workers.sandbox.launcher import inherited_environment, inherited_libraries
 from workers.sandbox.sandbox import (
     BUBBLEWRAP,
@@ -86,15 +88,16 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
         fetch_bytes=settings.preflight.fetch_bytes,
     )
     try:
-        values = _hyperparameters(question["spec"])
+        document = JobDocument.from_json(question["spec"])
+        values = _hyperparameters(document)
         with _alarm(limit):
-            sources = find_sources(library, _framework(question), question["spec"])
+            sources = find_sources(library, _framework(question, document), document)
         seconds = {"found": round(time.monotonic() - began, 3)}
-        print_ = _fingerprint(settings, question, sources, library)
+        print_ = _fingerprint(settings, question, document, sources, library)
         with db.read() as session:
             report = inspections.remembered(session, print_)
         if report is None:
-            spec = _spec(question, sources, values)
+            spec = _spec(question, document, sources, values)
             weights = sources.model is not None and has_weights(sources.model, library)
             report = _inspect(settings, spec, sources, limit - seconds["found"], has_weights=weights)
     except AttemptFailed as failure:
@@ -107,45 +110,44 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
     return {**report, "fingerprint": print_, "seconds": {**report.get("seconds", {}), **seconds}}
 
 
-def _fingerprint(settings: Settings, question: PreflightRequest, sources: Sources, library: Library) -> str:
+def _fingerprint(
+    settings: Settings, question: PreflightRequest, document: JobDocument, sources: Sources, library: Library
+) -> str:
     """The fingerprint of fetched inputs; for local files the coordinator computes it before it starts a preflight."""
     if all_local(sources, library):
         return ""
-    return fingerprints.combined(question["spec"], identities(sources), question["project"], settings.preflight.rows)
+    return fingerprints.combined(document, identities(sources), question["project"], settings.preflight.rows)
 
 
-def _framework(question: PreflightRequest) -> str:
-    training = question["spec"]["training_config"]
-    if not question.get("job_id") and training["base_model"]["model_id"] == NO_MODEL:
+def _framework(question: PreflightRequest, document: JobDocument) -> str:
+    training = document.training_config
+    if not question.get("job_id") and training.base_model.model_id == NO_MODEL:
         return parsing.CUSTOM  # custom jobs may have no model
-    return str(training["framework"]["type"])
+    return training.framework.type
 
 
-def _hyperparameters(spec: Mapping[str, Any]) -> dict[str, Any]:
-    training = spec["training_config"]
+def _hyperparameters(document: JobDocument) -> dict[str, Any]:
+    training = document.training_config
     try:
-        return parsing.parse(
-            training["framework"]["type"], training["training_type"], training.get("hyperparameters") or {}
-        )
+        return parsing.parse(training.framework.type, training.training_type, training.hyperparameters)
     except InvalidHyperparameter as error:
         raise AttemptFailed("INVALID_CONFIG", error.message) from error
 
 
-def _spec(question: PreflightRequest, sources: Sources, values: dict[str, Any]) -> RunSpec:
+def _spec(question: PreflightRequest, document: JobDocument, sources: Sources, values: dict[str, Any]) -> RunSpec:
     """The specification that a rank would get, as far as it is known before placement."""
-    spec = question["spec"]
-    training, resources = {**spec["training_config"], "environment": {}}, spec.get("resource_config") or {}
+    training, resources = document.training_config, document.resource_config
     return RunSpec(
         job_id=question.get("job_id") or "inspection",
         run_dir=Path(),  # set in _inspect
-        framework=training["framework"]["type"],
-        training_type=training["training_type"],
-        training_config=training,
-        data_config=spec["data_config"],
-        output_config=spec.get("output_config") or {},
+        framework=training.framework.type,
+        training_type=training.training_type,
+        training_config=training.changed(environment={}).to_json(),
+        data_config=document.data_config.to_json(),
+        output_config=document.output_config.to_json(),
         hyperparameters=values,
         **input_fields(sources),
-        world_size=(resources.get("gpu_count") or 1) * (resources.get("node_count") or 1),
+        world_size=resources.gpu_count * resources.node_count,
     )
 
 
@@ -186,7 +188,7 @@ def _sandbox(settings: Settings, spec: RunSpec) -> Sandbox:
     try:
         return choose_sandbox(settings.node.sandbox)
     except SandboxUnavailable:
-        if settings.node.sandbox == BUBBLEWRAP or spec.training_config["base_model"].get("trust_remote_code"):
+        if settings.node.sandbox == BUBBLEWRAP or training_config(spec).base_model.trust_remote_code:
             raise
         return ProcessGroup()
 

@@ -13,6 +13,7 @@ from app.domain.spec.credentials import access_of, texts_of
 from app.domain.spec.frameworks.custom import below, checkpoint_glob, launcher
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
+from app.domain.spec.model import BaseModel, DataConfig, Framework, JobDocument, OutputConfig
 from app.domain.spec.rules.model import is_drawn, is_without_model
 from app.domain.spec.secrets import MODEL_PATH, source_path
 from app.domain.units import WHOLE
@@ -60,10 +61,10 @@ def prepare(
     redaction.add(texts_of(secrets))
     check_output(settings, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
-    sources = find_sources(library, work.framework, work.spec)
+    sources = find_sources(library, work.framework, work.document)
     start = choose_start(storage, work.resume, run.path / "resume")
     refuse_changed_data(start, sources.data)
-    if start.path is not None and checkpoint_glob(work.spec):
+    if start.path is not None and checkpoint_glob(work.document):
         restore_script_files(start.path, run)
     spec = make_spec(work, run, sources, start)
     refuse_changed_reward(start, spec.reward_sha256)
@@ -73,7 +74,7 @@ def prepare(
         run_dir=run.path,
         data_dir=settings.data.dir.resolve(),
         code=sources.code,
-        readable=sources.readable + resume + named_files(library, work.spec["training_config"]["framework"]),
+        readable=sources.readable + resume + named_files(library, work.document.training_config.framework),
         protected=(run.spec, run.supervisor),
         hidden=private_paths(settings, storage),
         gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
@@ -83,7 +84,7 @@ def prepare(
         spec_path=run.spec,
         view=view,
         sandbox=sandbox_of(settings),
-        job_environment=job_environment(work.spec, secrets),
+        job_environment=job_environment(work.document.training_config.environment, secrets),
     )
     return Prepared(plan=plan, start=start, redaction=redaction)
 
@@ -136,22 +137,22 @@ def library_for(settings: Settings, db: Database, project: str, secrets: Mapping
     )
 
 
-def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> Sources:
+def find_sources(library: Library, framework: str, document: JobDocument) -> Sources:
     """The job's model, data and script on this machine, fetched if necessary. Raises AttemptFailed."""
-    training, base = spec["training_config"], spec["training_config"]["base_model"]
+    training, base = document.training_config, document.training_config.base_model
     custom = framework == parsing.CUSTOM
-    script, code = find_program(library, training["framework"]) if custom else (None, None)
-    values = {} if custom else training.get("hyperparameters") or {}
+    script, code = find_program(library, training.framework) if custom else (None, None)
+    values = {} if custom else training.hyperparameters
     judge, judging = reward_file(values), reward_model(values)
     found_judge = find_script(library, judge, "reward") if judge else None
     wanted = model_requests(base, library.secrets, custom=custom) + (
         [ModelRequest(model_id=judging)] if judging else []
     )
-    models, data = find(library, wanted, data_requests(spec["data_config"], library.secrets, custom=custom))
+    models, data = find(library, wanted, data_requests(document.data_config, library.secrets, custom=custom))
     found_model = models.pop() if judging else None
     return Sources(
         model=None if is_without_model(base, custom=custom) else models[0],
-        tokenizer=models[-1] if base.get("tokenizer_id") else None,
+        tokenizer=models[-1] if base.tokenizer_id else None,
         data=tuple(data),
         script=script,
         code=code,
@@ -160,9 +161,9 @@ def find_sources(library: Library, framework: str, spec: Mapping[str, Any]) -> S
     )
 
 
-def find_program(library: Library, framework: Mapping[str, Any]) -> tuple[Path | None, Path | None]:
+def find_program(library: Library, framework: Framework) -> tuple[Path | None, Path | None]:
     """A CUSTOM job's script and code directory, if it has them. Raises AttemptFailed."""
-    script, code = framework.get("custom_script_path"), framework.get("custom_code_dir")
+    script, code = framework.custom_script_path, framework.custom_code_dir
     if not code:
         found = find_script(library, script) if script else None
         return found, found.parent if found is not None else None
@@ -175,32 +176,32 @@ def find_program(library: Library, framework: Mapping[str, Any]) -> tuple[Path |
     return path, directory
 
 
-def model_requests(base: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[ModelRequest]:
+def model_requests(base: BaseModel, secrets: Mapping[str, str], *, custom: bool) -> list[ModelRequest]:
     """The model, unless a script or the document provides its own, and the tokenizer if it is another one."""
     drawn = is_drawn(base)
     model = ModelRequest(
-        model_id=base["model_id"],
-        revision=base.get("revision"),
-        source=base.get("source"),
+        model_id=base.model_id,
+        revision=base.revision,
+        source=base.source,
         without_weights=drawn,
         access=access_of(base, MODEL_PATH, secrets),
     )
-    named = base.get("tokenizer_id")
+    named = base.tokenizer_id
     tokenizer = [ModelRequest(model_id=named, without_weights=drawn)] if named else []
     return tokenizer if is_without_model(base, custom=custom) else [model, *tokenizer]
 
 
-def data_requests(data_config: Mapping[str, Any], secrets: Mapping[str, str], *, custom: bool) -> list[DataRequest]:
+def data_requests(data: DataConfig, secrets: Mapping[str, str], *, custom: bool) -> list[DataRequest]:
     """In the order of data_config.sources; a signed URL comes from the secrets."""
     return [
         DataRequest(
-            location=secrets.get(source_path(i), each["path"]),
-            format=each.get("format"),
-            split=each.get("split"),
+            location=secrets.get(source_path(i), each.path),
+            format=each.format,
+            split=each.split,
             custom=custom,
             access=access_of(each, f"data_config.sources.{i}", secrets),
         )
-        for i, each in enumerate(data_config["sources"])
+        for i, each in enumerate(data.sources)
     ]
 
 
@@ -242,20 +243,20 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         channel=str(run.channel),
         framework=work.framework,
         training_type=work.training_type,
-        training_config={**work.spec["training_config"], "environment": {}},
-        data_config=work.spec["data_config"],
-        output_config=_output_config(work),
+        training_config=work.document.training_config.changed(environment={}).to_json(),
+        data_config=work.document.data_config.to_json(),
+        output_config=_output_config(work).to_json(),
         hyperparameters=_hyperparameters(work),
         **input_fields(sources),
-        **program(work.spec, run, sources),
+        **program(work.document.training_config.framework, run, sources),
         device_type="cuda" if on_gpus else "cpu",
         device_indices=tuple(device.index for device in work.devices),
         device_uuids=device_uuids(work.devices) if on_gpus else (),
         gpu_memory_fraction=work.device_share / WHOLE,
         world_size=work.world_size,
         threads_per_rank=work.threads_per_rank,
-        launcher=launcher(work.spec),
-        checkpoint_glob=checkpoint_glob(work.spec),
+        launcher=launcher(work.document),
+        checkpoint_glob=checkpoint_glob(work.document),
         gpu_memory_percent=work.limits.default_gpu_memory_percent,
         resume_checkpoint=str(start.path) if start.path is not None else "",
         resume_step=start.step,
@@ -263,16 +264,15 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
     )
 
 
-def program(spec: Mapping[str, Any], run: RunDirectory, sources: Sources) -> dict[str, Any]:
+def program(framework: Framework, run: RunDirectory, sources: Sources) -> dict[str, Any]:
     """What the ranks of a CUSTOM job run, and their working directory."""
-    framework = spec["training_config"]["framework"]
-    code, command = run.path / "code", framework.get("custom_command") or []
+    code, command = run.path / "code", framework.custom_command
     script = str(code / sources.script.relative_to(sources.code)) if sources.script and sources.code else ""
     starts_in_code = bool(command) and sources.code is not None
     return {
         "script": script,
-        "arguments": tuple(framework.get("custom_arguments") or ()),
-        "command": tuple(command),
+        "arguments": framework.custom_arguments,
+        "command": command,
         "directory": str(code if starts_in_code else run.path / "work"),
     }
 
@@ -284,27 +284,25 @@ def device_uuids(devices: Sequence[Device]) -> tuple[str, ...]:
     return tuple(gpu.uuid for gpu in own_gpus([device.index for device in devices]))
 
 
-def job_environment(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, str]:
+def job_environment(environment: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that the job requested, secret ones included."""
-    environment = dict(spec["training_config"].get("environment") or {})
     opened = {key.removeprefix(ENVIRONMENT): value for key, value in secrets.items() if key.startswith(ENVIRONMENT)}
-    return environment | opened
+    return {**environment, **opened}
 
 
-def _output_config(work: Work) -> dict[str, Any]:
+def _output_config(work: Work) -> OutputConfig:
     """The job's output_config, with a default save schedule from its first node where it sets none."""
-    output: dict[str, Any] = work.spec.get("output_config") or {}
-    checkpoint = output.get("checkpoint") or {}
+    output = work.document.output_config
+    checkpoint = output.checkpoint
     interval = work.node_defaults.get("checkpoint_interval_epochs")
-    if interval is None or "save_strategy" in checkpoint or "save_steps" in checkpoint:
+    if interval is None or not {"save_strategy", "save_steps"}.isdisjoint(checkpoint.given):
         return output
-    return {**output, "checkpoint": {**checkpoint, "save_strategy": "epoch", "save_epochs": interval}}
+    return output.changed(checkpoint=checkpoint.changed(save_strategy="epoch", save_epochs=interval))
 
 
 def _hyperparameters(work: Work) -> dict[str, Any]:
-    raw = work.spec["training_config"].get("hyperparameters") or {}
     try:
-        return parsing.parse(work.framework, work.training_type, raw)
+        return parsing.parse(work.framework, work.training_type, work.document.training_config.hyperparameters)
     except parsing.InvalidHyperparameter as error:
         raise AttemptFailed("INVALID_CONFIG", error.message) from error
     except KeyError as error:

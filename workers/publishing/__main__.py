@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from app.domain.spec.credentials import access_of
+from app.domain.spec.model import Located
 from app.domain.spec.secrets import OUTPUT_PATH
 from workers.fetching.child_server import ProgressReporter, serve
 from workers.fetching.failures import FetchFailed, Trouble
@@ -68,7 +69,9 @@ def _place(request: Mapping[str, Any]) -> CheckedTarget:
         from workers.fetching.filesystems import checked_path, filesystem, service  # noqa: PLC0415
         from workers.publishing.objects import ObjectTarget  # noqa: PLC0415
 
-        known = service(scheme, settings, access_of(request["output"], OUTPUT_PATH, request["secrets"]))
+        known = service(
+            scheme, settings, access_of(Located.from_json(request["output"]), OUTPUT_PATH, request["secrets"])
+        )
         return ObjectTarget(filesystem(scheme, known), checked_path(location, known), job_id, known.gate)
     from workers.publishing.web import share  # noqa: PLC0415
 

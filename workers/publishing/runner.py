@@ -64,12 +64,11 @@ class PublishOptions:
 
 
 def publish_options(work: Work) -> PublishOptions:
-    output = work.spec.get("output_config") or {}
-    private = output.get("hub_private")
+    output = work.document.output_config
     return PublishOptions(
-        output_path=output.get("output_path") or "",
-        hub_repository=(output.get("hub_repo_id") or "") if output.get("push_to_hub") else "",
-        hub_private=True if private is None else bool(private),
+        output_path=output.output_path or "",
+        hub_repository=(output.hub_repo_id or "") if output.push_to_hub else "",
+        hub_private=output.hub_private,
     )
 
 
@@ -122,7 +121,7 @@ class Publication:
         self._on_done()
 
     def _copy(self, output_path: str, result: Published) -> None:
-        output = self._work.spec["output_config"]
+        output = self._work.document.output_config
         secrets = opened_secrets(self._settings, self._work.sealed_secrets)
         target: Destination = destination(self._settings, output_path, access_of(output, OUTPUT_PATH, secrets))
         answer = self._answer({"location": target.location}, what=output_path)
@@ -150,6 +149,7 @@ class Publication:
         raise NotPublished(answer["message"], transient=answer["transient"])
 
     def _request(self, request: dict[str, Any], what: str) -> dict[str, Any]:
+        output = self._work.document.output_config
         secrets = opened_secrets(self._settings, self._work.sealed_secrets)
         common = {
             "job_id": self._work.job_id,
@@ -157,7 +157,7 @@ class Publication:
             "settings": settings_to_json(self._settings.fetch),
             "secrets": {"hub_token": secrets.get(HUB_TOKEN, "")}
             | {name: value for name, value in secrets.items() if name.startswith(("forwarded.", OWN_CREDENTIALS))},
-            "output": {name: self._work.spec["output_config"].get(name) for name in (CREDENTIALS, OPTIONS)},
+            "output": {CREDENTIALS: dict(output.credentials), OPTIONS: dict(output.storage_options)},
         }
         stalled = self._settings.publish.stalled_seconds
         try:

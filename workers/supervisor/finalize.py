@@ -91,7 +91,7 @@ def _unstored(attempt: FinishedAttempt, error: Exception) -> Outcome:
 def _export(attempt: FinishedAttempt) -> StoredModel:
     """Move the output, if any, to the storage; the job is EXPORTING meanwhile. Raises AttemptFailed."""
     seen = attempt.observations
-    limits = output_limits(attempt.work.spec, attempt.settings.storage)
+    limits = output_limits(attempt.work.document.output_config, attempt.settings.storage)
     output = find_output(attempt.context.run.output, limits, custom=seen.custom)
     attempt.ranks.reports.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
     publishes = bool(publish_options(attempt.work))

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from app.domain.spec.rules.model import is_drawn
 from app.host.processes import die_with_parent
 from workers.rank.run_context import RunSpec
+from workers.rank.sections import training_config
 from workers.trainers.failures import TrainingFailure, error_type
 
 REPORT = "report.json"
@@ -61,7 +62,7 @@ def _inspect(document: Mapping[str, Any], findings: Findings) -> None:
 
     imported = time.monotonic()
     tokenizer = None
-    if spec.model_path or is_drawn(spec.training_config.get("base_model") or {}):
+    if spec.model_path or is_drawn(training_config(spec).base_model):
         tokenizer = inspection_model.inspect_model(spec, findings, has_weights=bool(document["has_weights"]))
     loaded = time.monotonic()
     inspection_data.inspect_data(spec, tokenizer, int(document["rows"]), findings)

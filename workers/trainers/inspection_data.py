@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from app.domain.spec import defaults
 from app.domain.spec.data.preprocessing import EXAMPLES, PROMPTS, records_of
 from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_METHOD, completes, reward_file
 from workers.rank.run_context import RunSpec, method_of
+from workers.rank.sections import data_config
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
 from workers.trainers.data.reading import rows
 from workers.trainers.data.records import LocatedRecord, records
@@ -59,7 +59,7 @@ class _Reader:
         self.eos_token = tokenizer.eos_token if tokenizer is not None else None
         self.tokenizing = RecordTokenizer(tokenizer, spec) if tokenizer is not None else None
         self._most = most
-        self._batch_size = int(spec.data_config.get("batch_size") or defaults.BATCH_SIZE)
+        self._batch_size = data_config(spec).batch_size
         self._until = time.monotonic() + READ_SECONDS
 
     @property
@@ -69,7 +69,7 @@ class _Reader:
     def read(self, source: Source) -> _Read:
         """Raises DataNotFound, DataInvalid, InvalidConfig."""
         found = _Read(source)
-        mapping = (self._spec.data_config.get("preprocess") or {}).get("field_mapping") or {}
+        mapping = data_config(self._spec).preprocess.field_mapping
         for located in records(source, mapping, method_of(self._spec), one_pass=True):
             if found.count >= self._most or time.monotonic() > self._until:
                 return found
@@ -146,7 +146,7 @@ def _columns(source: Source) -> list[str]:
 
 def _collate(spec: RunSpec, train: list[_Read], tokenizer: PreTrainedTokenizerBase, findings: Findings) -> None:
     """Collate the first batch; where records are packed, their beginnings."""
-    size = int(spec.data_config.get("batch_size") or defaults.BATCH_SIZE)
+    size = data_config(spec).batch_size
     longest = _longest(spec)
     chosen = [sequences for each in train for sequences in each.batch][:size]
     first = [sequence for sequences in chosen for sequence in sequences]
@@ -219,7 +219,7 @@ def _token_warnings(spec: RunSpec, reader: _Reader, sources: list[_Read]) -> Ite
 def _position_warnings(spec: RunSpec, sources: list[_Read], findings: Findings) -> Iterator[str]:
     """Warn about sequences longer than the model's maximum, unless the job scales its positions."""
     positions = (findings.get("model") or {}).get("max_position_embeddings")
-    if not positions or (base_model(spec).get("model_kwargs") or {}).get("rope_scaling"):
+    if not positions or base_model(spec).model_kwargs.get("rope_scaling"):
         return
     read = max((max(each.lengths.counts, default=0) for each in sources), default=0)
     longest = _longest(spec) if spec.training_type == "CONTINUED_PRETRAIN" else min(read, _longest(spec))
@@ -236,7 +236,7 @@ def _together(sources: list[_Read]) -> dict[str, Any]:
 
 
 def _adds_end(spec: RunSpec) -> bool:
-    return (spec.data_config.get("preprocess") or {}).get("add_eos_token") is not False
+    return data_config(spec).preprocess.add_eos_token is not False
 
 
 def _learns_to_stop(spec: RunSpec) -> bool:
@@ -245,7 +245,7 @@ def _learns_to_stop(spec: RunSpec) -> bool:
 
 
 def _longest(spec: RunSpec) -> int:
-    return int(spec.data_config.get("max_seq_length") or defaults.MAX_SEQ_LENGTH)
+    return data_config(spec).max_seq_length
 
 
 def _amount_warnings(spec: RunSpec, sources: list[_Read], train: list[_Read]) -> Iterator[str]:
@@ -259,15 +259,15 @@ def _amount_warnings(spec: RunSpec, sources: list[_Read], train: list[_Read]) ->
 
 def _training_amount(spec: RunSpec, train: list[_Read]) -> Iterator[str]:
     count, noun = sum(each.count - each.lengths.dropped for each in train), "records"
-    share = float(spec.data_config.get("validation_split") or 0.0)
+    share = data_config(spec).validation_split
     held_out = round(count * share)
     if share and held_out < FEW_TO_MEASURE:
         yield f"validation_split {share:g} of {count} records leaves {max(1, held_out)} to measure on: a noisy measure"
     if spec.training_type == "CONTINUED_PRETRAIN":
         tokens = sum(each.lengths.to_document()["tokens"] for each in train)
         count, noun, held_out = max(1, tokens // _longest(spec)), f"blocks of {_longest(spec)} tokens", 0
-    batch = int(spec.data_config.get("batch_size") or defaults.BATCH_SIZE)
-    accumulated = int(spec.data_config.get("gradient_accumulation_steps") or 1)
+    batch = data_config(spec).batch_size
+    accumulated = data_config(spec).gradient_accumulation_steps
     step = batch * spec.world_size * accumulated
     if count - held_out < step:
         yield (

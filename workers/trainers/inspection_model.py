@@ -7,11 +7,11 @@ from typing import Any
 from transformers import AutoConfig, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from app.domain.spec.defaults import MAX_SEQ_LENGTH
 from app.domain.spec.frameworks.megatron import MEGATRON
 from app.domain.spec.rules.model import is_drawn
 from app.domain.spec.rules.output import GGUF, ONNX
 from workers.rank.run_context import RunSpec
+from workers.rank.sections import data_config, output_config
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 from workers.trainers.hf_trainer.formats import gguf_rules
 from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, load_tokenizer, trust_options
@@ -47,7 +47,7 @@ def inspect_model(spec: RunSpec, findings: Findings, *, has_weights: bool) -> Pr
     config = _definition(spec, findings) if drawn else _config(spec, Path(existing_model_path(spec.model_path)))
     _check_causal(config, trusted=trust_options(spec)["trust_remote_code"])
     if spec.framework == MEGATRON:
-        check_megatron(config, requested_layout(spec), int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH))
+        check_megatron(config, requested_layout(spec), data_config(spec).max_seq_length)
     if has_weights and not drawn:
         check_weights(Path(spec.model_path))
     tokenizer = load_tokenizer(spec)
@@ -110,7 +110,7 @@ def _definition(spec: RunSpec, findings: Findings) -> PretrainedConfig:
 
 def _check_form(spec: RunSpec, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
     """Check that the trained model can be exported as requested. Raises InvalidConfig."""
-    form = spec.output_config.get("export_format")
+    form = output_config(spec).export_format
     if form == ONNX and config.model_type not in ONNX_FAMILIES:
         raise InvalidConfig(
             f"export_format onnx supports models of type {', '.join(ONNX_FAMILIES)}, and this one is a "
@@ -161,7 +161,7 @@ def _oddities(spec: RunSpec, config: PretrainedConfig, tokenizer: PreTrainedToke
 
 
 def _positions(spec: RunSpec, config: PretrainedConfig) -> int | None:
-    changes = base_model(spec).get("model_kwargs") or {}
+    changes = base_model(spec).model_kwargs
     positions: int | None = changes.get("max_position_embeddings") or getattr(config, "max_position_embeddings", None)
     return positions
 

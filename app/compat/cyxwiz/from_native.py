@@ -22,6 +22,7 @@ from app.compat.cyxwiz.to_native import (
     TOKENIZER,
 )
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.model import BaseModel
 from app.services.jobs.details import JobDetails
 from app.services.jobs.reports import CompletionReport
 from app.services.nodes.listing import NodeDetails
@@ -84,7 +85,7 @@ def id_of(details: JobDetails) -> str:
 def config_of(details: JobDetails) -> pb.JobConfig:
     """The JobConfig that would submit this job; `model_config` has all that JobConfig has no other field for."""
     foreign: Mapping[str, Any] = details.job.foreign.get(DIALECT, {})
-    rest: dict[str, Any] = {name: details.spec[name] for name in SECTIONS if details.spec.get(name)}
+    rest: dict[str, Any] = {name: details.stored[name] for name in SECTIONS if details.stored.get(name)}
     popped = {held.field: _pop(rest, held.path) for held in NUMBERS}
     sources = _pop(rest, SOURCES)
     device = str(_pop(rest, DEVICE) or "auto")
@@ -93,7 +94,7 @@ def config_of(details: JobDetails) -> pb.JobConfig:
         job_id=id_of(details),
         job_type=pb.TRAINING,
         dataset_uri=_path_of(sources),
-        model_config=_model_of(foreign, details.spec, rest),
+        model_config=_model_of(foreign, details.document.training_config.base_model, rest),
         epochs=_whole(popped["epochs"]),
         batch_size=_whole(popped["batch_size"]),
         learning_rate=_number(popped["learning_rate"]),
@@ -106,13 +107,12 @@ def config_of(details: JobDetails) -> pb.JobConfig:
     )
 
 
-def _model_of(foreign: Mapping[str, Any], spec: Mapping[str, Any], rest: Mapping[str, Any]) -> str:
+def _model_of(foreign: Mapping[str, Any], base: BaseModel, rest: Mapping[str, Any]) -> str:
     """`model_config` in the form in which it was submitted; for other jobs the remaining sections."""
-    base = spec["training_config"].get("base_model", {})
     if PLAIN.items() <= foreign.items():
-        return str(base.get("model_id", ""))
-    if DEFINED.items() <= foreign.items():
-        return json.dumps({**base["from_config"], TOKENIZER: base[TOKENIZER]}, sort_keys=True)
+        return base.model_id
+    if DEFINED.items() <= foreign.items() and isinstance(base.from_config, Mapping):
+        return json.dumps({**base.from_config, TOKENIZER: base.tokenizer_id}, sort_keys=True)
     return json.dumps(rest, sort_keys=True)
 
 

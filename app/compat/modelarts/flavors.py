@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
+from app.domain.spec.model import ResourceConfig
 
 _POOLS = {"xlarge": 1, "2xlarge": 2, "4xlarge": 4, "8xlarge": 8, "16xlarge": 16}
 _OF_POOLS = re.compile(r"modelarts\.pool\.visual\.(\w+)")
@@ -89,7 +90,7 @@ def detail(found: Flavor) -> dict[str, Any]:
     }
 
 
-def of_job(resources: dict[str, Any], capacities: Sequence[NodeCapacity]) -> dict[str, Any] | None:
+def of_job(resources: ResourceConfig, capacities: Sequence[NodeCapacity]) -> dict[str, Any] | None:
     """The details of a job's flavor, with the disk size as a string; None where no node has such devices any more."""
     found = of_resources(resources, capacities)
     if found is None:
@@ -99,11 +100,11 @@ def of_job(resources: dict[str, Any], capacities: Sequence[NodeCapacity]) -> dic
     return details
 
 
-def of_resources(resources: dict[str, Any], capacities: Sequence[NodeCapacity]) -> Flavor | None:
+def of_resources(resources: ResourceConfig, capacities: Sequence[NodeCapacity]) -> Flavor | None:
     """The flavor of a job, also of one that another API created; None where no node has such devices."""
-    wanted, count = resources.get("gpu_type"), resources["gpu_count"]
+    wanted, count = resources.gpu_type, resources.gpu_count
     types = [wanted] if isinstance(wanted, str) else wanted
-    on_cpu = resources.get("device_type") == "cpu"
+    on_cpu = resources.device_type == "cpu"
     kinds = [kind for kind in _kinds(capacities) if (kind in types if types else (kind == "cpu") == on_cpu)]
     return next((found for kind in kinds if (found := _flavor(kind, count, capacities)) is not None), None)
 

@@ -10,6 +10,7 @@ from app.compat.modelarts.flavors import of_job, of_resources
 from app.compat.modelarts.status import Trouble, milliseconds, status_of
 from app.compat.modelarts.to_native import BUILT_IN, CUSTOM, DIALECT, METHODS, PRIORITIES
 from app.domain.scheduling.resources import NodeCapacity
+from app.domain.spec.model import JobDocument
 from app.services.jobs.details import JobDetails
 from app.services.rows import Attempt
 
@@ -56,51 +57,52 @@ def metadata_of(details: JobDetails, names: Mapping[str, str]) -> dict[str, Any]
 
 def algorithm_of(details: JobDetails) -> dict[str, Any]:
     """The algorithm as it was sent; for a job of another API as far as ModelArts can express it."""
-    foreign, training = _foreign(details), details.spec["training_config"]
-    environment: Mapping[str, str] = training.get("environment") or {}
+    foreign, training = _foreign(details), details.document.training_config
+    environment = training.environment
     if "algorithm" in foreign:
         shown = [{name: environment.get(name, "***")} for name in foreign.get("variables", [])]
         found = dict(foreign["algorithm"])
     else:
         shown = [{name: value} for name, value in environment.items()]
-        found = _algorithm_of_native(training, details.spec)
+        found = _algorithm_of_native(details.document)
     if (name := algorithm_name(details)) is not None:
         found["name"] = name
-    found.setdefault("engine", {"engine_name": training["framework"]["type"]})
+    found.setdefault("engine", {"engine_name": training.framework.type})
     return found | {"environments": shown}
 
 
 def algorithm_name(details: JobDetails) -> str | None:
     """The name as it was sent, or that of a built-in method; None for other jobs."""
     stored = (_foreign(details).get("algorithm") or {}).get("name")
-    training = details.spec["training_config"]
-    if stored or training["framework"]["type"] == CUSTOM:
+    training = details.document.training_config
+    if stored or training.framework.type == CUSTOM:
         return stored or None
-    return str(training["training_type"])
+    return training.training_type
 
 
-def _algorithm_of_native(training: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    framework = training["framework"]
+def _algorithm_of_native(document: JobDocument) -> dict[str, Any]:
+    training = document.training_config
+    framework = training.framework
     inputs = [
-        {"name": f"data_{number}", "remote": {"obs": {"obs_url": _as_request_path(each["path"])}}}
-        for number, each in enumerate(spec["data_config"]["sources"])
+        {"name": f"data_{number}", "remote": {"obs": {"obs_url": _as_request_path(each.path)}}}
+        for number, each in enumerate(document.data_config.sources)
     ]
-    output = (spec.get("output_config") or {}).get("output_path")
+    output = document.output_config.output_path
     outputs = [{"name": "output", "remote": {"obs": {"obs_url": _as_request_path(output)}}}] if output else []
     found: dict[str, Any] = {"inputs": inputs, "outputs": outputs}
-    if framework["type"] != CUSTOM:
-        method = next(name for name, each in METHODS.items() if each == training["training_type"])
-        values = {"base_model": training["base_model"]["model_id"], **(training.get("hyperparameters") or {})}
-        if framework["type"] != BUILT_IN:
-            values["framework"] = framework["type"]
+    if framework.type != CUSTOM:
+        method = next(name for name, each in METHODS.items() if each == training.training_type)
+        values = {"base_model": training.base_model.model_id, **training.hyperparameters}
+        if framework.type != BUILT_IN:
+            values["framework"] = framework.type
         parameters = [{"name": name, "value": str(value)} for name, value in values.items()]
         return found | {"id": method, "parameters": parameters}
-    if command := framework.get("custom_command"):
+    if command := framework.custom_command:
         return found | {"command": shlex.join(command)}
-    script = framework.get("custom_script_path", "")
-    code = framework.get("custom_code_dir") or script.rpartition("/")[0]
+    script = framework.custom_script_path or ""
+    code = framework.custom_code_dir or script.rpartition("/")[0]
     code, script = _as_request_path(code), _as_request_path(script)
-    arguments = [word.removeprefix("--").partition("=") for word in framework.get("custom_arguments") or []]
+    arguments = [word.removeprefix("--").partition("=") for word in framework.custom_arguments]
     parameters = [{"name": name, "value": value} for name, _, value in arguments]
     return found | {"code_dir": code, "boot_file": script, "parameters": parameters}
 
@@ -111,23 +113,20 @@ def _as_request_path(path: str) -> str:
 
 
 def spec_of(details: JobDetails, capacities: Sequence[NodeCapacity]) -> dict[str, Any]:
-    stored, resources = _foreign(details).get("spec") or {}, details.spec["resource_config"]
+    stored, resources = _foreign(details).get("spec") or {}, details.document.resource_config
     wanted = stored.get("resource") or {}
-    found = of_resources(dict(resources), capacities)
+    found = of_resources(resources, capacities)
     resource: dict[str, Any] = {
         "policy": "regular",
         "flavor_id": wanted.get("flavor_id") or (found.id if found is not None else ""),
-        "node_count": int(resources.get("node_count") or 1),
+        "node_count": resources.node_count,
     }
     resource["flavor_name"] = resource["flavor_id"]
     if wanted.get("pool_id"):
         resource["pool_id"] = wanted["pool_id"]
-    elif (details_of_flavor := of_job(dict(resources), capacities)) is not None:
+    elif (details_of_flavor := of_job(resources, capacities)) is not None:
         resource["flavor_detail"] = details_of_flavor  # only public pools have it
-    policy = {
-        "priority": _nearest(details.job.priority),
-        "preemptible": bool((details.spec.get("scheduling_config") or {}).get("preemptible")),
-    }
+    policy = {"priority": _nearest(details.job.priority), "preemptible": details.document.scheduling_config.preemptible}
     unchanged = ("volumes", "log_export_path", "auto_stop", "notification")
     others = {name: stored[name] for name in unchanged if name in stored}
     return {"resource": resource, "schedule_policy": {**(stored.get("schedule_policy") or {}), **policy}, **others}

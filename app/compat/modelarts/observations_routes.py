@@ -144,7 +144,7 @@ def _lines(session: Session, training_job_id: str, task_id: str, *, most: int) -
     tasks = tasks_of(found)
     rank = None
     if len(tasks) > 1:
-        per_node = processes_per_node(found.spec, devices=found.spec["resource_config"]["gpu_count"])
+        per_node = processes_per_node(found.document, devices=found.document.resource_config.gpu_count)
         rank = tasks.index(task_id) * per_node
     live = found.job.state not in TERMINAL
     return LogReader(plane().storage, found.job.id).tail(most, rank=rank, live=live)

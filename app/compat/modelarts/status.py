@@ -1,11 +1,12 @@
 """Job state and attempts → ModelArts' status: phases, tasks, running records, durations. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
 from app.domain.spec.frameworks.custom import processes_per_node
+from app.domain.spec.model import JobDocument
 from app.services.jobs.details import JobDetails
 from app.services.rows import Attempt
 
@@ -82,13 +83,13 @@ def status_of(
     if ended := [each for each in attempts if each.ended_at is not None]:
         found["task_statuses"] = task_statuses(details, ended[-1])
     if begun:
-        found["running_records"] = [record_of(each, details.spec) for each in begun]
+        found["running_records"] = [record_of(each, details.document) for each in begun]
     return found
 
 
 def tasks_of(details: JobDetails) -> list[str]:
     """A task per node."""
-    return [f"{_WORKER}{number}" for number in range(int(details.spec["resource_config"].get("node_count") or 1))]
+    return [f"{_WORKER}{number}" for number in range(details.document.resource_config.node_count)]
 
 
 def node_counts(attempts: Sequence[Attempt]) -> list[list[int]] | None:
@@ -101,7 +102,7 @@ def node_counts(attempts: Sequence[Attempt]) -> list[list[int]] | None:
     return found or None
 
 
-def record_of(attempt: Attempt, spec: Mapping[str, Any]) -> dict[str, Any]:
+def record_of(attempt: Attempt, document: JobDocument) -> dict[str, Any]:
     """The running record of an attempt, with times in seconds."""
     found: dict[str, Any] = {
         "start_at": seconds(_begin(attempt)),
@@ -110,14 +111,14 @@ def record_of(attempt: Attempt, spec: Mapping[str, Any]) -> dict[str, Any]:
     optional = {
         "end_at": seconds(attempt.ended_at) if attempt.ended_at is not None else None,
         "end_reason": attempt.end_reason,
-        "end_related_task": related_task(attempt, spec),
+        "end_related_task": related_task(attempt, document),
         "end_recover": attempt.policy or attempt.end_recover,
         "end_recover_before_downgrade": attempt.recover_before_downgrade,
     }
     return found | {name: value for name, value in optional.items() if value is not None}
 
 
-def related_task(attempt: Attempt, spec: Mapping[str, Any]) -> str | None:
+def related_task(attempt: Attempt, document: JobDocument) -> str | None:
     """The task of the rank or node that ended the attempt, or None."""
     named = attempt.end_related_task
     if not named:
@@ -127,7 +128,7 @@ def related_task(attempt: Attempt, spec: Mapping[str, Any]) -> str | None:
     rank = named.removeprefix(_RANK)
     if not named.startswith(_RANK) or not rank.isdecimal():
         return None
-    per_node = processes_per_node(spec, devices=int(spec["resource_config"].get("gpu_count") or 1))
+    per_node = processes_per_node(document, devices=document.resource_config.gpu_count)
     return f"{_WORKER}{min(int(rank) // per_node, len(attempt.node_names) - 1)}"
 
 
@@ -136,7 +137,7 @@ def task_statuses(details: JobDetails, last: Attempt) -> list[dict[str, Any]]:
     failed = details.job.state is JobState.FAILED
     exit_code = last.exit_code if last.exit_code is not None else (1 if failed else 0)
     message = (details.job.error_message or last.end_reason or "") if failed else last.end_reason or ""
-    blamed = related_task(last, details.spec) or f"{_WORKER}0"
+    blamed = related_task(last, details.document) or f"{_WORKER}0"
     return [
         {"task": task, "exit_code": exit_code, "message": message}
         if exit_code == 0 or task == blamed

@@ -45,7 +45,7 @@ def model_named_by(details: JobDetails) -> str:
     """The base model as the job names it, as a valid Kubernetes name."""
     spec: Mapping[str, Any] = _foreign(details).get("spec") or {}
     named = (spec.get("modelConfig") or {}).get("inputModel")
-    found = str(named or details.spec["training_config"]["base_model"]["model_id"])
+    found = str(named or details.document.training_config.base_model.model_id)
     return re.sub(r"[^a-z0-9.-]+", "-", found.lower()).strip("-.")[:253] or "none"
 
 
@@ -94,24 +94,24 @@ def object_of(details: JobDetails) -> dict[str, Any]:
 
 def spec_of(details: JobDetails) -> dict[str, Any]:
     """The spec of a job of another API, as far as OME can express it."""
-    training, resources = details.spec["training_config"], details.spec["resource_config"]
-    framework = training["framework"]
-    trainer: dict[str, Any] = {"numNodes": int(resources.get("node_count") or 1)}
-    if command := framework.get("custom_command"):
+    training, resources = details.document.training_config, details.document.resource_config
+    framework = training.framework
+    trainer: dict[str, Any] = {"numNodes": resources.node_count}
+    if command := framework.custom_command:
         trainer["command"] = list(command)
-    elif script := framework.get("custom_script_path"):
-        trainer["command"] = ["python", script, *(framework.get("custom_arguments") or [])]
+    elif script := framework.custom_script_path:
+        trainer["command"] = ["python", script, *framework.custom_arguments]
     else:
-        method = shlex.join([framework["type"], training["training_type"]])
+        method = shlex.join([framework.type, training.training_type])
         trainer["command"] = ["trainyard", *shlex.split(method)]
-    sources = details.spec["data_config"]["sources"]
+    sources = details.document.data_config.sources
     found: dict[str, Any] = {
         "runtimeRef": {"name": "pytorch-runtime", "kind": "ClusterTrainingRuntime", "apiGroup": "ome.io"},
         "trainer": trainer,
-        "modelConfig": {"inputModel": training["base_model"]["model_id"]},
-        "datasets": {"storageUri": sources[0]["path"]} if sources else {},
+        "modelConfig": {"inputModel": training.base_model.model_id},
+        "datasets": {"storageUri": sources[0].path} if sources else {},
     }
-    if place := (details.spec.get("output_config") or {}).get("output_path"):
+    if place := details.document.output_config.output_path:
         found["modelConfig"]["outputModel"] = {"storageUri": place}
     return found
 
@@ -172,14 +172,14 @@ def _condition(kind: str, reason: str, message: str, at: datetime | None, *, hol
 
 def ranks_of(details: JobDetails) -> int:
     """Number of processes of the job on all its nodes."""
-    resources = details.spec["resource_config"]
-    nodes = int(resources.get("node_count") or 1)
-    return nodes * processes_per_node(details.spec, devices=resources["gpu_count"])
+    resources = details.document.resource_config
+    nodes = resources.node_count
+    return nodes * processes_per_node(details.document, devices=resources.gpu_count)
 
 
 def pods_of(details: JobDetails, attempt: Attempt | None) -> list[dict[str, Any]]:
     """A pod per rank, Pending before the first attempt."""
-    per_node = ranks_of(details) // int(details.spec["resource_config"].get("node_count") or 1)
+    per_node = ranks_of(details) // details.document.resource_config.node_count
     return [_pod(details, attempt, rank, rank // max(1, per_node)) for rank in range(ranks_of(details))]
 
 

@@ -8,6 +8,7 @@ from app.compat.ome.places import KEYS, OF_DATA, namespace_of, place
 from app.domain.errors import BadSpec
 from app.domain.spec import credentials as native
 from app.domain.spec.credentials import CREDENTIALS, OPTIONS, REGION
+from app.domain.spec.model import Located
 from app.http.context import backend
 from app.schemas.spec.field_verdicts import warning
 from app.services.access.secret_files import values_of
@@ -70,10 +71,10 @@ def opened(namespace: str, storage: Mapping[str, Any], field: str) -> Opened:
     return Opened(found, [])
 
 
-def _check(found: Mapping[str, Any], storage: Mapping[str, Any], kind: str, field: str, key: str) -> None:
+def _check(found: dict[str, Any], storage: Mapping[str, Any], kind: str, field: str, key: str) -> None:
     """The native rules; errors name the field of the manifest."""
     try:
-        native.check_access(found, place(storage["storageUri"]), kind, _allow(), at=field)
+        native.check_access(Located.from_json(found), place(storage["storageUri"]), kind, _allow(), at=field)
     except BadSpec as error:
         error.field = (error.field or field).replace(f"{field}.{OPTIONS}", f"{field}.parameters")
         if error.field.startswith(f"{field}.{CREDENTIALS}"):

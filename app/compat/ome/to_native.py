@@ -145,7 +145,8 @@ def trainer_of(runtime: Mapping[str, Any]) -> dict[str, Any]:
         if found is not None:
             parts = {key: found[key] for key in ("image", "command", "args", "env") if found.get(key)}
             resources = {"resourcesPerNode": found["resources"]} if found.get("resources") else {}
-            return validated(_TRAINER, {**parts, **resources})
+            trainer: dict[str, Any] = validated(_TRAINER, {**parts, **resources})
+            return trainer
     return {}
 
 

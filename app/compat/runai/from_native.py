@@ -11,6 +11,7 @@ from app.compat.runai.owners import Owner
 from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH, naming_of
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.scheduling.fair_share import quota_of
+from app.domain.spec.model import ResourceConfig
 from app.schemas.strict_fields import on_the_wire
 from app.services.jobs.details import JobDetails
 from app.services.rows import Attempt, JobEvent, Project
@@ -58,7 +59,7 @@ def is_distributed(details: JobDetails) -> bool:
     """Whether it is a distributed workload; jobs of other APIs are if they have several nodes."""
     if foreign := _foreign(details):
         return foreign.get("kind") == DISTRIBUTED
-    return int(details.spec["resource_config"].get("node_count") or 1) > 1
+    return details.document.resource_config.node_count > 1
 
 
 def phase_of(details: JobDetails) -> str:
@@ -104,40 +105,38 @@ def _of_master(details: JobDetails) -> dict[str, Any]:
 
 def spec_of(details: JobDetails) -> dict[str, Any]:
     """The spec of a job of another API, as far as Run:ai can express it."""
-    training, resources = details.spec["training_config"], details.spec["resource_config"]
-    command = training["framework"].get("custom_command") or []
-    scheduling = details.spec.get("scheduling_config", {})
+    training, resources = details.document.training_config, details.document.resource_config
+    command = training.framework.custom_command
+    scheduling = details.document.scheduling_config
     found: dict[str, Any] = {
         "backoffLimit": details.job.max_retries,
-        "priorityClass": class_of(details.job.priority, preemptible=bool(scheduling.get("preemptible"))),
-        "terminateAfterPreemption": scheduling.get("on_preemption") != "requeue",
+        "priorityClass": class_of(details.job.priority, preemptible=scheduling.preemptible),
+        "terminateAfterPreemption": scheduling.on_preemption != "requeue",
         "compute": compute_of(resources),
         "labels": [{"name": name, "value": value} for name, value in details.job.labels.items()],
-        "environmentVariables": [
-            {"name": name, "value": value} for name, value in (training.get("environment") or {}).items()
-        ],
+        "environmentVariables": [{"name": name, "value": value} for name, value in training.environment.items()],
     }
     if is_distributed(details):
-        found |= {"distributedFramework": PYTORCH, "numWorkers": resources["node_count"] - 1}
+        found |= {"distributedFramework": PYTORCH, "numWorkers": resources.node_count - 1}
     if command:
         args = {"args": shlex.join(command[1:])} if command[1:] else {}
         found |= {"command": shlex.join(command[:1])} | args
     return found
 
 
-def compute_of(resources: Mapping[str, Any]) -> dict[str, Any]:
-    on_cpu = resources.get("device_type") == "cpu"
-    found: dict[str, Any] = {"gpuDevicesRequest": 0 if on_cpu else resources["gpu_count"]}
-    if resources.get("gpu_fraction"):
-        found |= {"gpuRequestType": "portion", "gpuPortionRequest": resources["gpu_fraction"]}
-    elif resources.get("gpu_memory_request_mb"):
-        found |= {"gpuRequestType": "memory", "gpuMemoryRequest": f"{resources['gpu_memory_request_mb']}Mi"}
-    elif resources.get("mig_profile"):
-        found |= {"gpuRequestType": "migProfile", "migProfile": resources["mig_profile"]}
-    if resources.get("cpu_cores"):
-        found["cpuCoreRequest"] = resources["cpu_cores"]
-    if resources.get("ram_min_mb"):
-        found["cpuMemoryRequest"] = f"{resources['ram_min_mb']}Mi"
+def compute_of(resources: ResourceConfig) -> dict[str, Any]:
+    on_cpu = resources.device_type == "cpu"
+    found: dict[str, Any] = {"gpuDevicesRequest": 0 if on_cpu else resources.gpu_count}
+    if resources.gpu_fraction:
+        found |= {"gpuRequestType": "portion", "gpuPortionRequest": resources.gpu_fraction}
+    elif resources.gpu_memory_request_mb:
+        found |= {"gpuRequestType": "memory", "gpuMemoryRequest": f"{resources.gpu_memory_request_mb}Mi"}
+    elif resources.mig_profile:
+        found |= {"gpuRequestType": "migProfile", "migProfile": resources.mig_profile}
+    if resources.cpu_cores:
+        found["cpuCoreRequest"] = resources.cpu_cores
+    if resources.ram_min_mb:
+        found["cpuMemoryRequest"] = f"{resources.ram_min_mb}Mi"
     return found
 
 
@@ -151,7 +150,7 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
     """An item of the list of workloads."""
     job = details.job
     changed, pending_message = on_the_wire(job.updated_at), pending_message_of(details)
-    scheduling = details.spec.get("scheduling_config", {})
+    scheduling = details.document.scheduling_config
     return {
         "type": _kind(details),
         "name": job.name,
@@ -160,7 +159,7 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "tenantId": 1,
         "conditions": _conditions(pending_message, changed) if job.state is JobState.QUEUED else [],
         "category": "Train",
-        "priorityClassName": class_of(job.priority, preemptible=bool(scheduling.get("preemptible"))),
+        "priorityClassName": class_of(job.priority, preemptible=scheduling.preemptible),
         "submittedBy": owner.author,
         "clusterId": _foreign(details).get("cluster_id", THE_CLUSTER),
         "projectName": job.project,
@@ -177,9 +176,9 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "k8sPhase": phase_of(details),
         "k8sPhaseUpdatedAt": changed,
         "phaseMessage": pending_message or job.error_message or job.status_reason or "",
-        "preemptible": bool(scheduling.get("preemptible")),
+        "preemptible": scheduling.preemptible,
         "runningPods": len(job.node_names),
-        "requestedPods": {"number": int(details.spec["resource_config"].get("node_count") or 1)},
+        "requestedPods": {"number": details.document.resource_config.node_count},
         "currentNodePools": list(job.node_names),
         "totalRunningTimeSeconds": round(details.elapsed_seconds),
         "actionsSupport": {"delete": True, "suspend": job.state not in TERMINAL},

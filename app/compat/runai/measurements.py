@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from app.domain.spec.model import ResourceConfig
 from app.schemas.strict_fields import on_the_wire
 from app.services.rows import Attempt
 
@@ -61,9 +62,9 @@ def counted(kind: str, attempts: Sequence[Attempt], window: Window) -> dict[str,
     )
 
 
-def requested(kind: str, resources: Mapping[str, Any], window: Window) -> dict[str, Any]:
+def requested(kind: str, resources: ResourceConfig, window: Window) -> dict[str, Any]:
     field, unit = REQUESTS[kind]
-    amount = float(resources.get(field) or 0)
+    amount = float(getattr(resources, field) or 0)
     return _measurement(kind, [_value(amount * unit, moment) for moment in window.moments()] if amount else [])
 
 

@@ -93,7 +93,7 @@ def get_measurements(workload_id: str, query: dict[str, Any]) -> Reply:
             if kind in SERIES:
                 measurements.append(measured(kind, series.get(kind, []), window, freshest=_FRESHEST))
             elif kind in REQUESTS:
-                measurements.append(requested(kind, found.spec["resource_config"], window))
+                measurements.append(requested(kind, found.document.resource_config, window))
             elif kind in KINDS:
                 measurements.append(counted(kind, attempts, window))
             else:

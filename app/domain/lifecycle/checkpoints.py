@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from app.domain.spec.metrics import BEST
+from app.domain.spec.model import CheckpointConfig
 
 # Default of jobs that name no metric and whose training type has none; without validation data no checkpoint is best.
 DEFAULT_BEST_METRIC = "eval_loss"
@@ -57,11 +57,11 @@ def scores(measured: Sequence[Mapping[str, float]], metric: str, *, greater_is_b
     return [None if value is None or math.isnan(value) else sign * value for value in values]
 
 
-def best_rule(settings: Mapping[str, Any], method: str) -> tuple[str, bool]:
+def best_rule(settings: CheckpointConfig, method: str) -> tuple[str, bool]:
     """The metric for the best checkpoint, and whether greater is better, from a job's output_config.checkpoint.
 
     `method` is that of a built-in trainer, by rlhf.method_of; metrics of scripts are unknown.
     """
-    metric = settings.get("metric_for_best_model") or BEST.get(method, DEFAULT_BEST_METRIC)
-    greater = settings.get("greater_is_better")
+    metric = settings.metric_for_best_model or BEST.get(method, DEFAULT_BEST_METRIC)
+    greater = settings.greater_is_better
     return metric, not metric.endswith(_LOWER_IS_BETTER) if greater is None else bool(greater)

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from app.domain.errors import Cause, is_cause
-from app.domain.spec.divergence_policy import ROLLBACK, OnDivergence
 from app.domain.spec.frameworks.custom import RETRY
+from app.domain.spec.model import ROLLBACK, OnDivergence
 
 DISK_FULL_SECONDS = 15.0
 _MOST_DOUBLINGS = 16  # of the wait for a disk: its counter is unbounded, and the power must not overflow

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
+from app.domain.spec.model import JobDocument
 from app.domain.spec.secrets import unsigned
 
 # A source on more nodes than this is scored per kind of node, a rarer one per node.
@@ -75,13 +75,13 @@ def cached(sources: Iterable[Source]) -> Cached:
     return Cached(tuple(found)) if found else NOT_CACHED
 
 
-def source_keys(spec: Mapping[str, Any]) -> Sequence[str]:
+def source_keys(spec: JobDocument) -> Sequence[str]:
     """Return the keys of the model, tokenizer and data that a job document names, without duplicates."""
-    base = spec["training_config"]["base_model"]
-    keys = [source_key("model", base["model_id"], base.get("revision"))]
-    if base.get("tokenizer_id"):
-        keys.append(source_key("model", base["tokenizer_id"]))
-    keys += [source_key("data", each["path"], each.get("split")) for each in spec["data_config"]["sources"]]
+    base = spec.training_config.base_model
+    keys = [source_key("model", base.model_id, base.revision)]
+    if base.tokenizer_id:
+        keys.append(source_key("model", base.tokenizer_id))
+    keys += [source_key("data", each.path, each.split) for each in spec.data_config.sources]
     return list(dict.fromkeys(keys))
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from app.domain.errors import CannotFit
 from app.domain.names import EITHER
@@ -10,6 +9,7 @@ from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import could_fit, describe, is_of_type, missing_labels, part_mb, usable_devices
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.spec.frameworks.requirements import HOW_TO_OFFER
+from app.domain.spec.model import JobDocument
 from app.domain.units import WHOLE
 
 # (field, the node's amount, the request with exactly that amount)
@@ -39,9 +39,9 @@ _OF_A_GPU: Mapping[str, Callable[[Request], bool]] = {
 }
 
 
-def waits_for_node(spec: Mapping[str, Any]) -> bool:
+def waits_for_node(spec: JobDocument) -> bool:
     """Whether the job is accepted also while no node could ever hold it."""
-    return bool((spec.get("scheduling_config") or {}).get("wait_for_node"))
+    return spec.scheduling_config.wait_for_node
 
 
 def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from app.domain.spec.frameworks.requirements import needed
+from app.domain.spec.model import JobDocument
 from app.domain.units import WHOLE
 
 _SLICE = "-mig-"
@@ -273,32 +274,32 @@ def gpu_types_of(raw: str | Sequence[str]) -> tuple[GpuType, ...]:
     return tuple(dict.fromkeys(GpuType(*normalise_gpu_type(name)) for name in names))
 
 
-def request_of(spec: Mapping[str, Any], *, has_gpus: bool) -> Request:
+def request_of(spec: JobDocument, *, has_gpus: bool) -> Request:
     """The resource request of a job document; ``auto`` becomes CUDA where any node has a GPU, else CPU."""
-    resources, scheduling = spec["resource_config"], spec.get("scheduling_config") or {}
-    gpu_types = gpu_types_of(resources.get("gpu_type") or ())
-    fraction, memory_mb = resources.get("gpu_fraction"), resources.get("gpu_memory_request_mb") or 0
-    mig_profile = resources.get("mig_profile") or ""
-    least_mb = resources.get("gpu_memory_min_mb") or 0
+    resources, scheduling = spec.resource_config, spec.scheduling_config
+    gpu_types = gpu_types_of(resources.gpu_type or ())
+    fraction, memory_mb = resources.gpu_fraction, resources.gpu_memory_request_mb
+    mig_profile = resources.mig_profile or ""
+    least_mb = resources.gpu_memory_min_mb
     is_of_gpu = fraction or memory_mb or mig_profile or least_mb
-    kind = resources.get("device_type") or "auto"
+    kind = resources.device_type
     if kind == "auto":
         kind = "cuda" if has_gpus or any(each.name for each in gpu_types) or is_of_gpu else "cpu"
     return Request(
-        node_count=resources.get("node_count") or 1,
-        device_count=resources["gpu_count"],
+        node_count=resources.node_count,
+        device_count=resources.gpu_count,
         device_kind=kind,
         gpu_types=gpu_types,
         gpu_memory_min_mb=least_mb,
         gpu_share=round(WHOLE * fraction) if fraction else WHOLE,
         gpu_memory_request_mb=memory_mb,
         mig_profile=mig_profile,
-        cpu_cores=resources.get("cpu_cores") or 0,
-        ram_min_mb=resources.get("ram_min_mb") or 0,
-        storage_min_mb=resources.get("storage_min_mb") or 0,
-        required_capabilities=frozenset(scheduling.get("required_capabilities") or ()) | needed(spec),
-        required_labels=frozenset(resources.get("required_node_labels") or ()),
-        forbidden_labels=frozenset(resources.get("forbidden_node_labels") or ()),
-        preferred_labels=frozenset(resources.get("node_affinity") or ()),
-        avoided_labels=frozenset(resources.get("node_anti_affinity") or ()),
+        cpu_cores=resources.cpu_cores,
+        ram_min_mb=resources.ram_min_mb,
+        storage_min_mb=resources.storage_min_mb,
+        required_capabilities=frozenset(scheduling.required_capabilities) | needed(spec),
+        required_labels=frozenset(resources.required_node_labels),
+        forbidden_labels=frozenset(resources.forbidden_node_labels),
+        preferred_labels=frozenset(resources.node_affinity),
+        avoided_labels=frozenset(resources.node_anti_affinity),
     )

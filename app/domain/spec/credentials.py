@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.hosts import address_of, authority_of, check_host, is_allowed, refuse_private_host
 from app.domain.spec.locations.paths import FILE, is_hub_id, kind_of
+from app.domain.spec.model import Located
 from app.domain.spec.secrets import MASK, credential_path
 
 CREDENTIALS, OPTIONS = "credentials", "storage_options"
@@ -88,14 +88,15 @@ class Access:
 NO_ACCESS = Access()
 
 
-def access_of(part: Mapping[str, Any], at: str, secrets: Mapping[str, str]) -> Access:
+def access_of(part: Located, at: str, secrets: Mapping[str, str]) -> Access:
     """Of the part of a stored document at this dotted path; ``secrets`` are the job's, opened."""
-    names = part.get(CREDENTIALS) or {}
     return Access(
         credentials={
-            name: secrets[credential_path(at, name)] for name in names if credential_path(at, name) in secrets
+            name: secrets[credential_path(at, name)]
+            for name in part.credentials
+            if credential_path(at, name) in secrets
         },
-        options=dict(part.get(OPTIONS) or {}),
+        options=part.storage_options,
     )
 
 
@@ -131,12 +132,12 @@ def kind_of_place(location: str, *, field: str, is_model: bool = False, source: 
     return kind_of(location, field=field)
 
 
-def check_access(part: Mapping[str, Any], location: str, kind: str, allow: tuple[str, ...], *, at: str) -> None:
+def check_access(part: Located, location: str, kind: str, allow: tuple[str, ...], *, at: str) -> None:
     """Raise BadSpec when the credentials or options of this part of a document do not fit its place.
 
     ``allow``: hosts that may be private, and to which credentials may go unencrypted.
     """
-    credentials, options = part.get(CREDENTIALS) or {}, part.get(OPTIONS) or {}
+    credentials, options = part.credentials, part.storage_options
     if credentials:
         _check_credentials(credentials, location, kind, allow, field=f"{at}.{CREDENTIALS}")
     if options:

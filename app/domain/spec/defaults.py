@@ -1,49 +1,69 @@
-"""Defaults of built-in trainers for fields of ``data_config``."""
-
-from collections.abc import Mapping
-from typing import Any
+"""Defaults of a job document that depend on other fields, or only count for built-in trainers."""
 
 from app.domain.spec.data.formats import format_of
+from app.domain.spec.document import is_custom
+from app.domain.spec.hyperparameters.trainer_arguments import with_hyperparameters
+from app.domain.spec.model import DataConfig, JobDocument, Sampling, SchedulingConfig, Source, TrainingConfig
 
 SPLIT = "train"
-PADDING = "longest"
-TRUNCATION = True
-MAX_SEQ_LENGTH = 1024
-BATCH_SIZE = 8
-NUM_WORKERS = 0
-SEED = 42
-SHUFFLE_BUFFER = 10_000
+# Stored even when they are not given, so that a job's data stays the same when a default changes.
+_OF_DATA = (
+    *("max_seq_length", "batch_size", "gradient_accumulation_steps", "num_workers"),
+    *("validation_split", "seed", "streaming"),
+)
 
 
-def completed(data: Mapping[str, Any], *, custom: bool) -> dict[str, Any]:
+def completed(document: JobDocument) -> JobDocument:
+    """The submitted document with the defaults that are stored. Raises BadSpec for a hyperparameter given twice."""
+    training = _training(document)
+    return document.changed(
+        training_config=training,
+        data_config=completed_data(document.data_config, custom=is_custom(document)),
+        scheduling_config=_scheduling(document.scheduling_config, training),
+    )
+
+
+def completed_data(data: DataConfig, *, custom: bool) -> DataConfig:
     """A copy with defaults filled in; for a custom script only formats by suffix are added."""
-    found = {**data, "sources": [_source(source) for source in data["sources"]]}
+    found = data.changed(sources=tuple(map(_with_format, data.sources)))
     if custom:
         return found
-    defaults = {
-        "max_seq_length": MAX_SEQ_LENGTH,
-        "batch_size": BATCH_SIZE,
-        "gradient_accumulation_steps": 1,
-        "num_workers": NUM_WORKERS,
-        "validation_split": 0.0,
-        "seed": SEED,
-        "streaming": False,
-    }
-    found = {**defaults, **found}
-    if found["streaming"]:
-        found.setdefault("shuffle_buffer", SHUFFLE_BUFFER)
-    found["preprocess"] = {"padding": PADDING, "truncation": TRUNCATION, **(found.get("preprocess") or {})}
-    found["sources"] = [_with_defaults(source, found["seed"]) for source in found["sources"]]
-    return found
+    found = found.filled(*_OF_DATA)
+    if found.streaming:
+        found = found.changed(shuffle_buffer=found.shuffle_buffer)
+    return found.changed(
+        preprocess=found.preprocess.filled("padding", "truncation"),
+        sources=tuple(_with_defaults(source, found.seed) for source in found.sources),
+    )
 
 
-def _source(source: Mapping[str, Any]) -> dict[str, Any]:
-    detected = format_of(source["path"])
-    return {**source, "format": detected} if detected is not None and not source.get("format") else dict(source)
+def _training(document: JobDocument) -> TrainingConfig:
+    training = document.training_config
+    training = with_hyperparameters(
+        training.changed(
+            max_retries=training.max_retries, hyperparameters=training.hyperparameters, environment=training.environment
+        )
+    )
+    evaluation = training.evaluation
+    if evaluation is None or evaluation.strategy != "steps" or evaluation.steps is not None:
+        return training
+    steps = document.output_config.checkpoint.save_steps
+    return training.changed(evaluation=evaluation.changed(steps=steps))
 
 
-def _with_defaults(source: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    found = {**source, "split": source.get("split") or SPLIT}
-    if found.get("sampling"):
-        found["sampling"] = {"seed": seed, **found["sampling"]}
-    return found
+def _scheduling(scheduling: SchedulingConfig, training: TrainingConfig) -> SchedulingConfig:
+    """Priority can be given in two fields; scheduling_config's takes precedence and is the only one read later."""
+    given = scheduling if "priority" in scheduling.given else training
+    return scheduling.changed(priority=given.priority)
+
+
+def _with_format(source: Source) -> Source:
+    detected = format_of(source.path)
+    return source.changed(format=detected) if detected is not None and not source.format else source
+
+
+def _with_defaults(source: Source, seed: int) -> Source:
+    found = source.changed(split=source.split or SPLIT)
+    if found.sampling is None:
+        return found
+    return found.changed(sampling=Sampling.from_json({"seed": seed, **found.sampling.to_json()}))

@@ -1,77 +1,77 @@
 """Accessors of a job document that rules share: trainer, data, hyperparameters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from app.domain.spec.data.splits import TRAIN, VALIDATION, Split, parse_split
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_MODEL, method_of, reward_file, reward_model
+from app.domain.spec.model import JobDocument, Source
 
-Document = Mapping[str, Any]
 # Fields of resource_config without meaning for a CPU slot.
 NEEDING_A_GPU = ("gpu_type", "gpu_fraction", "gpu_memory_request_mb", "mig_profile", "gpu_memory_min_mb")
 
 
-def trainer(document: Document) -> tuple[str, str]:
+def trainer(document: JobDocument) -> tuple[str, str]:
     """(framework, training type)."""
-    training = document["training_config"]
-    return training["framework"]["type"], training["training_type"]
+    training = document.training_config
+    return training.framework.type, training.training_type
 
 
-def method(document: Document) -> str:
+def method(document: JobDocument) -> str:
     """As rlhf.method_of."""
-    return method_of(trainer(document)[1], document["training_config"]["hyperparameters"])
+    return method_of(trainer(document)[1], document.training_config.hyperparameters)
 
 
-def is_custom(document: Document) -> bool:
+def is_custom(document: JobDocument) -> bool:
     """Whether a custom script defines what data, evaluation and export mean."""
     return trainer(document)[0] == parsing.CUSTOM
 
 
-def asks_for_gpus(document: Document) -> bool:
-    resources = document["resource_config"]
-    return resources.get("device_type") == "cuda" or any(resources.get(name) for name in NEEDING_A_GPU)
+def asks_for_gpus(document: JobDocument) -> bool:
+    resources = document.resource_config
+    return resources.device_type == "cuda" or any(getattr(resources, name) for name in NEEDING_A_GPU)
 
 
-def typed_hyperparameters(document: Document) -> dict[str, Any]:
+def typed_hyperparameters(document: JobDocument) -> dict[str, Any]:
     """Parsed hyperparameters. Raises InvalidHyperparameter."""
-    return dict(parsing.parse(*trainer(document), document["training_config"]["hyperparameters"]))
+    return dict(parsing.parse(*trainer(document), document.training_config.hyperparameters))
 
 
-def sources(document: Document) -> Iterator[tuple[int, Mapping[str, Any], Split]]:
+def sources(document: JobDocument) -> Iterator[tuple[int, Source, Split]]:
     """(index, source, its split) of a document for a built-in trainer. Raises BadSplit."""
-    for i, source in enumerate(document["data_config"]["sources"]):
-        yield i, source, parse_split(source.get("split"))
+    for i, source in enumerate(document.data_config.sources):
+        yield i, source, parse_split(source.split)
 
 
 def is_trained_on(split: Split) -> bool:
     return split.name == TRAIN
 
 
-def has_validation_data(document: Document) -> bool:
-    return document["data_config"]["validation_split"] > 0 or any(
+def has_validation_data(document: JobDocument) -> bool:
+    return document.data_config.validation_split > 0 or any(
         split.name == VALIDATION for _, _, split in sources(document)
     )
 
 
-def evaluates(document: Document) -> bool:
+def evaluates(document: JobDocument) -> bool:
     """Whether a built-in trainer measures validation data while it trains."""
-    strategy = (document["training_config"].get("evaluation") or {}).get("strategy")
-    return strategy != "no" and has_validation_data(document)
+    evaluation = document.training_config.evaluation
+    return (evaluation is None or evaluation.strategy != "no") and has_validation_data(document)
 
 
-def locations(document: Document) -> list[tuple[str, str]]:
+def locations(document: JobDocument) -> list[tuple[str, str]]:
     """(location, field) of everything that the job reads."""
-    training, listed = document["training_config"], document["data_config"]["sources"]
-    model, framework = training["base_model"], training["framework"]
+    training, listed = document.training_config, document.data_config.sources
+    model, framework = training.base_model, training.framework
     named = [
-        (model["model_id"], "training_config.base_model.model_id"),
-        (model.get("tokenizer_id"), "training_config.base_model.tokenizer_id"),
-        (framework.get("custom_script_path"), "training_config.framework.custom_script_path"),
-        (framework.get("custom_code_dir"), "training_config.framework.custom_code_dir"),
-        *((source["path"], f"data_config.sources.{i}.path") for i, source in enumerate(listed)),
+        (model.model_id, "training_config.base_model.model_id"),
+        (model.tokenizer_id, "training_config.base_model.tokenizer_id"),
+        (framework.custom_script_path, "training_config.framework.custom_script_path"),
+        (framework.custom_code_dir, "training_config.framework.custom_code_dir"),
+        *((source.path, f"data_config.sources.{i}.path") for i, source in enumerate(listed)),
     ]
     if not is_custom(document):
-        values, field = training["hyperparameters"], "training_config.hyperparameters"
+        values, field = training.hyperparameters, "training_config.hyperparameters"
         named += [(reward_file(values), f"{field}.{REWARD}"), (reward_model(values), f"{field}.{REWARD_MODEL}")]
     return [(location, field) for location, field in named if location]

@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from app.domain.errors import BadSpec
+from app.domain.spec.model import JobDocument, Located
 
 MASK = "***"
 MODEL_PATH, OUTPUT_PATH = "training_config.base_model", "output_config"  # of parts that may have credentials
+_ENVIRONMENT = "training_config.environment"
+_Part = TypeVar("_Part", bound=Located)
 # Rather one too many: a masked value still reaches the job, a missed one is shown to everybody in the project.
 _SECRET_NAME = re.compile(
     r"KEY|PASS|PWD|AUTH(?!OR(?!IZ))|TOKEN(?!IZER)|SECRET|CREDENTIAL|CREDS|PRIVATE|(?:^|_)PAT(?:_|$)|DATABASE_URL|DSN",
@@ -27,45 +30,65 @@ def is_secret(name: str, value: str = "") -> bool:
     return _SECRET_NAME.search(name) is not None or any(_SECRET_VALUE.search(word) for word in words)
 
 
-def take_secrets(document: dict[str, Any], variables: Collection[str] = ()) -> dict[str, str]:
-    """Mask the document's secrets in place; returns dotted path → secret (for a signed URL the whole URL).
+def take_secrets(document: JobDocument, variables: Collection[str] = ()) -> tuple[JobDocument, dict[str, str]]:
+    """The document with masked secrets, and dotted path → secret (for a signed URL the whole URL).
 
     ``variables`` of the environment are secret whatever their names and values.
 
     Raises BadSpec for a value that was already masked when it was submitted.
     """
+    secrets = _secrets_of(document, variables)
+    training, data, output = document.training_config, document.data_config, document.output_config
+    environment = {
+        name: MASK if f"{_ENVIRONMENT}.{name}" in secrets else value for name, value in training.environment.items()
+    }
+    output = output.changed(hub_token=MASK) if output.hub_token else output
+    sources = tuple(_masked(source).changed(path=unsigned(source.path)) for source in data.sources)
+    masked = document.changed(
+        training_config=training.changed(environment=environment, base_model=_masked(training.base_model)),
+        data_config=data.changed(sources=sources),
+        output_config=_masked(output),
+    )
+    return masked, secrets
+
+
+def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, str]:
     secrets = {}
-    output, environment = document["output_config"], document["training_config"]["environment"]
-    if output.get("hub_token"):
-        secrets["output_config.hub_token"] = _given(output["hub_token"], "output_config.hub_token")
-        output["hub_token"] = MASK
-    for name, value in environment.items():
+    if token := document.output_config.hub_token:
+        secrets["output_config.hub_token"] = token
+    for name, value in document.training_config.environment.items():
         if name in variables or is_secret(name, value):
-            path = f"training_config.environment.{name}"
-            secrets[path] = _given(value, path)
-            environment[name] = MASK
-    for i, source in enumerate(document["data_config"]["sources"]):
-        path = source_path(i)
-        for _, equals, value in _query(source["path"]):
-            if equals and value == MASK:
-                _given(value, path)
-        shown = unsigned(source["path"])
-        if shown != source["path"]:
-            secrets[path], source["path"] = source["path"], shown
+            secrets[f"{_ENVIRONMENT}.{name}"] = value
+    for path, value in secrets.items():
+        _refuse_mask(value, path)
+    for i, source in enumerate(document.data_config.sources):
+        if _is_signed(source.path, source_path(i)):
+            secrets[source_path(i)] = source.path
     for part, at in parts_with_credentials(document):
-        for name, value in (part.get("credentials") or {}).items():
+        for name, value in part.credentials.items():
             path = credential_path(at, name)
-            secrets[path] = _given(value, path)
-            part["credentials"][name] = MASK
+            _refuse_mask(value, path)
+            secrets[path] = value
     return secrets
 
 
-def parts_with_credentials(document: Mapping[str, Any]) -> list[tuple[Any, str]]:
+def _is_signed(location: str, field: str) -> bool:
+    for _, equals, value in _query(location):
+        if equals:
+            _refuse_mask(value, field)
+    return unsigned(location) != location
+
+
+def _masked(part: _Part) -> _Part:
+    return part.changed(credentials=dict.fromkeys(part.credentials, MASK)) if part.credentials else part
+
+
+def parts_with_credentials(document: JobDocument) -> list[tuple[Located, str]]:
     """(part, its dotted path) of everything in a document that names a place and may say how that is opened."""
     return [
-        (document["training_config"]["base_model"], MODEL_PATH),
-        *((source, f"data_config.sources.{i}") for i, source in enumerate(document["data_config"]["sources"])),
-        (document["output_config"], OUTPUT_PATH),
+        (document.training_config.base_model, MODEL_PATH),
+        *((source, f"data_config.sources.{i}") for i, source in enumerate(document.data_config.sources)),
+        (document.output_config, OUTPUT_PATH),
     ]
 
 
@@ -74,15 +97,17 @@ def credential_path(at: str, name: str) -> str:
     return f"{at}.credentials.{name}"
 
 
-def put_secrets_back(document: dict[str, Any], secrets: Mapping[str, str]) -> None:
-    """Undo ``take_secrets`` in place; paths that are not in the document are ignored."""
+def with_secrets(document: JobDocument, secrets: Mapping[str, str]) -> JobDocument:
+    """Undo ``take_secrets``; paths that are not in the document are ignored."""
+    found = document.to_json()
     for path, value in secrets.items():
         *parents, last = path.split(".")
-        node: Any = document
+        node: Any = found
         for name in parents:
             node = node[int(name)] if isinstance(node, list) else node.get(name, {})
         if last in node:
             node[last] = value
+    return JobDocument.from_json(found)
 
 
 def source_path(index: int) -> str:
@@ -106,7 +131,6 @@ def _query(location: str) -> list[tuple[str, str, str]]:
     return [pair.partition("=") for pair in query.split("&")] if is_url and query else []
 
 
-def _given(value: str, field: str) -> str:
+def _refuse_mask(value: str, field: str) -> None:
     if value == MASK:
         raise BadSpec(f"{MASK} stands for a secret that is not shown; give its value, or leave it out", field=field)
-    return value

@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 
 from app.domain.errors import InvalidRequest
-from app.domain.spec.document import Document, locations
+from app.domain.spec.document import locations
+from app.domain.spec.model import JobDocument
 
 PREFIX = "forwarded."  # of their keys among the job's secrets
 USER = "user"
@@ -26,9 +27,9 @@ def check_token(header: str, token: str) -> None:
         )
 
 
-def require_tokens(document: Document, forwarded: Mapping[str, str]) -> None:
+def require_tokens(document: JobDocument, forwarded: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a location that needs a user token, when the request has none."""
-    output = document["output_config"].get("output_path")
+    output = document.output_config.output_path
     places = [*locations(document), *([(output, "output_config.output_path")] if output else [])]
     for location, field in places:
         scheme = location.partition("://")[0].lower()

@@ -5,11 +5,12 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
-from app.domain.spec import defaults as default
 from app.domain.spec.data.filters import known_operators
 from app.domain.spec.data.formats import FORMATS
 from app.domain.spec.data.preprocessing import PADDINGS, key_cache, known_targets
+from app.domain.spec.defaults import SPLIT
 from app.domain.spec.locations.paths import KINDS
+from app.domain.spec.model import DataConfig, Preprocess
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.credentials import Credentials, StorageOptions
 from app.schemas.strict_fields import (
@@ -83,10 +84,7 @@ class SourceSchema(DocumentSchema):
     type = Text(longest=64, **says(f"The kind of location, which must match the path: {', '.join(KINDS)}"))
     split = Text(
         longest=64,
-        **says(
-            "train, validation or test, with an optional row slice: train[:80%], validation[100:]",
-            default=default.SPLIT,
-        ),
+        **says("train, validation or test, with an optional row slice: train[:80%], validation[100:]", default=SPLIT),
     )
     format = Choice(FORMATS, **says("Default: by the file suffix, without .gz and .zst, else jsonl"))
     credentials = Credentials()
@@ -114,12 +112,12 @@ class PreprocessSchema(DocumentSchema):
     add_bos_token = Flag(**says("Start every record with BOS; default as the tokenizer and chat template do"))
     add_eos_token = Flag(**says("End every record with EOS; default true, for messages as the chat template does"))
     padding = Choice(
-        PADDINGS, **says("Pad a batch to its longest record, or always to max_seq_length", default=default.PADDING)
+        PADDINGS, **says("Pad a batch to its longest record, or always to max_seq_length", default=Preprocess.padding)
     )
     truncation = Flag(
         **says(
             "Truncate records longer than max_seq_length; false: such a record fails the job",
-            default=default.TRUNCATION,
+            default=Preprocess.truncation,
         )
     )
     chat_template = Text(longest=65536, **says("Jinja template for messages; default the tokenizer's own"))
@@ -139,20 +137,28 @@ class DataConfigSchema(DocumentSchema):
         **says("Data sources, at least one with training data"),
     )
     preprocess = Section(PreprocessSchema, **says("How records become tokens"))
-    max_seq_length = Whole(1, 2**24, **says("Maximum tokens of a sequence", default=default.MAX_SEQ_LENGTH))
-    batch_size = Whole(1, 65536, **says("Records per device and forward pass", default=default.BATCH_SIZE))
-    gradient_accumulation_steps = Whole(1, 65536, load_default=1, **says("Forward passes per optimizer step"))
+    max_seq_length = Whole(1, 2**24, **says("Maximum tokens of a sequence", default=DataConfig.max_seq_length))
+    batch_size = Whole(1, 65536, **says("Records per device and forward pass", default=DataConfig.batch_size))
+    gradient_accumulation_steps = Whole(
+        1, 65536, load_default=DataConfig.gradient_accumulation_steps, **says("Forward passes per optimizer step")
+    )
     num_workers = Whole(
-        0, 256, **says("Data loader processes per rank; 0: load in the rank itself", default=default.NUM_WORKERS)
+        0, 256, **says("Data loader processes per rank; 0: load in the rank itself", default=DataConfig.num_workers)
     )
     pin_memory = Flag(**says("Page-locked host memory for copies to the device; default true on GPUs"))
     validation_split = Number(
-        0.0, 1.0, load_default=0.0, **says("Fraction of the training records held out for evaluation")
+        0.0,
+        1.0,
+        load_default=DataConfig.validation_split,
+        **says("Fraction of the training records held out for evaluation"),
     )
-    seed = Whole(0, 2**32 - 1, **says("Random seed of order, splits and sampling", default=default.SEED))
+    seed = Whole(0, 2**32 - 1, **says("Random seed of order, splits and sampling", default=DataConfig.seed))
     streaming = Flag(
-        **says("Read and tokenize while training, for data larger than the disk; requires max_steps", default=False)
+        **says(
+            "Read and tokenize while training, for data larger than the disk; requires max_steps",
+            default=DataConfig.streaming,
+        )
     )
     shuffle_buffer = Whole(
-        0, 10**8, **says("Shuffle buffer of streaming, in records; 0: file order", default=default.SHUFFLE_BUFFER)
+        0, 10**8, **says("Shuffle buffer of streaming, in records; 0: file order", default=DataConfig.shuffle_buffer)
     )

@@ -1,7 +1,8 @@
 """The output section of a job document: result, export and checkpoints."""
 
 from app.domain.spec import metrics
-from app.domain.spec.rules.output import DEFAULT_SAVE_STEPS, DEFAULT_SAVE_TOTAL_LIMIT, EXPORT_FORMATS
+from app.domain.spec.model import CheckpointConfig, OutputConfig
+from app.domain.spec.rules.output import EXPORT_FORMATS
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.credentials import Credentials, StorageOptions
 from app.schemas.strict_fields import Choice, Flag, Section, Text, Whole, says
@@ -9,13 +10,16 @@ from app.schemas.strict_fields import Choice, Flag, Section, Text, Whole, says
 
 class CheckpointConfigSchema(DocumentSchema):
     save_strategy = Choice(
-        ("steps", "epoch"), **says("Save every save_steps, or at the end of every epoch", default="steps")
+        ("steps", "epoch"),
+        **says("Save every save_steps, or at the end of every epoch", default=CheckpointConfig.save_strategy),
     )
-    save_steps = Whole(1, 10**9, **says("Optimizer steps between checkpoints", default=DEFAULT_SAVE_STEPS))
+    save_steps = Whole(1, 10**9, **says("Optimizer steps between checkpoints", default=CheckpointConfig.save_steps))
     save_total_limit = Whole(
         1,
         10**6,
-        **says("Checkpoints to keep; the newest and the best are never deleted", default=DEFAULT_SAVE_TOTAL_LIMIT),
+        **says(
+            "Checkpoints to keep; the newest and the best are never deleted", default=CheckpointConfig.save_total_limit
+        ),
     )
     metric_for_best_model = Text(
         longest=128,
@@ -27,13 +31,16 @@ class CheckpointConfigSchema(DocumentSchema):
     )
     greater_is_better = Flag(**says("Default: false for a metric that ends in loss or perplexity, else true"))
     save_on_each_node = Flag(
-        **says("No effect: checkpoints are saved once, to storage that every node can read", default=False)
+        **says(
+            "No effect: checkpoints are saved once, to storage that every node can read",
+            default=CheckpointConfig.save_on_each_node,
+        )
     )
     resume_from_best = Flag(
         **says(
             "A retried or resumed attempt continues from the best checkpoint instead of the newest, and "
             "resume_from_checkpoint: job-… selects that job's best",
-            default=False,
+            default=CheckpointConfig.resume_from_best,
         )
     )
 
@@ -58,10 +65,10 @@ class OutputConfigSchema(DocumentSchema):
     checkpoint = Section(
         CheckpointConfigSchema, load_default=_default_checkpoint, **says("When to save checkpoints and which to retain")
     )
-    push_to_hub = Flag(**says("Upload the finished model to a hub, to hub_repo_id", default=False))
+    push_to_hub = Flag(**says("Upload the finished model to a hub, to hub_repo_id", default=OutputConfig.push_to_hub))
     hub_repo_id = Text(longest=255, **says("Repository on the hub, owner/name; created if missing"))
     hub_token = Text(longest=1024, **says("Stored encrypted, shown as ***; default the node's own HF_TOKEN"))
-    hub_private = Flag(**says("Whether a created repository is private", default=True))
+    hub_private = Flag(**says("Whether a created repository is private", default=OutputConfig.hub_private))
     export_format = Text(
         longest=64,
         **says(
@@ -70,4 +77,8 @@ class OutputConfigSchema(DocumentSchema):
             default=EXPORT_FORMATS[0],
         ),
     )
-    merge_lora = Flag(**says("LORA, QLORA, use_lora: export the base model with the adapter merged in", default=False))
+    merge_lora = Flag(
+        **says(
+            "LORA, QLORA, use_lora: export the base model with the adapter merged in", default=OutputConfig.merge_lora
+        )
+    )

@@ -4,6 +4,7 @@ import re
 
 from app.domain.names import LABEL_CONSTRAINT, LABEL_CONSTRAINT_RULE
 from app.domain.scheduling.resources import MIG_PROFILE
+from app.domain.spec.model import ResourceConfig
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Matching, Number, OneOrSeveral, Texts, Whole, says
 
@@ -22,7 +23,7 @@ _NODE_COUNT = says("Number of nodes with gpu_count devices each, allocated toget
 
 class ResourceConfigSchema(DocumentSchema):
     # 0 is rejected elsewhere, with a more helpful message than a range error.
-    gpu_count = Whole(0, 65536, load_default=1, **_GPU_COUNT)
+    gpu_count = Whole(0, 65536, load_default=ResourceConfig.gpu_count, **_GPU_COUNT)
     gpu_type = OneOrSeveral(
         longest=64,
         most=16,
@@ -42,8 +43,8 @@ class ResourceConfigSchema(DocumentSchema):
     )
     ram_min_mb = Whole(0, _MAX_MB, **says("Memory to reserve per node"))
     storage_min_mb = Whole(0, _MAX_MB, **says("Disk space to reserve per node"))
-    device_type = Choice(_DEVICE_TYPES, load_default="auto", **_DEVICE_TYPE)
-    node_count = Whole(1, 65536, load_default=1, **_NODE_COUNT)
+    device_type = Choice(_DEVICE_TYPES, load_default=ResourceConfig.device_type, **_DEVICE_TYPE)
+    node_count = Whole(1, 65536, load_default=ResourceConfig.node_count, **_NODE_COUNT)
     required_node_labels = Texts(
         form=LABEL_CONSTRAINT,
         rule=LABEL_CONSTRAINT_RULE,

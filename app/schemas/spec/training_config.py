@@ -5,8 +5,8 @@ from typing import Any
 
 from marshmallow import fields, validate
 
-from app.domain.spec.divergence_policy import ACTIONS, STOP, OnDivergence
 from app.domain.spec.hyperparameters.trainer_arguments import ARGUMENTS
+from app.domain.spec.model import ROLLBACK, STOP, BaseModel, OnDivergence, TrainingConfig
 from app.domain.spec.rules.model import DTYPES, known_model_kwargs
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.credentials import Credentials, StorageOptions
@@ -47,10 +47,13 @@ class BaseModelSchema(DocumentSchema):
     dtype = Text(
         longest=32,
         **says(
-            f"One of {', '.join(DTYPES)}; auto: float32, with bfloat16 compute on GPUs that support it", default="auto"
+            f"One of {', '.join(DTYPES)}; auto: float32, with bfloat16 compute on GPUs that support it",
+            default=BaseModel.dtype,
         ),
     )
-    trust_remote_code = Flag(**says("Run code shipped with the model, in the job's sandbox", default=False))
+    trust_remote_code = Flag(
+        **says("Run code shipped with the model, in the job's sandbox", default=BaseModel.trust_remote_code)
+    )
     from_config = ModelDefinition(
         **says(
             "Train from scratch, with weights initialized by data_config.seed: true uses the config.json of model_id; "
@@ -127,8 +130,8 @@ class EvaluationSchema(DocumentSchema):
 
 class OnDivergenceSchema(DocumentSchema):
     action = Choice(
-        ACTIONS,
-        load_default=STOP,
+        (STOP, ROLLBACK),
+        load_default=OnDivergence.action,
         **says(
             "stop: the job fails and names the step; rollback: it returns to its last checkpoint with a finite loss"
         ),
@@ -173,11 +176,16 @@ class TrainingConfigSchema(DocumentSchema):
             "model, type and data"
         ),
     )
-    max_retries = Whole(0, 100, **says("Maximum retries after transient failures", default=3))
+    max_retries = Whole(0, 100, **says("Maximum retries after transient failures", default=TrainingConfig.max_retries))
     retry_on_hang = Flag(
-        **says("false: the job fails at once when its ranks hang, whatever max_retries allows", default=True)
+        **says(
+            "false: the job fails at once when its ranks hang, whatever max_retries allows",
+            default=TrainingConfig.retry_on_hang,
+        )
     )
-    priority = Whole(0, 10, **says("As scheduling_config.priority, which takes precedence", default=5))
+    priority = Whole(
+        0, 10, **says("As scheduling_config.priority, which takes precedence", default=TrainingConfig.priority)
+    )
     evaluation = Section(EvaluationSchema, **says("Default: at every checkpoint if there is validation data"))
     on_divergence = Section(
         OnDivergenceSchema, **says("Action when the loss explodes or becomes NaN or infinite; default stop")

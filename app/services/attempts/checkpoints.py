@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
@@ -16,7 +15,6 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import HELD, TERMINAL
 from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.hyperparameters.rlhf import method_of
-from app.domain.spec.rules.output import DEFAULT_SAVE_TOTAL_LIMIT
 from app.models import Checkpoint, Job
 from app.models.base import utc_now
 from app.services.lifecycle import transitions
@@ -215,7 +213,7 @@ def retire_since(session: Session, job: Job, diverged_step: int, *, suspect_id: 
 
 def resumes_from_best(job: Job) -> bool:
     """Whether a retried or resumed attempt continues from the best checkpoint instead of the newest."""
-    return bool(_checkpoint_settings(job).get("resume_from_best"))
+    return job.document.output_config.checkpoint.resume_from_best
 
 
 def lock(session: Session, checkpoint_id: str) -> Checkpoint | None:
@@ -247,9 +245,9 @@ def _mark_best(job: Job, rows: list[Checkpoint], new_id_: str) -> bool:
 
 
 def _retire(session: Session, job: Job, rows: list[Checkpoint]) -> tuple[tuple[str, str], ...]:
-    settings = _checkpoint_settings(job)
+    settings = job.document.output_config.checkpoint
     preset = (job.node_defaults or {}).get("max_checkpoints")
-    limit = settings.get("save_total_limit") or preset or DEFAULT_SAVE_TOTAL_LIMIT
+    limit = preset if preset and "save_total_limit" not in settings.given else settings.save_total_limit
     pinned = _pinned(session, [c.id for c in rows])
     retained = [replace(one, pinned=one.checkpoint_id in pinned) for one in _retention_input(job, rows)]
     retired = {k.checkpoint_id for k in to_prune(retained, limit=limit)}
@@ -288,18 +286,12 @@ def _newest(rows: list[Checkpoint]) -> str | None:
 def _retention_input(job: Job, rows: list[Checkpoint]) -> list[RetainedCheckpoint]:
     """The job's checkpoints for retention and scoring, without diverged ones."""
     rows = [c for c in rows if not c.diverged]
-    kind = "" if job.framework == CUSTOM else method_of(job.training_type, _hyperparameters(job))
-    metric, greater = best_rule(_checkpoint_settings(job), kind)
+    document = job.document
+    values = document.training_config.hyperparameters
+    kind = "" if job.framework == CUSTOM else method_of(job.training_type, values)
+    metric, greater = best_rule(document.output_config.checkpoint, kind)
     found = scores([c.metrics for c in rows], metric, greater_is_better=greater)
     return [
         RetainedCheckpoint(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=score)
         for c, score in zip(rows, found, strict=True)
     ]
-
-
-def _hyperparameters(job: Job) -> dict[str, Any]:
-    return (job.spec.get("training_config") or {}).get("hyperparameters") or {}
-
-
-def _checkpoint_settings(job: Job) -> dict[str, Any]:
-    return (job.spec.get("output_config") or {}).get("checkpoint") or {}

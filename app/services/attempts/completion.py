@@ -101,12 +101,11 @@ def _decide(
         found = recovery.recovery_of(
             session, job, attempt, outcome.cause, backoff, blamed=_blamed(attempt, outcome), may_restart=may_restart
         )
-    scheduling = job.spec.get("scheduling_config") or {}
     return decide(
         outcome.kind,
         state=job.state,
         requested=job.requested,
-        preemption=scheduling.get("on_preemption", "terminate"),
+        preemption=job.document.scheduling_config.on_preemption,
         recovery=found,
     )
 

@@ -9,8 +9,6 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.retry_policy import Backoff, History, Policy, Recovery, Rule, recover, rule_of
 from app.domain.lifecycle.states import RUNNING, JobState
-from app.domain.spec.defaults import BATCH_SIZE
-from app.domain.spec.divergence_policy import on_divergence
 from app.domain.spec.frameworks.custom import retries_on_error, retries_on_hang
 from app.domain.spec.hyperparameters import parsing
 from app.models import Attempt, Job, Lease, Node, Reservation
@@ -41,7 +39,7 @@ def recovery_of(
 
     ``blamed`` are the nodes where it failed; ``may_restart``: its supervisor could run the next attempt.
     """
-    retries_scripts = retries_on_error(job.spec)
+    retries_scripts = retries_on_error(job.document)
     rule = rule_of(cause, retries_scripts=retries_scripts)
     if rule is None:
         return recover(cause, History(max_retries=job.max_retries), backoff)
@@ -56,13 +54,13 @@ def recovery_of(
             session, job, attempt, blamed
         ),
         retries_scripts=retries_scripts,
-        retries_hangs=retries_on_hang(job.spec),
+        retries_hangs=retries_on_hang(job.document),
         can_restart=may_restart and _may_stay(session, job, attempt),
         adjustments=job.adjustments,
         is_gang=len(attempt.node_names) > 1,
         is_custom=job.framework == parsing.CUSTOM,
-        batch_size=job.spec["data_config"].get("batch_size") or BATCH_SIZE,
-        on_divergence=on_divergence(job.spec),
+        batch_size=job.document.data_config.batch_size,
+        on_divergence=job.document.training_config.on_divergence,
     )
     return recover(cause, history, backoff)
 
@@ -82,7 +80,7 @@ def consequences(
             changes["in_place_restarts"] = job.in_place_restarts + 1
     if recovery.cause == "HANG":
         changes["hangs"] = job.hangs + 1
-    rule = rule_of(recovery.cause, retries_scripts=retries_on_error(job.spec)) or Rule()
+    rule = rule_of(recovery.cause, retries_scripts=retries_on_error(job.document)) or Rule()
     if rule.takes_host_down:
         changes["host_losses"] = job.host_losses + 1
     if rule.waits_for_disk:
@@ -217,7 +215,7 @@ def _record_adjustment(session: Session, job: Job, attempt: Attempt, recovery: R
     if recovery.rolls_back:
         what = f"the learning rate is multiplied by {adjusted['learning_rate_factor']:g}"
     else:
-        size = job.spec["data_config"].get("batch_size") or BATCH_SIZE
+        size = job.document.data_config.batch_size
         share = 2 ** adjusted["batch_halvings"]
         what = (
             f"{size // share} records per device and step instead of {size}, accumulated over {share} times as many: "

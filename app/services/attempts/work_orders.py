@@ -16,6 +16,7 @@ from app.domain.lifecycle.states import HELD, JobState
 from app.domain.nodes.limits import NodeLimits, limits_of
 from app.domain.scheduling.resources import Device
 from app.domain.spec.frameworks.custom import processes_per_node
+from app.domain.spec.model import JobDocument
 from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
@@ -56,7 +57,7 @@ class Work:
     part: int  # index of this node among them
     framework: str
     training_type: str
-    spec: dict[str, Any]
+    document: JobDocument
     sealed_secrets: str
     devices: tuple[Device, ...]
     threads_per_rank: int
@@ -85,7 +86,7 @@ class Work:
     @property
     def ranks_per_node(self) -> int:
         """One per device, unless a script requests another number."""
-        return processes_per_node(self.spec, devices=len(self.devices))
+        return processes_per_node(self.document, devices=len(self.devices))
 
 
 def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = None) -> Work:
@@ -138,7 +139,7 @@ def _job_fields(session: Session, job: Job) -> dict[str, Any]:
         "name": job.name,
         "framework": job.framework,
         "training_type": job.training_type,
-        "spec": job.spec,
+        "document": job.document,
         "sealed_secrets": job.sealed_secrets,
         "resume": tuple(checkpoints.resume_candidates(session, job)),
         "max_runtime_seconds": job.max_runtime_seconds,
@@ -244,9 +245,8 @@ def _threads_per_rank(session: Session, job: Job, home: Node, *, devices: int, s
     start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
     if start is not None and start.threads_per_rank is not None:
         return start.threads_per_rank
-    ranks = processes_per_node(job.spec, devices=devices)
-    asked: int | None = job.spec["resource_config"].get("cpu_cores")
-    if asked:
+    ranks = processes_per_node(job.document, devices=devices)
+    if asked := job.document.resource_config.cpu_cores:
         return max(1, asked // ranks)
     preset = limits_of(home.limits).default_cpu_threads
     return preset or max(1, home.cpu_cores * share * devices // (WHOLE * len(home.devices) * ranks))

@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from app.domain.errors import InvalidRequest, NotSupportedYet, Unavailable
 from app.domain.spec.job_spec import JobSpec, from_document
+from app.domain.spec.model import JobDocument
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.jobs import submission
@@ -32,7 +32,7 @@ class ValidationLimits:
 def validate(
     plane: ControlPlane,
     caller: Caller,
-    document: Mapping[str, Any],
+    document: JobDocument,
     patience: ValidationLimits,
     *,
     project: str | None = None,
@@ -65,7 +65,7 @@ def validate(
 
 
 def _checked(
-    plane: ControlPlane, caller: Caller, document: Mapping[str, Any], project: str, forwarded: Mapping[str, str]
+    plane: ControlPlane, caller: Caller, document: JobDocument, project: str, forwarded: Mapping[str, str]
 ) -> JobSpec:
     spec = from_document(document, plane.reading, forwarded)
     with plane.db.read() as session:
@@ -77,8 +77,8 @@ def _checked(
 def _question(
     plane: ControlPlane, caller: Caller, spec: JobSpec, project: str, inspection: InspectionSettings
 ) -> InspectionRequest:
-    document, secrets = dict(spec.document), dict(spec.secrets)
-    asked = json.dumps([project, caller.key_id, document, secrets], sort_keys=True)
+    document, secrets = spec.document, dict(spec.secrets)
+    asked = json.dumps([project, caller.key_id, document.to_json(), secrets], sort_keys=True)
     return InspectionRequest(
         project=project,
         document=document,

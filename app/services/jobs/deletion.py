@@ -13,6 +13,7 @@ from app.database.engine import Database
 from app.domain.errors import IllegalTransition, StillNeeded, TrainyardError
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.model import JobDocument
 from app.models import Checkpoint, Job, JobDeletion, Metric
 from app.models.base import utc_now
 from app.security.permissions import Caller
@@ -119,7 +120,7 @@ def _reader(session: Session, reading: ReadingRules, job: Job) -> str | None:
         document.contains(job.id) | document.contains("%", autoescape=True),
     )
     for row in session.execute(query):
-        if any(owner == job.id for owner, _ in submission.read_results(row.spec, reading)):
+        if any(owner == job.id for owner, _ in submission.read_results(JobDocument.from_json(row.spec), reading)):
             return str(row.id)
     return None
 

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import RUNNING
+from app.domain.spec.model import JobDocument
 from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services.queues import queues
@@ -19,16 +21,20 @@ SHOWN_REQUESTS = ("pause", "cancel")
 
 @dataclass(frozen=True, kw_only=True)
 class JobDetails:
-    """``spec`` is the stored document with later changes applied, without secrets."""
+    """``stored`` is the stored document with later changes applied, without secrets."""
 
     job: Job
-    spec: Mapping[str, Any]
+    stored: Mapping[str, Any]
     requested: str | None
     pending_reason: str
     queue_position: int | None
     elapsed_seconds: float
     child_job_ids: Sequence[str]
     estimated_start_at: datetime | None
+
+    @cached_property
+    def document(self) -> JobDocument:
+        return JobDocument.from_json(self.stored)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +78,7 @@ def of_new(job: Job) -> JobDetails:
     """Details of a job that was just submitted: no other table refers to it yet."""
     return JobDetails(
         job=job,
-        spec=_current(job),
+        stored=_current(job),
         requested=None,
         pending_reason=job.pending_reason,
         queue_position=None,
@@ -91,7 +97,7 @@ def _details_of(session: Session, jobs: Sequence[Job], outlooks: Mapping[str, Ou
     return [
         JobDetails(
             job=job,
-            spec=_current(job),
+            stored=_current(job),
             requested=job.requested if job.requested in SHOWN_REQUESTS else None,
             pending_reason=reasons[job.id],
             queue_position=outlooks[job.id].position if job.id in outlooks else None,

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.domain.scheduling.filters import choose_devices, could_fit, describe, explain
 from app.domain.scheduling.resources import NodeCapacity
+from app.domain.spec.model import JobDocument
 from app.models import Job, Node, Queue
 from app.models.base import utc_now
 from app.models.job_line import ahead_of_new
@@ -59,7 +59,7 @@ class Preview:
 def plan(
     plane: ControlPlane,
     caller: Caller,
-    document: Mapping[str, Any],
+    document: JobDocument,
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
@@ -82,7 +82,7 @@ def plan(
 def preview(
     plane: ControlPlane,
     caller: Caller,
-    document: Mapping[str, Any],
+    document: JobDocument,
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
@@ -125,14 +125,14 @@ def _position(session: Session, checked: Checked) -> int:
         .where(
             Job.status.in_(queues.WAITING),
             Job.project == checked.project,
-            ahead_of_new(utc_now(), checked.spec.priority),
+            ahead_of_new(utc_now(), checked.spec.document.scheduling_config.priority),
         )
     )
     return (session.scalar(ahead) or 0) + 1
 
 
 def _of_queue(session: Session, checked: Checked) -> list[str]:
-    queue = session.get_one(Queue, checked.spec.queue)
+    queue = session.get_one(Queue, checked.spec.document.scheduling_config.queue)
     return [f"the queue {queue.name} is paused: it takes jobs and starts none"] if queue.is_paused else []
 
 

@@ -77,7 +77,7 @@ class _Context:
 
     @classmethod
     def at(cls, session: Session, job: Job, weights: Weights) -> "_Context":
-        request = request_of(job.spec, has_gpus=registry.has_gpus(session))
+        request = request_of(job.document, has_gpus=registry.has_gpus(session))
         ready = registry.capacities(session)
         caches = None if request.is_gang else data_locality.caches(session, weights)
         return cls(
@@ -85,7 +85,7 @@ class _Context:
             ready={each.name: each for each in ready},
             beside=_fits_without(job, request, ready, weights),
             turn=_turn(session, job),
-            cached=NOT_CACHED if caches is None else caches.of(job.spec),
+            cached=NOT_CACHED if caches is None else caches.of(job.document),
         )
 
 

@@ -55,7 +55,7 @@ def completion_report(session: Session, job: Job) -> CompletionReport:
     return CompletionReport(
         job_id=job.id,
         status=STATUS[job.state],
-        output_model_name=job.spec.get("output_config", {}).get("output_model_name"),
+        output_model_name=job.document.output_config.output_model_name,
         model_hash=result.get("model_hash", ""),
         model_uri=result.get("model_uri", ""),
         weight_files=result.get("weight_files", []),

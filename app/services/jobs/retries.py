@@ -1,6 +1,5 @@
 """Retry of an ended job: a new job, its child, repeats the work from a checkpoint or from the start."""
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,8 @@ from sqlalchemy.orm import Session
 from app.domain.errors import BadSpec, Conflict, IllegalTransition, InvalidRequest
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.frameworks.custom import processes_per_node
-from app.domain.spec.secrets import put_secrets_back
+from app.domain.spec.model import JobDocument, ResourceConfig
+from app.domain.spec.secrets import with_secrets
 from app.domain.spec.user_tokens import PREFIX
 from app.models import Checkpoint, Job
 from app.security.permissions import Caller
@@ -24,7 +24,7 @@ from app.services.requests.idempotency import OnWritten, not_stored
 _RESOURCES = "resource_config."
 _PARTS = ("gpu_fraction", "gpu_memory_request_mb", "mig_profile")
 # Applies the schema again to a document of an older version; passed in, because schemas are a layer above services.
-Complete = Callable[[dict[str, Any]], dict[str, Any]]
+Complete = Callable[[dict[str, Any]], JobDocument]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class _Order:
     """The child's document as a user would submit it, with plain secrets."""
 
     project: str
-    document: dict[str, Any]
+    document: JobDocument
     forwarded: Mapping[str, str]
 
 
@@ -63,7 +63,7 @@ def retry(
         order = _order(session, plane.box, _ended(lookup.find(session, caller, job_id)), wanted)
     with _named_as_asked(wanted):
         checked = submission.check(
-            plane, caller, complete(order.document), project=order.project, forwarded=order.forwarded
+            plane, caller, complete(order.document.to_json()), project=order.project, forwarded=order.forwarded
         )
         with plane.db.write() as session:
             # Locked, so that a concurrent deletion can't leave an orphaned child.
@@ -105,16 +105,21 @@ def _order(session: Session, box: SecretBox, job: Job, wanted: Retry) -> _Order:
             f"the secrets of job {job.id} were encrypted with a key that this server does not have, and can't be "
             "carried over; submit the job again with them"
         ) from error
-    document = copy.deepcopy(dict(job.spec))
-    # Labels and priority may have changed since the submission.
-    document["labels"] = dict(job.labels)
-    document["scheduling_config"] = {**document.get("scheduling_config", {}), "priority": job.priority}
-    put_secrets_back(document, {path: value for path, value in secrets.items() if not path.startswith(PREFIX)})
+    document = with_secrets(
+        job.document, {path: value for path, value in secrets.items() if not path.startswith(PREFIX)}
+    )
     start = _start(session, job, wanted)
-    document["training_config"]["resume_from_checkpoint"] = start.id if start is not None else None
-    _modify(document, wanted.resources)
+    document = document.changed(
+        # Labels and priority may have changed since the submission.
+        labels=dict(job.labels),
+        scheduling_config=document.scheduling_config.changed(priority=job.priority),
+        training_config=document.training_config.changed(
+            resume_from_checkpoint=start.id if start is not None else None
+        ),
+    )
     carried_over = {path.removeprefix(PREFIX): token for path, token in secrets.items() if path.startswith(PREFIX)}
-    return _Order(project=job.project, document=document, forwarded=carried_over | dict(wanted.forwarded))
+    changed = _with_resources(document, wanted.resources)
+    return _Order(project=job.project, document=changed, forwarded=carried_over | dict(wanted.forwarded))
 
 
 def _start(session: Session, job: Job, wanted: Retry) -> Checkpoint | None:
@@ -140,16 +145,20 @@ def _start(session: Session, job: Job, wanted: Retry) -> Checkpoint | None:
     return named
 
 
-def _modify(document: dict[str, Any], resources: Mapping[str, Any]) -> None:
+def _with_resources(document: JobDocument, resources: Mapping[str, Any]) -> JobDocument:
     if not resources:
-        return
-    changed = {**document["resource_config"], **resources}
+        return document
+    changed = {**document.resource_config.to_json(), **resources}
     # Drop empty shares and slices: a submission can't contain them, and the child's document must be submittable.
-    document["resource_config"] = {name: value for name, value in changed.items() if value or name not in _PARTS}
-    distributed = document["training_config"]["framework"].get("distributed") or {}
-    if resources.keys() & {"gpu_count", "node_count"} and "world_size" in distributed:
-        processes = processes_per_node(document, devices=changed["gpu_count"])
-        distributed["world_size"] = processes * (changed.get("node_count") or 1)
+    kept = {name: value for name, value in changed.items() if value or name not in _PARTS}
+    document = document.changed(resource_config=ResourceConfig.from_json(kept))
+    training, asked = document.training_config, document.resource_config
+    framework, distributed = training.framework, training.framework.distributed
+    if not resources.keys() & {"gpu_count", "node_count"} or distributed.world_size is None:
+        return document
+    ranks = processes_per_node(document, devices=asked.gpu_count) * asked.node_count
+    framework = framework.changed(distributed=distributed.changed(world_size=ranks))
+    return document.changed(training_config=training.changed(framework=framework))
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Start points: the checkpoint that a new or resumed job starts from, by id or as a job's newest or best."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -9,6 +8,7 @@ from app.domain.errors import BadSpec
 from app.domain.ids import JOB_ID
 from app.domain.spec.hyperparameters.parsing import fixed_on_resume
 from app.domain.spec.job_spec import JobSpec, comparable_data
+from app.domain.spec.model import JobDocument
 from app.models import Checkpoint, Job
 from app.services.attempts import checkpoints
 
@@ -22,7 +22,7 @@ def start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint | N
 
     Raises BadSpec for one that does not exist, or does not match the job.
     """
-    wanted = spec.resume_from_checkpoint
+    wanted = spec.document.training_config.resume_from_checkpoint
     if not wanted:
         return None
     job_id, _, which = wanted.partition(":")
@@ -34,7 +34,7 @@ def start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint | N
             raise BadSpec(f"the project {project} has no checkpoint {wanted}", field=RESUME_FIELD)
         checkpoint = named
     source = session.get_one(Job, checkpoint.job_id)
-    different = [name for name, of in _SAME_ON_RESUME if of(source.spec) != of(spec.document)]
+    different = [name for name, of in _SAME_ON_RESUME if of(source.document) != of(spec.document)]
     if different:
         raise BadSpec(
             f"checkpoint {wanted} is of a job with another {' and another '.join(different)}; a job resumes only "
@@ -81,8 +81,7 @@ def next_start(session: Session, job: Job) -> Checkpoint | None:
 
 def _default(spec: JobSpec) -> str:
     """Newest or best, for a document that names a job without either."""
-    output: Mapping[str, Any] = spec.document.get("output_config") or {}
-    return BEST if (output.get("checkpoint") or {}).get("resume_from_best") else LATEST
+    return BEST if spec.document.output_config.checkpoint.resume_from_best else LATEST
 
 
 def _checkpoint_of_job(session: Session, project: str, job_id: str, which: str) -> Checkpoint:
@@ -102,23 +101,23 @@ def _checkpoint_of_job(session: Session, project: str, job_id: str, which: str) 
     raise BadSpec(f"{job_id} has no checkpoint to resume from; start from scratch without it", field=RESUME_FIELD)
 
 
-def _model(spec: Mapping[str, Any]) -> tuple[str, str]:
-    model = spec["training_config"]["base_model"]
-    return model["model_id"], model.get("revision") or ""
+def _model(document: JobDocument) -> tuple[str, str]:
+    model = document.training_config.base_model
+    return model.model_id, model.revision or ""
 
 
-def _definition(spec: Mapping[str, Any]) -> object:
-    return spec["training_config"]["base_model"].get("from_config") or None
+def _definition(document: JobDocument) -> object:
+    return document.training_config.base_model.from_config or False
 
 
-def _type(spec: Mapping[str, Any]) -> tuple[str, str]:
-    training = spec["training_config"]
-    return training["training_type"], training["framework"]["type"]
+def _type(document: JobDocument) -> tuple[str, str]:
+    training = document.training_config
+    return training.training_type, training.framework.type
 
 
-def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
-    training_type, framework = _type(spec)
-    return fixed_on_resume(framework, training_type, spec["training_config"].get("hyperparameters") or {})
+def _fixed(document: JobDocument) -> dict[str, Any]:
+    training_type, framework = _type(document)
+    return fixed_on_resume(framework, training_type, document.training_config.hyperparameters)
 
 
 _SAME_ON_RESUME = (

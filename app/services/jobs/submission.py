@@ -13,6 +13,7 @@ from app.domain.ids import JOB_ID, new_id
 from app.domain.scheduling.resources import Request
 from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id, job_of_path, local_path
+from app.domain.spec.model import JobDocument
 from app.domain.spec.rules import distributed
 from app.domain.spec.rules.job import locations
 from app.models import Checkpoint, Job, JobDeletion, Project, Queue
@@ -89,7 +90,7 @@ _ENTRANCE = (
 def submit(
     plane: ControlPlane,
     caller: Caller,
-    document: Mapping[str, Any],
+    document: JobDocument,
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
@@ -124,7 +125,7 @@ def _warnings(checked: Checked, origin: Origin | None) -> list[str]:
 def check(
     plane: ControlPlane,
     caller: Caller,
-    document: Mapping[str, Any],
+    document: JobDocument,
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
@@ -133,17 +134,17 @@ def check(
     """All checks that can run before the write transaction, which blocks other writers on SQLite."""
     spec = from_document(document, plane.reading, forwarded, secret_variables=secret_variables)
     refuse_bad_pattern(spec.document)
-    target = project or caller.home_project
+    target, scheduling = project or caller.home_project, spec.document.scheduling_config
     with plane.db.read() as session:
         request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed.backend_fits(spec.document, request.device_kind)
         wait = plane.estimates.of_new(
             session,
             request,
-            queue=spec.queue,
-            priority=spec.priority,
+            queue=scheduling.queue,
+            priority=scheduling.priority,
             project=target,
-            preemptible=project_quotas.is_preemptible(spec.document),
+            preemptible=scheduling.preemptible,
         )
     warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
     waits = [f"{unfit.field}: {unfit.message}; the job waits until a node can hold it"] if unfit is not None else []
@@ -152,8 +153,8 @@ def check(
 
 def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checked) -> Entered:
     """Checks within the transaction that writes the job; writes nothing itself."""
-    spec, project = checked.spec, checked.project
-    asked = {"project": project, "queue": spec.queue, "key": caller.key_id, "now": utc_now()}
+    spec, project, scheduling = checked.spec, checked.project, checked.spec.document.scheduling_config
+    asked = {"project": project, "queue": scheduling.queue, "key": caller.key_id, "now": utc_now()}
     found = session.connection().execute(_ENTRANCE, asked).one_or_none()
     if found is None or not caller.sees(project):
         projects.visible(session, caller, project)
@@ -162,9 +163,9 @@ def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checke
     refuse_foreign_results(session, plane.reading, project, spec)
     start = start_points.start_point(session, project, spec)
     if found is None or found.queue is None or found.max_waiting_jobs is not None:
-        queues.require_room(session, spec.queue, field="scheduling_config.queue")
+        queues.require_room(session, scheduling.queue, field="scheduling_config.queue")
     if found is None or found.quota:
-        project_quotas.refuse_submission(session, project, checked.request, spec.document)
+        project_quotas.refuse_submission(session, project, checked.request, preemptible=scheduling.preemptible)
     return Entered(start=start, has_webhooks=found is not None and found.has_webhooks)
 
 
@@ -201,7 +202,7 @@ def refuse_foreign_results(session: Session, reading: ReadingRules, project: str
             )
 
 
-def read_results(document: Mapping[str, Any], reading: ReadingRules) -> list[tuple[str, str]]:
+def read_results(document: JobDocument, reading: ReadingRules) -> list[tuple[str, str]]:
     """(job, field) of every location in the document that is among the stored results of a job."""
     found = []
     for location, field in locations(document):
@@ -228,7 +229,7 @@ def store(
         session,
         job,
         actor=caller.actor,
-        message=f"queue {checked.spec.queue}",
+        message=f"queue {job.queue}",
         data=data,
         has_webhooks=entered.has_webhooks,
         warnings=_warnings(checked, origin),
@@ -246,22 +247,23 @@ def new_job(
     origin: Origin | None = None,
 ) -> Job:
     """The row of a new job, in no session."""
-    spec = checked.spec
+    document, secrets = checked.spec.document, checked.spec.secrets
+    training, scheduling = document.training_config, document.scheduling_config
     origin = origin or Origin(foreign=_inherited(parent.foreign) if parent is not None else {})
     job = Job(
         id=new_id("job"),
         project=checked.project,
         created_by=caller.key_id,
-        name=spec.name,
-        labels=dict(spec.labels),
-        spec=dict(spec.document),
-        sealed_secrets=plane.box.seal(dict(spec.secrets)) if spec.secrets else "",
-        training_type=spec.training_type,
-        framework=spec.framework,
-        queue=spec.queue,
-        priority=spec.priority,
-        max_retries=spec.max_retries,
-        max_runtime_seconds=spec.max_runtime_seconds,
+        name=document.name,
+        labels=dict(document.labels),
+        spec=document.to_json(),
+        sealed_secrets=plane.box.seal(dict(secrets)) if secrets else "",
+        training_type=training.training_type,
+        framework=training.framework.type,
+        queue=scheduling.queue,
+        priority=scheduling.priority,
+        max_retries=training.max_retries,
+        max_runtime_seconds=scheduling.max_runtime_seconds,
         resume_checkpoint_id=entered.start.id if entered.start is not None else None,
         parent_job_id=parent.id if parent is not None else None,
         foreign=dict(origin.foreign),

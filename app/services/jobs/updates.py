@@ -52,18 +52,19 @@ def change(
 
 def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Apply the changes; returns the fields that differ as {from, to}."""
-    scheduling = job.spec.get("scheduling_config") or {}
-    before = {"priority": job.priority, "labels": dict(job.labels), "preemptible": bool(scheduling.get("preemptible"))}
+    document = job.document
+    scheduling = document.scheduling_config
+    before = {"priority": job.priority, "labels": dict(job.labels), "preemptible": scheduling.preemptible}
     changed = {
         name: {"from": before[name], "to": wanted[name]}
         for name in CHANGEABLE
         if name in wanted and wanted[name] != before[name]
     }
     if "preemptible" in changed:
-        spec = {**job.spec, "scheduling_config": {**scheduling, "preemptible": wanted["preemptible"]}}
         if not wanted["preemptible"]:
             project_quotas.refuse_to_keep_borrowed(session, job)
-        job.spec = spec
+        changed_scheduling = scheduling.changed(preemptible=wanted["preemptible"])
+        job.spec = document.changed(scheduling_config=changed_scheduling).to_json()
     if "priority" in changed:
         job.priority = wanted["priority"]
     if "labels" in changed:

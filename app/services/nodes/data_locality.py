@@ -1,7 +1,6 @@
 """Contents of the nodes' caches: reported by each node on change, and read for pending jobs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -9,6 +8,7 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.scheduling.data_locality import NOT_CACHED, Cached, Holding, Source, cached, source_keys
 from app.domain.scheduling.scoring import CACHED, Weights
+from app.domain.spec.model import JobDocument
 from app.models import CachedSource, Node
 
 _KEYS_AT_ONCE = 500
@@ -46,18 +46,18 @@ class Caches:
         self._sources: dict[str, Source | None] = {}
         self._of: dict[tuple[Source, ...], Cached] = {}
 
-    def look_up(self, specs: Iterable[Mapping[str, Any]]) -> None:
+    def look_up(self, documents: Iterable[JobDocument]) -> None:
         """Read all sources of these documents with few queries."""
-        keys = dict.fromkeys(key for spec in specs for key in _keys(spec))
+        keys = dict.fromkeys(key for document in documents for key in source_keys(document))
         new = [key for key in keys if key not in self._sources]
         for start in range(0, len(new), _KEYS_AT_ONCE):
             self._find(new[start : start + _KEYS_AT_ONCE])
 
-    def of(self, spec: Mapping[str, Any]) -> Cached:
+    def of(self, document: JobDocument) -> Cached:
         """Data locality of a job; the same instance for jobs with the same cached sources."""
-        keys = _keys(spec)
+        keys = source_keys(document)
         if not self._sources.keys() >= set(keys):
-            self.look_up([spec])
+            self.look_up([document])
         held = tuple(found for key in keys if (found := self._sources[key]) is not None)
         if not held:
             return NOT_CACHED
@@ -81,10 +81,3 @@ def _source(rows: Mapping[str, tuple[int, int]]) -> Source:
     """Nodes may have cached different versions; the largest size is assumed."""
     size = max(1, *(size_bytes for _, size_bytes in rows.values()))
     return Source(size_bytes=size, held={node: min(1.0, held_bytes / size) for node, (held_bytes, _) in rows.items()})
-
-
-def _keys(spec: Mapping[str, Any]) -> Sequence[str]:
-    try:
-        return source_keys(spec)
-    except (KeyError, TypeError, AttributeError):  # a corrupt document; pending_jobs logs it
-        return ()

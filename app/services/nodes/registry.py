@@ -13,6 +13,7 @@ from app.domain.lifecycle.states import HELD
 from app.domain.nodes.limits import limits_of
 from app.domain.nodes.sandboxes import why_none
 from app.domain.scheduling.resources import NOTHING, UNKNOWN, Device, NodeCapacity, Quantities, request_of
+from app.domain.spec.model import JobDocument
 from app.domain.units import WHOLE
 from app.models import Device as DeviceRow
 from app.models import Job, Lease, Node, Reservation
@@ -254,7 +255,7 @@ def _at_work(session: Session, names: Collection[str] | None) -> dict[str, _Work
     if names is not None:
         query = query.where(Lease.node.in_(names))
     for node, spec in session.execute(query):
-        known, asked = found.get(node, _IDLE), request_of(spec, has_gpus=False).quantities
+        known, asked = found.get(node, _IDLE), request_of(JobDocument.from_json(spec), has_gpus=False).quantities
         found[node] = _Work(jobs=known.jobs + 1, held=known.held if asked == NOTHING else known.held + asked)
     return found
 

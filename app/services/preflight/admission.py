@@ -5,9 +5,8 @@ model and data (``app.services.preflight.inspections``), unless an equal one pas
 """
 
 import os.path
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
@@ -21,6 +20,7 @@ from app.domain.scheduling.resources import request_of
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
 from app.domain.spec.locations.paths import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
+from app.domain.spec.model import BaseModel, JobDocument
 from app.models import Inspection, Job
 from app.services.lifecycle import transitions
 from app.services.nodes import registry
@@ -73,7 +73,7 @@ def admit(
         if job is None or job.state is not JobState.PENDING:
             return False
     # Files are checked outside any transaction: a network file system may be slow.
-    failure = missing_input(job.spec, rules) or _impossible_request(db, job.spec)
+    failure = missing_input(job.document, rules) or _impossible_request(db, job.document)
     decision = _choose(job, rules, inspection) if inspection is not None and failure is None else None
     with db.write() as session:
         try:
@@ -137,22 +137,22 @@ def conclude(db: Database, work: InspectionTask, report: Report, *, actor: str =
         return True
 
 
-def inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def inputs(document: JobDocument) -> Iterator[tuple[str, str, str]]:
     """(location, cause if missing, noun) of all inputs that must exist here, except models that may be on a hub."""
-    training = spec["training_config"]
-    base = training["base_model"]
-    for location, noun in ((base["model_id"], "base model"), (base.get("tokenizer_id"), "tokenizer")):
+    training = document.training_config
+    base = training.base_model
+    for location, noun in ((base.model_id, "base model"), (base.tokenizer_id, "tokenizer")):
         if location and not may_be_on_hub(base, location):
             yield location, "MODEL_NOT_FOUND", noun
-    for source in spec["data_config"]["sources"]:
-        yield source["path"], "DATA_NOT_FOUND", "data source"
-    script = training["framework"].get("custom_script_path")
+    for source in document.data_config.sources:
+        yield source.path, "DATA_NOT_FOUND", "data source"
+    script = training.framework.custom_script_path
     if script:
         yield script, "INVALID_CONFIG", "custom script"
-    if code := training["framework"].get("custom_code_dir"):
+    if code := training.framework.custom_code_dir:
         yield code, "INVALID_CONFIG", "code directory"
-    custom = training["framework"]["type"] == parsing.CUSTOM
-    values = {} if custom else training.get("hyperparameters") or {}
+    custom = training.framework.type == parsing.CUSTOM
+    values = {} if custom else training.hyperparameters
     judge = reward_file(values)
     if judge:
         yield judge, "INVALID_CONFIG", "reward"
@@ -161,9 +161,9 @@ def inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield model, "MODEL_NOT_FOUND", "reward model"
 
 
-def may_be_on_hub(base_model: Mapping[str, Any], model_id: str) -> bool:
+def may_be_on_hub(base_model: BaseModel, model_id: str) -> bool:
     """Whether the id may name a hub model rather than a directory of this cluster."""
-    return is_hub_id(model_id) and base_model.get("source") != "local"
+    return is_hub_id(model_id) and base_model.source != "local"
 
 
 def _choose(job: Job, rules: ReadingRules, inspection: InspectionSettings) -> _Decision | None:
@@ -172,25 +172,25 @@ def _choose(job: Job, rules: ReadingRules, inspection: InspectionSettings) -> _D
         return None
     if inspection.unable:
         return _Decision(left_out=inspection.unable)
-    for location, _, noun in inputs(job.spec):
+    for location, _, noun in inputs(job.document):
         # URIs without a local path are resolved by the inspection itself.
         if _is_path(location) and fingerprints.seen_here(location, rules) is None:
             return _Decision(left_out=f"this coordinator can't access the {noun} {location}")
-    return _Decision(fingerprint=fingerprint_of(job.project, job.spec, rules, inspection))
+    return _Decision(fingerprint=fingerprint_of(job.project, job.document, rules, inspection))
 
 
-def fingerprint_of(project: str, spec: Mapping[str, Any], rules: ReadingRules, inspection: InspectionSettings) -> str:
+def fingerprint_of(project: str, document: JobDocument, rules: ReadingRules, inspection: InspectionSettings) -> str:
     """Fingerprint of a document whose inputs are all on this machine; empty for others."""
-    base = spec["training_config"]["base_model"]
-    if base.get("source") == "hub":
+    base = document.training_config.base_model
+    if base.source == "hub":
         return ""  # a local directory of the same name is not the model
-    values = spec["training_config"].get("hyperparameters") or {}
-    named = (base["model_id"], base.get("tokenizer_id"), reward_model(values))
+    values = document.training_config.hyperparameters
+    named = (base.model_id, base.tokenizer_id, reward_model(values))
     models = [name for name in named if name and name != NO_MODEL]
     judge = reward_file(values)
     judges = [judge] if judge else []
-    locations = [*models, *(source["path"] for source in spec["data_config"]["sources"]), *judges]
-    return fingerprints.fingerprint(spec, locations, rules, project, inspection.rows)
+    locations = [*models, *(source.path for source in document.data_config.sources), *judges]
+    return fingerprints.fingerprint(document, locations, rules, project, inspection.rows)
 
 
 def _apply(session: Session, job: Job, decision: _Decision, inspection: InspectionSettings, actor: str) -> bool:
@@ -251,9 +251,9 @@ def _fail(session: Session, job: Job, failure: AdmissionFailure, actor: str) -> 
     )
 
 
-def missing_input(spec: Mapping[str, Any], rules: ReadingRules) -> AdmissionFailure | None:
+def missing_input(document: JobDocument, rules: ReadingRules) -> AdmissionFailure | None:
     """The first model, data source or script below a root of this machine that does not exist."""
-    for location, cause, noun in inputs(spec):
+    for location, cause, noun in inputs(document):
         try:
             path = local_path(location, field="")
         except BadSpec:
@@ -281,11 +281,11 @@ def sees_roots(rules: ReadingRules) -> bool:
     return len(rules.roots) > 1 and all(os.path.isdir(root) for root in rules.roots)  # noqa: PTH112 – never raises
 
 
-def _impossible_request(db: Database, spec: Mapping[str, Any]) -> AdmissionFailure | None:
-    if waits_for_node(spec):
+def _impossible_request(db: Database, document: JobDocument) -> AdmissionFailure | None:
+    if waits_for_node(document):
         return None
     with db.read() as session:
-        request = request_of(spec, has_gpus=registry.has_gpus(session))
+        request = request_of(document, has_gpus=registry.has_gpus(session))
         capacities = registry.capacities(session, only_ready=False)
     try:
         refuse_unfitting(request, capacities)

@@ -4,12 +4,13 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import ReadingRules, candidates, job_of_path, local_path, readable
+from app.domain.spec.model import JobDocument
 
 # Scanning more directory entries would block the API and the admission of other jobs.
 MOST_FILES = 10_000
@@ -35,7 +36,7 @@ class _TooMany(Exception):
     """A pattern or directory with too many entries."""
 
 
-def fingerprint(spec: Mapping[str, Any], locations: Iterable[str], rules: ReadingRules, *extent: object) -> str:
+def fingerprint(document: JobDocument, locations: Iterable[str], rules: ReadingRules, *extent: object) -> str:
     """64 hex digits for the document and the current state of its files; empty when one is not on this disk.
 
     ``extent``: further inputs, such as the project and the number of inspected records.
@@ -52,12 +53,12 @@ def fingerprint(spec: Mapping[str, Any], locations: Iterable[str], rules: Readin
             return ""
         if not files:
             return ""
-    return combined(spec, found, *extent)
+    return combined(document, found, *extent)
 
 
-def combined(spec: Mapping[str, Any], identities: Iterable[Any], *extent: object) -> str:
+def combined(document: JobDocument, identities: Iterable[Any], *extent: object) -> str:
     """Fingerprint from file identities that are already known; they must be JSON-serializable."""
-    text = json.dumps([_deciding(spec), list(identities), [str(each) for each in extent]], sort_keys=True)
+    text = json.dumps([_deciding(document), list(identities), [str(each) for each in extent]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -134,20 +135,15 @@ def _facts(file: str) -> tuple[Any, ...]:
     return file, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _deciding(spec: Mapping[str, Any]) -> dict[str, Any]:
-    training = spec["training_config"]
-    given = training.get("hyperparameters") or {}
+def _deciding(document: JobDocument) -> dict[str, Any]:
+    training, resources = document.training_config, document.resource_config
+    given = training.hyperparameters
     return {
-        "training_type": training["training_type"],
-        "framework": training["framework"]["type"],
-        "base_model": training["base_model"],
+        "training_type": training.training_type,
+        "framework": training.framework.type,
+        "base_model": training.base_model.to_json(),
         "hyperparameters": {name: given[name] for name in SHAPING if name in given},
-        "data_config": spec["data_config"],
-        "export_format": (spec.get("output_config") or {}).get("export_format"),
-        "ranks": _ranks(spec.get("resource_config") or {}),
+        "data_config": document.data_config.to_json(),
+        "export_format": document.output_config.export_format,
+        "ranks": resources.gpu_count * resources.node_count,
     }
-
-
-def _ranks(resources: Mapping[str, Any]) -> int | None:
-    count = resources.get("gpu_count")
-    return None if count is None else count * (resources.get("node_count") or 1)

@@ -1,6 +1,5 @@
 """Inspections in the database: requested once, claimed by one coordinator, cached by fingerprint."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -11,6 +10,7 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.model import JobDocument
 from app.models import Inspection, Job
 from app.models.base import utc_now
 
@@ -45,7 +45,7 @@ class InspectionTask:
     holder: str
     job_id: str | None
     project: str
-    spec: Mapping[str, Any]
+    document: JobDocument
     sealed_secrets: str
     report: Report | None = None
 
@@ -55,7 +55,7 @@ class InspectionRequest:
     """An inspection that a user requested."""
 
     project: str
-    document: Mapping[str, Any]
+    document: JobDocument
     sealed_secrets: str
     request_hash: str
     fingerprint: str
@@ -110,7 +110,7 @@ def request(db: Database, asked: InspectionRequest) -> str:
             id=new_id("insp"),
             project=asked.project,
             request_hash=asked.request_hash,
-            document=dict(asked.document),
+            document=asked.document.to_json(),
             sealed_secrets=asked.sealed_secrets,
             fingerprint=asked.fingerprint,
         )
@@ -186,7 +186,7 @@ def claim(db: Database, seen: Open, me: str) -> InspectionTask | None:
             job_id=row.job_id,
             project=row.project,
             report=report,
-            spec=job.spec if job is not None else row.document or {},
+            document=job.document if job is not None else JobDocument.from_json(row.document or {}),
             sealed_secrets=job.sealed_secrets if job is not None else row.sealed_secrets,
         )
 

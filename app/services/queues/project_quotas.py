@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import false, func, select
 from sqlalchemy.orm import Session
@@ -77,7 +76,7 @@ def is_open(session: Session, project: Project, job: Job, kind: str, amount: flo
     if not project.quota:
         return True
     standing = _usage_of(session, project)
-    return not refusal(job.project, standing, kind, amount, preemptible=is_preemptible(job.spec))
+    return not refusal(job.project, standing, kind, amount, preemptible=job.document.scheduling_config.preemptible)
 
 
 def refuses(session: Session, name: str, request: Request, *, preemptible: bool) -> bool:
@@ -90,7 +89,7 @@ def refuses(session: Session, name: str, request: Request, *, preemptible: bool)
     )
 
 
-def refuse_submission(session: Session, name: str, request: Request, spec: Mapping[str, Any]) -> None:
+def refuse_submission(session: Session, name: str, request: Request, *, preemptible: bool) -> None:
     """Raises CannotFit for a job that the project's quota can never admit, QuotaExceeded for one too many.
 
     The caller adds the job in this transaction.
@@ -99,7 +98,6 @@ def refuse_submission(session: Session, name: str, request: Request, spec: Mappi
     # Locked until the new job is there: of two that are submitted at once, the second counts the first.
     session.refresh(project, with_for_update={"key_share": True})
     quota = quota_of(project.quota)
-    preemptible = is_preemptible(spec)
     if never := never_fits(name, quota, request.device_kind, request.amount, preemptible=preemptible):
         raise CannotFit(never, field="resource_config.gpu_count")
     if reason := spent(session, {name: quota})[name]:
@@ -146,7 +144,7 @@ def refuse_to_keep_borrowed(session: Session, job: Job) -> None:
                 f"use {fixed:g} of them: the devices of this job must stay reclaimable"
             )
         return
-    request = request_of(job.spec, has_gpus=registry.has_gpus(session))
+    request = request_of(job.document, has_gpus=registry.has_gpus(session))
     if never := never_fits(job.project, standing.quota, request.device_kind, request.amount, preemptible=False):
         raise Conflict(never)
 
@@ -212,10 +210,6 @@ def storage_bytes(session: Session, names: Collection[str]) -> dict[str, int]:
     for row in (*session.execute(saved), *session.execute(results)):
         found[row.project] += int(row.size)
     return found
-
-
-def is_preemptible(spec: Mapping[str, Any]) -> bool:
-    return bool((spec.get("scheduling_config") or {}).get("preemptible"))
 
 
 def _usage_of(session: Session, project: Project) -> QuotaUsage:

@@ -1,8 +1,8 @@
 """What the use cases of the API are given: made once for each process and passed down."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from sqlalchemy.orm import Session
 
@@ -10,6 +10,7 @@ from app.database.engine import Database
 from app.domain.errors import CannotFit
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.model import JobDocument
 from app.models import Job
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
@@ -28,7 +29,7 @@ class Capacity(Protocol):
 
     def capacities(self, session: Session) -> Sequence[NodeCapacity]: ...
 
-    def request_that_waits(self, session: Session, document: Mapping[str, Any]) -> tuple[Request, CannotFit | None]: ...
+    def request_that_waits(self, session: Session, document: JobDocument) -> tuple[Request, CannotFit | None]: ...
 
 
 class StartEstimates(Protocol):

@@ -15,12 +15,12 @@ from app.domain.scheduling.data_locality import NOT_CACHED
 from app.domain.scheduling.planning_pass import GROWTH
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Request, request_of
+from app.domain.spec.model import JobDocument
 from app.models import Job
 from app.models.base import database_now
 from app.models.job_line import LINE, WAITING_SINCE
 from app.services.nodes import registry
 from app.services.nodes.data_locality import Caches
-from app.services.queues import project_quotas
 
 _COLUMNS = (
     Job.id,
@@ -65,14 +65,14 @@ def with_reservation(session: Session) -> list[PendingJob]:
     """Jobs with a reservation: nodes are being cleared or are reserved for them."""
     waiting = _waiting(session, *_COLUMNS).where(Job.awaits_node != "")
     has_gpus = registry.has_gpus(session)
-    return [each for row in session.execute(waiting) if (each := _of(row, {}, None, has_gpus=has_gpus)) is not None]
+    return [_of(asking, None) for asking in _read(session.execute(waiting).all(), {}, has_gpus=has_gpus)]
 
 
 def queued_since(session: Session, moment: datetime, *, caches: Caches | None = None) -> list[QueuedJob]:
     """Jobs without a reservation that were queued after ``moment``; ``caches`` as in ``windows``."""
     waiting = _waiting(session, *_COLUMNS).where(Job.queued_at > moment, Job.awaits_node == "")
     rows, has_gpus = session.execute(waiting).all(), registry.has_gpus(session)
-    return [found.job for row in rows if (found := _of(row, {}, caches, has_gpus=has_gpus)) is not None]
+    return [_of(asking, caches).job for asking in _read(rows, {}, has_gpus=has_gpus)]
 
 
 def windows(
@@ -91,9 +91,10 @@ def windows(
         found: list[PendingJob] = []
         for project, last in list(after.items()):
             rows = _window(session, project, last, size, queues)
+            asking = _read(rows, shapes, has_gpus=has_gpus)
             if caches is not None:
-                caches.look_up([row.spec for row in rows])
-            found += [each for row in rows if (each := _of(row, shapes, caches, has_gpus=has_gpus)) is not None]
+                caches.look_up([each.document for each in asking])
+            found += [_of(each, caches) for each in asking]
             if len(rows) < size:
                 del after[project]
             else:
@@ -111,16 +112,31 @@ def _window(
     return session.execute(query.order_by(*LINE).limit(size)).all()
 
 
-def _of(row: Row[Any], shapes: dict[Request, Request], caches: Caches | None, *, has_gpus: bool) -> PendingJob | None:
-    """``shapes`` interns requests, so that the planner evaluates equal ones once. None for a corrupt document."""
-    try:
-        request = request_of(row.spec, has_gpus=has_gpus)
-        request = shapes.setdefault(request, request)
-        cached = NOT_CACHED if caches is None or request.is_gang else caches.of(row.spec)
-    except (KeyError, TypeError, ValueError):
-        # Submission refuses such documents; should one exist all the same, it must not block other jobs.
-        _log.exception("job %s has a document that cannot be planned", row.id)
-        return None
+@dataclass(frozen=True, kw_only=True)
+class _Asking:
+    row: Row[Any]
+    document: JobDocument
+    request: Request
+
+
+def _read(rows: Sequence[Row[Any]], shapes: dict[Request, Request], *, has_gpus: bool) -> list[_Asking]:
+    """``shapes`` interns requests, so that the planner evaluates equal ones once."""
+    found = []
+    for row in rows:
+        try:
+            document = JobDocument.from_json(row.spec)
+            request = request_of(document, has_gpus=has_gpus)
+        except (TypeError, ValueError):
+            # Submission refuses such documents; should one exist all the same, it must not block other jobs.
+            _log.exception("job %s has a document that cannot be planned", row.id)
+            continue
+        found.append(_Asking(row=row, document=document, request=shapes.setdefault(request, request)))
+    return found
+
+
+def _of(asking: _Asking, caches: Caches | None) -> PendingJob:
+    row, request = asking.row, asking.request
+    cached = NOT_CACHED if caches is None or request.is_gang else caches.of(asking.document)
     job = QueuedJob(
         job_id=row.id,
         priority=row.priority,
@@ -128,7 +144,7 @@ def _of(row: Row[Any], shapes: dict[Request, Request], caches: Caches | None, *,
         request=request,
         queue=row.queue,
         project=row.project,
-        is_preemptible=project_quotas.is_preemptible(row.spec),
+        is_preemptible=asking.document.scheduling_config.preemptible,
         max_seconds=_at_most(row),
         awaits=(row.awaits_node, *row.awaits_others) if row.awaits_node else (),
         avoids=frozenset(row.excluded_nodes),

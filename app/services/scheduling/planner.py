@@ -195,7 +195,7 @@ def _preempt(db: Database, preemption: Preemption, actor: str, nudge: Callable[[
         job = transitions.load_for_change(session, preemption.job_id)
         waiting = session.get(Job, preemption.for_job)
         still_waits = waiting is not None and waiting.state is JobState.QUEUED and waiting.requested is None
-        may_be_preempted = job.attempt == preemption.attempt and project_quotas.is_preemptible(job.spec)
+        may_be_preempted = job.attempt == preemption.attempt and job.document.scheduling_config.preemptible
         if not (still_waits and may_be_preempted and job.state in PREEMPTIBLE):
             return
         job = request_preemption(session, preemption.job_id, actor=actor, reason=preemption.reason)

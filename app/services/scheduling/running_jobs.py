@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.resources import request_of
+from app.domain.spec.model import JobDocument, SchedulingConfig
 from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Job, Lease, Reservation
 from app.models.base import utc_now
-from app.services.queues.project_quotas import is_preemptible
 from app.services.scheduling.preemption import PREEMPTIBLE
 
 # Assumed storage throughput, to estimate the time to save a checkpoint as large as the last one.
@@ -65,6 +65,7 @@ def live(session: Session) -> set[tuple[str, int]]:
 def _of(row: Row[Any], held: Mapping[str, set[int]], now: datetime) -> Running:
     """The attempt on one node; preempting it there ends it everywhere, so the loss is that of all its parts."""
     devices, everywhere = frozenset(held.get(row.node, ())), sum(map(len, held.values()))
+    document = JobDocument.from_json(row.spec)
     return Running(
         job_id=row.id,
         attempt=row.attempt,
@@ -76,19 +77,18 @@ def _of(row: Row[Any], held: Mapping[str, set[int]], now: datetime) -> Running:
         devices=devices,
         share=row.device_share,
         elsewhere=(everywhere - len(devices)) * row.device_share / WHOLE,
-        quantities=request_of(row.spec, has_gpus=False).quantities,
-        is_preemptible=is_preemptible(row.spec),
-        may_be_preempted=_may_be_preempted(row),
+        quantities=request_of(document, has_gpus=False).quantities,
+        is_preemptible=document.scheduling_config.preemptible,
+        may_be_preempted=_may_be_preempted(row, document.scheduling_config),
         is_stopping=row.requested is not None or row.status == JobState.EXPORTING,
         loss=_loss(row, now) * everywhere * row.device_share / WHOLE,
         ends_in=_ends_in(row),
     )
 
 
-def _may_be_preempted(row: Row[Any]) -> bool:
-    scheduling: Mapping[str, Any] = row.spec.get("scheduling_config") or {}
-    has_run = row.ran_seconds >= (scheduling.get("min_runtime_seconds") or 0)
-    return is_preemptible(row.spec) and has_run and JobState(row.status) in PREEMPTIBLE
+def _may_be_preempted(row: Row[Any], scheduling: SchedulingConfig) -> bool:
+    has_run = row.ran_seconds >= scheduling.min_runtime_seconds
+    return scheduling.preemptible and has_run and JobState(row.status) in PREEMPTIBLE
 
 
 def _loss(row: Row[Any], now: datetime) -> float:

@@ -13,6 +13,7 @@ from app.domain.lifecycle.states import HELD
 from app.domain.scheduling.queue_order import position_key
 from app.domain.scheduling.resources import Request, request_of
 from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, starts
+from app.domain.spec.model import JobDocument
 from app.models import Job, Reservation
 from app.models.base import utc_now
 from app.models.job_line import LINE, ahead_of_new
@@ -111,7 +112,7 @@ def _served(line: Sequence[Job], room: dict[str, int]) -> list[Job]:
 
 def _requests(session: Session, line: Sequence[Job]) -> list[Request]:
     has_gpus = registry.has_gpus(session) if line else False
-    return [request_of(job.spec, has_gpus=has_gpus) for job in line]
+    return [request_of(job.document, has_gpus=has_gpus) for job in line]
 
 
 def _endings(session: Session) -> list[DeviceRelease]:
@@ -128,6 +129,6 @@ def _endings(session: Session) -> list[DeviceRelease]:
             node=node,
             devices=(known.devices if known else frozenset()) | {index},
             share=share,
-            quantities=request_of(spec, has_gpus=False).quantities,
+            quantities=request_of(JobDocument.from_json(spec), has_gpus=False).quantities,
         )
     return list(held.values())

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.errors import NotSupportedYet, Unavailable
+from app.domain.spec.model import JobDocument
 from app.http.context import EXTENSION
 from app.models import Inspection
 from app.security.permissions import Role
@@ -72,8 +73,8 @@ def test_the_answer_has_what_was_found(api: Api):
     assert report["sources"][0]["columns"] == ["text"]
     assert "seconds" not in report
     (work,) = seen
-    assert work.spec["training_config"]["base_model"] == {"model_id": "none"}
-    assert work.spec["training_config"]["training_type"] == "SFT"
+    assert work.document.training_config.base_model.to_json() == {"model_id": "none"}
+    assert work.document.training_config.training_type == "SFT"
 
 
 def test_a_model_that_is_to_be_divided_has_the_devices_for_it(sqlite_api: Api):
@@ -82,7 +83,7 @@ def test_a_model_that_is_to_be_divided_has_the_devices_for_it(sqlite_api: Api):
         asked = {"training_type": "SFT", "framework": framework}
         assert sqlite_api.data(sqlite_api.post(PATH, question(sqlite_api, training_config=asked)))["valid"]
 
-    assert [work.spec["resource_config"]["gpu_count"] for work in seen] == [6]
+    assert [work.document.resource_config.gpu_count for work in seen] == [6]
 
 
 def test_the_same_again_is_known_and_a_changed_file_is_not(api: Api):
@@ -139,7 +140,7 @@ def patient(api: Api, document: dict[str, Any]) -> Callable[[float], dict[str, A
 
     def ask(seconds: float) -> dict[str, Any]:
         patience = ValidationLimits(inspection=InspectionSettings(rows=10, waiting=10), seconds=seconds)
-        return data_validation.validate(plane, caller, document, patience)
+        return data_validation.validate(plane, caller, JobDocument.from_json(document), patience)
 
     return ask
 
@@ -150,7 +151,7 @@ def test_where_nothing_is_looked_at_the_answer_says_so(sqlite_api: Api):
     document = whole_document(sqlite_api, "https://example.org/a.jsonl")
 
     with pytest.raises(NotSupportedYet, match="TRAINYARD_PREFLIGHT_ENABLED is off"):
-        data_validation.validate(plane, caller, document, ValidationLimits(inspection=None))
+        data_validation.validate(plane, caller, JobDocument.from_json(document), ValidationLimits(inspection=None))
 
 
 def test_rules_of_submit_hold_and_name_the_field(sqlite_api: Api):
@@ -204,7 +205,7 @@ def test_tokens_reach_the_look_sealed_and_are_dropped_afterwards(sqlite_api: Api
 
     assert sqlite_api.data(answer)["valid"]
     (work,) = seen
-    assert "opensesame" not in f"{work.spec}{work.sealed_secrets}"
+    assert "opensesame" not in f"{work.document}{work.sealed_secrets}"
     assert work.sealed_secrets
     with sqlite_api.db.read() as session:
         (row,) = session.scalars(select(Inspection)).all()

@@ -146,7 +146,7 @@ def test_ended_job_is_retried_with_other_resources(db: Database, monkeypatch: py
     parent = stored(db, state=JobState.FAILED)
     with db.write() as session:
         job = session.get_one(Job, parent)
-        job.spec = SubmitJobSchema().load(job.spec)
+        job.spec = SubmitJobSchema().load(job.spec).to_json()
         make_node(session)
 
     child = told("jobs", "retry", parent, "--from-start", "--resource", "gpu_count=2")

@@ -3,6 +3,7 @@
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.model import OutputConfig
 from app.models import Artifact, Checkpoint, Metric
 from config.settings import load_settings
 from tests.supervising import rows, training
@@ -69,7 +70,7 @@ def test_script_that_removes_its_output_directory_has_an_empty_output(world):
 
 def test_built_in_trainer_must_leave_an_output_directory(tmp_path):
     with pytest.raises(Exception, match="EXPORT_FAILED"):
-        find_output(tmp_path / "output", output_limits({}, load_settings({}).storage), custom=False)
+        find_output(tmp_path / "output", output_limits(OutputConfig(), load_settings({}).storage), custom=False)
 
 
 def test_output_beyond_its_limit_is_an_export_that_failed_and_stores_nothing(world):

@@ -9,6 +9,7 @@ import pytest
 
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.model import OutputConfig
 from app.models import Artifact, Job
 from app.services.attempts import work_orders
 from app.services.jobs import reports
@@ -160,7 +161,7 @@ def test_storage_elsewhere_leaves_the_model_here_until_it_is_published(tmp_path)
         tmp_path.joinpath("output", path).write_bytes(data)
     elsewhere = Storage(f"memory://{tmp_path.name}")
 
-    limits = output_limits({}, load_settings({}).storage)
+    limits = output_limits(OutputConfig(), load_settings({}).storage)
     output, patience = (
         find_output(tmp_path / "output", limits, custom=True),
         Patience(rest=lambda _: False, waits=lambda _: False),

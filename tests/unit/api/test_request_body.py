@@ -125,7 +125,7 @@ def test_null_means_left_out() -> None:
         "resource_config": {"gpu_count": None},
     }
 
-    loaded = validated(SubmitJobSchema(), document)
+    loaded = validated(SubmitJobSchema(), document).to_json()
 
     assert loaded["labels"] == {}
     assert loaded["resource_config"]["gpu_count"] == 1

@@ -78,10 +78,10 @@ def config(**changes: Any) -> pb.JobConfig:
 
 def given_back(native: Native) -> pb.JobConfig:
     """The configuration that a job has which was submitted so."""
-    spec = validated(SubmitJobSchema(), native.document)
+    spec = validated(SubmitJobSchema(), native.document).to_json()
     job = Job(id="job-1", foreign=native.foreign, spec=spec)
     shown: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
-    return config_of(JobDetails(**{**shown, "job": job, "spec": spec}))
+    return config_of(JobDetails(**{**shown, "job": job, "stored": spec}))
 
 
 @pytest.mark.parametrize("message", DOCUMENTED)

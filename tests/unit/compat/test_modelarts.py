@@ -84,7 +84,7 @@ def named(native: Native) -> list[str]:
 
 
 def details_of(native: Native, *, state: JobState = JobState.QUEUED, **columns: Any) -> JobDetails:
-    spec = validated(SubmitJobSchema(), native.document)
+    spec = validated(SubmitJobSchema(), native.document).to_json()
     job = Job(
         id=new_id("job"),
         project="default",
@@ -99,7 +99,7 @@ def details_of(native: Native, *, state: JobState = JobState.QUEUED, **columns: 
         **{"attempt": 1, **columns},
     )
     shown: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
-    return JobDetails(**{**shown, "job": job, "spec": spec, "elapsed_seconds": 1.5})
+    return JobDetails(**{**shown, "job": job, "stored": spec, "elapsed_seconds": 1.5})
 
 
 def test_code_and_boot_file_are_a_script_that_is_told_where_its_channels_are():

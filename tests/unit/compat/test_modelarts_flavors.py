@@ -5,6 +5,7 @@ import pytest
 from app.compat.modelarts.flavors import flavor, flavor_item, flavors_of, of_job, of_resources
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import Device, NodeCapacity
+from app.domain.spec.model import ResourceConfig
 from tests.unit.compat.test_modelarts import NODES
 
 
@@ -20,8 +21,8 @@ def test_flavors_are_counts_of_the_inventorys_devices():
         "trainyard.nvidia-a100.4",
         "trainyard.nvidia-a100.8",
     ]
-    assert of_resources({"gpu_count": 3, "gpu_type": ["NVIDIA A100"]}, NODES) is not None
-    assert of_resources({"gpu_count": 4, "device_type": "cpu"}, NODES) is None
+    assert of_resources(ResourceConfig(gpu_count=3, gpu_type=("NVIDIA A100",)), NODES) is not None
+    assert of_resources(ResourceConfig(gpu_count=4, device_type="cpu"), NODES) is None
 
 
 def test_flavor_is_its_devices_share_of_a_node():
@@ -45,7 +46,7 @@ def test_flavor_is_its_devices_share_of_a_node():
 
 
 def test_flavor_of_a_job_is_of_exactly_its_devices():
-    found = of_job({"gpu_count": 6, "gpu_type": "NVIDIA A100"}, NODES)
+    found = of_job(ResourceConfig(gpu_count=6, gpu_type="NVIDIA A100"), NODES)
 
     assert found is not None
     assert found["billing"] == {"code": "trainyard.nvidia-a100.6", "unit_num": 6}

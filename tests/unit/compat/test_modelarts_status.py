@@ -138,7 +138,7 @@ def test_related_task_is_one_of_the_tasks(related, task):
 
 def test_task_of_a_rank_is_its_node_among_ranks_of_every_device():
     details = job(nodes=2, devices=4)
-    details.spec["training_config"]["framework"]["distributed"]["config"]["num_proc_per_node"] = "gpu"
+    details.stored["training_config"]["framework"]["distributed"]["config"]["num_proc_per_node"] = "gpu"
 
     records = told(details, *(attempt(1, 0, 9, end_related_task=f"rank-{rank}") for rank in (3, 4)))["running_records"]
 

@@ -81,7 +81,7 @@ def training(trainer: dict[str, Any], *, runtime: str = "pytorch-runtime", **mor
 
 
 def details_of(native: Native, spec: dict[str, Any], state: JobState = JobState.QUEUED, **columns: Any) -> JobDetails:
-    document = validated(SubmitJobSchema(), native.document)
+    document = validated(SubmitJobSchema(), native.document).to_json()
     at = datetime(2026, 1, 1, tzinfo=UTC)
     foreign = {
         DIALECT: {
@@ -112,7 +112,7 @@ def details_of(native: Native, spec: dict[str, Any], state: JobState = JobState.
         **values,
     )
     told: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
-    return JobDetails(**{**told, "job": job, "spec": document})
+    return JobDetails(**{**told, "job": job, "stored": document})
 
 
 def test_first_example_of_the_documentation_is_a_gang_of_custom_ranks():

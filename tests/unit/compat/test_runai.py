@@ -17,6 +17,7 @@ from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, t
 from app.domain.errors import BadSpec
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.model import ResourceConfig
 from app.http.request_body import validated
 from app.models import Job
 from app.models.base import utc_now
@@ -46,7 +47,7 @@ def unheeded(native: Native) -> list[str]:
 
 
 def details_of(native: Native, **columns: Any) -> JobDetails:
-    spec = validated(SubmitJobSchema(), native.document)
+    spec = validated(SubmitJobSchema(), native.document).to_json()
     job = Job(
         id=new_id("job"),
         project="default",
@@ -65,7 +66,7 @@ def details_of(native: Native, **columns: Any) -> JobDetails:
         **columns,
     )
     shown: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
-    return JobDetails(**{**shown, "job": job, "spec": spec, "pending_reason": "", "elapsed_seconds": 0.0})
+    return JobDetails(**{**shown, "job": job, "stored": spec, "pending_reason": "", "elapsed_seconds": 0.0})
 
 
 def test_training_is_a_custom_job():
@@ -285,7 +286,7 @@ def test_what_is_no_uuid_names_no_job():
 
 
 def test_devices_of_a_native_job():
-    assert compute_of({"gpu_count": 4, "device_type": "cuda"}) == {"gpuDevicesRequest": 4}
+    assert compute_of(ResourceConfig(gpu_count=4, device_type="cuda")) == {"gpuDevicesRequest": 4}
 
 
 def test_distributed_training_is_a_gang_whose_nodes_run_the_command_once():

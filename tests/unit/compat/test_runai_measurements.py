@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from app.compat.runai.measurements import Point, Window, counted, measured, requested
+from app.domain.spec.model import ResourceConfig
 from app.models import Attempt
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -46,7 +47,7 @@ def test_pods_and_gpus_are_counted_over_the_attempts():
 def test_requests_are_constant_and_only_told_where_something_was_asked_for():
     window = Window(NOON, minutes(1), 2)
 
-    asked = requested("CPU_MEMORY_REQUEST_BYTES", {"ram_min_mb": 1024}, window)
+    asked = requested("CPU_MEMORY_REQUEST_BYTES", ResourceConfig(ram_min_mb=1024), window)
 
     assert [each["value"] for each in asked["values"]] == ["1073741824", "1073741824"]
-    assert requested("CPU_REQUEST_CORES", {}, window)["values"] == []
+    assert requested("CPU_REQUEST_CORES", ResourceConfig(), window)["values"] == []

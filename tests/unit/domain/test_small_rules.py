@@ -5,6 +5,7 @@ import math
 import time
 import uuid
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from app.domain.lifecycle.checkpoints import RetainedCheckpoint, best, scores, t
 from app.domain.lifecycle.lease_expiry import StandstillWatch
 from app.domain.routing import admission_queue, broker_priority, dispatch_queue
 from app.domain.scheduling.resources import GpuType, normalise_gpu_type, request_of
+from app.domain.spec.model import JobDocument
 
 # ---- routing
 
@@ -203,20 +205,20 @@ def test_gpu_types_are_normalised(raw: str, expected: tuple[str, int]) -> None:
 
 
 def test_auto_means_cuda_where_there_is_any() -> None:
-    spec = {"resource_config": {"gpu_count": 1}}
+    spec: dict[str, Any] = {"resource_config": {"gpu_count": 1}}
 
-    assert request_of(spec, has_gpus=True).device_kind == "cuda"
-    assert request_of(spec, has_gpus=False).device_kind == "cpu"
+    assert request_of(JobDocument.from_json(spec), has_gpus=True).device_kind == "cuda"
+    assert request_of(JobDocument.from_json(spec), has_gpus=False).device_kind == "cpu"
 
 
 def test_script_that_mpirun_starts_needs_a_node_that_has_it() -> None:
-    spec = {
+    spec: dict[str, Any] = {
         "training_config": {"framework": {"type": "CUSTOM", "config": {"launcher": "mpi"}}},
         "resource_config": {"gpu_count": 2},
         "scheduling_config": {"required_capabilities": ["bf16"]},
     }
 
-    assert request_of(spec, has_gpus=False).required_capabilities == {"bf16", "mpi"}
+    assert request_of(JobDocument.from_json(spec), has_gpus=False).required_capabilities == {"bf16", "mpi"}
 
 
 @pytest.mark.parametrize(
@@ -224,15 +226,15 @@ def test_script_that_mpirun_starts_needs_a_node_that_has_it() -> None:
     [("DEEPSPEED", {"deepspeed"}), ("MEGATRON", {"megatron"}), ("FSDP", set()), ("CUSTOM", set())],
 )
 def test_framework_whose_libraries_are_installed_apart_needs_a_node_that_has_them(framework, needs) -> None:
-    spec = {"training_config": {"framework": {"type": framework}}, "resource_config": {"gpu_count": 1}}
+    spec: dict[str, Any] = {"training_config": {"framework": {"type": framework}}, "resource_config": {"gpu_count": 1}}
 
-    assert request_of(spec, has_gpus=False).required_capabilities == needs
+    assert request_of(JobDocument.from_json(spec), has_gpus=False).required_capabilities == needs
 
 
 def test_a_named_size_is_a_minimum_of_memory() -> None:
-    spec = {"resource_config": {"gpu_count": 2, "gpu_type": "A100-80GB", "gpu_memory_min_mb": 1000}}
+    spec: dict[str, Any] = {"resource_config": {"gpu_count": 2, "gpu_type": "A100-80GB", "gpu_memory_min_mb": 1000}}
 
-    request = request_of(spec, has_gpus=False)
+    request = request_of(JobDocument.from_json(spec), has_gpus=False)
 
     assert (request.gpu_types, request.gpu_memory_min_mb) == ((GpuType("a100", 81920),), 1000)
     assert request.device_kind == "cuda"
@@ -240,7 +242,7 @@ def test_a_named_size_is_a_minimum_of_memory() -> None:
 
 def test_types_are_one_or_several_in_words() -> None:
     def said(gpu_type: str | list[str]) -> str:
-        return request_of({"resource_config": {"gpu_count": 1, "gpu_type": gpu_type}}, has_gpus=False).gpu_type
+        return request_of(JobDocument.from_json({"resource_config": {"gpu_type": gpu_type}}), has_gpus=False).gpu_type
 
     assert said("NVIDIA H100") == "h100"
     assert said(["A100-40GB", "A100-80GB", "H100"]) == "a100 or h100"

@@ -53,7 +53,7 @@ REST: dict[str, Any] = {
 def test_example_is_accepted(path: Path) -> None:
     spec = accepted(filled_in(path, SOMEWHERE))
 
-    assert path.stem in (spec.labels["example"], spec.name)
+    assert path.stem in (spec.document.labels["example"], spec.document.name)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
@@ -62,7 +62,7 @@ def test_document_of_the_page_is_accepted(block: str) -> None:
 
     spec = accepted(merged(REST, shown))
 
-    assert shown.keys() <= {"name", *spec.document}
+    assert shown.keys() <= {"name", *spec.document.given}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples" / "cluster").glob("*.json")), ids=lambda path: path.stem)
@@ -75,7 +75,7 @@ def test_job_of_the_cluster_to_try_is_accepted(path: Path) -> None:
 
     spec = accepted(document)
 
-    assert spec.name == path.stem
+    assert spec.document.name == path.stem
     assert all((ROOT / name).exists() for name in named)
 
 

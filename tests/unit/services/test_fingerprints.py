@@ -5,6 +5,7 @@ import os
 import pytest
 
 from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.model import JobDocument
 from app.services.preflight import fingerprints
 from tests.factories import make_document
 
@@ -24,7 +25,7 @@ def rules(tmp_path):
 
 
 def fingerprint(rules, location):
-    return fingerprints.fingerprint(make_document(), [location], rules, "default")
+    return fingerprints.fingerprint(JobDocument.from_json(make_document()), [location], rules, "default")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from trainyard.protocol.channel import LineDecoder, Message
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import TEARDOWN_SECONDS
+from workers.rank.sections import training_config
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
 from workers.supervisor.ranks.channel_server import ChannelServer, Connection
@@ -106,8 +107,7 @@ class RankGroup:
         """Extracts metrics from the first rank's output; None when the job has no patterns for them."""
         if not self._observed.custom or self._first_rank > 0:
             return None
-        config = spec.training_config["framework"].get("config") or {}
-        printed = ScriptMetrics(config, start_step)
+        printed = ScriptMetrics(training_config(spec).framework.config, start_step)
         if not printed.wants_lines:
             return None
 

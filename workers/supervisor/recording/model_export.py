@@ -9,6 +9,7 @@ from typing import Any
 
 from app.domain.errors import TrainyardError, TransientStorageError
 from app.domain.lifecycle.outcomes import NewArtifact
+from app.domain.spec.model import OutputConfig
 from app.storage.beneath import Content, copied, directory_opened, file_opened
 from app.storage.keys import artifacts_key, is_run_file
 from app.storage.storage import Storage
@@ -51,10 +52,9 @@ class OutputLimits:
     size_rule: str
 
 
-def output_limits(spec: Mapping[str, Any], settings: StorageSettings) -> OutputLimits:
+def output_limits(output: OutputConfig, settings: StorageSettings) -> OutputLimits:
     """The job's limit where it is lower than the operator's."""
-    asked = (spec.get("output_config") or {}).get("max_output_size_mb")
-    most = settings.max_output_size_mb
+    asked, most = output.max_output_size_mb, settings.max_output_size_mb
     if asked is not None and asked <= most:
         return OutputLimits(
             files=settings.max_output_files, size_mb=asked, size_rule="output_config.max_output_size_mb"

@@ -12,13 +12,13 @@ from datasets import Dataset, IterableDataset, concatenate_datasets
 from transformers import PreTrainedTokenizerBase
 
 from app.domain.spec.data.preprocessing import PROMPTS, records_of
-from app.domain.spec.defaults import MAX_SEQ_LENGTH, SHUFFLE_BUFFER
 from workers.rank.run_context import RunSpec, method_of
+from workers.rank.sections import data_config
 from workers.trainers.data import mixing, templates
 from workers.trainers.data.encoded import AnyEncoded, columns_of
 from workers.trainers.data.packing import packed
 from workers.trainers.data.records import records
-from workers.trainers.data.sources import TEST, TRAIN, VALIDATION, DataFile, Source, seed_of, sources_of
+from workers.trainers.data.sources import TEST, TRAIN, VALIDATION, DataFile, Source, sources_of
 from workers.trainers.data.statistics import merged
 from workers.trainers.data.stored import StoredRecords, stored
 from workers.trainers.data.streaming import Stream
@@ -62,20 +62,20 @@ class _Loading:
 
     def __init__(self, spec: RunSpec, tokenizer: PreTrainedTokenizerBase, cache_dir: Path) -> None:
         self._spec = spec
-        self._data = spec.data_config
+        self._data = data_config(spec)
         self._tokenizer = tokenizer
         self._sources = sources_of(spec)
         self._tokenizing = RecordTokenizer(tokenizer, spec)
         self._directory = cache_dir / _key(spec, self._sources, tokenizer)
-        self._mapping = (self._data.get("preprocess") or {}).get("field_mapping") or {}
+        self._mapping = self._data.preprocess.field_mapping
         self._block_length = 0
         if spec.training_type == "CONTINUED_PRETRAIN":
-            self._block_length = int(self._data.get("max_seq_length") or MAX_SEQ_LENGTH)
+            self._block_length = self._data.max_seq_length
         if not self._of(TRAIN):
             raise InvalidConfig("data_config.sources has no source to train on: give at least one the split train")
 
     def splits(self) -> Splits:
-        streams = bool(self._data.get("streaming"))
+        streams = self._data.streaming
         found = {source: self._stored(source) for source in self._sources if not streams or source.split != TRAIN}
         train, held_out = (self._stream(), None) if streams else self._train(found)
         validation = self._whole(VALIDATION, found)
@@ -118,8 +118,8 @@ class _Loading:
         sources = self._of(TRAIN)
         parts = [found[source].dataset for source in sources]
         counts = [len(part) for part in parts]
-        seed = seed_of(self._data)
-        share = 0.0 if self._of(VALIDATION) else float(self._data.get("validation_split") or 0.0)
+        seed = self._data.seed
+        share = 0.0 if self._of(VALIDATION) else self._data.validation_split
         kept, held_out = mixing.held_out(counts, share, seed)
         weights = [source.weight for source in sources]
         if any(weights):
@@ -134,7 +134,7 @@ class _Loading:
             return self._packed(whole, name)
         if self._block_length and name == "train":
             # Blocks are cut from records in this order; a later shuffle would not mix their contents.
-            indices = mixing.permuted(indices, seed_of(self._data))
+            indices = mixing.permuted(indices, self._data.seed)
         return self._packed(whole.select(indices), name)
 
     def _whole(self, split: str, found: dict[Source, StoredRecords]) -> Dataset | None:
@@ -149,15 +149,14 @@ class _Loading:
         return packed(dataset, self._directory / f"{name}-blocks.arrow", self._block_length)
 
     def _stream(self) -> IterableDataset:
-        buffer = self._data.get("shuffle_buffer")
         return Stream(
             sources=tuple(self._of(TRAIN)),
             mapping=self._mapping,
             method=method_of(self._spec),
             tokenizing=self._tokenizing,
-            shuffle_buffer=SHUFFLE_BUFFER if buffer is None else int(buffer),
-            seed=seed_of(self._data),
-            lanes=self._spec.world_size * max(1, int(self._data.get("num_workers") or 0)),
+            shuffle_buffer=self._data.shuffle_buffer,
+            seed=self._data.seed,
+            lanes=self._spec.world_size * max(1, self._data.num_workers),
             block_length=self._block_length,
         ).dataset()
 

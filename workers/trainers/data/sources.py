@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.domain.spec import model
 from app.domain.spec.data.filters import BadFilter, operator_of
 from app.domain.spec.data.formats import format_of
 from app.domain.spec.data.splits import TEST, TRAIN, VALIDATION, BadSplit, Split, parse_split
-from app.domain.spec.defaults import SEED
 from workers.rank.run_context import RunSpec
+from workers.rank.sections import data_config
 from workers.trainers.failures import InvalidConfig
 
-__all__ = ["TEST", "TRAIN", "VALIDATION", "DataFile", "Filter", "Sampling", "Source", "seed_of", "sources_of"]
+__all__ = ["TEST", "TRAIN", "VALIDATION", "DataFile", "Filter", "Sampling", "Source", "sources_of"]
 
 
 @dataclass(frozen=True)
@@ -72,51 +73,44 @@ class Source:
 
 def sources_of(spec: RunSpec) -> tuple[Source, ...]:
     """The job's sources in their order. Raises InvalidConfig."""
-    documents = spec.data_config.get("sources") or [{} for _ in spec.sources]
+    data = data_config(spec)
+    documents = data.sources or [model.Source()] * len(spec.sources)
     if len(documents) != len(spec.sources):
         raise InvalidConfig(f"data_config names {len(documents)} sources, but {len(spec.sources)} were found")
-    seed = seed_of(spec.data_config)
     pairs = zip(documents, spec.sources, strict=True)
-    return tuple(_source(index, document or {}, found, seed) for index, (document, found) in enumerate(pairs))
+    return tuple(_source(index, document, found, data.seed) for index, (document, found) in enumerate(pairs))
 
 
-def seed_of(data_config: Mapping[str, Any]) -> int:
-    """The seed of all random choices."""
-    seed = data_config.get("seed")
-    return SEED if seed is None else int(seed)
-
-
-def _source(index: int, document: Mapping[str, Any], found: Mapping[str, Any], seed: int) -> Source:
+def _source(index: int, document: model.Source, found: Mapping[str, Any], seed: int) -> Source:
     files = tuple(DataFile(Path(file["path"]), file.get("name") or Path(file["path"]).name) for file in found["files"])
     field = f"data_config.sources.{index}"
     try:
-        split = parse_split(document.get("split"))
-        filters = tuple(_filter(each) for each in document.get("filters") or ())
+        split = parse_split(document.split)
+        filters = tuple(_filter(each) for each in document.filters)
     except (BadSplit, BadFilter) as error:
         raise InvalidConfig(f"{field}: {error}") from error
     return Source(
         index=index,
-        location=found.get("location") or document.get("path") or "",
+        location=found.get("location") or document.path,
         files=files,
-        format=document.get("format") or (format_of(files[0].name) if files else None) or "jsonl",
+        format=document.format or (format_of(files[0].name) if files else None) or "jsonl",
         split=split.name,
         rows_slice=split if split.is_sliced else None,
-        columns=tuple(document.get("columns") or ()),
+        columns=document.columns,
         filters=filters,
-        sampling=_sampling(document.get("sampling"), seed),
-        weight=document.get("weight"),
+        sampling=_sampling(document.sampling, seed),
+        weight=document.weight,
     )
 
 
-def _filter(document: Mapping[str, Any]) -> Filter:
-    value = document.get("value")
+def _filter(document: model.Filter) -> Filter:
+    value = document.value
     # A source is used as a dictionary key.
     value = tuple(value) if isinstance(value, list) else value
-    return Filter(str(document["column"]), operator_of(str(document["op"])), value)
+    return Filter(document.column, operator_of(document.op), value)
 
 
-def _sampling(document: Mapping[str, Any] | None, seed: int) -> Sampling | None:
-    if not document:
+def _sampling(document: model.Sampling | None, seed: int) -> Sampling | None:
+    if document is None:
         return None
-    own_seed = document.get("seed")
-    return Sampling(seed if own_seed is None else own_seed, document.get("fraction"), document.get("count"))
+    return Sampling(seed if document.seed is None else document.seed, document.fraction, document.count)

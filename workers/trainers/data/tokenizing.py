@@ -13,10 +13,10 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from app.domain.spec.data.preprocessing import PROMPTS, records_of
-from app.domain.spec.defaults import MAX_SEQ_LENGTH
 from app.domain.spec.hyperparameters.parameter import InvalidHyperparameter
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, check_lengths, longest_prompt
 from workers.rank.run_context import RunSpec, method_of
+from workers.rank.sections import data_config
 from workers.trainers.data import templates
 from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
 from workers.trainers.data.records import LocatedRecord
@@ -39,16 +39,16 @@ class RecordTokenizer:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, spec: RunSpec) -> None:
-        preprocess = spec.data_config.get("preprocess") or {}
+        preprocess = data_config(spec).preprocess
         self._tokenizer = tokenizer
-        self._max_length = int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH)
+        self._max_length = data_config(spec).max_seq_length
         self._longest_prompt = 0
         if records_of(method_of(spec)) == PROMPTS:
             self._longest_prompt = _longest_prompt(spec, self._max_length)
-        self._truncates = preprocess.get("truncation") is not False
-        self._keeps_end = (preprocess.get("tokenizer_config") or {}).get("truncation_side") == "left"
-        self._add_bos: bool | None = preprocess.get("add_bos_token")
-        self._add_eos: bool | None = preprocess.get("add_eos_token")
+        self._truncates = preprocess.truncation
+        self._keeps_end = preprocess.tokenizer_config.get("truncation_side") == "left"
+        self._add_bos = preprocess.add_bos_token
+        self._add_eos = preprocess.add_eos_token
         # A reward model scores texts as they are generated, which trl passes without special tokens.
         self._judges = method_of(spec) == REWARD_METHOD
         self._assistant_only = bool(spec.hyperparameters.get("assistant_only_loss", True))
@@ -60,7 +60,7 @@ class RecordTokenizer:
             raise InvalidConfig(
                 "preprocess.add_bos_token: the tokenizer has no BOS token; name one in tokenizer_config"
             )
-        templates.use_own(tokenizer, preprocess.get("chat_template"))
+        templates.use_own(tokenizer, preprocess.chat_template)
 
     @cached_property
     def marks_assistant(self) -> bool:

@@ -10,13 +10,14 @@ from typing import Any
 
 from app.domain.spec.frameworks.deepspeed import Zero, zero
 from workers.rank.run_context import RunSpec
+from workers.rank.sections import training_config
 
 LATEST = "latest"  # the file from which DeepSpeed reads the name of the directory with the shards
 
 
 def zero_of(spec: RunSpec) -> Zero:
     """The job's ZeRO options."""
-    return zero((spec.training_config.get("framework") or {}).get("config") or {})
+    return zero(training_config(spec).framework.config)
 
 
 def configuration(spec: RunSpec, *, universal: bool) -> dict[str, Any]:

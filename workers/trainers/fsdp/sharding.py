@@ -12,13 +12,14 @@ from transformers import TrainingArguments
 
 from app.domain.spec.frameworks.fsdp import CPU_OFFLOAD, RESHARD_AFTER_FORWARD, sharding
 from workers.rank.run_context import RunSpec
+from workers.rank.sections import training_config
 
 
 def sharded_arguments(spec: RunSpec) -> dict[str, Any]:
     """Additional trainer arguments; a single device is not sharded."""
     if spec.world_size == 1:
         return {}
-    asked = sharding((spec.training_config.get("framework") or {}).get("config") or {})
+    asked = sharding(training_config(spec).framework.config)
     return {
         "ddp_backend": "gloo" if spec.device_type != "cuda" else "nccl",
         # Otherwise it would be applied twice: by the model, and by the layers around it.

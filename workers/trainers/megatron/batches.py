@@ -11,9 +11,9 @@ from torch.utils.data import Sampler
 from transformers import PreTrainedTokenizerBase
 
 from workers.rank.run_context import RunSpec
+from workers.rank.sections import data_config
 from workers.trainers.data.datasets import Splits
 from workers.trainers.data.encoded import NOT_LEARNED
-from workers.trainers.data.sources import seed_of
 from workers.trainers.hf_trainer.loop.batch_order import LengthGrouped, Shuffled
 from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
 from workers.trainers.hf_trainer.loop.collator import max_seq_length
@@ -47,8 +47,8 @@ class Padding:
 
     @classmethod
     def of(cls, spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "Padding":
-        preprocess = spec.data_config.get("preprocess") or {}
-        least = max_seq_length(spec) if preprocess.get("padding") == "max_length" else 1
+        preprocess = data_config(spec).preprocess
+        least = max_seq_length(spec) if preprocess.padding == "max_length" else 1
         return cls(int(tokenizer.pad_token_id), least)
 
 
@@ -104,7 +104,7 @@ class GroupData:
         self.validation = splits.validation
         self._train = splits.train
         self._values = spec.hyperparameters
-        self._seed = seed_of(spec.data_config)
+        self._seed = data_config(spec).seed
         self._plan = plan
         padding = Padding.of(spec, tokenizer)
         measured = self._values["eval_batch_size"] or plan.batch_size

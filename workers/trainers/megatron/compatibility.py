@@ -8,6 +8,7 @@ from transformers import PretrainedConfig
 
 from app.domain.spec.frameworks.megatron import PIPELINE, TENSOR, InvalidParallelism, Parallelism, parallelism
 from workers.rank.run_context import RunSpec
+from workers.rank.sections import training_config
 from workers.trainers.failures import InvalidConfig
 
 ARCHITECTURES = ("llama", "mistral", "qwen2")
@@ -17,9 +18,9 @@ _LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_p
 
 def requested_layout(spec: RunSpec) -> Parallelism:
     """The job's requested parallelism. Raises InvalidConfig."""
-    framework = spec.training_config.get("framework") or {}
+    framework = training_config(spec).framework
     try:
-        return parallelism(framework.get("config") or {}, spec.world_size)
+        return parallelism(framework.config, spec.world_size)
     except InvalidParallelism as error:
         raise InvalidConfig(f"training_config.framework.config: {error.message}") from error
 

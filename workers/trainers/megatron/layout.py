@@ -13,7 +13,7 @@ from transformers import set_seed
 
 from app.domain.spec.frameworks.megatron import Parallelism
 from workers.rank.run_context import RunSpec
-from workers.trainers.data.sources import seed_of
+from workers.rank.sections import data_config
 from workers.trainers.distributed import TIMEOUT
 
 
@@ -72,7 +72,7 @@ def reseed(spec: RunSpec, step: int) -> None:
     """
     here = rank_position()
     # Spaced widely, because Megatron itself adds up to the number of tensor-parallel ranks.
-    seed = seed_of(spec.data_config) + 1_000_003 * step + 10_007 * here.pipeline + 100_003 * here.data
+    seed = data_config(spec).seed + 1_000_003 * step + 10_007 * here.pipeline + 100_003 * here.data
     set_seed(seed)
     model_parallel_cuda_manual_seed(seed, force_reset_rng=True)
 

@@ -42,7 +42,7 @@ class PatchBody:
 
 def loaded(schema: Schema, document: dict[str, Any]) -> dict[str, Any]:
     """The checked object, with a name made from generateName where it has none. Raises BadShape."""
-    found = validated(schema, document)
+    found: dict[str, Any] = validated(schema, document)
     metadata = found["metadata"]
     if metadata.get("name"):
         return found

@@ -1,7 +1,6 @@
 """Record filters: operators, their aliases, and the values that each accepts."""
 
-from collections.abc import Mapping
-from typing import Any
+from app.domain.spec.model import Filter
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not_in", "contains", "not_contains", "is_null", "not_null")
 ALIASES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -31,9 +30,9 @@ def known_operators() -> str:
     return f"{', '.join(OPERATORS)} ({others})"
 
 
-def check_filter(condition: Mapping[str, Any]) -> None:
+def check_filter(condition: Filter) -> None:
     """Raise BadFilter when operator and value don't match."""
-    name, value = operator_of(condition["op"]), condition.get("value")
+    name, value = operator_of(condition.op), condition.value
     if name in WITHOUT_VALUE:
         if value is not None:
             raise BadFilter("value", f"{name} compares with nothing; leave value out")

@@ -1,9 +1,9 @@
 """Options of ``training_config.framework`` for custom scripts, except metric patterns."""
 
 import posixpath
-from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any
+
+from app.domain.spec.model import JobDocument
 
 LAUNCHER = "launcher"  # what starts the ranks: the platform, one per device, or one of LAUNCHERS
 MPI = "mpi"  # also a capability of nodes
@@ -26,22 +26,22 @@ class InvalidGlob(ValueError):
     """A pattern that does not name files below the script's directory."""
 
 
-def launcher(spec: Mapping[str, Any]) -> str:
+def launcher(spec: JobDocument) -> str:
     """The job's launcher; empty for the platform's own."""
     return _option(spec, LAUNCHER)
 
 
-def retries_on_error(spec: Mapping[str, Any]) -> bool:
+def retries_on_error(spec: JobDocument) -> bool:
     """Whether a script that ends with an error is retried."""
-    return bool(spec["training_config"]["framework"].get(RETRY))
+    return spec.training_config.framework.custom_retry_on_error
 
 
-def retries_on_hang(spec: Mapping[str, Any]) -> bool:
+def retries_on_hang(spec: JobDocument) -> bool:
     """Whether a job whose ranks hang is retried; the default is yes."""
-    return spec["training_config"].get(RETRY_HANGS) is not False
+    return spec.training_config.retry_on_hang
 
 
-def checkpoint_glob(spec: Mapping[str, Any]) -> str:
+def checkpoint_glob(spec: JobDocument) -> str:
     """Pattern of the script's checkpoints in its working directory, files or directories; empty for none."""
     return _option(spec, CHECKPOINT_GLOB)
 
@@ -67,14 +67,14 @@ class InvalidProcesses(ValueError):
     """An invalid number of processes."""
 
 
-def processes_per_node(spec: Mapping[str, Any], *, devices: int) -> int:
+def processes_per_node(spec: JobDocument, *, devices: int) -> int:
     """Number of ranks on a node with ``devices`` devices. Raises InvalidProcesses."""
-    distributed = (spec.get("training_config") or {}).get("framework", {}).get("distributed") or {}
-    value = (distributed.get("config") or {}).get(PROCESSES, ONE_PER_DEVICE[0])
+    distributed = spec.training_config.framework.distributed
+    value = distributed.config.get(PROCESSES, ONE_PER_DEVICE[0])
     if value in ONE_PER_DEVICE:
         return devices
     if value == ONE_PER_CORE:
-        cores = int(spec["resource_config"].get("cpu_cores") or 0)
+        cores = spec.resource_config.cpu_cores
         if not cores:
             raise InvalidProcesses("one process for each core needs resource_config.cpu_cores, the number of cores")
         return cores
@@ -87,7 +87,6 @@ def processes_per_node(spec: Mapping[str, Any], *, devices: int) -> int:
     return number
 
 
-def _option(spec: Mapping[str, Any], name: str) -> str:
-    framework = (spec.get("training_config") or {}).get("framework") or {}
-    config = framework.get("config") or {}
-    return str(config.get(name) or "") if framework.get("type") == "CUSTOM" else ""
+def _option(spec: JobDocument, name: str) -> str:
+    framework = spec.training_config.framework
+    return str(framework.config.get(name) or "") if framework.type == "CUSTOM" else ""

@@ -1,11 +1,11 @@
 """Node capabilities that a framework, launcher or export format requires implicitly."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from app.domain.spec.frameworks.custom import MPI, launcher
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.domain.spec.frameworks.megatron import MEGATRON
+from app.domain.spec.model import JobDocument
 
 
 class Extra(NamedTuple):
@@ -37,10 +37,10 @@ HOW_TO_OFFER = {
 }
 
 
-def needed(spec: Mapping[str, Any]) -> frozenset[str]:
+def needed(spec: JobDocument) -> frozenset[str]:
     """The capabilities that a job document implies."""
-    framework = ((spec.get("training_config") or {}).get("framework") or {}).get("type")
+    framework = spec.training_config.framework.type
     words = {EXTRAS[framework].name} if framework in EXTRAS else set[str]()
-    if (spec.get("output_config") or {}).get("export_format") in EXPORTED:
+    if spec.output_config.export_format in EXPORTED:
         words.add(EXPORT.name)
     return frozenset(words | ({MPI} if launcher(spec) == MPI else set()))

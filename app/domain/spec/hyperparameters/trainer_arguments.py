@@ -4,11 +4,11 @@ They affect neither checkpoints nor reports nor resuming.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from app.domain.errors import BadSpec
 from app.domain.spec.hyperparameters.parameter import Hyperparameter, InvalidHyperparameter, Value
 from app.domain.spec.hyperparameters.tables import TABLES
+from app.domain.spec.model import TrainingConfig
 
 HF_TRAINER = "HF_TRAINER"
 _CONFIG = "training_config.framework.config"
@@ -53,15 +53,16 @@ def check(options: Mapping[str, str], *, loaders: int) -> None:
             )
 
 
-def with_hyperparameters(training: dict[str, Any]) -> None:
+def with_hyperparameters(training: TrainingConfig) -> TrainingConfig:
     """Move hyperparameters from ``framework.config`` to ``hyperparameters``. Raises BadSpec if one is in both."""
-    framework = training["framework"]
-    table = {item.name for item in TABLES.get((framework["type"], training["training_type"]), ())}
-    if framework["type"] != HF_TRAINER:
-        return
-    options = dict(framework.get("config") or {})
-    for name in [name for name in options if name in table]:
-        if name in training["hyperparameters"]:
-            raise BadSpec(f"hyperparameters say {name}, too; leave one of them out", field=f"{_CONFIG}.{name}")
-        training["hyperparameters"][name] = options.pop(name)
-        framework["config"] = options
+    framework = training.framework
+    table = {item.name for item in TABLES.get((framework.type, training.training_type), ())}
+    moved = {name: text for name, text in framework.config.items() if name in table}
+    if framework.type != HF_TRAINER or not moved:
+        return training
+    if twice := next((name for name in moved if name in training.hyperparameters), None):
+        raise BadSpec(f"hyperparameters say {twice}, too; leave one of them out", field=f"{_CONFIG}.{twice}")
+    kept = {name: text for name, text in framework.config.items() if name not in moved}
+    return training.changed(
+        hyperparameters={**training.hyperparameters, **moved}, framework=framework.changed(config=kept)
+    )

@@ -1,10 +1,11 @@
 """Rules of ``framework.distributed``, and its fields without effect on some devices."""
 
 from app.domain.errors import NotSupportedYet
-from app.domain.spec.document import Document, is_custom, trainer
+from app.domain.spec.document import is_custom, trainer
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.domain.spec.frameworks.fsdp import FSDP
 from app.domain.spec.frameworks.megatron import MEGATRON
+from app.domain.spec.model import JobDocument
 
 NCCL, GLOO = "nccl", "gloo"
 BACKENDS = (NCCL, GLOO)
@@ -13,7 +14,7 @@ STRATEGIES = {"ddp": "HF_TRAINER", "fsdp": FSDP, "deepspeed": DEEPSPEED, "zero":
 _DISTRIBUTED = "training_config.framework.distributed"
 
 
-def backend_is_known(document: Document) -> None:
+def backend_is_known(document: JobDocument) -> None:
     backend = _option(document, "backend")
     if backend and backend not in BACKENDS:
         raise NotSupportedYet(
@@ -22,7 +23,7 @@ def backend_is_known(document: Document) -> None:
         )
 
 
-def strategy_is_the_frameworks(document: Document) -> None:
+def strategy_is_the_frameworks(document: JobDocument) -> None:
     strategy, (framework, _) = _option(document, "strategy"), trainer(document)
     if not strategy or is_custom(document):
         return
@@ -39,7 +40,7 @@ def strategy_is_the_frameworks(document: Document) -> None:
         )
 
 
-def backend_fits(document: Document, device_kind: str) -> None:
+def backend_fits(document: JobDocument, device_kind: str) -> None:
     """Raise NotSupportedYet for a built-in trainer with backend gloo on GPUs."""
     if _option(document, "backend") == GLOO and device_kind == "cuda" and not is_custom(document):
         raise NotSupportedYet(
@@ -49,15 +50,15 @@ def backend_fits(document: Document, device_kind: str) -> None:
         )
 
 
-def without_effect(document: Document, device_kind: str) -> tuple[tuple[str, str], ...]:
+def without_effect(document: JobDocument, device_kind: str) -> tuple[tuple[str, str], ...]:
     """(field, reason) of fields without effect on such devices."""
     if _option(document, "backend") == NCCL and device_kind == "cpu" and not is_custom(document):
         return ((f"{_DISTRIBUTED}.backend", f"{NCCL} is for GPUs; the ranks of CPU slots use {GLOO}"),)
     return ()
 
 
-def _option(document: Document, name: str) -> str:
-    return (document["training_config"]["framework"].get("distributed") or {}).get(name) or ""
+def _option(document: JobDocument, name: str) -> str:
+    return getattr(document.training_config.framework.distributed, name) or ""
 
 
 RULES = (backend_is_known, strategy_is_the_frameworks)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from app.domain.errors import BadSpec
 from app.domain.spec.credentials import CREDENTIALS, OPTIONS, check_access, kind_of_place
-from app.domain.spec.document import NEEDING_A_GPU, Document, locations
+from app.domain.spec.document import NEEDING_A_GPU, locations
 from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
 from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
 from app.domain.spec.locations.paths import (
@@ -17,8 +17,9 @@ from app.domain.spec.locations.paths import (
     check_script,
     check_source,
 )
+from app.domain.spec.model import BaseModel, JobDocument, Located, OutputConfig
 from app.domain.spec.rules import data, model, output, training
-from app.domain.spec.secrets import MODEL_PATH, OUTPUT_PATH, parts_with_credentials
+from app.domain.spec.secrets import MODEL_PATH, parts_with_credentials
 from app.domain.units import WHOLE
 
 __all__ = ["RULES", "check", "locations"]
@@ -26,7 +27,7 @@ __all__ = ["RULES", "check", "locations"]
 _ROUNDING = 1e-6  # 0.29 x 100 is not exactly 29 in floating point
 
 
-def check(document: Document, rules: ReadingRules) -> None:
+def check(document: JobDocument, rules: ReadingRules) -> None:
     """Raise InvalidRequest, with field, rule and way out, for the first rule the document breaks."""
     for rule in RULES:
         rule(document)
@@ -34,40 +35,40 @@ def check(document: Document, rules: ReadingRules) -> None:
     _check_access(document, rules)
 
 
-def devices_are_asked_for(document: Document) -> None:
-    if document["resource_config"]["gpu_count"] < 1:
+def devices_are_asked_for(document: JobDocument) -> None:
+    if document.resource_config.gpu_count < 1:
         raise BadSpec(
             "gpu_count must be at least 1; to train without GPUs ask for device_type cpu, where each one is a CPU slot",
             field="resource_config.gpu_count",
         )
 
 
-def devices_are_of_one_kind(document: Document) -> None:
-    resources = document["resource_config"]
-    if resources.get("device_type") != "cpu":
+def devices_are_of_one_kind(document: JobDocument) -> None:
+    resources = document.resource_config
+    if resources.device_type != "cpu":
         return
     for name in NEEDING_A_GPU:
-        if resources.get(name):
+        if getattr(resources, name):
             raise BadSpec(
                 f"{name} asks for GPUs but device_type is cpu; leave one of them out", field=f"resource_config.{name}"
             )
 
 
-def parts_are_of_one_device(document: Document) -> None:
-    resources = document["resource_config"]
-    asked = [name for name in ("gpu_fraction", "gpu_memory_request_mb", "mig_profile") if resources.get(name)]
+def parts_are_of_one_device(document: JobDocument) -> None:
+    resources = document.resource_config
+    asked = [name for name in ("gpu_fraction", "gpu_memory_request_mb", "mig_profile") if getattr(resources, name)]
     if len(asked) > 1:
         raise BadSpec(
             f"{' and '.join(asked)} each request a part of a GPU; keep one of them", field=f"resource_config.{asked[0]}"
         )
-    fraction = resources.get("gpu_fraction") or 0
+    fraction = resources.gpu_fraction or 0
     if abs(WHOLE * fraction - round(WHOLE * fraction)) > _ROUNDING:
         step = math.ceil(WHOLE * fraction) / WHOLE
         raise BadSpec(
             f"gpu_fraction goes in steps of 0.01; write {step} for {fraction:.12g}",
             field="resource_config.gpu_fraction",
         )
-    count, nodes = resources["gpu_count"], resources.get("node_count") or 1
+    count, nodes = resources.gpu_count, resources.node_count
     if nodes > 1 and asked and fraction != 1:
         raise BadSpec(
             f"{asked[0]} asks for a part of one GPU, and the job is for {nodes} nodes (node_count): of several only "
@@ -83,7 +84,7 @@ def parts_are_of_one_device(document: Document) -> None:
 
 
 # Later rules rely on earlier ones.
-RULES: tuple[Callable[[Document], None], ...] = (
+RULES: tuple[Callable[[JobDocument], None], ...] = (
     devices_are_asked_for,
     devices_are_of_one_kind,
     parts_are_of_one_device,
@@ -95,31 +96,39 @@ RULES: tuple[Callable[[Document], None], ...] = (
 )
 
 
-def _check_locations(document: Document, rules: ReadingRules) -> None:
-    framework = document["training_config"]["framework"]
+def _check_locations(document: JobDocument, rules: ReadingRules) -> None:
+    framework = document.training_config.framework
     for location, field in locations(document):
         if field.startswith("training_config.base_model") or field.endswith(REWARD_MODEL):
             check_model(location, rules, field=field)
-        elif field.endswith(CODE_DIR) or (field.endswith(SCRIPT) and framework.get(CODE_DIR)):
+        elif field.endswith(CODE_DIR) or (field.endswith(SCRIPT) and framework.custom_code_dir):
             check_code(location, rules, field=field)
         elif field.startswith(("training_config.framework", "training_config.hyperparameters")):
             check_script(location, rules, field=field)
         else:
             check_source(location, rules, field=field)
-    output_path = document["output_config"].get("output_path")
+    output_path = document.output_config.output_path
     if output_path:
         check_output(output_path, rules, field="output_config.output_path")
 
 
-def _check_access(document: Document, rules: ReadingRules) -> None:
+def _check_access(document: JobDocument, rules: ReadingRules) -> None:
     """Each place's own credentials and options; it was checked before that the place itself is one."""
     for part, at in parts_with_credentials(document):
-        asked = next((name for name in (CREDENTIALS, OPTIONS) if part.get(name)), None)
-        if asked is None:
+        asked = CREDENTIALS if part.credentials else OPTIONS
+        if not getattr(part, asked):
             continue
-        name = {MODEL_PATH: "model_id", OUTPUT_PATH: "output_path"}.get(at, "path")
-        location = part.get(name)
+        name, location, source = _place_of(part)
         if not location or (at == MODEL_PATH and location == NO_MODEL):
             raise BadSpec(f"{asked} open {name}, which names no place; leave them out", field=f"{at}.{asked}")
-        kind = kind_of_place(location, field=f"{at}.{name}", is_model=at == MODEL_PATH, source=part.get("source"))
+        kind = kind_of_place(location, field=f"{at}.{name}", is_model=at == MODEL_PATH, source=source)
         check_access(part, location, kind, rules.fetch_allow, at=at)
+
+
+def _place_of(part: Located) -> tuple[str, str | None, str | None]:
+    """(name of the field with the place, the place, the source of a model)."""
+    if isinstance(part, BaseModel):
+        return "model_id", part.model_id, part.source
+    if isinstance(part, OutputConfig):
+        return "output_path", part.output_path, None
+    return "path", getattr(part, "path", None), None

@@ -6,8 +6,9 @@ from typing import Any
 
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.names import did_you_mean
-from app.domain.spec.document import Document, asks_for_gpus, is_custom, trainer
+from app.domain.spec.document import asks_for_gpus, is_custom, trainer
 from app.domain.spec.locations.paths import FILE, NO_MODEL, is_hub_id, kind_of
+from app.domain.spec.model import BaseModel, JobDocument
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
@@ -21,8 +22,8 @@ _FROM_CONFIG = f"{_MODEL}.from_config"
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,254}")
 
 
-def base_model_is_named(document: Document) -> None:
-    if not document["training_config"]["base_model"]["model_id"].strip():
+def base_model_is_named(document: JobDocument) -> None:
+    if not document.training_config.base_model.model_id.strip():
         raise BadSpec(
             "model_id must not be empty; name a model of the hub, a directory below one of the storage roots, or the "
             "URI of one",
@@ -30,10 +31,10 @@ def base_model_is_named(document: Document) -> None:
         )
 
 
-def source_fits_the_model(document: Document) -> None:
+def source_fits_the_model(document: JobDocument) -> None:
     """``source`` disambiguates ``owner/name``, which may be a hub model or a relative directory."""
-    model = document["training_config"]["base_model"]
-    source, fitting = model.get("source"), possible_sources(model["model_id"])
+    model = document.training_config.base_model
+    source, fitting = model.source, possible_sources(model.model_id)
     if source and source not in fitting:
         raise BadSpec(
             f"source is {source!r}, but model_id names a model of source {' or '.join(fitting)}"
@@ -50,31 +51,31 @@ def possible_sources(model_id: str) -> tuple[str, ...]:
     return {HF: (HF, HUB), FILE: (LOCAL, FILE)}.get(kind, (kind,))
 
 
-def revision_belongs_to_a_hub_model(document: Document) -> None:
-    model = document["training_config"]["base_model"]
-    revision, field = model.get("revision"), f"{_MODEL}.revision"
+def revision_belongs_to_a_hub_model(document: JobDocument) -> None:
+    model = document.training_config.base_model
+    revision, field = model.revision, f"{_MODEL}.revision"
     if not revision:
         return
-    if HUB not in possible_sources(model["model_id"]) or model.get("source") == LOCAL:
+    if HUB not in possible_sources(model.model_id) or model.source == LOCAL:
         raise BadSpec("only models of a hub have revisions; leave revision out", field=field)
-    if "@" in model["model_id"]:
+    if "@" in model.model_id:
         raise BadSpec("model_id names a revision already, after @; leave one of them out", field=field)
     if _REVISION.fullmatch(revision) is None or ".." in revision:
         raise BadSpec("a revision is a branch, a tag or a commit of the model's repository", field=field)
 
 
-def is_drawn(base_model: Mapping[str, Any]) -> bool:
+def is_drawn(base_model: BaseModel) -> bool:
     """Whether the training starts from random weights, so that none have to be loaded."""
-    return bool(base_model.get("from_config"))
+    return bool(base_model.from_config)
 
 
-def is_without_model(base_model: Mapping[str, Any], *, custom: bool) -> bool:
+def is_without_model(base_model: BaseModel, *, custom: bool) -> bool:
     """Whether no model directory is needed: the script creates its model, or the document defines one."""
-    return bool(base_model["model_id"] == NO_MODEL and (custom or isinstance(base_model.get("from_config"), Mapping)))
+    return base_model.model_id == NO_MODEL and (custom or isinstance(base_model.from_config, Mapping))
 
 
-def weights_are_drawn_where_they_can_be(document: Document) -> None:
-    model = document["training_config"]["base_model"]
+def weights_are_drawn_where_they_can_be(document: JobDocument) -> None:
+    model = document.training_config.base_model
     if not is_drawn(model):
         return
     if is_custom(document):
@@ -89,9 +90,9 @@ def weights_are_drawn_where_they_can_be(document: Document) -> None:
     _check_definition(model)
 
 
-def _check_definition(model: Mapping[str, Any]) -> None:
-    definition, none = model["from_config"], model["model_id"] == NO_MODEL
-    if definition is True:
+def _check_definition(model: BaseModel) -> None:
+    definition, none = model.from_config, model.model_id == NO_MODEL
+    if not isinstance(definition, Mapping):
         if none:
             raise BadSpec(
                 "model_id is none, and has no config.json; name a model's directory, or say the configuration as an "
@@ -106,40 +107,40 @@ def _check_definition(model: Mapping[str, Any]) -> None:
                 "that by model_id, and say from_config true",
                 field=f"{_FROM_CONFIG}.{name}",
             )
-    if none and not model.get("tokenizer_id"):
+    if none and not model.tokenizer_id:
         raise BadSpec(
             "model_id is none, so tokenizer_id must name a tokenizer: a directory, or a model of the hub",
             field=f"{_MODEL}.tokenizer_id",
         )
 
 
-def dtype_is_known(document: Document) -> None:
-    dtype, field = document["training_config"]["base_model"].get("dtype") or "auto", f"{_MODEL}.dtype"
+def dtype_is_known(document: JobDocument) -> None:
+    dtype, field = document.training_config.base_model.dtype or BaseModel.dtype, f"{_MODEL}.dtype"
     if dtype not in DTYPES:
         raise BadSpec(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}{did_you_mean(dtype, DTYPES)}", field=field)
     if dtype == "float16" and not asks_for_gpus(document):
         raise BadSpec("float16 needs GPUs; ask for device_type cuda, or use bfloat16", field=field)
 
 
-def model_kwargs_are_known(document: Document) -> None:
+def model_kwargs_are_known(document: JobDocument) -> None:
     if is_custom(document):
         return
-    model = document["training_config"]["base_model"]
-    for name, value in (model.get("model_kwargs") or {}).items():
+    model = document.training_config.base_model
+    for name, value in model.model_kwargs.items():
         field = f"{_MODEL}.model_kwargs.{name}"
         if name not in _MODEL_KWARGS:
             raise BadSpec(f"unknown option {name!r}; known: {', '.join(_MODEL_KWARGS)}", field=field)
         fits, expected = _MODEL_KWARGS[name]
         if not fits(value):
             raise BadSpec(f"{name} must be {expected}", field=field)
-    _check_attention(document, model.get("model_kwargs") or {}, model.get("dtype"))
+    _check_attention(document, model.model_kwargs, model.dtype)
 
 
-def _check_attention(document: Document, kwargs: Mapping[str, Any], dtype: str | None) -> None:
+def _check_attention(document: JobDocument, kwargs: Mapping[str, Any], dtype: str | None) -> None:
     if kwargs.get("attn_implementation") != "flash_attention_2":
         return
     field = f"{_MODEL}.model_kwargs.attn_implementation"
-    if document["resource_config"].get("device_type") == "cpu":
+    if document.resource_config.device_type == "cpu":
         raise BadSpec("flash_attention_2 needs GPUs; ask for device_type cuda, or use sdpa", field=field)
     if dtype == "float32":
         raise BadSpec("flash_attention_2 needs dtype bfloat16 or float16; change dtype, or use sdpa", field=field)

@@ -5,10 +5,11 @@ import re
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.names import did_you_mean
 from app.domain.spec import metrics
-from app.domain.spec.document import Document, evaluates, is_custom, method, trainer, typed_hyperparameters
+from app.domain.spec.document import evaluates, is_custom, method, trainer, typed_hyperparameters
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.metrics import EVAL_PREFIX
+from app.domain.spec.model import JobDocument
 
 SAFETENSORS, PYTORCH, GGUF, ONNX = "safetensors", "pytorch", "gguf", "onnx"
 _WHOLE = (SAFETENSORS, PYTORCH, GGUF, ONNX)  # forms of a whole model
@@ -16,8 +17,6 @@ EXPORT_FORMATS = (*_WHOLE, "merged", "adapter")
 _CONVERTED = (PYTORCH, GGUF, ONNX)
 LORA_TYPES = ("LORA", "QLORA")
 _ADAPTERS = f"adapters, which {' and '.join(LORA_TYPES)} train, and other types with {parsing.USE_LORA}"
-DEFAULT_SAVE_STEPS = 500
-DEFAULT_SAVE_TOTAL_LIMIT = 3
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _REPOSITORY = re.compile(rf"{_NAME}/{_NAME}")
@@ -32,18 +31,18 @@ def export_formats(framework: str, training_type: str) -> tuple[str, ...]:
     return EXPORT_FORMATS if merges or any(item.name == parsing.USE_LORA for item in table) else _WHOLE
 
 
-def trains_adapter(document: Document) -> bool:
+def trains_adapter(document: JobDocument) -> bool:
     """Whether the job trains an adapter instead of the model's weights. Raises InvalidHyperparameter."""
     if is_custom(document):
         return False
     return trainer(document)[1] in LORA_TYPES or bool(typed_hyperparameters(document).get(parsing.USE_LORA))
 
 
-def export_is_possible(document: Document) -> None:
-    output, field = document["output_config"], "output_config.export_format"
+def export_is_possible(document: JobDocument) -> None:
+    output, field = document.output_config, "output_config.export_format"
     form, merge, possible = (
-        output.get("export_format"),
-        output.get("merge_lora"),
+        output.export_format,
+        output.merge_lora,
         EXPORT_FORMATS if trains_adapter(document) else _WHOLE,
     )
     if form and form not in EXPORT_FORMATS:
@@ -66,10 +65,10 @@ def export_is_possible(document: Document) -> None:
         )
 
 
-def form_fits_the_model(document: Document) -> None:
-    output, field = document["output_config"], "output_config.export_format"
-    form = output.get("export_format")
-    if form in _CONVERTED and trains_adapter(document) and not output.get("merge_lora"):
+def form_fits_the_model(document: JobDocument) -> None:
+    output, field = document.output_config, "output_config.export_format"
+    form = output.export_format
+    if form in _CONVERTED and trains_adapter(document) and not output.merge_lora:
         raise BadSpec(
             f"export_format {form} is a form of a whole model, and what is trained is an adapter; set merge_lora to "
             "true, or leave export_format out",
@@ -82,9 +81,9 @@ def form_fits_the_model(document: Document) -> None:
         )
 
 
-def hub_upload_is_complete(document: Document) -> None:
-    output = document["output_config"]
-    repository, token = output.get("hub_repo_id"), output.get("hub_token")
+def hub_upload_is_complete(document: JobDocument) -> None:
+    output = document.output_config
+    repository, token = output.hub_repo_id, output.hub_token
     if token and _TOKEN.fullmatch(token) is None:
         raise BadSpec("a token has no spaces and only ASCII characters", field="output_config.hub_token")
     if repository and not _is_repository(repository):
@@ -92,7 +91,7 @@ def hub_upload_is_complete(document: Document) -> None:
             "hub_repo_id has the form owner/name, of letters, digits and ._- with neither -- nor ..",
             field="output_config.hub_repo_id",
         )
-    if output.get("push_to_hub"):
+    if output.push_to_hub:
         if not repository:
             raise BadSpec(
                 "push_to_hub needs hub_repo_id, the repository to push to, as owner/name",
@@ -100,7 +99,7 @@ def hub_upload_is_complete(document: Document) -> None:
             )
         return
     for name in ("hub_repo_id", "hub_private"):  # a hub_token alone is taken: clients send it by habit
-        if output.get(name) not in (None, ""):
+        if name in output.given and getattr(output, name) != "":
             raise BadSpec(
                 f"{name} has no effect without push_to_hub; set that to true, or leave {name} out",
                 field=f"output_config.{name}",
@@ -116,10 +115,10 @@ def best_metrics(method: str) -> tuple[str, ...]:
     return (*(EVAL_PREFIX + name for name in metrics.evaluated(method)), *metrics.trained(method))
 
 
-def best_checkpoint_has_a_metric(document: Document) -> None:
-    checkpoint = document["output_config"]["checkpoint"]
-    metric = checkpoint.get("metric_for_best_model")
-    if checkpoint.get("greater_is_better") and not metric:
+def best_checkpoint_has_a_metric(document: JobDocument) -> None:
+    checkpoint = document.output_config.checkpoint
+    metric = checkpoint.metric_for_best_model
+    if checkpoint.greater_is_better and not metric:
         raise BadSpec(
             "greater_is_better has no effect without metric_for_best_model; name the metric",
             field="output_config.checkpoint.greater_is_better",
@@ -136,7 +135,7 @@ def best_checkpoint_has_a_metric(document: Document) -> None:
                 f"{metric} is a metric of the evaluation; {needs}, or choose a training metric such as loss",
                 field=_BEST,
             )
-    elif checkpoint.get("resume_from_best") and not evaluates(document):
+    elif checkpoint.resume_from_best and not evaluates(document):
         raise BadSpec(
             f"without evaluation no checkpoint is the best; {needs}, or name a training metric in "
             "metric_for_best_model",

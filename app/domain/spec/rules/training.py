@@ -3,9 +3,7 @@
 import re
 
 from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.spec.defaults import BATCH_SIZE, MAX_SEQ_LENGTH
-from app.domain.spec.divergence_policy import ROLLBACK, STOP
-from app.domain.spec.document import Document, evaluates, has_validation_data, is_custom, trainer, typed_hyperparameters
+from app.domain.spec.document import evaluates, has_validation_data, is_custom, trainer, typed_hyperparameters
 from app.domain.spec.frameworks.custom import (
     CHECKPOINT_GLOB,
     CUSTOM_FIELDS,
@@ -25,6 +23,7 @@ from app.domain.spec.frameworks.deepspeed import DEEPSPEED, STAGE, InvalidZero, 
 from app.domain.spec.frameworks.fsdp import FSDP, InvalidSharding, sharding
 from app.domain.spec.frameworks.megatron import MEGATRON, InvalidParallelism, parallelism
 from app.domain.spec.hyperparameters import parsing, rlhf, trainer_arguments
+from app.domain.spec.model import ROLLBACK, STOP, Evaluation, JobDocument
 from app.domain.spec.rules import distributed as distributed_rules
 
 # These would change the platform's own processes, or the devices and files that the job sees.
@@ -92,7 +91,7 @@ _CREDENTIALS = frozenset(
 )
 
 
-def trainer_exists(document: Document) -> None:
+def trainer_exists(document: JobDocument) -> None:
     framework, training_type = trainer(document)
     if parsing.supported(framework, training_type):
         return
@@ -105,16 +104,17 @@ def trainer_exists(document: Document) -> None:
     )
 
 
-def script_belongs_to_custom(document: Document) -> None:
-    framework, field = document["training_config"]["framework"], "training_config.framework"
-    if framework["type"] != parsing.CUSTOM:
-        foreign = next((name for name in CUSTOM_FIELDS if framework.get(name)), None)
+def script_belongs_to_custom(document: JobDocument) -> None:
+    framework, field = document.training_config.framework, "training_config.framework"
+    if framework.type != parsing.CUSTOM:
+        foreign = next((name for name in CUSTOM_FIELDS if getattr(framework, name)), None)
         if foreign is not None:
             raise BadSpec(
                 f"{foreign} is for framework CUSTOM only; leave it out or say CUSTOM", field=f"{field}.{foreign}"
             )
         return
-    script, arguments, command, code, _ = (framework.get(name) for name in CUSTOM_FIELDS)
+    script, arguments = framework.custom_script_path, framework.custom_arguments
+    command, code = framework.custom_command, framework.custom_code_dir
     if not script and not command:
         raise BadSpec(
             "framework CUSTOM needs custom_script_path, the script to run, or custom_command",
@@ -135,57 +135,54 @@ def script_belongs_to_custom(document: Document) -> None:
         )
 
 
-def megatron_can_divide(document: Document) -> None:
+def megatron_can_divide(document: JobDocument) -> None:
     """Checks before the model is loaded; whether its heads and layers can be divided is checked afterwards."""
     if trainer(document)[0] != MEGATRON:
         return
-    framework = document["training_config"]["framework"]
-    if document["data_config"].get("streaming"):
+    framework = document.training_config.framework
+    if document.data_config.streaming:
         raise NotSupportedYet(
             "MEGATRON deals out records by their number, which streamed ones do not have; leave streaming out",
             field="data_config.streaming",
         )
     _float16_is_not_asked_for(document, MEGATRON)
-    if (document["training_config"]["base_model"].get("model_kwargs") or {}).get("attn_implementation"):
+    if document.training_config.base_model.model_kwargs.get("attn_implementation"):
         raise NotSupportedYet(
             "MEGATRON has an attention of its own; leave attn_implementation out",
             field="training_config.base_model.model_kwargs.attn_implementation",
         )
     try:
-        parallelism(framework.get("config") or {}, _devices_of(document))
+        parallelism(framework.config, _devices_of(document))
     except InvalidParallelism as error:
         raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
 
 
-def fsdp_can_divide(document: Document) -> None:
+def fsdp_can_divide(document: JobDocument) -> None:
     if trainer(document)[0] != FSDP:
         return
     _float16_is_not_asked_for(document, FSDP)
     try:
-        sharding(document["training_config"]["framework"].get("config") or {})
+        sharding(document.training_config.framework.config)
     except InvalidSharding as error:
         raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
 
 
-def trainer_arguments_are_known(document: Document) -> None:
+def trainer_arguments_are_known(document: JobDocument) -> None:
     if trainer(document)[0] != trainer_arguments.HF_TRAINER:
         return
-    options, loaders = (
-        document["training_config"]["framework"].get("config"),
-        document["data_config"].get("num_workers"),
-    )
+    options, loaders = (document.training_config.framework.config, document.data_config.num_workers)
     try:
-        trainer_arguments.check(options or {}, loaders=loaders or 0)
+        trainer_arguments.check(options, loaders=loaders)
     except parsing.InvalidHyperparameter as error:
         raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
 
 
-def zero_can_divide(document: Document) -> None:
+def zero_can_divide(document: JobDocument) -> None:
     if trainer(document)[0] != DEEPSPEED:
         return
     _float16_is_not_asked_for(document, DEEPSPEED)
     try:
-        asked = zero(document["training_config"]["framework"].get("config") or {})
+        asked = zero(document.training_config.framework.config)
     except InvalidZero as error:
         raise BadSpec(error.message, field=f"training_config.framework.config.{error.name}") from error
     if asked.stage == 3 and trainer(document)[1] == "QLORA":
@@ -195,18 +192,18 @@ def zero_can_divide(document: Document) -> None:
         )
 
 
-def _float16_is_not_asked_for(document: Document, framework: str) -> None:
-    if document["training_config"]["base_model"].get("dtype") in ("float16", "fp16", "torch.float16"):
+def _float16_is_not_asked_for(document: JobDocument, framework: str) -> None:
+    if document.training_config.base_model.dtype in ("float16", "fp16", "torch.float16"):
         raise NotSupportedYet(
             f"{framework} computes in float32 or bfloat16; use one of them, or auto",
             field="training_config.base_model.dtype",
         )
 
 
-def ranks_match_devices(document: Document) -> None:
-    distributed = document["training_config"]["framework"].get("distributed") or {}
-    resources, world_size = document["resource_config"], distributed.get("world_size")
-    nodes, devices = resources.get("node_count") or 1, resources["gpu_count"]
+def ranks_match_devices(document: JobDocument) -> None:
+    distributed = document.training_config.framework.distributed
+    resources, world_size = document.resource_config, distributed.world_size
+    nodes, devices = resources.node_count, resources.gpu_count
     prefix = "training_config.framework.distributed"
     try:
         processes = processes_per_node(document, devices=devices)
@@ -227,9 +224,9 @@ def ranks_match_devices(document: Document) -> None:
         )
 
 
-def distributed_config_is_known(document: Document) -> None:
-    distributed = document["training_config"]["framework"].get("distributed") or {}
-    for name in (distributed.get("config") or {}) if not is_custom(document) else ():
+def distributed_config_is_known(document: JobDocument) -> None:
+    distributed = document.training_config.framework.distributed
+    for name in distributed.config if not is_custom(document) else ():
         if name != PROCESSES:
             raise BadSpec(
                 f"{name!r:.80} is not known here, only {PROCESSES}; leave it out",
@@ -241,7 +238,7 @@ def _devices(nodes: int) -> str:
     return "gpu_count" if nodes == 1 else "node_count × gpu_count"
 
 
-def launcher_is_known(document: Document) -> None:
+def launcher_is_known(document: JobDocument) -> None:
     value, field = launcher(document), f"training_config.framework.config.{LAUNCHER}"
     if value and value not in LAUNCHERS:
         raise BadSpec(
@@ -249,11 +246,11 @@ def launcher_is_known(document: Document) -> None:
             "is started for each device, with the variables of torchrun",
             field=field,
         )
-    if value == MPI and (document["resource_config"].get("node_count") or 1) > 1:
+    if value == MPI and document.resource_config.node_count > 1:
         raise BadSpec(f"{MPI} starts the ranks of one node; make resource_config.node_count 1", field=field)
 
 
-def checkpoint_files_are_the_scripts_own(document: Document) -> None:
+def checkpoint_files_are_the_scripts_own(document: JobDocument) -> None:
     value = checkpoint_glob(document)
     try:
         if value:
@@ -262,35 +259,35 @@ def checkpoint_files_are_the_scripts_own(document: Document) -> None:
         raise BadSpec(str(error), field=f"training_config.framework.config.{CHECKPOINT_GLOB}") from error
 
 
-def hyperparameters_are_known(document: Document) -> None:
+def hyperparameters_are_known(document: JobDocument) -> None:
     try:
         typed_hyperparameters(document)
     except parsing.InvalidHyperparameter as error:
         raise BadSpec(error.message, field=f"{_HYPERPARAMETERS}.{error.name}") from error
 
 
-def hyperparameters_fit_the_data(document: Document) -> None:
+def hyperparameters_fit_the_data(document: JobDocument) -> None:
     if is_custom(document):
         return
-    data, values = document["data_config"], typed_hyperparameters(document)
+    data, values = document.data_config, typed_hyperparameters(document)
     try:
-        parsing.check_data(values, evaluates=evaluates(document), streaming=bool(data.get("streaming")))
+        parsing.check_data(values, evaluates=evaluates(document), streaming=data.streaming)
         rlhf.check_devices(values, _devices_of(document))
         rlhf.check_batch(values, _records_per_step(document))
-        rlhf.check_lengths(values, data.get("max_seq_length") or MAX_SEQ_LENGTH)
+        rlhf.check_lengths(values, data.max_seq_length)
     except parsing.InvalidHyperparameter as error:
         raise BadSpec(error.message, field=f"{_HYPERPARAMETERS}.{error.name}") from error
 
 
-def _devices_of(document: Document) -> int:
-    resources = document["resource_config"]
-    return int((resources.get("node_count") or 1) * resources["gpu_count"])
+def _devices_of(document: JobDocument) -> int:
+    resources = document.resource_config
+    return int(resources.node_count * resources.gpu_count)
 
 
-def _records_per_step(document: Document) -> int:
-    data, devices = document["data_config"], _devices_of(document)
-    batch = data.get("batch_size") or BATCH_SIZE
-    return int(batch * (data.get("gradient_accumulation_steps") or 1) * devices)
+def _records_per_step(document: JobDocument) -> int:
+    data, devices = document.data_config, _devices_of(document)
+    batch = data.batch_size
+    return int(batch * data.gradient_accumulation_steps * devices)
 
 
 def is_reserved(name: str) -> bool:
@@ -298,8 +295,8 @@ def is_reserved(name: str) -> bool:
     return name.upper() in RESERVED_VARIABLES or name.upper().startswith(RESERVED_PREFIXES)
 
 
-def environment_leaves_the_platform_alone(document: Document) -> None:
-    for name in document["training_config"]["environment"]:
+def environment_leaves_the_platform_alone(document: JobDocument) -> None:
+    for name in document.training_config.environment:
         if is_reserved(name):
             prefixes = ", ".join(f"{prefix}*" for prefix in RESERVED_PREFIXES)
             raise BadSpec(
@@ -308,20 +305,20 @@ def environment_leaves_the_platform_alone(document: Document) -> None:
             )
 
 
-def credentials_are_in_the_environment(document: Document) -> None:
+def credentials_are_in_the_environment(document: JobDocument) -> None:
     """Unencrypted options of a script are visible to all users of the project."""
     if not is_custom(document):
         return  # built-in trainers know all their options, and none of them is a credential
-    training = document["training_config"]
-    framework = training["framework"]
+    training = document.training_config
+    framework = training.framework
     objects = {
-        "hyperparameters": training["hyperparameters"],
-        "base_model.model_kwargs": training["base_model"].get("model_kwargs"),
-        "framework.config": framework.get("config"),
-        "framework.distributed.config": (framework.get("distributed") or {}).get("config"),
+        "hyperparameters": training.hyperparameters,
+        "base_model.model_kwargs": training.base_model.model_kwargs,
+        "framework.config": framework.config,
+        "framework.distributed.config": framework.distributed.config,
     }
     for path, options in objects.items():
-        for name in options or {}:
+        for name in options:
             if name.lower().replace("-", "_") in _CREDENTIALS:
                 raise BadSpec(
                     f"{name} looks like a credential, and this field is shown as it is; set it in "
@@ -330,13 +327,13 @@ def credentials_are_in_the_environment(document: Document) -> None:
                 )
 
 
-def evaluation_has_data(document: Document) -> None:
-    evaluation, prefix = document["training_config"].get("evaluation") or {"strategy": "no"}, "training_config"
-    if "steps" in evaluation and evaluation["strategy"] != "steps":
+def evaluation_has_data(document: JobDocument) -> None:
+    evaluation, prefix = document.training_config.evaluation or Evaluation(), "training_config"
+    if evaluation.steps is not None and evaluation.strategy != "steps":
         raise BadSpec(
             "steps counts only with strategy steps; leave it out or say steps", field=f"{prefix}.evaluation.steps"
         )
-    if is_custom(document) or evaluation["strategy"] == "no" or has_validation_data(document):
+    if is_custom(document) or evaluation.strategy == "no" or has_validation_data(document):
         return
     raise BadSpec(
         "evaluation needs validation data; set data_config.validation_split above 0, or give a source with split "
@@ -345,20 +342,20 @@ def evaluation_has_data(document: Document) -> None:
     )
 
 
-def divergence_can_be_acted_on(document: Document) -> None:
-    wanted, field = document["training_config"].get("on_divergence") or {}, "training_config.on_divergence"
-    if wanted.get("action") == STOP:
+def divergence_can_be_acted_on(document: JobDocument) -> None:
+    wanted, field = document.training_config.on_divergence, "training_config.on_divergence"
+    if wanted.action == STOP:
         for name in ("learning_rate_factor", "max_rollbacks"):
-            if name in wanted:
+            if name in wanted.given:
                 raise BadSpec(
                     f"{name} counts only with action {ROLLBACK}; leave it out or say so", field=f"{field}.{name}"
                 )
-    if wanted.get("learning_rate_factor") == 0.0:
+    if wanted.learning_rate_factor == 0.0:
         raise BadSpec(
             "with a factor of 0 no weight would be updated; use one above 0 and up to 1",
             field=f"{field}.learning_rate_factor",
         )
-    if wanted.get("action") == ROLLBACK and is_custom(document):
+    if wanted.action == ROLLBACK and is_custom(document):
         raise BadSpec(
             f"a custom script's learning rate is its own: it can't be lowered from outside; say {STOP}, and let the "
             "script go back by itself",
@@ -366,8 +363,8 @@ def divergence_can_be_acted_on(document: Document) -> None:
         )
 
 
-def start_is_named(document: Document) -> None:
-    start = document["training_config"].get("resume_from_checkpoint")
+def start_is_named(document: JobDocument) -> None:
+    start = document.training_config.resume_from_checkpoint
     if start and _START.fullmatch(start) is None:
         raise BadSpec(
             "name a checkpoint (ckpt-…), a job (job-…, which means its newest one), job-…:latest or job-…:best",

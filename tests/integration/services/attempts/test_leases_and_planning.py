@@ -287,7 +287,7 @@ def test_a_draining_node_is_drained_when_its_last_attempt_has_ended(database: Da
 
 def test_a_document_that_cannot_be_read_holds_nobody_else_up(database: Database) -> None:
     make_node(database)
-    make_job(database, state=JobState.QUEUED, spec={"resource_config": {}})
+    make_job(database, state=JobState.QUEUED, spec={"resource_config": []})
     sound = make_job(database, state=JobState.QUEUED)
 
     assert [d.job_id for d in planner.plan_once(database)] == [sound]

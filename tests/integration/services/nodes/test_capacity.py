@@ -4,14 +4,15 @@ import pytest
 
 from app.database.engine import Database
 from app.domain.errors import CannotFit
+from app.domain.spec.model import JobDocument, SchedulingConfig
 from app.services.nodes.capacity import Inventory
 from tests.factories import make_document, make_node
 from tests.statements import statements
 
 pytestmark = pytest.mark.both_databases
 
-SMALL = make_document(resource_config={"gpu_count": 1, "device_type": "cpu"})
-LARGE = make_document(resource_config={"gpu_count": 8, "device_type": "cpu"})
+SMALL = JobDocument.from_json(make_document(resource_config={"gpu_count": 1, "device_type": "cpu"}))
+LARGE = JobDocument.from_json(make_document(resource_config={"gpu_count": 8, "device_type": "cpu"}))
 
 
 def register(database: Database, name: str, devices: int) -> None:
@@ -60,10 +61,10 @@ def test_what_no_node_can_hold_is_refused_again_and_again(database: Database) ->
 def test_what_is_to_wait_is_not_refused(database: Database) -> None:
     register(database, "n1", 2)
     inventory = Inventory(clock=lambda: 10.0)
-    waits = {"scheduling_config": {"wait_for_node": True}}
+    waits = LARGE.changed(scheduling_config=SchedulingConfig(wait_for_node=True))
 
     with database.read() as session:
-        request, unfit = inventory.request_that_waits(session, {**LARGE, **waits})
+        request, unfit = inventory.request_that_waits(session, waits)
         with pytest.raises(CannotFit):
             inventory.request_that_waits(session, LARGE)
         assert inventory.request_that_waits(session, SMALL)[1] is None

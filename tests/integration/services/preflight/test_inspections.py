@@ -12,6 +12,7 @@ from app.database.engine import Database, make_engine
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.model import JobDocument
 from app.models import Inspection, Job, JobEvent
 from app.models.base import utc_now
 from app.services.jobs import control_requests
@@ -325,7 +326,7 @@ def test_jobs_go_on_when_looking_was_switched_off(sqlite_url, rules, tmp_path, m
 def test_a_question_that_nobody_takes_up_is_forgotten_and_a_job_is_not(database, rules):
     job_id = submit(database, rules)
     asked = InspectionRequest(
-        project="default", document={}, sealed_secrets="sealed", request_hash="0" * 64, fingerprint=""
+        project="default", document=JobDocument(), sealed_secrets="sealed", request_hash="0" * 64, fingerprint=""
     )
     inspections.request(database, asked)
 

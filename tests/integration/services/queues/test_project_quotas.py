@@ -150,7 +150,7 @@ def test_of_many_submissions_at_once_as_many_get_in_as_may_wait(database: Databa
         begin.wait()
         try:
             with database.write() as session:
-                project_quotas.refuse_submission(session, "default", GPU, {})
+                project_quotas.refuse_submission(session, "default", GPU, preemptible=False)
                 factories.make_job(session)
             outcomes.append("in")
         except QuotaExceeded as refused:

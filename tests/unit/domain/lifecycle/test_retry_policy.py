@@ -18,7 +18,7 @@ from app.domain.lifecycle.retry_policy import (
     takes_host_down,
 )
 from app.domain.lifecycle.states import HELD, JobState
-from app.domain.spec.divergence_policy import OnDivergence
+from app.domain.spec.model import OnDivergence
 
 BACKOFF = Backoff(base_seconds=10.0, max_seconds=360.0)
 RESTART, ANEW, ELSEWHERE = Policy.RESTART, Policy.RESCHEDULE, Policy.RESCHEDULE_ELSEWHERE

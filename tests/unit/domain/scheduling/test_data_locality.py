@@ -10,6 +10,7 @@ from app.domain.scheduling.planner import Policy, plan
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
 from app.domain.scheduling.scoring import CACHED, DEFAULT_WEIGHTS, points_of
+from app.domain.spec.model import JobDocument
 
 DOCUMENT: dict[str, Any] = {
     "training_config": {"base_model": {"model_id": "acme/tiny", "revision": None}},
@@ -49,9 +50,9 @@ def test_node_that_holds_everything_has_all_of_it_however_it_is_divided(sizes: t
 
 
 def test_every_source_of_a_document_counts_once() -> None:
-    assert len(source_keys(DOCUMENT)) == 2
+    assert len(source_keys(JobDocument.from_json(DOCUMENT))) == 2
     base = {"model_id": "acme/tiny", "revision": "v2", "tokenizer_id": "acme/words"}
-    assert len(source_keys({**DOCUMENT, "training_config": {"base_model": base}})) == 3
+    assert len(source_keys(JobDocument.from_json({**DOCUMENT, "training_config": {"base_model": base}}))) == 3
 
 
 def test_source_is_another_one_at_another_revision_or_as_data() -> None:

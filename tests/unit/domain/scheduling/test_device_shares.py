@@ -14,6 +14,7 @@ from app.domain.scheduling.planner import plan
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request, gpu_types_of, request_of
 from app.domain.scheduling.start_estimates import DeviceRelease, starts
+from app.domain.spec.model import JobDocument, ResourceConfig
 from app.domain.units import WHOLE
 
 
@@ -127,7 +128,7 @@ def test_the_memory_asked_for_is_that_of_the_part() -> None:
     ],
 )
 def test_what_a_document_asks_for(asked: dict[str, float], share: int, memory_mb: int) -> None:
-    request = request_of({"resource_config": {"gpu_count": 1, **asked}}, has_gpus=False)
+    request = request_of(JobDocument.from_json({"resource_config": asked}), has_gpus=False)
 
     assert (request.gpu_share, request.gpu_memory_request_mb) == (share, memory_mb)
     assert request.device_kind == ("cuda" if asked else "cpu")
@@ -223,6 +224,6 @@ def test_a_slice_that_no_gpu_has_is_refused_with_those_there_are() -> None:
 
 
 def test_a_document_that_asks_for_a_slice_asks_for_a_gpu() -> None:
-    request = request_of({"resource_config": {"gpu_count": 1, "mig_profile": "1g.10gb"}}, has_gpus=False)
+    request = request_of(JobDocument(resource_config=ResourceConfig(mig_profile="1g.10gb")), has_gpus=False)
 
     assert (request.mig_profile, request.device_kind, request.takes_part) == ("1g.10gb", "cuda", False)

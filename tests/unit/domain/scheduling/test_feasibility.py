@@ -8,6 +8,7 @@ import pytest
 from app.domain.errors import CannotFit
 from app.domain.scheduling.feasibility import refuse_unfitting
 from app.domain.scheduling.resources import Device, NodeCapacity, Request, gpu_types_of, request_of
+from app.domain.spec.model import JobDocument, ResourceConfig
 
 
 def node(name: str, count: int, kind: str = "a100", memory_mb: int = 81920, **more: object) -> NodeCapacity:
@@ -108,7 +109,7 @@ def test_only_nodes_that_the_job_calls_for_are_said_to_be_kept_away_from() -> No
     ],
 )
 def test_what_only_a_gpu_has_is_refused_where_there_is_none(resources: dict[str, Any], field: str) -> None:
-    request = request_of({"resource_config": {"gpu_count": 1, "device_type": "auto", **resources}}, has_gpus=False)
+    request = request_of(JobDocument(resource_config=ResourceConfig(**resources)), has_gpus=False)
 
     with pytest.raises(CannotFit, match=rf"no GPU is registered; leave {' and '.join(resources)} out") as raised:
         refuse_unfitting(request, [node("a", 2, kind="cpu", memory_mb=0)])

@@ -7,7 +7,8 @@ import pytest
 from app.domain.errors import BadSpec
 from app.domain.spec.credentials import Access, access_of, check_access, kind_of_place, texts_of
 from app.domain.spec.job_spec import comparable_data
-from app.domain.spec.secrets import put_secrets_back, take_secrets
+from app.domain.spec.model import JobDocument, Located
+from app.domain.spec.secrets import take_secrets, with_secrets
 from tests.factories import make_document
 
 S3 = {"access_key_id": "AKIA", "secret_access_key": "secret"}
@@ -16,8 +17,9 @@ AT = "data_config.sources.0"
 
 def refusal(location: str, credentials: dict[str, str] | None = None, **options: str) -> BadSpec:
     kind = kind_of_place(location, field="")
+    part = Located.from_json({"credentials": credentials, "storage_options": options})
     with pytest.raises(BadSpec) as refused:
-        check_access({"credentials": credentials, "storage_options": options}, location, kind, (), at=AT)
+        check_access(part, location, kind, (), at=AT)
     return refused.value
 
 
@@ -36,7 +38,8 @@ GOOD = [
 
 @pytest.mark.parametrize(("location", "credentials", "options"), GOOD)
 def test_what_opens_a_place_is_taken(location: str, credentials: Any, options: Any) -> None:
-    part, kind = {"credentials": credentials, "storage_options": options}, kind_of_place(location, field="")
+    part = Located.from_json({"credentials": credentials, "storage_options": options})
+    kind = kind_of_place(location, field="")
 
     check_access(part, location, kind, ("2001:db8::/32", "fd00::/8", "10.0.0.0/8"), at=AT)
 
@@ -95,16 +98,15 @@ def test_service_is_the_one_that_is_named(access: Access, endpoint: str) -> None
 
 def test_credentials_leave_the_document_and_come_back() -> None:
     document = make_document(data_config={"sources": [{"path": "s3://b/k", "credentials": dict(S3)}]})
-    document["training_config"].setdefault("environment", {})
     document.setdefault("output_config", {})["credentials"] = {"token": "x"}
 
-    secrets = take_secrets(document)
+    masked, secrets = take_secrets(JobDocument.from_json(document))
 
-    assert document["data_config"]["sources"][0]["credentials"] == dict.fromkeys(S3, "***")
-    assert access_of(document["data_config"]["sources"][0], AT, secrets).credentials == S3
-    assert access_of(document["output_config"], "output_config", secrets).credentials == {"token": "x"}
-    put_secrets_back(document, secrets)
-    assert document["data_config"]["sources"][0]["credentials"] == S3
+    (source,) = masked.data_config.sources
+    assert source.credentials == dict.fromkeys(S3, "***")
+    assert access_of(source, AT, secrets).credentials == S3
+    assert access_of(masked.output_config, "output_config", secrets).credentials == {"token": "x"}
+    assert with_secrets(masked, secrets).data_config.sources[0].credentials == S3
 
 
 def test_renewed_credentials_make_no_other_data() -> None:
@@ -114,7 +116,7 @@ def test_renewed_credentials_make_no_other_data() -> None:
     )
     after["data_config"]["sources"][0]["storage_options"] = {"region": "x"}
 
-    assert comparable_data(before) == comparable_data(after)
+    assert comparable_data(JobDocument.from_json(before)) == comparable_data(JobDocument.from_json(after))
 
 
 def test_headers_are_secrets_one_by_one() -> None:

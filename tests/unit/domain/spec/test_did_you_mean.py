@@ -7,6 +7,7 @@ from marshmallow import ValidationError
 
 from app.domain.errors import BadSpec
 from app.domain.names import did_you_mean
+from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.model import DTYPES, dtype_is_known, source_fits_the_model
 from app.domain.spec.rules.output import EXPORT_FORMATS
 from app.schemas.spec.training_config import FRAMEWORKS, TRAINING_TYPES
@@ -64,7 +65,7 @@ def test_rule_names_what_is_accepted_and_what_is_meant(rule: Any, model: dict[st
     document = make_document(training_config={"base_model": {"model_id": "/srv/models/tiny", **model}})
 
     with pytest.raises(BadSpec) as refused:
-        rule(document)
+        rule(JobDocument.from_json(document))
 
     assert refused.value.message.startswith(message)
     assert "(did you mean " in refused.value.message

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import NotSupportedYet
+from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.distributed import STRATEGIES, backend_fits, without_effect
 from tests.submitted import changed, custom, refusal, spec_of
 
@@ -20,9 +21,9 @@ def saying(framework: str = "HF_TRAINER", **said: Any) -> dict[str, Any]:
     [("", "cpu", False), ("", "cuda", False), ("gloo", "cpu", False), ("nccl", "cuda", False), ("nccl", "cpu", True)],
 )
 def test_backend_that_the_devices_do_not_use_is_warned_of(backend: str, device_kind: str, *, warned: bool) -> None:
-    document = saying(backend=backend)
+    document = spec_of(saying(backend=backend)).document
 
-    backend_fits(spec_of(document).document, device_kind)
+    backend_fits(document, device_kind)
     found = without_effect(document, device_kind)
 
     assert found == (((f"{FIELD}.backend", "nccl is for GPUs; the ranks of CPU slots use gloo"),) if warned else ())
@@ -30,17 +31,17 @@ def test_backend_that_the_devices_do_not_use_is_warned_of(backend: str, device_k
 
 def test_gloo_on_gpus_is_refused_but_for_scripts() -> None:
     with pytest.raises(NotSupportedYet, match="gloo is for CPU slots") as raised:
-        backend_fits(saying(backend="gloo"), "cuda")
+        backend_fits(JobDocument.from_json(saying(backend="gloo")), "cuda")
 
     assert raised.value.field == f"{FIELD}.backend"
-    script = custom((FIELD, {"backend": "gloo"}))
+    script = JobDocument.from_json(custom((FIELD, {"backend": "gloo"})))
     backend_fits(script, "cuda")
-    assert without_effect(custom((FIELD, {"backend": "nccl"})), "cpu") == ()
+    assert without_effect(JobDocument.from_json(custom((FIELD, {"backend": "nccl"}))), "cpu") == ()
 
 
 @pytest.mark.parametrize(("strategy", "framework"), STRATEGIES.items())
 def test_strategy_of_the_framework_is_accepted(strategy: str, framework: str) -> None:
-    assert spec_of(saying(framework, strategy=strategy.upper())).framework == framework
+    assert spec_of(saying(framework, strategy=strategy.upper())).document.training_config.framework.type == framework
 
 
 @pytest.mark.parametrize(
@@ -64,4 +65,4 @@ def test_strategy_of_another_framework_is_refused_with_the_one_that_does_it(
 
 
 def test_script_may_be_told_any_strategy() -> None:
-    assert spec_of(custom((FIELD, {"strategy": "pipeline"}))).framework == "CUSTOM"
+    assert spec_of(custom((FIELD, {"strategy": "pipeline"}))).document.training_config.framework.type == "CUSTOM"

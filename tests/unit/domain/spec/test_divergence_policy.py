@@ -1,11 +1,17 @@
 """What a document says of a loss that goes wrong, and which documents may say it."""
 
+from typing import Any
+
 import pytest
 
-from app.domain.spec.divergence_policy import OnDivergence, on_divergence
+from app.domain.spec.model import JobDocument, OnDivergence
 from tests.submitted import changed, custom, refusal, spec_of
 
 FIELD = "training_config.on_divergence"
+
+
+def policy_of(document: dict[str, Any]) -> OnDivergence:
+    return JobDocument.from_json(document).training_config.on_divergence
 
 
 @pytest.mark.parametrize(
@@ -21,15 +27,15 @@ FIELD = "training_config.on_divergence"
     ],
 )
 def test_what_is_left_out_has_a_default(wanted: dict[str, object] | None, meant: OnDivergence) -> None:
-    assert on_divergence(changed((FIELD, wanted))) == meant
+    assert policy_of(changed((FIELD, wanted))) == meant
 
 
 def test_document_of_an_older_version_says_nothing_of_it() -> None:
-    assert on_divergence(changed()) == OnDivergence()
+    assert policy_of(changed()) == OnDivergence()
 
 
 def test_script_is_never_rolled_back_from_outside() -> None:
     refused = refusal(custom((FIELD, {"action": "rollback"})))
 
     assert (refused.field, "custom script" in refused.message) == (f"{FIELD}.action", True)
-    assert spec_of(custom((FIELD, {"action": "stop"}))).framework == "CUSTOM"
+    assert spec_of(custom((FIELD, {"action": "stop"}))).document.training_config.framework.type == "CUSTOM"

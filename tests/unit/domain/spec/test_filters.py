@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.spec.data.filters import ALIASES, OPERATORS, BadFilter, check_filter, operator_of
+from app.domain.spec.model import Filter
 
 
 def test_every_alias_means_an_operator() -> None:
@@ -29,7 +30,7 @@ def test_every_alias_means_an_operator() -> None:
     ],
 )
 def test_operators_take_what_they_compare_with(op: str, value: Any) -> None:
-    assert check_filter({"column": "a", "op": op, "value": value}) is None  # type: ignore[func-returns-value]
+    assert check_filter(Filter(column="a", op=op, value=value)) is None  # type: ignore[func-returns-value]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,6 @@ def test_operators_take_what_they_compare_with(op: str, value: Any) -> None:
 )
 def test_operators_refuse_the_rest(op: str, value: Any, part: str) -> None:
     with pytest.raises(BadFilter) as raised:
-        check_filter({"column": "a", "op": op, "value": value})
+        check_filter(Filter(column="a", op=op, value=value))
 
     assert raised.value.part == part

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import InvalidRequest
+from app.domain.spec.model import JobDocument
 from app.domain.spec.rules import job
 from tests.submitted import changed, refusal, spec_of
 
@@ -365,7 +366,7 @@ TAKEN: list[tuple[tuple[str, Any], ...]] = [
 
 @pytest.mark.parametrize("changes", TAKEN, ids=str)
 def test_what_goes_together_is_taken(changes: tuple[tuple[str, Any], ...]) -> None:
-    assert spec_of(changed(*changes)).name == "a"
+    assert spec_of(changed(*changes)).document.name == "a"
 
 
 def test_every_rule_is_broken_by_some_case() -> None:
@@ -373,7 +374,7 @@ def test_every_rule_is_broken_by_some_case() -> None:
     for case in REFUSED:
         for rule in job.RULES:
             try:
-                rule(parts(case)[0])
+                rule(JobDocument.from_json(parts(case)[0]))
             except InvalidRequest:
                 broken.add(rule)
                 break

@@ -7,7 +7,8 @@ import pytest
 
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.spec.job_spec import comparable_data
-from app.domain.spec.secrets import is_secret, put_secrets_back
+from app.domain.spec.model import JobDocument
+from app.domain.spec.secrets import is_secret, with_secrets
 from tests.submitted import GOOD, changed, custom, refusal, spec_of
 
 
@@ -16,33 +17,35 @@ def test_hyperparameters_may_stand_among_the_options_of_the_trainer() -> None:
 
     document = spec_of(changed(("training_config.framework.config", options))).document
 
-    assert document["training_config"]["hyperparameters"] == {"adam_beta1": "0.8"}
-    assert document["training_config"]["framework"]["config"] == {"ddp_bucket_cap_mb": "50"}
+    assert document.training_config.hyperparameters == {"adam_beta1": "0.8"}
+    assert document.training_config.framework.config == {"ddp_bucket_cap_mb": "50"}
 
 
 def test_defaults_that_depend_on_other_fields_are_filled_in() -> None:
     spec = spec_of(GOOD)
 
-    assert (spec.queue, spec.priority, spec.max_retries, spec.max_runtime_seconds) == ("default", 5, 3, None)
-    assert spec.document["scheduling_config"]["priority"] == 5
-    assert spec.document["data_config"]["sources"][0]["format"] == "jsonl"
-    assert spec.resume_from_checkpoint is None
-    assert (spec.training_type, spec.framework) == ("SFT", "HF_TRAINER")
+    training, scheduling = spec.document.training_config, spec.document.scheduling_config
+    assert (scheduling.queue, scheduling.priority, scheduling.max_runtime_seconds) == ("default", 5, None)
+    assert spec.document.to_json()["scheduling_config"]["priority"] == 5
+    assert spec.document.to_json()["training_config"]["max_retries"] == 3
+    assert spec.document.to_json()["data_config"]["sources"][0]["format"] == "jsonl"
+    assert training.resume_from_checkpoint is None
+    assert (training.training_type, training.framework.type) == ("SFT", "HF_TRAINER")
 
 
 def test_the_schedulers_priority_wins_over_the_trainings() -> None:
     document = changed(("training_config.priority", 8))
 
-    assert spec_of(document).priority == 8
+    assert spec_of(document).document.scheduling_config.priority == 8
     document["scheduling_config"]["priority"] = 2
-    assert spec_of(document).priority == 2
+    assert spec_of(document).document.scheduling_config.priority == 2
 
 
 def test_evaluation_by_steps_follows_the_checkpoints_unless_it_says_how_often() -> None:
     document = changed(("training_config.evaluation", {"strategy": "steps"}))
     document["data_config"]["validation_split"] = 0.1
 
-    assert spec_of(document).document["training_config"]["evaluation"] == {"strategy": "steps", "steps": 500}
+    assert spec_of(document).document.to_json()["training_config"]["evaluation"] == {"strategy": "steps", "steps": 500}
 
 
 def test_the_submitted_document_is_not_changed() -> None:
@@ -62,15 +65,15 @@ def test_secrets_that_were_taken_out_can_be_put_back() -> None:
         ("data_config.sources.0.path", signed),
     )
     spec = spec_of(document)
-    stored = copy.deepcopy(dict(spec.document))
-    assert signed not in str(stored)
+    stored = spec.document
+    assert signed not in str(stored.to_json())
 
-    put_secrets_back(stored, {**spec.secrets, "training_config.environment.GONE": "x", "data_config.none.y": "z"})
+    opened = with_secrets(stored, {**spec.secrets, "training_config.environment.GONE": "x", "data_config.none.y": "z"})
 
-    assert stored["training_config"]["environment"] == {"HF_TOKEN": "t", "MODE": "m"}
-    assert stored["output_config"]["hub_token"] == "h"
-    assert stored["data_config"]["sources"][0]["path"] == signed
-    assert spec_of(stored).secrets == spec.secrets
+    assert opened.training_config.environment == {"HF_TOKEN": "t", "MODE": "m"}
+    assert opened.output_config.hub_token == "h"
+    assert opened.data_config.sources[0].path == signed
+    assert spec_of(opened.to_json()).secrets == spec.secrets
 
 
 def test_secrets_are_taken_out_and_masked() -> None:
@@ -80,8 +83,8 @@ def test_secrets_are_taken_out_and_masked() -> None:
     spec = spec_of(document)
 
     assert dict(spec.secrets) == {"training_config.environment.HF_TOKEN": "t", "output_config.hub_token": "h"}
-    assert spec.document["training_config"]["environment"] == {"HF_TOKEN": "***", "MODE": "m"}
-    assert spec.document["output_config"]["hub_token"] == "***"
+    assert spec.document.to_json()["training_config"]["environment"] == {"HF_TOKEN": "***", "MODE": "m"}
+    assert spec.document.to_json()["output_config"]["hub_token"] == "***"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_other_names_are_not(name: str) -> None:
 def test_values_that_hold_a_password_are_secret_whatever_they_are_called(value: str, *, expected: bool) -> None:
     assert is_secret("BACKEND", value) is expected
     document = changed(("training_config.environment", {"BACKEND": value}))
-    assert spec_of(document).document["training_config"]["environment"]["BACKEND"] == ("***" if expected else value)
+    assert spec_of(document).document.training_config.environment["BACKEND"] == ("***" if expected else value)
 
 
 def test_unknown_hyperparameters_list_the_known_ones() -> None:
@@ -178,12 +181,12 @@ def test_a_custom_script_reads_as_it_likes() -> None:
 
     spec = spec_of(document)
 
-    assert spec.framework == "CUSTOM"
-    first, second = spec.document["data_config"]["sources"]
+    assert spec.document.training_config.framework.type == "CUSTOM"
+    first, second = spec.document.to_json()["data_config"]["sources"]
     assert (first["format"], second["format"]) == ("parquet", "arrow")
     assert "split" not in first
-    assert "max_seq_length" not in spec.document["data_config"]
-    assert spec.document["training_config"]["framework"]["config"] == {"option": "x"}
+    assert "max_seq_length" not in spec.document.to_json()["data_config"]
+    assert spec.document.to_json()["training_config"]["framework"]["config"] == {"option": "x"}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,7 @@ def test_credentials_of_a_script_belong_into_the_environment(path: str) -> None:
 def test_a_script_exports_its_model_itself() -> None:
     assert refusal(custom(("output_config.merge_lora", True), training_type="LORA")).field == "output_config.merge_lora"
     assert refusal(custom(("output_config.export_format", "merged"))).field == "output_config.export_format"
-    assert spec_of(custom(("output_config.output_path", "s3://bucket/out"))).name == "a"
+    assert spec_of(custom(("output_config.output_path", "s3://bucket/out"))).document.name == "a"
 
 
 @pytest.mark.parametrize("script", ["/home/me/train.py", "s3://bucket/train.py", "hf://org/x", "gopher://x"])
@@ -214,14 +217,14 @@ def test_sources_for_validation_are_validation_data() -> None:
     document["data_config"]["sources"].append({"path": "/srv/validation.jsonl", "split": "validation"})
     document["output_config"]["checkpoint"]["metric_for_best_model"] = "eval_loss"
 
-    assert spec_of(document).document["training_config"]["evaluation"] == {"strategy": "epoch"}
+    assert spec_of(document).document.to_json()["training_config"]["evaluation"] == {"strategy": "epoch"}
 
 
 def test_a_script_may_read_nothing_but_validation_data() -> None:
     document = custom()
     document["data_config"] = {"sources": [{"path": "/srv/v.jsonl", "split": "validation"}], "validation_split": 0.1}
 
-    assert spec_of(document).document["data_config"]["validation_split"] == 0.1
+    assert spec_of(document).document.to_json()["data_config"]["validation_split"] == 0.1
 
 
 @pytest.mark.parametrize("name", ["max_steps", "warmup_steps", "logging_steps", "eval_batch_size"])
@@ -235,7 +238,7 @@ def test_whole_numbers_beyond_what_can_be_stored_are_refused(name: str, value: s
 
 
 def test_defaults_are_stored_so_that_nobody_has_to_look_them_up() -> None:
-    data = spec_of(changed(("data_config.sources.0.sampling", {"count": 5}))).document["data_config"]
+    data = spec_of(changed(("data_config.sources.0.sampling", {"count": 5}))).document.to_json()["data_config"]
 
     assert data == {
         "sources": [
@@ -256,15 +259,15 @@ def test_a_streams_buffer_has_a_default_too() -> None:
     steps = ("training_config.hyperparameters", {"max_steps": "9"})
     streamed = spec_of(changed(("data_config.streaming", True), steps))
 
-    assert streamed.document["data_config"]["shuffle_buffer"] == 10_000
+    assert streamed.document.to_json()["data_config"]["shuffle_buffer"] == 10_000
 
 
 def test_data_is_compared_with_its_defaults_whenever_it_was_stored() -> None:
     stored = spec_of(GOOD).document
     stored_before = {**GOOD, "data_config": {**GOOD["data_config"], "seed": 42}}
 
-    assert comparable_data(stored) == comparable_data(stored_before)
-    assert comparable_data(stored) != comparable_data(changed(("data_config.seed", 43)))
+    assert comparable_data(stored) == comparable_data(JobDocument.from_json(stored_before))
+    assert comparable_data(stored) != comparable_data(spec_of(changed(("data_config.seed", 43))).document)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +291,7 @@ def test_data_is_compared_with_its_defaults_whenever_it_was_stored() -> None:
 def test_formats_are_told_by_suffixes(path: str, expected: str | None) -> None:
     document = changed(("data_config.sources.0.path", path))
 
-    assert spec_of(document).document["data_config"]["sources"][0].get("format") == expected
+    assert spec_of(document).document.to_json()["data_config"]["sources"][0].get("format") == expected
 
 
 SIGNED = "https://example.org/a.jsonl?X-Amz-Algorithm=x&X-Amz-Signature=abc&part=1&%73ig=d%2Fe&hmac=f"
@@ -297,7 +300,7 @@ SIGNED = "https://example.org/a.jsonl?X-Amz-Algorithm=x&X-Amz-Signature=abc&part
 def test_signed_urls_are_secrets_of_the_job() -> None:
     spec = spec_of(changed(("data_config.sources.0.path", SIGNED)))
 
-    shown = spec.document["data_config"]["sources"][0]["path"]
+    shown = spec.document.to_json()["data_config"]["sources"][0]["path"]
     assert shown == "https://example.org/a.jsonl?X-Amz-Algorithm=x&X-Amz-Signature=***&part=1&%73ig=***&hmac=***"
     assert dict(spec.secrets) == {"data_config.sources.0.path": SIGNED}
     assert refusal(changed(("data_config.sources.0.path", shown))).field == "data_config.sources.0.path"
@@ -309,7 +312,7 @@ def test_signed_urls_are_secrets_of_the_job() -> None:
 def test_other_places_are_shown_as_they_are(path: str) -> None:
     spec = spec_of(changed(("data_config.sources.0.path", path)))
 
-    assert spec.document["data_config"]["sources"][0]["path"] == path
+    assert spec.document.to_json()["data_config"]["sources"][0]["path"] == path
     assert not spec.secrets
 
 
@@ -336,4 +339,4 @@ def test_places_of_the_user_need_the_users_token(change: tuple[str, Any], forwar
 
     assert error.field == change[0]
     assert "X-User-Token" in error.message
-    assert spec_of(changed(change), user="t").name == "a"
+    assert spec_of(changed(change), user="t").document.name == "a"

@@ -41,7 +41,7 @@ def test_devices_that_are_no_multiple_are_refused_with_what_would_fit():
 def test_a_document_says_how_its_model_is_divided():
     document = changed(MEGATRON, (CONFIG, {"tensor_parallel": "2"}), ("resource_config.gpu_count", 4))
 
-    assert spec_of(document).document["training_config"]["framework"]["config"] == {"tensor_parallel": "2"}
+    assert spec_of(document).document.training_config.framework.config == {"tensor_parallel": "2"}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 from app.domain.spec.frameworks.custom import processes_per_node
+from app.domain.spec.model import JobDocument
 
 
 @pytest.mark.parametrize(
@@ -22,4 +23,4 @@ def test_ranks_are_one_for_each_device_or_as_many_as_asked_for(config: dict[str,
         "resource_config": {"gpu_count": 4, "cpu_cores": 6},
     }
 
-    assert processes_per_node(spec, devices=4) == ranks
+    assert processes_per_node(JobDocument.from_json(spec), devices=4) == ranks

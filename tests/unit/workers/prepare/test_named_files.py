@@ -5,6 +5,7 @@ import os
 import pytest
 
 from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.model import Framework
 from workers.prepare.input_library import Library
 from workers.prepare.named_files import named_files
 
@@ -40,6 +41,8 @@ def library(tmp_path):
 )
 @pytest.mark.parametrize("field", ["custom_command", "custom_arguments"])
 def test_files_that_words_name_are_shown(library, tmp_path, words, shown, field):
-    found = named_files(library, {field: [word.replace("{root}", str(tmp_path)) for word in words]})
+    named = [word.replace("{root}", str(tmp_path)) for word in words]
+
+    found = named_files(library, Framework.from_json({field: named}))
 
     assert found == tuple(tmp_path / each for each in shown)

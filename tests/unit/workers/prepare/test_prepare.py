@@ -9,6 +9,7 @@ from cryptography.fernet import Fernet
 
 from app.domain.scheduling.resources import Device
 from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.model import Framework, JobDocument
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
 from config.fetching import FetchSettings
@@ -91,7 +92,7 @@ def document(model_id="model", paths=("*.jsonl", "a.jsonl"), **base):
 
 
 def test_spec_names_the_files_of_each_source(library, tmp_path):
-    sources = find_sources(library, "HF_TRAINER", document(tokenizer_id="tokenizer"))
+    sources = find_sources(library, "HF_TRAINER", JobDocument.from_json(document(tokenizer_id="tokenizer")))
 
     said = sources_document(sources.data)
 
@@ -111,7 +112,7 @@ def test_script_may_bring_its_own_model(library, tmp_path):
     spec = document("none", tokenizer_id="tokenizer")
     spec["training_config"]["framework"] = {"type": "CUSTOM", "custom_script_path": "train.py"}
 
-    sources = find_sources(library, "CUSTOM", spec)
+    sources = find_sources(library, "CUSTOM", JobDocument.from_json(spec))
 
     assert sources.model is None
     assert sources.tokenizer is not None
@@ -129,11 +130,11 @@ def test_code_directory_has_the_script_deep_within(library, tmp_path):
     spec["training_config"]["framework"] = framework
     spec["data_config"]["sources"] = []
 
-    sources = find_sources(library, "CUSTOM", spec)
+    sources = find_sources(library, "CUSTOM", JobDocument.from_json(spec))
 
     assert (sources.code, sources.script) == (tmp_path / "mine", deep / "train.py")
     assert sources.data == ()
-    found = program(spec, run_directory(tmp_path / "data", "job-1", 1), sources)
+    found = program(Framework.from_json(framework), run_directory(tmp_path / "data", "job-1", 1), sources)
     assert found["script"].endswith("/code/deep/train.py")
     assert found["directory"].endswith("/work")
 
@@ -144,9 +145,9 @@ def test_command_starts_where_the_code_is_and_else_among_its_own_files(library, 
     spec["training_config"]["framework"] = framework
     run = run_directory(tmp_path / "data", "job-1", 1)
 
-    beside = program(spec, run, find_sources(library, "CUSTOM", spec))
+    beside = program(Framework.from_json(framework), run, find_sources(library, "CUSTOM", JobDocument.from_json(spec)))
     del framework["custom_code_dir"]
-    alone = program(spec, run, find_sources(library, "CUSTOM", spec))
+    alone = program(Framework.from_json(framework), run, find_sources(library, "CUSTOM", JobDocument.from_json(spec)))
 
     assert (beside["command"], beside["directory"][-5:]) == (("bash", "-c", "true"), "/code")
     assert alone["directory"].endswith("/work")
@@ -165,13 +166,13 @@ def test_code_lies_in_a_bucket_that_is_a_directory(library, tmp_path):
     spec["training_config"]["framework"] = framework
     library = replace(library, fetch=FetchSettings(obs_dir=tmp_path / "buckets"))
 
-    sources = find_sources(library, "CUSTOM", spec)
+    sources = find_sources(library, "CUSTOM", JobDocument.from_json(spec))
     (source / "train.py").unlink()
     (source / "train.py").symlink_to("/etc/hostname")
 
     assert (sources.code, sources.script) == (source, source / "train.py")
     with pytest.raises(AttemptFailed, match="does not lie below obs://team/src/ on this node"):
-        find_sources(library, "CUSTOM", spec)
+        find_sources(library, "CUSTOM", JobDocument.from_json(spec))
 
 
 @pytest.mark.parametrize("code", ["missing", "train.py"])
@@ -181,14 +182,14 @@ def test_code_that_is_no_directory_is_refused(library, code):
     spec["training_config"]["framework"] = framework
 
     with pytest.raises(AttemptFailed, match="code directory"):
-        find_sources(library, "CUSTOM", spec)
+        find_sources(library, "CUSTOM", JobDocument.from_json(spec))
 
 
 def test_file_that_judges_completions_is_readable_and_known_by_its_digest(library, tmp_path):
     spec = document()
     spec["training_config"]["hyperparameters"] = {"reward": " train.py "}
 
-    sources = find_sources(library, "HF_TRAINER", spec)
+    sources = find_sources(library, "HF_TRAINER", JobDocument.from_json(spec))
 
     assert sources.reward == tmp_path / "mine/train.py"
     assert sources.reward in sources.readable
@@ -205,7 +206,7 @@ def test_model_that_judges_is_found_beside_the_others(library, tmp_path):
     (tmp_path / "mine/judge/config.json").write_text("{}")
     spec["training_config"]["hyperparameters"] = {"reward_model_id": "judge"}
 
-    sources = find_sources(library, "HF_TRAINER", spec)
+    sources = find_sources(library, "HF_TRAINER", JobDocument.from_json(spec))
 
     assert sources.model is not None
     assert sources.model.path.name == "model"
@@ -223,7 +224,7 @@ def test_file_that_judges_completions_lies_where_jobs_may_read(library, reward, 
     spec["training_config"]["hyperparameters"] = {"reward": reward}
 
     with pytest.raises(AttemptFailed, match=why) as failed:
-        find_sources(library, "HF_TRAINER", spec)
+        find_sources(library, "HF_TRAINER", JobDocument.from_json(spec))
 
     assert failed.value.error_type == "INVALID_CONFIG"
 
@@ -234,8 +235,8 @@ def test_secrets_are_opened_for_whoever_needs_them(tmp_path):
     sealed = SecretBox(key).seal({"training_config.environment.WANDB_KEY": "a", "output_config.hub_token": "b"})
 
     secrets = opened_secrets(settings, sealed)
-    spec = make_document(training_config={"environment": {"MODE": "fast", "WANDB_KEY": "***"}})
+    environment = {"MODE": "fast", "WANDB_KEY": "***"}
 
     assert secrets["output_config.hub_token"] == "b"
-    assert job_environment(spec, secrets) == {"MODE": "fast", "WANDB_KEY": "a"}
+    assert job_environment(environment, secrets) == {"MODE": "fast", "WANDB_KEY": "a"}
     assert opened_secrets(settings, "") == {}

@@ -14,6 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from app.domain.lifecycle.checkpoints import best_rule
 from workers.rank.run_context import RunContext, method_of
+from workers.rank.sections import output_config
 from workers.trainers.distributed import wait_for_all
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting, score_of
 
@@ -30,7 +31,7 @@ class BestWeights(TrainerCallback):
     def __init__(self, context: RunContext, reporting: Reporting) -> None:
         self._wanted = bool(context.spec.hyperparameters.get("load_best_model_at_end"))
         self._metric, self._greater_is_better = best_rule(
-            context.spec.output_config.get("checkpoint") or {}, method_of(context.spec)
+            output_config(context.spec).checkpoint, method_of(context.spec)
         )
         self._reporting = reporting
         self._leads = context.rank == 0

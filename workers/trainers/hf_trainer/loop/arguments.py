@@ -5,16 +5,15 @@ from typing import Any
 from app.domain.lifecycle.checkpoints import best_rule
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter, check_data
 from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER, trainer_arguments
+from app.domain.spec.model import Evaluation
 from workers.rank.run_context import RunContext, method_of
-from workers.trainers.data.sources import seed_of
+from workers.rank.sections import data_config, output_config, training_config
 from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
 from workers.trainers.hf_trainer.loop.lr_schedule import PLATEAU, learning_rate_factor
 from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.model.pretrained import precision
-
-DEFAULT_SAVE_STEPS = 500
 
 
 def arguments(context: RunContext, plan: BatchPlan, *, validates: bool) -> dict[str, Any]:
@@ -42,7 +41,7 @@ def _optimization(context: RunContext, plan: BatchPlan) -> dict[str, Any]:
         "label_smoothing_factor",
         "full_determinism",
     )
-    seed = seed_of(context.spec.data_config)
+    seed = data_config(context.spec).seed
     # A batch that did not fit in memory for training does not fit for evaluation.
     measured = (values["eval_batch_size"] or plan.batch_size, plan.batch_size)
     return {
@@ -61,11 +60,11 @@ def _optimization(context: RunContext, plan: BatchPlan) -> dict[str, Any]:
 
 def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
     """When to save, evaluate and log; evaluation follows the checkpoints unless the job says otherwise."""
-    checkpoint = _checkpoint(context)
-    save_strategy = checkpoint.get("save_strategy") or "steps"
-    save_steps = checkpoint.get("save_steps") or DEFAULT_SAVE_STEPS
-    evaluation = context.spec.training_config.get("evaluation") or {}
-    eval_strategy = evaluation.get("strategy") or (save_strategy if validates else "no")
+    checkpoint, evaluation = output_config(context.spec).checkpoint, training_config(context.spec).evaluation
+    save_strategy, save_steps = checkpoint.save_strategy, checkpoint.save_steps
+    if evaluation is None:
+        evaluation = Evaluation(strategy=save_strategy if validates else "no")
+    eval_strategy = evaluation.strategy
     if eval_strategy != "no" and not validates:
         raise InvalidConfig(
             f"evaluation.strategy is {eval_strategy}, but there is no validation data: "
@@ -73,7 +72,7 @@ def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
         )
     values = context.spec.hyperparameters
     try:
-        check_data(values, evaluates=eval_strategy != "no", streaming=bool(context.spec.data_config.get("streaming")))
+        check_data(values, evaluates=eval_strategy != "no", streaming=data_config(context.spec).streaming)
     except InvalidHyperparameter as error:
         raise InvalidConfig(error.message) from error
     best = best_rule(checkpoint, method_of(context.spec))
@@ -82,7 +81,7 @@ def _cadence(context: RunContext, *, validates: bool) -> dict[str, Any]:
         "save_strategy": save_strategy,
         "save_steps": save_steps,
         "eval_strategy": eval_strategy,
-        "eval_steps": evaluation.get("steps") or save_steps,
+        "eval_steps": evaluation.steps or save_steps,
         "logging_strategy": "steps",
         "logging_steps": values["logging_steps"],
         # A NaN must be visible, not replaced by the average of earlier losses.
@@ -99,13 +98,13 @@ def _surroundings(context: RunContext) -> dict[str, Any]:
     chosen = precision(spec)
     if chosen.note and context.rank == 0:
         print(chosen.note, flush=True)  # noqa: T201  (the job's log is stdout)
-    pin_memory = spec.data_config.get("pin_memory")
+    pin_memory = data_config(spec).pin_memory
     return {
         "output_dir": str(context.work_dir / "trainer"),
         "use_cpu": on_cpu,
         "bf16": chosen.bf16,
         "fp16": chosen.fp16,
-        "dataloader_num_workers": spec.data_config.get("num_workers") or 0,
+        "dataloader_num_workers": data_config(spec).num_workers,
         "dataloader_pin_memory": not on_cpu and (pin_memory is None or pin_memory),
         "ddp_timeout": int(TIMEOUT.total_seconds()),
         "report_to": [],
@@ -118,8 +117,4 @@ def _passed_on(context: RunContext) -> dict[str, Any]:
     """framework.config entries for the Trainer; those of other frameworks configure sharding."""
     if context.spec.framework != HF_TRAINER:
         return {}
-    return dict(trainer_arguments((context.spec.training_config.get("framework") or {}).get("config") or {}))
-
-
-def _checkpoint(context: RunContext) -> dict[str, Any]:
-    return dict(context.spec.output_config.get("checkpoint") or {})
+    return dict(trainer_arguments(training_config(context.spec).framework.config))

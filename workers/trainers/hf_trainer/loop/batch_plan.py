@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from app.domain.spec.defaults import BATCH_SIZE
 from workers.rank.run_context import RunContext
+from workers.rank.sections import data_config
 from workers.trainers.failures import InvalidConfig
 
 _MOST_NAMED = 12
@@ -28,12 +28,8 @@ class BatchPlan:
 
 def requested_plan(context: RunContext, devices: int) -> BatchPlan:
     """The plan of the job's document."""
-    data = context.spec.data_config
-    return BatchPlan(
-        batch_size=int(data.get("batch_size") or BATCH_SIZE),
-        accumulation=int(data.get("gradient_accumulation_steps") or 1),
-        devices=devices,
-    )
+    data = data_config(context.spec)
+    return BatchPlan(batch_size=data.batch_size, accumulation=data.gradient_accumulation_steps, devices=devices)
 
 
 def batch_plan(context: RunContext, devices: int) -> BatchPlan:

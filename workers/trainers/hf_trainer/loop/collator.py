@@ -9,13 +9,13 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.reward_trainer import DataCollatorForPreference as DataCollatorForJudging
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from app.domain.spec.defaults import MAX_SEQ_LENGTH
 from workers.rank.run_context import RunSpec
+from workers.rank.sections import data_config
 
 
 def max_seq_length(spec: RunSpec) -> int:
     """Maximum tokens of a record without truncation."""
-    return int(spec.data_config.get("max_seq_length") or MAX_SEQ_LENGTH)
+    return data_config(spec).max_seq_length
 
 
 def collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "Padding":
@@ -34,11 +34,11 @@ def reward_collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "Rewar
 
 
 def _padding(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    preprocess = spec.data_config.get("preprocess") or {}
+    preprocess = data_config(spec).preprocess
     return {
         "pad_token_id": tokenizer.pad_token_id,
         # No record is longer, so the next multiple is that length itself.
-        "pad_to_multiple_of": max_seq_length(spec) if preprocess.get("padding") == "max_length" else None,
+        "pad_to_multiple_of": max_seq_length(spec) if preprocess.padding == "max_length" else None,
         "left": tokenizer.padding_side == "left",
     }
 

@@ -9,6 +9,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from app.domain.lifecycle.checkpoints import best_rule
 from workers.rank.run_context import RunContext, method_of
+from workers.rank.sections import output_config
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting, score_of
 
 
@@ -24,7 +25,7 @@ class EarlyStopping(TrainerCallback):
         self._patience = int(values.get("early_stopping_patience", 0))
         self._threshold = float(values.get("early_stopping_threshold", 0.0))
         self._metric, self._greater_is_better = best_rule(
-            context.spec.output_config.get("checkpoint") or {}, method_of(context.spec)
+            output_config(context.spec).checkpoint, method_of(context.spec)
         )
         self._reporting = reporting
         self._leads = context.rank == 0

@@ -9,6 +9,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from app.domain.lifecycle.checkpoints import best_rule
 from app.domain.spec.hyperparameters.tables import PLATEAU
 from workers.rank.run_context import RunSpec, method_of
+from workers.rank.sections import output_config
 
 __all__ = ["PLATEAU", "learning_rate_factor", "scale", "scheduler_kwargs"]
 
@@ -40,7 +41,7 @@ def scheduler_kwargs(spec: RunSpec, total_steps: int) -> dict[str, Any]:
         # The only value that is not relative to the peak rate.
         kwargs["lr_end"] *= learning_rate_factor(spec)
     if name == PLATEAU:
-        greater_is_better = best_rule(spec.output_config.get("checkpoint") or {}, method_of(spec))[1]
+        greater_is_better = best_rule(output_config(spec).checkpoint, method_of(spec))[1]
         kwargs["mode"] = "max" if greater_is_better else "min"
     return kwargs
 

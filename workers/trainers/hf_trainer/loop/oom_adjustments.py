@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from trainyard.protocol.manifest import Manifest
 from workers.rank.run_context import RunContext, RunSpec
+from workers.rank.sections import data_config
 from workers.trainers.failures import HostOutOfMemory, OutOfMemory, error_type, is_out_of_memory
 from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
 from workers.trainers.hf_trainer.loop.collator import max_seq_length
@@ -48,7 +49,7 @@ def report_adjustments(context: RunContext, plan: BatchPlan) -> None:
 
 
 def _note_other_devices(context: RunContext, plan: BatchPlan, manifest: Manifest) -> None:
-    streamed = bool(context.spec.data_config.get("streaming"))
+    streamed = data_config(context.spec).streaming
     records = (
         "streamed records are redistributed, so that some near the checkpoint may be repeated or skipped"
         if streamed

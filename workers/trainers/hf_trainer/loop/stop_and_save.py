@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from workers.rank.run_context import CHECKPOINT_FAILED, RunContext, Saved, Stop
+from workers.rank.sections import output_config
 from workers.trainers.distributed import StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.checkpoints.best_weights import BestWeights
 from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopping
@@ -59,7 +60,7 @@ class StopAndSaveCallback(TrainerCallback):
         self._best = best
         self._boundary = boundary
         self._saving = saving
-        self._epochs = int((context.spec.output_config.get("checkpoint") or {}).get("save_epochs") or 1)
+        self._epochs = output_config(context.spec).checkpoint.save_epochs
         self._reserved = False
         self._asked = False
         self._phase = ""

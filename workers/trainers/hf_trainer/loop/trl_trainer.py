@@ -17,7 +17,7 @@ from transformers.trainer import SCHEDULER_NAME
 from app.domain.spec.metrics import evaluated, perplexity
 from trainyard.protocol.manifest import Manifest
 from workers.rank.run_context import RunSpec, method_of
-from workers.trainers.data.sources import seed_of
+from workers.rank.sections import data_config
 from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
 from workers.trainers.hf_trainer.loop import warm_start
 from workers.trainers.hf_trainer.loop.batch_order import LengthGrouped, PaddedOrder, Shuffled
@@ -203,7 +203,7 @@ class TrlTrainer(Trainer):
             return
         # There is one random state per rank of the earlier run. Without reseeding, the numbers of the start would
         # repeat.
-        place = f"{seed_of(self._spec.data_config)}/{self.state.global_step}/{self.args.process_index}"
+        place = f"{data_config(self._spec).seed}/{self.state.global_step}/{self.args.process_index}"
         set_seed(random.Random(place).randrange(1 << 32))  # noqa: S311
 
     def _issue_warnings_after_load(self, load_result: _LoadResult) -> None:
@@ -216,7 +216,7 @@ class TrlTrainer(Trainer):
         dataset = self.train_dataset if train_dataset is None else train_dataset
         if not isinstance(dataset, Dataset):
             return super()._get_train_sampler(train_dataset)
-        seed = seed_of(self._spec.data_config)
+        seed = data_config(self._spec).seed
         order: LengthGrouped | None = None
         if self._spec.hyperparameters.get("group_by_length"):
             order = LengthGrouped(dataset, self.get_total_train_batch_size(self.args), seed, self._epoch_to_come)

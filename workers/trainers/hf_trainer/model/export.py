@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainyard._outputs import weight_files
+from workers.rank.sections import output_config
 from workers.trainers.failures import ExportFailed, is_out_of_memory
 from workers.trainers.hf_trainer.formats.convert import convert
 from workers.trainers.hf_trainer.model import verify_export
@@ -29,7 +30,7 @@ def export_model(
         model.config.use_cache = True
         model.save_pretrained(directory)
         verify_export.check_model(model, directory, **trust_options(card.spec))
-        convert(card.spec.output_config.get("export_format"), directory, tokenizer)
+        convert(output_config(card.spec).export_format, directory, tokenizer)
         return _completed(tokenizer, card, directory)
 
 

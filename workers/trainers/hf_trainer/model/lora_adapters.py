@@ -10,7 +10,7 @@ from transformers.pytorch_utils import Conv1D
 from app.domain.spec.hyperparameters.parsing import names
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from workers.rank.run_context import RunSpec, method_of
-from workers.trainers.data.sources import seed_of
+from workers.rank.sections import data_config
 from workers.trainers.failures import InvalidConfig
 
 ALL_LINEAR = "all-linear"
@@ -24,7 +24,7 @@ def adapted(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> PeftM
     """
     config = lora_config(model, spec, new_tokens=new_tokens)
     # The same initial weights on every rank and at every resume.
-    set_seed(seed_of(spec.data_config))
+    set_seed(data_config(spec).seed)
     try:
         return get_peft_model(model, config)
     except (TypeError, ValueError) as error:

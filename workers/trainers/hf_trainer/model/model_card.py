@@ -1,21 +1,22 @@
 """The model card (README.md) of a finished model: origin, method, metrics and how to load it."""
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePosixPath
-from typing import Any
 from urllib.parse import urlsplit
 
+from app.domain.spec.defaults import SPLIT
 from app.domain.spec.frameworks.megatron import MEGATRON
 from app.domain.spec.hyperparameters.parsing import USE_LORA
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.rules.model import is_drawn
 from app.domain.spec.rules.output import GGUF, LORA_TYPES, ONNX
 from workers.rank.run_context import RunSpec, method_of
-from workers.trainers.data.sources import seed_of
+from workers.rank.sections import data_config, output_config, training_config
 from workers.trainers.hf_trainer.model.tokenizer import base_model
 
 _LIBRARIES = (
@@ -85,7 +86,9 @@ class ModelCard:
             self._front_matter(adapter=adapter),
             f"# {_inline(self._name) or self._untitled(kind)}",
             self._origin(kind),
-            _section("Data", _bullets(_source(source, number) for number, source in enumerate(self._sources, start=1))),
+            _section(
+                "Data", _bullets(_source(*source, number) for number, source in enumerate(self._sources, start=1))
+            ),
             _section("Hyperparameters that were set", self._settings()),
             _section("Final metrics", _table("metric", "value", _numbers(self.metrics))),
             _section("Versions", _table("library", "version", _versions())),
@@ -103,22 +106,20 @@ class ModelCard:
     @property
     def _name(self) -> str:
         """The output model name, restricted to characters that every YAML reader accepts; empty when unset."""
-        said = str(self.spec.output_config.get("output_model_name") or "")
+        said = output_config(self.spec).output_model_name or ""
         return " ".join("".join(c if c.isprintable() else " " for c in said).split())
 
     @property
     def _base(self) -> str:
         base = base_model(self.spec)
-        named = str(base.get("model_id") or "")
-        return _public(named, hub=base.get("source") == "hub") or "a local model"
+        return _public(base.model_id, hub=base.source == "hub") or "a local model"
 
     @property
-    def _sources(self) -> list[Mapping[str, Any]]:
-        described = self.spec.data_config.get("sources") or []
-        return [
-            {**(described[index] if index < len(described) else {}), "location": found.get("location") or ""}
-            for index, found in enumerate(self.spec.sources)
-        ]
+    def _sources(self) -> list[tuple[str, str]]:
+        """Location and split of each source."""
+        splits = [source.split for source in data_config(self.spec).sources]
+        found = [str(source.get("location") or "") for source in self.spec.sources]
+        return [(location, split or SPLIT) for location, split in itertools.zip_longest(found, splits[: len(found)])]
 
     @property
     def _judges(self) -> bool:
@@ -134,7 +135,7 @@ class ModelCard:
     def _origin(self, kind: str) -> str:
         method = _METHODS.get(method_of(self.spec), method_of(self.spec))
         base = base_model(self.spec)
-        seed = seed_of(self.spec.data_config)
+        seed = data_config(self.spec).seed
         begin = f"weights drawn by the seed {seed}" if is_drawn(base) else f"`{self._base}`"
         return f"This {kind} was made by {method} from {begin}, in {self.steps} optimizer steps."
 
@@ -144,23 +145,23 @@ class ModelCard:
         if self._name:
             lines.append(f"model_name: {json.dumps(self._name, ensure_ascii=False)}")
         base = base_model(self.spec)
-        if base.get("source") == "hub" and base.get("model_id") and not is_drawn(base):
-            lines.append(f"base_model: {json.dumps(base['model_id'])}")
+        if base.source == "hub" and base.model_id and not is_drawn(base):
+            lines.append(f"base_model: {json.dumps(base.model_id)}")
         library = "megatron-core" if self.spec.framework == MEGATRON else "trl"
         tags = ["trainyard", library, *(["lora"] if self._has_adapter else [])]
         return "\n".join([*lines, "tags:", *(f"- {tag}" for tag in tags), "---"])
 
     def _settings(self) -> str:
-        data = self.spec.data_config
+        data = data_config(self.spec)
         names = ("max_seq_length", "batch_size", "gradient_accumulation_steps", "validation_split", "seed")
-        rows = {name: data[name] for name in names if data.get(name) is not None}
-        rows |= self.spec.training_config.get("hyperparameters") or {}
+        rows = {name: getattr(data, name) for name in names if name in data.given}
+        rows |= training_config(self.spec).hyperparameters
         rows["devices"] = self.spec.world_size
         return _table("name", "value", {name: str(value) for name, value in rows.items()})
 
     def _loading(self, *, adapter: bool, resized: bool) -> str:
         kind = "AutoModelForSequenceClassification" if self._judges else "AutoModelForCausalLM"
-        form = self.spec.output_config.get("export_format")
+        form = output_config(self.spec).export_format
         if form in _LOAD_FORM:
             return _LOAD_FORM[form]
         if not adapter:
@@ -170,9 +171,8 @@ class ModelCard:
         return _LOAD_ADAPTER.format(kind=kind, labels=labels, base=json.dumps(self._base), resize=resize)
 
 
-def _source(source: Mapping[str, Any], number: int) -> str:
-    name = _public(str(source["location"]), hub=False) or f"source {number}"
-    return f"{name} (split {source.get('split') or 'train'})"
+def _source(location: str, split: str, number: int) -> str:
+    return f"{_public(location, hub=False) or f'source {number}'} (split {split})"
 
 
 def _public(location: str, *, hub: bool) -> str:

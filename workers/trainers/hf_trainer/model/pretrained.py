@@ -20,8 +20,9 @@ from transformers import (
 )
 
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
+from app.domain.spec.model import BaseModel
 from workers.rank.run_context import RunSpec, method_of
-from workers.trainers.data.sources import seed_of
+from workers.rank.sections import data_config
 from workers.trainers.failures import InvalidConfig, ModelNotFound, is_out_of_memory
 from workers.trainers.hf_trainer.model.scratch import configuration, draw_weights, is_from_scratch
 from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, load_tokenizer, trust_options
@@ -51,7 +52,7 @@ def precision(spec: RunSpec, *, computes_bf16: Callable[[], bool] = _computes_bf
     Weights are never float16, because most updates would round to nothing. A job that requests float16 gets float32
     weights and float16 computation.
     """
-    asked = str(base_model(spec).get("dtype") or "auto").removeprefix("torch.")
+    asked = (base_model(spec).dtype or BaseModel.dtype).removeprefix("torch.")
     asked = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}.get(asked, asked)
     if asked != "auto" and asked not in _DTYPES:
         raise InvalidConfig(f"base_model.dtype {asked!r} is not one of auto, {', '.join(_DTYPES)}")
@@ -72,7 +73,7 @@ def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
 
     Raises ModelNotFound and InvalidConfig.
     """
-    kwargs = dict(base_model(spec).get("model_kwargs") or {})
+    kwargs = dict(base_model(spec).model_kwargs)
     attention = kwargs.pop("attn_implementation", None)
     if is_from_scratch(spec):
         config = configuration(spec, load_tokenizer(spec))
@@ -85,7 +86,7 @@ def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
         _change(config, kwargs)
         return _loaded(directory, config, spec, attn_implementation=attention, **how)
     except (ImportError, KeyError, TypeError, ValueError) as error:
-        if asked := sorted(base_model(spec).get("model_kwargs") or {}):
+        if asked := sorted(base_model(spec).model_kwargs):
             raise InvalidConfig(f"{name} can't be loaded with model_kwargs {', '.join(asked)}: {error}") from error
         raise ModelNotFound(f"the base model in {name} can't be loaded: {error}") from error
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -100,7 +101,7 @@ def _loaded(directory: str, config: PretrainedConfig, spec: RunSpec, **how: Any)
         kind = AutoModelForSequenceClassification
         config.num_labels = 1
         # A base model has no score head; the seed makes its initial weights equal on every rank and at every resume.
-        set_seed(seed_of(spec.data_config))
+        set_seed(data_config(spec).seed)
     model: PreTrainedModel = kind.from_pretrained(
         directory, config=config, dtype=precision(spec).weights, **trust_options(spec), **how
     )
@@ -138,7 +139,7 @@ def resize(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: Run
     known = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
     if len(tokenizer) <= known:
         return False
-    set_seed(seed_of(spec.data_config))
+    set_seed(data_config(spec).seed)
     model.resize_token_embeddings(len(tokenizer))
     return True
 

@@ -17,7 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from app.domain.spec.rules.model import is_drawn
 from workers.rank.run_context import RunSpec
-from workers.trainers.data.sources import seed_of
+from workers.rank.sections import data_config
 from workers.trainers.failures import InvalidConfig, is_out_of_memory
 from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, trust_options
 
@@ -39,7 +39,7 @@ def configuration(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> Pretrain
 
     Raises InvalidConfig and ModelNotFound.
     """
-    definition = base_model(spec)["from_config"]
+    definition = base_model(spec).from_config
     try:
         if not isinstance(definition, Mapping):
             found: PretrainedConfig = AutoConfig.from_pretrained(
@@ -69,7 +69,7 @@ def draw_weights(config: PretrainedConfig, spec: RunSpec, **how: Any) -> PreTrai
     """A model with weights initialized by the job's seed, equal on every rank and at every start. Raises
     InvalidConfig.
     """
-    set_seed(seed_of(spec.data_config))
+    set_seed(data_config(spec).seed)
     return _made(config, spec, **how)
 
 
@@ -81,7 +81,7 @@ def check_buildable(config: PretrainedConfig, spec: RunSpec) -> None:
 
 def unknown_fields(spec: RunSpec) -> list[str]:
     """Fields of the definition that the model type does not know."""
-    definition = base_model(spec)["from_config"]
+    definition = base_model(spec).from_config
     if not isinstance(definition, Mapping):
         return []
     known = AutoConfig.for_model(definition["model_type"])

@@ -6,7 +6,9 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from app.domain.spec.model import BaseModel
 from workers.rank.run_context import RunSpec
+from workers.rank.sections import data_config, training_config
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 
 _ATTRIBUTES = ("padding_side", "truncation_side", "model_max_length")
@@ -25,7 +27,7 @@ def load_tokenizer(spec: RunSpec) -> PreTrainedTokenizerBase:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **trust_options(spec))
     except (ImportError, KeyError, OSError, TypeError, ValueError) as error:
         raise ModelNotFound(f"the tokenizer in {Path(directory).name} can't be loaded: {error}") from error
-    _configure(tokenizer, (spec.data_config.get("preprocess") or {}).get("tokenizer_config") or {})
+    _configure(tokenizer, data_config(spec).preprocess.tokenizer_config)
     if tokenizer.eos_token is None:
         raise InvalidConfig(
             "the tokenizer has no end-of-sequence token, so the model could not learn to stop; "
@@ -43,14 +45,13 @@ def existing_model_path(path: str) -> str:
     return path
 
 
-def base_model(spec: RunSpec) -> dict[str, Any]:
-    """training_config.base_model; {} for a run without one."""
-    return dict(spec.training_config.get("base_model") or {})
+def base_model(spec: RunSpec) -> BaseModel:
+    return training_config(spec).base_model
 
 
 def trust_options(spec: RunSpec) -> dict[str, bool]:
     """The `from_pretrained` arguments that allow or forbid code shipped with a model."""
-    return {"trust_remote_code": bool(base_model(spec).get("trust_remote_code"))}
+    return {"trust_remote_code": base_model(spec).trust_remote_code}
 
 
 def _configure(tokenizer: PreTrainedTokenizerBase, wanted: Mapping[str, Any]) -> None:

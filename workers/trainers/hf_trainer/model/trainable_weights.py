@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from app.domain.spec.hyperparameters.parsing import USE_LORA
 from workers.rank.run_context import RunSpec
+from workers.rank.sections import output_config
 from workers.trainers.hf_trainer.model import pretrained
 from workers.trainers.hf_trainer.model.export import export_adapter, export_merged, export_model
 from workers.trainers.hf_trainer.model.lora_adapters import adapted, lora_config
@@ -63,8 +64,8 @@ class Adapter(FullWeights):
     def export(
         self, model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
     ) -> tuple[str, ...]:
-        trained, output = cast("PeftModel", model), self.spec.output_config
-        if output.get("export_format") == "merged" or output.get("merge_lora"):
+        trained, output = cast("PeftModel", model), output_config(self.spec)
+        if output.export_format == "merged" or output.merge_lora:
             return export_merged(self.to_merge(trained, tokenizer), tokenizer, card, directory)
         return export_adapter(trained, tokenizer, card, directory, resized=self.resized)
 

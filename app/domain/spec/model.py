@@ -1,0 +1,202 @@
+"""The job document as a tree of typed sections, with the default of every field."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from app.domain.routing import DEFAULT_PRIORITY
+from app.domain.spec.section import Section
+
+STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
+
+
+@dataclass(frozen=True, kw_only=True)
+class Located(Section):
+    """A section that names a place, and how it is opened."""
+
+    credentials: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseModel(Located):
+    model_id: str = ""
+    revision: str | None = None
+    source: str | None = None
+    tokenizer_id: str | None = None
+    dtype: str = "auto"
+    trust_remote_code: bool = False
+    from_config: bool | Mapping[str, Any] = False
+    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distributed(Section):
+    world_size: int | None = None
+    backend: str | None = None
+    strategy: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework(Section):
+    type: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+    distributed: Distributed = Distributed()
+    custom_script_path: str | None = None
+    custom_arguments: tuple[str, ...] = ()
+    custom_command: tuple[str, ...] = ()
+    custom_code_dir: str | None = None
+    custom_retry_on_error: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Section):
+    strategy: str = "no"
+    steps: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDivergence(Section):
+    """``rollback``: back to the last checkpoint with a finite loss, ``max_rollbacks`` times, each time with the
+    learning rate multiplied by ``learning_rate_factor``.
+    """
+
+    action: str = STOP
+    learning_rate_factor: float = 0.5
+    max_rollbacks: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig(Section):
+    training_type: str = ""
+    base_model: BaseModel = BaseModel()
+    framework: Framework = Framework()
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    resume_from_checkpoint: str | None = None
+    max_retries: int = 3
+    retry_on_hang: bool = True
+    priority: int = DEFAULT_PRIORITY
+    evaluation: Evaluation | None = None
+    on_divergence: OnDivergence = OnDivergence()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling(Section):
+    fraction: float | None = None
+    count: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter(Section):
+    column: str = ""
+    op: str = ""
+    value: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Located):
+    path: str = ""
+    type: str | None = None
+    split: str | None = None
+    format: str | None = None
+    columns: tuple[str, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    sampling: Sampling | None = None
+    weight: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocess(Section):
+    tokenizer_config: Mapping[str, Any] = field(default_factory=dict)
+    add_bos_token: bool | None = None
+    add_eos_token: bool | None = None
+    padding: str = "longest"
+    truncation: bool = True
+    chat_template: str | None = None
+    field_mapping: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(Section):
+    sources: tuple[Source, ...] = ()
+    preprocess: Preprocess = Preprocess()
+    max_seq_length: int = 1024
+    batch_size: int = 8
+    gradient_accumulation_steps: int = 1
+    num_workers: int = 0
+    pin_memory: bool | None = None
+    validation_split: float = 0.0
+    seed: int = 42
+    streaming: bool = False
+    shuffle_buffer: int = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceConfig(Section):
+    gpu_count: int = 1
+    gpu_type: str | tuple[str, ...] | None = None
+    gpu_memory_min_mb: int = 0
+    gpu_fraction: float | None = None
+    gpu_memory_request_mb: int = 0
+    mig_profile: str | None = None
+    cpu_cores: int = 0
+    ram_min_mb: int = 0
+    storage_min_mb: int = 0
+    device_type: str = "auto"
+    node_count: int = 1
+    required_node_labels: tuple[str, ...] = ()
+    forbidden_node_labels: tuple[str, ...] = ()
+    node_affinity: tuple[str, ...] = ()
+    node_anti_affinity: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig(Section):
+    save_strategy: str = "steps"
+    save_steps: int = 500
+    save_epochs: int = 1  # set by the supervisor for save_strategy epoch
+    save_total_limit: int = 3
+    metric_for_best_model: str | None = None
+    greater_is_better: bool | None = None
+    save_on_each_node: bool = False
+    resume_from_best: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputConfig(Located):
+    output_model_name: str | None = None
+    output_path: str | None = None
+    max_output_size_mb: int | None = None
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    push_to_hub: bool = False
+    hub_repo_id: str | None = None
+    hub_token: str | None = None
+    hub_private: bool = True
+    export_format: str | None = None
+    merge_lora: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulingConfig(Section):
+    queue: str = "default"
+    priority: int = DEFAULT_PRIORITY
+    preemptible: bool = False
+    on_preemption: Literal["terminate", "requeue"] = "terminate"
+    min_runtime_seconds: int = 0
+    max_runtime_seconds: int | None = None
+    wait_for_node: bool = False
+    required_capabilities: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobDocument(Section):
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    training_config: TrainingConfig = TrainingConfig()
+    data_config: DataConfig = DataConfig()
+    resource_config: ResourceConfig = ResourceConfig()
+    output_config: OutputConfig = OutputConfig()
+    scheduling_config: SchedulingConfig = SchedulingConfig()
