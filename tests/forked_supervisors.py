@@ -15,8 +15,8 @@ from config.settings import Settings
 from tests.supervisor_forks import REQUEST_BYTES
 from workers.node.spawn_supervisor import supervisor_command, supervisor_environment, supervisor_log
 
-# The command line of a process lies where its arguments were put when it started: long enough for the words of ours.
-ROOM = "-" * 2000
+# The command line of a process lies where its arguments were put when it started: with room for a supervisor's.
+ROOM = "-" * 100
 
 
 class ForkedSupervisors:

@@ -1,7 +1,8 @@
-"""Fixtures for tests that need the whole system, and the jobs they submit; `e2e` and `faults` import them."""
+"""The whole system for tests of several folders, and the jobs they submit."""
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,13 +28,14 @@ def make_system(tmp_path: Path) -> Iterator[Callable[..., System]]:
         system.stop()
 
 
-@pytest.fixture(scope="module")
-def shared_system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[System]:
-    """One with the node `n1`, for tests that leave it as it was: no part killed, no job left."""
-    system = with_inputs(System(tmp_path_factory.mktemp("shared")))
+@contextmanager
+def running_system(folder: Path, owned_pids: set[int], *nodes: str, **settings: str) -> Iterator[System]:
+    """One for tests that leave it as it was: no part killed, no job left."""
+    system = with_inputs(System(folder, **settings))
     try:
-        system.start("n1")
-        owned_pids.update({system.redis.pid, *(system.pid(name) for name in ("api", "coordinator", "node-n1"))})
+        system.start(*nodes)
+        names = ("api", "coordinator", *(f"node-{node}" for node in nodes))
+        owned_pids.update({system.redis.pid, *map(system.pid, names)})
         yield system
     finally:
         system.stop()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.database.engine import Database, make_engine
+from app.database.engine import Database
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.units import WHOLE
 from app.host import processes
@@ -16,6 +16,7 @@ from app.models.base import Base
 from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
+from tests.engines import engine_on
 from tests.factories import make_attempt, make_document, make_job, make_node
 from workers.node.spawn_supervisor import Spawn, reap_supervisors, spawn_supervisor, start_attempts
 
@@ -77,7 +78,7 @@ class World:
             }
         )
         self.storage = Storage(self.settings.storage.url)
-        self.db = Database().bind(make_engine(database_url))
+        self.db = Database().bind(engine_on(database_url))
         (directory / "mine").mkdir(exist_ok=True)
         (directory / "mine" / "data.jsonl").write_text('{"text": "hello"}\n')
         with self.db.write() as session:

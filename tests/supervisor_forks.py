@@ -9,6 +9,8 @@ import socket
 import sys
 from pathlib import Path
 
+from sqlalchemy.orm import configure_mappers
+
 from app.host.processes import die_with_parent, reap_children
 from workers.supervisor import main as supervisor
 
@@ -20,8 +22,9 @@ def main() -> int:
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
     signal.signal(signal.SIGCHLD, lambda *_: reap_children())
+    configure_mappers()
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # or the first collection of each fork would copy all of it
     with socket.socket(fileno=descriptor) as asked:
         while True:
             data, descriptors, _, _ = socket.recv_fds(asked, REQUEST_BYTES, 1)

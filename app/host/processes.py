@@ -97,13 +97,8 @@ def processes_of_attempt(job_id: str, attempt: int, *, root_pid: int = 0, node: 
     """
     marks = (f"TRAINYARD_JOB_ID={job_id}".encode(), f"TRAINYARD_ATTEMPT={attempt}".encode())
     tree = set(descendants(root_pid)) if root_pid else set()
-    found = []
-    for pid in _pids():
-        if pid == os.getpid() or start_ticks(pid) is None:
-            continue
-        if pid in tree or _environment_has(pid, marks, node):
-            found.append(pid)
-    return found
+    others = [pid for pid in _pids() if pid != os.getpid() and (pid in tree or _environment_has(pid, marks, node))]
+    return [pid for pid in others if start_ticks(pid) is not None]
 
 
 def supervisors_of(job_id: str, attempt: int) -> list[int]:
@@ -204,14 +199,23 @@ def prctl(option: int, value: int) -> None:
 
 
 def _pids() -> list[int]:
-    return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
+    return [int(name) for name in os.listdir(PROC) if name.isdigit()]  # noqa: PTH208 – see _read
+
+
+def _read(pid: int, name: str) -> bytes:
+    """A file of the process in /proc. Raises OSError.
+
+    Without a Path, which costs more than the file: every process of the machine is read, again and again.
+    """
+    with open(f"{PROC}/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read()
 
 
 def _stat_fields(pid: int) -> list[str]:
     """Fields of /proc/PID/stat from the state on; empty if the process does not exist."""
     try:
         # A long name may be truncated within a character.
-        text = (PROC / str(pid) / "stat").read_bytes().decode(errors="replace")
+        text = _read(pid, "stat").decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return []
     # The command name may contain spaces and parentheses; the fields after its last parenthesis don't.
@@ -228,14 +232,14 @@ def _another_thread_lives(pid: int) -> bool:
 
 def _command_line(pid: int) -> list[bytes]:
     try:
-        return (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+        return _read(pid, "cmdline").split(b"\0")
     except OSError:
         return []
 
 
 def _holds(words: list[bytes], wanted: list[bytes]) -> bool:
     """Whether ``wanted`` is a contiguous part of ``words``."""
-    return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
+    return wanted[0] in words and any(words[at : at + len(wanted)] == wanted for at in range(len(words)))
 
 
 def _environment_has(pid: int, marks: tuple[bytes, ...], node: str) -> bool:
@@ -254,7 +258,7 @@ def _rank_of(pid: int) -> int | None:
 
 def _environment(pid: int) -> list[bytes]:
     try:
-        environment = (PROC / str(pid) / "environ").read_bytes()
+        environment = _read(pid, "environ")
         if not environment and state_of(pid) in DEAD:  # the main thread has ended; read it from another thread
             threads = sorted((PROC / str(pid) / "task").iterdir())
             environment = next((found for each in threads if (found := (each / "environ").read_bytes())), b"")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.spec.hyperparameters.rlhf import ALGORITHM, REWARD_METHOD, REWARD_MODELLING
-from tests.trainers.in_process import Outcome, plan_of, runs
+from tests.trainers.in_process import Outcome, plan_of, shared_runs
 
 Pair = tuple[str, str]
 
@@ -53,7 +53,7 @@ def small_runs(directory: Path, assets: Path, pair: Pair, *, trainer: str) -> di
         name: _plan(directory / name, assets, pair, world_size, events) | {"trainer": trainer}
         for name, events in _RUNS.items()
     }
-    return runs(directory, plans, world_size=world_size)
+    return shared_runs(directory, plans, world_size=world_size)
 
 
 def _plan(run_dir: Path, assets: Path, pair: Pair, world_size: int, events: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,9 +57,9 @@ def pair(request) -> Iterator[Pair]:
 
 
 @pytest.fixture(scope="module")
-def ran(pair, assets, tmp_path_factory) -> dict[str, Outcome]:
+def ran(pair, assets, run_directory) -> dict[str, Outcome]:
     """Each run of `small_runs`, by its name."""
-    return small_runs(tmp_path_factory.mktemp("runs"), assets, pair, trainer=TRAINERS[pair])
+    return small_runs(run_directory / "-".join(["conformance", *pair]), assets, pair, trainer=TRAINERS[pair])
 
 
 def test_every_step_is_reported_with_all_that_its_type_measures(ran, pair):

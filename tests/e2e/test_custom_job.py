@@ -2,22 +2,35 @@
 
 import json
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from celery import Celery
 from celery.result import AsyncResult
 
-from tests.installations import counting_job, steps_said
+from tests.installations import counting_job, running_system, steps_said
+from tests.servers import PostgresServer
 from tests.system import System, wait_for
 
 
+@pytest.fixture(scope="module")
+def on_postgresql(
+    tmp_path_factory: pytest.TempPathFactory,
+    postgres_server: PostgresServer,
+    migrated_postgres: str,
+    owned_pids: set[int],
+) -> Iterator[System]:
+    """One with `n1`, to which a test adds a node that declares devices."""
+    postgres_server.clone(migrated_postgres, "custom_jobs")
+    url, folder = postgres_server.url("custom_jobs"), tmp_path_factory.mktemp("on_postgresql")
+    with running_system(folder, owned_pids, "n1", TRAINYARD_DATABASE_URL=url) as system:
+        yield system
+    postgres_server.execute("DROP DATABASE custom_jobs WITH (FORCE)")
+
+
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
-def test_a_custom_job_runs_to_its_end(
-    make_system: Callable[..., System], database: str, request: pytest.FixtureRequest
-) -> None:
-    url = request.getfixturevalue("postgres_url") if database == "postgresql" else ""
-    system = make_system(database_url=url).start("n1")
+def test_a_custom_job_runs_to_its_end(database: str, request: pytest.FixtureRequest) -> None:
+    system: System = request.getfixturevalue("on_postgresql" if database == "postgresql" else "shared_system")
 
     job_id = system.submit(counting_job(steps=30, step_seconds=0.02, labels={"team": "tests"}))
     job = system.wait_for_status(job_id, "COMPLETED")
@@ -39,7 +52,7 @@ def test_a_custom_job_runs_to_its_end(
     assert (report["status"], report["steps"], report["attempts"]) == ("SUCCESS", 30, 1)
     assert report["compute_time_ms"] > 500
     wait_for(lambda: not system.processes_of(job_id), seconds=5, what="no process of the job left")
-    assert not list((system.data_dir / "run" / "jobs").glob("*/*")), "the run directory is gone"
+    assert not list((system.data_dir / "run" / "jobs").glob(f"{job_id}/*")), "the run directory is gone"
 
 
 def test_cancel_while_training(shared_system: System) -> None:
@@ -94,11 +107,12 @@ def test_jobs_wait_for_devices_and_run_by_priority(shared_system: System) -> Non
     assert system.job(high)["started_at"] < system.job(low)["started_at"]
 
 
-def test_declared_devices_run_on_the_cpu_and_match_as_gpus(make_system: Callable[..., System]) -> None:
-    system = make_system().start("n1")
+def test_declared_devices_run_on_the_cpu_and_match_as_gpus(on_postgresql: System, owned_pids: set[int]) -> None:
+    system = on_postgresql
     config = system.data_dir / "node.toml"
     config.write_text('labels = ["zone-a"]\n\n[[devices]]\ntype = "A100"\nmemory_mb = 81920\ncount = 2\n')
     system.start_node("gpu1", config=config)
+    owned_pids.add(system.pid("node-gpu1"))
     wait_for(lambda: len(system.get("/v1/nodes")["nodes"]) == 2, seconds=20, what="the second node")
 
     document = counting_job(steps=3, resource_config={"gpu_count": 2, "gpu_type": "A100-80GB"})

@@ -2,29 +2,16 @@
 
 import json
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from app.compat.cyxwiz import messages_pb2 as pb
-from tests.installations import counting_job, with_inputs
+from tests.installations import counting_job
 from tests.system import System, wait_for
 
 FAILING = ["sh", "-c", "echo it begins; exit 3"]
 CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"
-
-
-@pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[System]:
-    system = with_inputs(System(tmp_path_factory.mktemp("failing"), TRAINYARD_SCHEDULER_RETRY_BASE_SECONDS="0.1"))
-    try:
-        system.start("n1", "n2")
-        names = ("api", "coordinator", "node-n1", "node-n2")
-        owned_pids.update({system.redis.pid, *(system.pid(name) for name in names)})
-        yield system
-    finally:
-        system.stop()
 
 
 def script(words: list[str], *, retries: int = 0) -> dict[str, Any]:
@@ -115,32 +102,32 @@ UNHARMED = ("ready", 1.0)
 
 
 @pytest.mark.timeout(200)
-def test_a_failing_script_is_no_nodes_fault_in_any_vocabulary(system: System) -> None:
+def test_a_failing_script_is_no_nodes_fault_in_any_vocabulary(two_nodes: System) -> None:
     tried = {natively: 2, by_modelarts: 2, by_runai: 2, by_runai_on_two_nodes: 2, by_ome: 1, by_cyxwiz: 2}
-    submitted = {submit.__name__: submit(system) for submit in tried}
+    submitted = {submit.__name__: submit(two_nodes) for submit in tried}
 
     attempts: dict[str, list[str]] = {}
     for name, job_id in submitted.items():
-        job = system.wait_for_status(job_id, "FAILED", seconds=90)
-        assert job["error_type"] == "SCRIPT_ERROR", (name, system.story(job_id))
-        attempts[name] = [each["cause"] for each in system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]]
-    system.wait_for_status(system.submit(script(["true"])), "COMPLETED")
+        job = two_nodes.wait_for_status(job_id, "FAILED", seconds=90)
+        assert job["error_type"] == "SCRIPT_ERROR", (name, two_nodes.story(job_id))
+        attempts[name] = [each["cause"] for each in two_nodes.get(f"/v1/jobs/{job_id}/attempts")["attempts"]]
+    two_nodes.wait_for_status(two_nodes.submit(script(["true"])), "COMPLETED")
 
     assert attempts == {submit.__name__: ["SCRIPT_ERROR"] * number for submit, number in tried.items()}
-    assert standing(system) == {"n1": UNHARMED, "n2": UNHARMED}
+    assert standing(two_nodes) == {"n1": UNHARMED, "n2": UNHARMED}
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_a_cluster_on_which_half_of_the_scripts_fail_keeps_all_its_nodes(system: System) -> None:
-    jobs = [system.submit(script(["false"], retries=1) if n % 2 else script(["true"])) for n in range(24)]
+def test_a_cluster_on_which_half_of_the_scripts_fail_keeps_all_its_nodes(two_nodes: System) -> None:
+    jobs = [two_nodes.submit(script(["false"], retries=1) if n % 2 else script(["true"])) for n in range(24)]
     ended = {"COMPLETED", "FAILED"}
 
     def all_ended() -> bool:
-        return all(system.job(job_id)["status"] in ended for job_id in jobs)
+        return all(two_nodes.job(job_id)["status"] in ended for job_id in jobs)
 
     wait_for(all_ended, seconds=200, what="every job to end")
 
-    said = [(system.job(job_id)["status"], system.job(job_id)["error_type"]) for job_id in jobs]
+    said = [(two_nodes.job(job_id)["status"], two_nodes.job(job_id)["error_type"]) for job_id in jobs]
     assert said == [("COMPLETED", None), ("FAILED", "SCRIPT_ERROR")] * 12
-    assert standing(system) == {"n1": UNHARMED, "n2": UNHARMED}
+    assert standing(two_nodes) == {"n1": UNHARMED, "n2": UNHARMED}

@@ -15,7 +15,8 @@ from kubernetes.client.exceptions import ApiException
 from tests.system import System, wait_for
 from tests.tls import tls_before
 
-GROUP = {"group": "ome.io", "version": "v1beta1", "namespace": "default", "plural": "trainingjobs"}
+NAMESPACE = "kubernetes"
+GROUP = {"group": "ome.io", "version": "v1beta1", "namespace": NAMESPACE, "plural": "trainingjobs"}
 
 
 def manifest(name: str, script: str, **spec: Any) -> dict[str, Any]:
@@ -33,11 +34,11 @@ def manifest(name: str, script: str, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def secured(make_system: Callable[..., System], tmp_path: Path) -> Iterator[tuple[System, str, Path]]:
+def secured(shared_system: System, tmp_path: Path) -> Iterator[tuple[System, str, Path]]:
     """The system with one node, and what stands before it: clients send no credentials without TLS."""
-    system = make_system(TRAINYARD_NODE_SANDBOX="bubblewrap").start("n1")
-    with tls_before(system.port, tmp_path) as (port, certificate):
-        yield system, f"https://127.0.0.1:{port}", certificate
+    shared_system.call("POST", "/v1/projects", {"name": NAMESPACE})
+    with tls_before(shared_system.port, tmp_path) as (port, certificate):
+        yield shared_system, f"https://127.0.0.1:{port}", certificate
 
 
 class Kubectl:
@@ -46,7 +47,7 @@ class Kubectl:
         named = {
             "clusters": [{"name": "t", "cluster": {"server": server, "certificate-authority": str(certificate)}}],
             "users": [{"name": "t", "user": {"token": system.key}}],
-            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t", "namespace": NAMESPACE}}],
         }
         config = {"apiVersion": "v1", "kind": "Config", "current-context": "t", **named}
         (folder / "config").write_text(json.dumps(config))
@@ -173,8 +174,8 @@ def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System,
             conditions.append((event["type"], holding[-1] if holding else ""))
             if "Succeeded" in holding:
                 break
-        pod = core.list_namespaced_pod("default", label_selector="job-name=short").items[0]
-        log = core.read_namespaced_pod_log("short-0", "default", container="trainer", _preload_content=False).data
+        pod = core.list_namespaced_pod(NAMESPACE, label_selector="job-name=short").items[0]
+        log = core.read_namespaced_pod_log("short-0", NAMESPACE, container="trainer", _preload_content=False).data
         weights = jobs.list_namespaced_custom_object(**{**GROUP, "plural": "finetunedweights"})["items"]
         jobs.patch_namespaced_custom_object(**GROUP, name="short", body={"metadata": {"labels": {"stage": "done"}}})
         labelled = jobs.list_namespaced_custom_object(**GROUP, label_selector="stage=done")["items"]

@@ -75,8 +75,8 @@ def observed(client: Any, job_id: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.timeout(200)
-def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., System]) -> None:
-    system = make_system().start("n1")
+def test_sdk_leads_a_training_job_through_its_life(shared_system: System) -> None:
+    system = shared_system
     bucket = system.data_dir / "files/obs/team"  # where obs:// lies while no service is configured
     for folder, name, text in (("src", "train.py", PROGRAM), ("words", "words.txt", "one two")):
         (bucket / folder).mkdir(parents=True, exist_ok=True)
@@ -90,15 +90,20 @@ def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., Sy
         def until(job_id: str, wanted: str) -> None:
             wait_for(lambda: True if phase(job_id) == wanted else None, seconds=60, what=f"the phase {wanted}")
 
-        short = client.create_training_job(job("short", 5, working_dir="/home/ma-user/modelarts/user-job-dir/src"))
+        short = client.create_training_job(job("sdk-short", 5, working_dir="/home/ma-user/modelarts/user-job-dir/src"))
         until(short.metadata.id, "Completed")
         shown = client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=short.metadata.id))
-        endless = client.create_training_job(job("endless", 10_000)).metadata.id
+        endless = client.create_training_job(job("sdk-endless", 10_000)).metadata.id
         until(endless, "Running")
         found = client.list_training_jobs(
             model.ListTrainingJobsRequest(
                 body=model.JobSearches(
-                    offset=0, limit=10, filters=[model.Filter(key="phase", operator="in", value=["Completed"])]
+                    offset=0,
+                    limit=10,
+                    filters=[
+                        model.Filter(key="phase", operator="in", value=["Completed"]),
+                        model.Filter(key="name", operator="like", value=["sdk-"]),
+                    ],
                 )
             )
         )
@@ -119,9 +124,9 @@ def test_sdk_leads_a_training_job_through_its_life(make_system: Callable[..., Sy
         ]
         assert shown.spec.resource.flavor_detail.flavor_info.cpu.core_num >= 1
         assert shown.algorithm.inputs[0].remote.obs.obs_url == "obs://team/words/"
-        assert (bucket / "out/short/model.txt").read_text() == "ONE TWO"
-        assert (bucket / "out/short/around.txt").read_text() == "train.py"
-        assert [each.metadata.name for each in found.items] == ["short"]
+        assert (bucket / "out/sdk-short/model.txt").read_text() == "ONE TWO"
+        assert (bucket / "out/sdk-short/around.txt").read_text() == "train.py"
+        assert [each.metadata.name for each in found.items] == ["sdk-short"]
         assert log.content == "".join(f"step {step} one two\n" for step in range(5))
         assert page.content == "step 3 one two\nstep 4 one two\n"
         assert events.total > 3
@@ -190,9 +195,8 @@ def test_code_data_and_results_lie_in_an_object_store(
 
 
 @pytest.mark.timeout(120)
-def test_sdk_is_refused_without_the_secret_of_its_key(make_system: Callable[..., System]) -> None:
-    system = make_system().start()
-    with client_of(system, wrong="x") as client, pytest.raises(ClientRequestException) as refused:
+def test_sdk_is_refused_without_the_secret_of_its_key(shared_system: System) -> None:
+    with client_of(shared_system, wrong="x") as client, pytest.raises(ClientRequestException) as refused:
         client.show_training_job_flavors(model.ShowTrainingJobFlavorsRequest())
 
     assert (refused.value.status_code, refused.value.error_code) == (401, "ModelArts.2784")

@@ -1,6 +1,7 @@
 """Supervised fine-tuning of a real small model through the real system."""
 
 import hashlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -78,12 +79,12 @@ def test_a_model_comes_out_and_runs_elsewhere(
     assert said.strip()
 
 
-def test_a_broken_record_is_named(make_system: Callable[..., System], assets: dict[str, str], tmp_path: Path) -> None:
-    data = tmp_path / "broken.jsonl"
+def test_a_broken_record_is_named(shared_system: System, assets: dict[str, str]) -> None:
+    system = shared_system
+    shutil.copytree(assets["model"], system.inputs / "tiny")
+    data = system.inputs / "broken.jsonl"
     data.write_text('{"text": "fine"}\n{"text": 5}\n')
-    roots = f"{Path(assets['model']).parent}:{tmp_path}"
-    system = make_system(TRAINYARD_STORAGE_ROOTS=roots).start("n1")
-    document = sft_job({**assets, "train": str(data)}, steps=5, ranks=1)
+    document = sft_job({"model": "tiny", "train": str(data)}, steps=5, ranks=1)
 
     job = system.wait_for_status(system.submit(document), "FAILED", seconds=240)
 

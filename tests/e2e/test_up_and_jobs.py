@@ -22,8 +22,9 @@ from tests.servers import free_port
 class Installation:
     """One data directory, on which `up` is started again and again on the same port."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, owned_pids: set[int]) -> None:
         self._folder = folder
+        self._owned_pids = owned_pids
         self._port = str(free_port())
         self._inputs = folder / "inputs"
         (self._inputs / "model").mkdir(parents=True)
@@ -32,11 +33,12 @@ class Installation:
         shutil.copy(Path(__file__).parents[1] / "scripts" / "count.py", self._inputs)
         self.up = self.start()
 
-    def start(self) -> RunningUp:
+    def start(self, *, tensorboard: bool = False) -> RunningUp:
         roots = {"TRAINYARD_STORAGE_ROOTS": str(self._inputs)}
         self.up = RunningUp(
-            self._folder / "data", "--port", self._port, environment=roots, tensorboard=True
+            self._folder / "data", "--port", self._port, environment=roots, tensorboard=tensorboard
         ).wait_until_ready()
+        self._owned_pids.add(self.up.process.pid)
         return self.up
 
     def submit(self, *, steps: int, step_seconds: float, save_every: int) -> str:
@@ -79,9 +81,10 @@ def tags_on_tensorboard(up: RunningUp, job_id: str) -> set[str]:
     return found
 
 
-@pytest.fixture
-def installation(tmp_path: Path) -> Iterator[Installation]:
-    made = Installation(tmp_path)
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[Installation]:
+    """Running, also after each test."""
+    made = Installation(tmp_path_factory.mktemp("installation"), owned_pids)
     yield made
     made.up.stop()
 
@@ -93,7 +96,7 @@ def test_a_stop_saves_running_jobs_and_the_next_start_goes_on(installation: Inst
     assert installation.up.stop() == 0
 
     assert not processes_of_attempt(job_id, 1)
-    installation.start()
+    installation.start(tensorboard=True)
     watched = installation.command("watch", job_id)
     assert "COMPLETED" in watched.stdout
     assert installation.job(job_id)["attempt"] == 2

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -123,10 +124,10 @@ def runai_of(system: System) -> RunaiClient:
 
 
 @pytest.mark.timeout(200)
-def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..., System], tmp_path: Path) -> None:
-    code = tmp_path / "code"
+def test_runai_client_leads_a_training_through_its_life(two_nodes: System) -> None:
+    system = two_nodes
+    code = system.inputs / "run-ai"
     code.mkdir()
-    system = make_system(TRAINYARD_STORAGE_ROOTS=str(code)).start("n1")
     (code / "train.py").write_text(
         "import sys, time\n"
         "for step in range(int(sys.argv[1])):\n"
@@ -174,11 +175,11 @@ def test_runai_client_leads_a_training_through_its_life(make_system: Callable[..
 
 
 @pytest.mark.timeout(200)
-def test_runai_client_leads_a_distributed_training(make_system: Callable[..., System], tmp_path: Path) -> None:
-    mounted = tmp_path / "files"
-    (mounted / "nfs/nas/sets").mkdir(parents=True)
-    (mounted / "nfs/nas/sets/words.txt").write_text("one two")
-    system = make_system(TRAINYARD_STORAGE_ROOTS=str(mounted)).start("n1", "n2")
+def test_runai_client_leads_a_distributed_training(two_nodes: System) -> None:
+    system = two_nodes
+    mounted = system.inputs / "nfs/nas/sets"
+    mounted.mkdir(parents=True)
+    (mounted / "words.txt").write_text("one two")
     client = runai_of(system).workloads
     says = "echo node $RANK of $WORLD_SIZE reads $(cat $WORDS); for _ in $(seq 8); do sleep 0.5; done"
     spec = DistributedSpecSpec(
@@ -216,13 +217,16 @@ def test_runai_client_leads_a_distributed_training(make_system: Callable[..., Sy
 
 
 @pytest.mark.timeout(300)
-def test_one_job_in_all_vocabularies(make_system: Callable[..., System], assets: dict[str, str]) -> None:
+def test_one_job_in_all_vocabularies(two_nodes: System, assets: dict[str, str]) -> None:
     """Made in ModelArts' words, suspended in Run:ai's, read in CyxWiz' and OME's, resumed and finished natively."""
-    system = make_system(TRAINYARD_STORAGE_ROOTS=str(Path(assets["model"]).parent)).start("n1")
-    values = {"base_model": assets["model"], "max_steps": "60", "save_steps": "5", "learning_rate": "1e-3"}
+    system = two_nodes
+    data, base = system.inputs / "everywhere.jsonl", system.inputs / "everywhere"
+    shutil.copy(assets["train"], data)
+    shutil.copytree(assets["model"], base)
+    values = {"base_model": str(base), "max_steps": "60", "save_steps": "5", "learning_rate": "1e-3"}
     parameters = [{"name": name, "value": value} for name, value in values.items() if name != "save_steps"]
-    data = {"name": "data", "remote": {"obs": {"obs_url": f"file://{assets['train']}"}}}
-    algorithm = {"id": "sft", "parameters": parameters, "inputs": [data]}
+    source = {"name": "data", "remote": {"obs": {"obs_url": f"file://{data}"}}}
+    algorithm = {"id": "sft", "parameters": parameters, "inputs": [source]}
     body = {"kind": "job", "metadata": {"name": "everywhere"}, "algorithm": algorithm}
 
     status, made = system.call("POST", "/v2/default/training-jobs", body)

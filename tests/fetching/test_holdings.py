@@ -123,8 +123,8 @@ def test_broken_note_is_deleted(root):
 
 
 @pytest.fixture
-def world(tmp_path, sqlite_url):
-    world = World(tmp_path, sqlite_url, TRAINYARD_FETCH_ALLOW="127.0.0.1")
+def world(tmp_path, sqlite_url, forked_supervisors):
+    world = World(tmp_path, sqlite_url, spawn=forked_supervisors.spawn, TRAINYARD_FETCH_ALLOW="127.0.0.1")
     yield world
     world.close()
 

@@ -309,10 +309,11 @@ def test_directory_takes_no_credentials(make_library, tmp_path, one):
 
 
 @pytest.fixture
-def world(tmp_path, sqlite_url, checked):
+def world(tmp_path, sqlite_url, checked, forked_supervisors):
     world = World(
         tmp_path,
         sqlite_url,
+        spawn=forked_supervisors.spawn,
         TRAINYARD_FETCH_S3_ENDPOINT=checked.url,
         TRAINYARD_FETCH_ALLOW="127.0.0.1",
         TRAINYARD_SECURITY_SECRET_KEY=Fernet.generate_key().decode(),

@@ -22,10 +22,11 @@ for path in run.data_paths:
 
 
 @pytest.fixture
-def world(tmp_path, sqlite_url, web):
+def world(tmp_path, sqlite_url, web, forked_supervisors):
     world = World(
         tmp_path,
         sqlite_url,
+        spawn=forked_supervisors.spawn,
         TRAINYARD_FETCH_SCAIDRIVE_URL=web.url("/drive"),
         TRAINYARD_FETCH_ALLOW="127.0.0.1",
         TRAINYARD_SECURITY_SECRET_KEY=Fernet.generate_key().decode(),

@@ -1,12 +1,13 @@
 """These tests train on a real NVIDIA GPU that nothing else uses meanwhile: `make test-gpu`."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.gpu.driver import memory_used_mb
-from tests.installations import shared_system
+from tests.installations import running_system
 from tests.system import System
 from tests.trainers.in_process import make_assets
 from workers.node.inventory import find_gpus
@@ -14,6 +15,12 @@ from workers.node.inventory import find_gpus
 __all__ = ["shared_system"]
 
 QUIET_MB = 100  # what the driver itself takes of some GPUs
+
+
+@pytest.fixture(scope="module")
+def shared_system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[System]:
+    with running_system(tmp_path_factory.mktemp("shared"), owned_pids, "n1") as system:
+        yield system
 
 
 @pytest.fixture(scope="session", autouse=True)

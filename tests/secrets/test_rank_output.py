@@ -12,6 +12,7 @@ from cryptography.fernet import Fernet
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent
 from app.security.secrets import SecretBox
+from tests.forked_supervisors import ForkedSupervisors
 from tests.secrets.canaries import Canaries
 from tests.supervising import World, rows
 from trainyard.protocol.messages import MAX_MESSAGE
@@ -57,8 +58,9 @@ raise SystemExit(1)
 
 
 @pytest.fixture
-def world(tmp_path: Path, sqlite_url: str) -> Iterator[World]:
-    world = World(tmp_path, sqlite_url, TRAINYARD_SECURITY_SECRET_KEY=Fernet.generate_key().decode())
+def world(tmp_path: Path, sqlite_url: str, forked_supervisors: ForkedSupervisors) -> Iterator[World]:
+    key = Fernet.generate_key().decode()
+    world = World(tmp_path, sqlite_url, spawn=forked_supervisors.spawn, TRAINYARD_SECURITY_SECRET_KEY=key)
     yield world
     world.close()
 

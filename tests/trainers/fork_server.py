@@ -92,6 +92,8 @@ class ForkServer:
 
 
 def main() -> None:
+    if os.fork():
+        os._exit(0)  # whoever started this may end before its other clients, and waits for none of them
     environment = dict(os.environ)
     for name in sys.argv[2:]:
         sys.modules[name] = None  # type: ignore[assignment]  # as in workers.trainers.main
@@ -102,7 +104,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # what a child never touches, it never copies
     server = ForkServer(socket.socket(fileno=int(sys.argv[1])), changed)
-    server.serve(json.dumps({"environment": environment}).encode())
+    server.serve(json.dumps({"pid": os.getpid(), "environment": environment}).encode())
     os._exit(0)  # there is nothing to tidy up
 
 

@@ -63,7 +63,6 @@ class ForkServers:
     def __init__(self, directory: Path, owned_pids: set[int]) -> None:
         self._directory = directory
         self._owned_pids = owned_pids
-        self._started: list[subprocess.Popen[bytes]] = []
         self._connections: dict[tuple[str, ...], tuple[socket.socket, dict[str, str]]] = {}
 
     def start(
@@ -92,11 +91,9 @@ class ForkServers:
         return ForkedProcess(connection, int(_received(connection)))
 
     def close(self) -> None:
-        """A server that was started here ends after the last client of it."""
+        """A server ends after the last client of it."""
         for connection, _ in self._connections.values():
             connection.close()
-        for process in self._started:
-            process.wait()
 
     def _connect(self, missing: tuple[str, ...], environment: dict[str, str]) -> tuple[socket.socket, dict[str, str]]:
         """A connection that keeps the server running, and the environment that it was started with."""
@@ -104,13 +101,21 @@ class ForkServers:
         with path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with suppress(OSError):
-                return _greeted(_connected(path))
+                return self._greeted(_connected(path))
             path.unlink(missing_ok=True)
             with _listening(path) as listener:
                 connection = _connected(path)
-                self._started.append(_start_server(path, listener, missing, environment))
-            self._owned_pids.add(self._started[-1].pid)
-            return _greeted(connection)
+                _start_server(path, listener, missing, environment)
+            return self._greeted(connection)
+
+    def _greeted(self, connection: socket.socket) -> tuple[socket.socket, dict[str, str]]:
+        try:
+            hello = json.loads(_received(connection))
+        except OSError:
+            connection.close()
+            raise
+        self._owned_pids.add(hello["pid"])
+        return connection, _without_late(hello["environment"])
 
     def _socket(self, missing: Iterable[str]) -> Path:
         return self._directory / "-".join(["fork-server-without", *missing])
@@ -135,7 +140,7 @@ def fork_servers(directory: Path, owned_pids: set[int]) -> Iterator[None]:
 
 def start_rank(
     arguments: list[str],
-    specs: Iterable[Mapping[str, Any]],
+    specs: Iterable[Mapping[str, Any]] = (),
     *,
     environment: Mapping[str, str],
     cwd: Path,
@@ -153,21 +158,38 @@ def start_rank(
         return subprocess.Popen(command, env=environment, cwd=cwd, stdout=output, stderr=subprocess.STDOUT)
 
 
+def rank_environment(rank: int, world_size: int, port: int, **changes: str) -> dict[str, str]:
+    """What a supervisor would set for one of the ranks of this machine, and the tests themselves."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(_ROOT),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        **changes,
+    }
+
+
 def _missing_for(specs: list[Mapping[str, Any]]) -> tuple[str, ...] | None:
     """The modules that `workers.trainers.main` hides for these runs, if there is a server for them."""
-    if any(spec["device_type"] != "cpu" or spec["training_type"] == "QLORA" for spec in specs):
+    if any(spec.get("device_type", "cpu") != "cpu" or spec["training_type"] == "QLORA" for spec in specs):
         return None
     uses_deepspeed = any(spec["framework"] == DEEPSPEED for spec in specs)
     return ("bitsandbytes",) if uses_deepspeed else ("bitsandbytes", "deepspeed")
 
 
-def _start_server(
-    path: Path, listener: socket.socket, missing: tuple[str, ...], environment: dict[str, str]
-) -> "subprocess.Popen[bytes]":
+def _start_server(path: Path, listener: socket.socket, missing: tuple[str, ...], environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "tests.trainers.fork_server", str(listener.fileno()), *missing]
     with path.with_suffix(".log").open("wb") as log:
-        return subprocess.Popen(
+        subprocess.run(
             command,
+            check=True,
             env={**environment, MARK: os.environ[MARK]},
             cwd=_ROOT,
             stdin=subprocess.DEVNULL,
@@ -199,15 +221,6 @@ def _connected(path: Path) -> socket.socket:
         connection.close()
         raise
     return connection
-
-
-def _greeted(connection: socket.socket) -> tuple[socket.socket, dict[str, str]]:
-    try:
-        hello = json.loads(_received(connection))
-    except OSError:
-        connection.close()
-        raise
-    return connection, _without_late(hello["environment"])
 
 
 def _received(connection: socket.socket) -> bytes:

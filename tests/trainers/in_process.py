@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from typing import Any
 
 from app.domain.spec.hyperparameters.parsing import parse
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, method_of
-from tests.trainers.forked import Process, start_rank
-from tests.trainers.supervision import ROOT, free_port, wait_for_all
+from tests.once import once
+from tests.trainers.forked import Process, rank_environment, start_rank
+from tests.trainers.supervision import free_port, wait_for_all
 
 # A test's property: the name of what it looks at, which others may look at, too, and how many seconds that took.
 RAN = "ran"
@@ -117,7 +117,21 @@ def runs(
     exit_codes = wait_for_all(processes, timeout_seconds)
     logs = "\n".join((directory / f"rank-{rank}.log").read_text()[-4000:] for rank in range(world_size))
     assert exit_codes == [0] * world_size, logs
-    found = json.loads(path.with_suffix(".outcomes").read_text())
+    return _outcomes(directory)
+
+
+def shared_runs(directory: Path, plans: Mapping[str, Any], *, world_size: int = 1) -> dict[str, Outcome]:
+    """As `runs`, made by one of the processes of pytest that share the directory; the plans are the same in all."""
+
+    def make(made: Path) -> None:
+        made.mkdir(parents=True)
+        runs(made, plans, world_size=world_size)
+
+    return _outcomes(once(directory, make))
+
+
+def _outcomes(directory: Path) -> dict[str, Outcome]:
+    found = json.loads((directory / "plan.outcomes").read_text())
     return {name: Outcome(**{"result": {}, **outcome}) for name, outcome in found.items()}
 
 
@@ -138,23 +152,10 @@ def rows_of(plan: Mapping[str, Any]) -> dict[int, list[str]]:
 
 
 def _start(path: Path, plans: Mapping[str, Any], rank: int, world_size: int, port: int, *, cold: bool) -> Process:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
     return start_rank(
         ["tests.trainers.exact_runs", str(path)],
         [plan["spec"] for plan in plans.values()],
-        environment=environment,
+        environment=rank_environment(rank, world_size, port),
         cwd=path.parent,
         log=path.parent / f"rank-{rank}.log",
         cold=cold,

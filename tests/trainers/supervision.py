@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import queue
 import shutil
 import socket
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.trainers.forked import Process, start_rank
+from tests.trainers.forked import Process, rank_environment, start_rank
 from trainyard.protocol import manifest
 from trainyard.protocol.channel import LineDecoder, Message, encode, short_address
 
@@ -103,21 +102,14 @@ class FakeSupervisor:
             client.close()
 
     def _start(self, arguments: list[str], spec: Mapping[str, Any], rank: int, log: Path) -> Process:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(spec["world_size"]),
-            "LOCAL_WORLD_SIZE": str(spec["world_size"]),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(spec.get("master_port", 0)),
-            "OMP_NUM_THREADS": str(spec["threads_per_rank"]),
-            "TRAINYARD_CHANNEL": str(self.run_dir / "channel"),
-            "TRAINYARD_SPEC": str(self.run_dir / "spec.json"),
-            "HF_HUB_OFFLINE": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-        }
+        environment = rank_environment(
+            rank,
+            spec["world_size"],
+            spec.get("master_port", 0),
+            OMP_NUM_THREADS=str(spec["threads_per_rank"]),
+            TRAINYARD_CHANNEL=str(self.run_dir / "channel"),
+            TRAINYARD_SPEC=str(self.run_dir / "spec.json"),
+        )
         work = self.run_dir / "work"
         if arguments[: len(TRAINER)] == TRAINER:
             return start_rank(arguments[2:], [spec], environment=environment, cwd=work, log=log)

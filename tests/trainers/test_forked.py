@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.conformance.small_runs import OPTIONS, ranks_of
-from tests.trainers.forked import ForkedProcess, start_rank
+from tests.trainers.forked import ForkedProcess, rank_environment, start_rank
 from tests.trainers.in_process import Outcome, plan_of, runs
 from tests.trainers.supervision import ROOT
 
@@ -18,10 +18,10 @@ SPEC = {"device_type": "cpu", "training_type": "SFT", "framework": "HF_TRAINER"}
 
 def start(tmp_path, end="sys.exit()", *, spec=SPEC, **environment):
     """A program that says what it finds, and then ends as it is told."""
-    fixed = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    environment = {**os.environ, **fixed, "TOKENIZERS_PARALLELISM": "false", **environment}
     arguments = ["tests.scripts.ends_as_told", end]
-    return start_rank(arguments, [spec], environment=environment, cwd=tmp_path, log=tmp_path / "log")
+    return start_rank(
+        arguments, [spec], environment=rank_environment(5, 6, 0, **environment), cwd=tmp_path, log=tmp_path / "log"
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def start(tmp_path, end="sys.exit()", *, spec=SPEC, **environment):
     ],
 )
 def test_end_is_told_as_that_of_any_process(tmp_path, end, code):
-    process = start(tmp_path, f"print(end='', flush=True); {end}", RANK="5")
+    process = start(tmp_path, f"print(end='', flush=True); {end}")
 
     assert isinstance(process, ForkedProcess)
     assert process.wait(60) == process.poll() == process.returncode == code

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
-from tests.trainers.in_process import Outcome, plan_of, runs
+from tests.trainers.in_process import Outcome, plan_of, runs, shared_runs
 from tests.trainers.supervision import ROOT, at_step
 from tests.trainers.test_sft import PAUSE, train
 from trainyard.protocol import manifest
@@ -48,16 +48,16 @@ def parts_of(plans, name) -> list[dict[str, list[int]]]:
 
 
 @pytest.fixture(scope="module")
-def pair(assets, tmp_path_factory):
+def pair(assets, run_directory):
     """Two ranks that share each layer, once without a stop and once with, and two that share the layers."""
-    directory = tmp_path_factory.mktemp("pair")
+    directory = run_directory / "megatron-pair"
     plans = {
         "whole": plan(directory / "whole", assets, TENSOR, **SMALL) | {"records_parts": True},
         "paused": plan(directory / "paused", assets, TENSOR, **SMALL) | {"stop_at": 2},
         "resumed": plan(directory / "resumed", assets, TENSOR, **SMALL) | {"resume_from": "paused"},
         "stages": plan(directory / "stages", assets, PIPELINE, **SMALL) | {"records_parts": True},
     }
-    return plans, runs(directory, plans, world_size=2)
+    return plans, shared_runs(directory, plans, world_size=2)
 
 
 def test_each_rank_has_half_of_every_layer(pair):

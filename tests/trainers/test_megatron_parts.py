@@ -1,7 +1,5 @@
 """What Megatron's ranks hold: weights both ways to the bit, records dealt out once, models it can't compute refused."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from app.domain.spec.frameworks.megatron import Parallelism
-from tests.trainers.supervision import ROOT
+from tests.trainers.forked import rank_environment, start_rank
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
@@ -158,14 +156,16 @@ def test_an_epoch_goes_on_where_it_was_left():
         assert all(torch.equal(one["input_ids"], other["input_ids"]) for one, other in pairs)
 
 
-def test_a_node_without_megatron_says_what_to_install():
+def test_a_node_without_megatron_says_what_to_install(tmp_path):
     code = (
         "import sys; sys.modules['megatron'] = None\n"
         "from workers.trainers import registry\n"
         "try: registry.load('MEGATRON', 'SFT')\n"
         "except registry.MissingExtra as error: print(error)"
     )
+    log, environment = tmp_path / "log", rank_environment(0, 1, 0)
 
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    process = start_rank(["tests.scripts.ends_as_told", code], environment=environment, cwd=tmp_path, log=log)
 
-    assert ended.stdout == "MEGATRON is not installed on this node: pip install 'trainyard[megatron]'\n"
+    assert process.wait(60) == 0
+    assert log.read_text().endswith("\nMEGATRON is not installed on this node: pip install 'trainyard[megatron]'\n")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainers.in_process import Outcome, plan_of, runs
+from tests.trainers.in_process import Outcome, plan_of, shared_runs
 
 STEPS = 4
 SECONDS = 0.6  # much more than a pass takes here, also when much else runs
@@ -12,16 +12,16 @@ TOLD = ("slowest_rank", "slowest_rank_seconds", "fastest_rank_seconds")
 
 
 @pytest.fixture(scope="module")
-def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
+def outcomes(assets, run_directory) -> dict[str, Outcome]:
     """The same training on two ranks, of which the one or the other is slow."""
-    directory = tmp_path_factory.mktemp("pace")
+    directory = run_directory / "pace"
     changes: dict[str, Any] = {"training_config": {"evaluation": {"strategy": "steps", "steps": 2}}, "world_size": 2}
     plans = {
         str(rank): plan_of(directory / str(rank), assets, "SFT", {"max_steps": str(STEPS)}, **changes)
         | {"slow_rank": rank, "slow_seconds": SECONDS}
         for rank in (0, 1)
     }
-    return runs(directory, plans, world_size=2)
+    return shared_runs(directory, plans, world_size=2)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

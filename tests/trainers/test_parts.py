@@ -1,64 +1,26 @@
 """Parts of a checkpoint from three ranks on two nodes, whose disks are two directories."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.trainers.supervision import ROOT, free_port, wait_for_all
+from tests.trainers.forked import rank_environment, start_rank
+from tests.trainers.supervision import free_port, wait_for_all
 
 pytestmark = pytest.mark.long
-
-# A rank writes two files, one of them longer than what is sent at once; says how it went.
-RANK = """
-import json, os, sys
-from pathlib import Path
-import torch.distributed as dist
-from workers.trainers import checkpoint_shards
-
-checkpoint_shards._CHUNK_BYTES = 1000
-directory, failing = Path(sys.argv[1]), json.loads(sys.argv[2])
-rank = os.environ["RANK"]
-dist.init_process_group("gloo")
-problem = OSError(28, "No space left on device") if rank == failing else None
-files = [directory / f"{rank}-{size}" for size in (0, 2500)]
-for path in files if problem is None else ():
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes([int(rank) + 1]) * int(path.name[2:]))
-try:
-    checkpoint_shards.gather_files(directory, files, problem, None)
-    print("done")
-except OSError as error:
-    print(type(error).__name__, error.errno)
-dist.barrier()
-dist.destroy_process_group()
-"""
 
 
 def ranks(tmp_path: Path, failing: str | None = None) -> list[str]:
     """What each of them said; the last one's node has a disk of its own."""
-    port, started = str(free_port()), []
+    port, started = free_port(), []
     logs = [tmp_path / f"{rank}.log" for rank in range(3)]
     for rank, local, disk in ((0, 0, "first"), (1, 1, "first"), (2, 0, "second")):
-        environment: dict[str, Any] = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(local),
-            "WORLD_SIZE": "3",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-            "PYTHONPATH": str(ROOT),
-            "PYTHONSAFEPATH": "1",
-        }
-        command = [sys.executable, "-c", RANK, str(tmp_path / disk), json.dumps(failing)]
-        with logs[rank].open("wb") as log, logs[rank].with_suffix(".err").open("wb") as errors:
-            started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=errors))
-    assert wait_for_all(started, 120) == [0, 0, 0], [path.read_text() for path in tmp_path.glob("*.err")]
-    return [log.read_text().strip() for log in logs]
+        environment = rank_environment(rank, 3, port, LOCAL_RANK=str(local))
+        arguments = ["tests.scripts.gathers_files", str(tmp_path / disk), json.dumps(failing)]
+        started.append(start_rank(arguments, environment=environment, cwd=tmp_path, log=logs[rank]))
+    assert wait_for_all(started, 120) == [0, 0, 0], [log.read_text() for log in logs]
+    return [log.read_text().splitlines()[-1] for log in logs]
 
 
 def sizes(directory: Path) -> dict[str, int]:

@@ -2,13 +2,15 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.trainers.in_process import Outcome, plan_of, runs
+from tests.once import once
+from tests.trainers.in_process import Outcome, plan_of, shared_runs
 
 DEFINITION = {
     "model_type": "llama",
@@ -24,32 +26,35 @@ STEPS, STOP = 12, 5
 
 
 @pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.long)], ids=["1-rank", "2-ranks"])
-def outcomes(request, assets, tmp_path_factory) -> dict[str, Outcome]:
+def outcomes(request, assets, run_directory) -> dict[str, Outcome]:
     """A whole run, and the same in two parts."""
-    directory = tmp_path_factory.mktemp("scratch")
+    directory = run_directory / f"scratch-{request.param}"
     names = ("whole", "first", "second")
     plans = {name: _plan(directory / name, assets, world_size=request.param) for name in names}
     plans["first"]["stop_at"] = STOP
     plans["second"]["resume_from"] = "first"
-    return runs(directory, plans, world_size=request.param)
+    return shared_runs(directory, plans, world_size=request.param)
 
 
 @pytest.fixture(scope="module")
-def others(assets, tmp_path_factory) -> dict[str, Outcome]:
+def others(assets, run_directory) -> dict[str, Outcome]:
     """Short runs that begin otherwise, in one process."""
-    directory = tmp_path_factory.mktemp("others")
+    directory = run_directory / "scratch-others"
     small = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2}
     data = {"sources": [{"split": "train[:60]"}, {"split": "validation[60:72]"}]}
     changes: dict[str, dict[str, Any]] = {
         "seed 42": {},
         "other seed": {"data_config": {**data, "seed": 7}},
         "sft": {"kind": "SFT", "definition": small},
-        "of directory": {"definition": True, "model_path": str(_bare(assets, directory))},
+        "of directory": {
+            "definition": True,
+            "model_path": str(once(run_directory / "bare", lambda bare: _copy_bare(assets, bare))),
+        },
         "impossible": {"definition": {**DEFINITION, "num_attention_heads": 5}},
         "unknown": {"definition": {"model_type": "perceptron"}},
     }
     plans = {name: _plan(directory / name, assets, steps=2, **each) for name, each in changes.items()}
-    return runs(directory, plans)
+    return shared_runs(directory, plans)
 
 
 def _plan(
@@ -67,14 +72,9 @@ def _plan(
     return plan_of(run_dir, assets, kind, values, **spec)
 
 
-def _bare(assets: Path, directory: Path) -> Path:
+def _copy_bare(assets: Path, bare: Path) -> None:
     """The demo's model without its weights."""
-    model = directory / "bare"
-    model.mkdir()
-    for file in (assets / "model").iterdir():
-        if file.suffix != ".safetensors":
-            (model / file.name).write_bytes(file.read_bytes())
-    return model
+    shutil.copytree(assets / "model", bare, ignore=shutil.ignore_patterns("*.safetensors"))
 
 
 def test_stopped_training_from_scratch_goes_on_bit_by_bit(outcomes):

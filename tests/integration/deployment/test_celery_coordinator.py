@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,12 +52,27 @@ def own_redis() -> Iterator[RedisServer]:
     server.close()
 
 
-@pytest.fixture
-def running(make_world: MakeWorld, redis_url: str) -> CeleryWorld:
-    world = make_world(redis_url)
-    world.start()
-    wait_for(lambda: world.celery.control.ping(timeout=0.5, limit=1), seconds=15, what="the coordinator answers")
-    return world
+@pytest.fixture(scope="module")
+def broker(owned_pids: set[int]) -> Iterator[RedisServer]:
+    """Of the coordinator that tests share."""
+    server = RedisServer()
+    server.start()
+    owned_pids.add(server.pid)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def running(
+    tmp_path_factory: pytest.TempPathFactory, migrated_sqlite: Path, broker: RedisServer, owned_pids: set[int]
+) -> Iterator[CeleryWorld]:
+    """One for tests that leave no node that takes jobs; jobs of earlier ones may wait there."""
+    folder = tmp_path_factory.mktemp("running")
+    shutil.copyfile(migrated_sqlite, folder / "trainyard.db")
+    with closing(CeleryWorld(folder, database_url=f"sqlite:///{folder}/trainyard.db", broker_url=broker.url)) as world:
+        owned_pids.add(world.start().pid)
+        wait_for(lambda: world.celery.control.ping(timeout=0.5, limit=1), seconds=15, what="the coordinator answers")
+        yield world
 
 
 def answers(world: CeleryWorld) -> bool:
@@ -116,22 +133,24 @@ def test_celerys_own_command_line_is_answered(running: CeleryWorld) -> None:
 
 
 def test_without_any_message_jobs_are_admitted_and_dispatched(running: CeleryWorld) -> None:
-    running.add_node("local")
+    running.add_node("takes-all", devices=64)
 
     job_id = running.submit()
 
     wait_for(lambda: running.is_in(job_id, JobState.SCHEDULING), seconds=5, what="dispatched")
+    with running.db.write() as session:
+        session.get_one(Node, "takes-all").state = "drained"
 
 
 def test_node_that_fails_one_job_after_the_other_is_quarantined(running: CeleryWorld) -> None:
-    running.add_node("local")
+    running.add_node("fails")
     with running.db.write() as session:
         for job_id in ("job-1", "job-2", "job-3"):
-            quarantine.note(session, "local", job_id=job_id, attempt=1, cause="DEVICE_FAULT", is_proven=True)
+            quarantine.note(session, "fails", job_id=job_id, attempt=1, cause="DEVICE_FAULT", is_proven=True)
 
     def state() -> str:
         with running.db.read() as session:
-            return session.get_one(Node, "local").state
+            return session.get_one(Node, "fails").state
 
     wait_for(lambda: state() == "quarantined", seconds=7, what="the node to be quarantined")
 
@@ -194,14 +213,10 @@ def test_killed_broker_costs_nothing_and_is_used_again(make_world: MakeWorld, ow
     wait_for(lambda: world.shown(during).state == "SCHEDULING", seconds=15, what="shown in the new broker")
 
 
-def test_new_queue_is_listened_to(make_world: MakeWorld, redis_url: str) -> None:
-    world = make_world(redis_url)
-    world.start()
-    wait_for(lambda: answers(world), seconds=15, what="the coordinator answers")
+def test_new_queue_is_listened_to(running: CeleryWorld) -> None:
+    running.submit(queue="night")
 
-    world.submit(queue="night")
-
-    active = world.celery.control.inspect(timeout=0.5, limit=1).active_queues
+    active = running.celery.control.inspect(timeout=0.5, limit=1).active_queues
     wait_for(
         lambda: [q["name"] for queues in (active() or {}).values() for q in queues if q["name"] == "jobs.night"],
         seconds=10,
@@ -210,7 +225,7 @@ def test_new_queue_is_listened_to(make_world: MakeWorld, redis_url: str) -> None
 
 
 def test_state_is_readable_under_the_jobs_id_and_comes_back_after_flushall(
-    running: CeleryWorld, redis_server: RedisServer
+    running: CeleryWorld, broker: RedisServer
 ) -> None:
     job_id = running.submit(name="first steps")
     wait_for(lambda: running.shown(job_id).state == "QUEUED", seconds=5, what="shown")
@@ -218,20 +233,20 @@ def test_state_is_readable_under_the_jobs_id_and_comes_back_after_flushall(
     assert result["name"] == "first steps"
     assert result["progress"] == 0.0
 
-    with redis_server.client() as client:
+    with broker.client() as client:
         client.flushall()
 
     wait_for(lambda: running.shown(job_id).state == "QUEUED", seconds=15, what="shown again")
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")  # by Celery's own way
-def test_what_is_stored_is_what_celery_itself_would_store(running: CeleryWorld, redis_server: RedisServer) -> None:
+def test_what_is_stored_is_what_celery_itself_would_store(running: CeleryWorld, broker: RedisServer) -> None:
     job_id = running.submit()
     wait_for(lambda: running.shown(job_id).state == "QUEUED", seconds=5, what="shown")
     backend = running.celery.backend
     backend.store_result("task-1", running.shown(job_id).result, "QUEUED")
 
-    with redis_server.client() as client:
+    with broker.client() as client:
         ours, theirs = (str(backend.get_key_for_task(each), "ascii") for each in (job_id, "task-1"))
         assert json.loads(client.get(ours) or "") == json.loads(client.get(theirs) or "") | {"task_id": job_id}
         assert abs(client.ttl(ours) - client.ttl(theirs)) < 60
@@ -272,7 +287,7 @@ def test_revoke_of_anything_else_is_celerys_own(running: CeleryWorld) -> None:
     (reply,) = running.celery.control.revoke("d2c5bfb4", reply=True, timeout=2, limit=1)
 
     assert "flagged as revoked" in str(reply)
-    assert running.celery.control.inspect(timeout=2, limit=1).revoked().popitem()[1] == ["d2c5bfb4"]
+    assert running.celery.control.inspect(timeout=2, limit=1).revoked().popitem()[1].count("d2c5bfb4") == 1
 
 
 def test_one_of_two_plans_and_the_other_takes_over_when_it_is_killed(make_world: MakeWorld, redis_url: str) -> None:
@@ -324,8 +339,8 @@ def test_lease_that_stands_still_goes_back_to_the_queue(make_world: MakeWorld, r
 
 
 def running_job(session: Session) -> str:
-    node = session.get(Node, "somewhere") or make_node(session, "somewhere", state="drained")
     job = make_job(session)
+    node = make_node(session, f"of-{job.id}", state="drained")
     make_attempt(session, job, node)
     job.node_names = []
     return job.id

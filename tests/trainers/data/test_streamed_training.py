@@ -1,15 +1,11 @@
 """A training on streamed records, stopped in the middle and resumed: the same as one that was never stopped."""
 
-import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from app.domain.spec.hyperparameters.parsing import parse
-from tests.trainers.supervision import ROOT, free_port
+from tests.trainers.in_process import runs
 
 pytestmark = pytest.mark.long
 
@@ -29,12 +25,7 @@ def outcomes(tmp_path, assets):
             "paused": plan("paused", stop_at=pause_after),
             "resumed": plan("resumed", resume_from="paused"),
         }
-        path = tmp_path / "plans.json"
-        path.write_text(json.dumps(plans))
-        _run(path, world_size)
-        return {
-            name: each["values"]["loss"] for name, each in json.loads(path.with_suffix(".outcomes").read_text()).items()
-        }
+        return {name: each.series("loss") for name, each in runs(tmp_path, plans, world_size=world_size).items()}
 
     return trained
 
@@ -44,7 +35,7 @@ def test_paused_stream_goes_on_bit_by_bit(tmp_path, outcomes, training_type, wor
     """The file has 60 records: so many steps go round more than once, and what is skipped may do so, too."""
     loss = outcomes(training_type, world_size, pause_after)
 
-    assert list(loss["resumed"]) == [str(step) for step in range(pause_after + 1, STEPS + 1)]
+    assert list(loss["resumed"]) == list(range(pause_after + 1, STEPS + 1))
     assert {**loss["paused"], **loss["resumed"]} == loss["whole"]
     assert len(set(loss["whole"].values())) == STEPS
     weights = [(tmp_path / name / "output" / "model.safetensors").read_bytes() for name in ("whole", "resumed")]
@@ -66,20 +57,3 @@ def _spec(run_dir, assets, training_type, world_size):
         "data_paths": [str(assets / "train.jsonl")],
         "world_size": world_size,
     }
-
-
-def _run(plans, world_size):
-    group = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    fixed = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    command = [sys.executable, "-m", "tests.trainers.exact_runs", str(plans)]
-    processes = [
-        subprocess.Popen(command, env={**os.environ, **fixed, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(world_size)
-    ]
-    try:
-        codes = [process.wait(timeout=250) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert codes == [0] * world_size

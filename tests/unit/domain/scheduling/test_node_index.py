@@ -178,7 +178,7 @@ def choosy_lines(draw: st.DrawFn) -> list[QueuedJob]:
 
 
 @given(alike_clusters(), choosy_lines(), st.sampled_from((node_classes.FEW, 0.3, 0.6)), st.sampled_from((0, 8)))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_every_job_gets_the_node_that_it_prefers(
     cluster: list[NodeCapacity], line: list[QueuedJob], few: float, few_holders: int
 ) -> None:
@@ -197,7 +197,7 @@ def test_every_job_gets_the_node_that_it_prefers(
 
 
 @given(clusters(), lines(), st.sampled_from((node_classes.FEW, 0.3, 0.6, 1.0)), st.sampled_from((0, 1, 8)))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_every_job_gets_what_a_look_at_every_node_would_give_it(
     cluster: list[NodeCapacity], line: list[QueuedJob], few: float, few_holders: int
 ) -> None:

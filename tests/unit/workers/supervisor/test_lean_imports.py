@@ -3,23 +3,31 @@
 import subprocess
 import sys
 
-import pytest
+USES = [
+    "import asyncio; print(asyncio.run(asyncio.sleep(0, 'slept')))",
+    "from asyncio import run, sleep; print(run(sleep(0, 'slept')))",
+    "import asyncio.queues, asyncio; print(asyncio.queues.Queue is asyncio.Queue and 'slept')",
+    "import importlib.metadata as m; print(m.version('SQLAlchemy') and 'slept')",
+    "import importlib.metadata; print(importlib.metadata.version('SQLAlchemy') and 'slept')",
+    # SQLAlchemy itself gets the real modules when it asks.
+    "from sqlalchemy.util import compat; print(compat.asyncio.run(compat.asyncio.sleep(0, 'slept')))",
+    "from sqlalchemy.util import compat; compat.importlib_metadata_get('x'); print('slept')",
+]
+# Each in a process in which nothing has been used yet: one child imports, its children are copies of it.
+EACH_IN_A_COPY = """
+import os, sys
+import workers.supervisor.main
+for use in sys.argv[1:]:
+    if os.fork() == 0:
+        exec(use, {})
+        sys.exit()
+    if os.wait()[1] != 0:
+        sys.exit(use)
+"""
 
-USES = {
-    "asyncio": "import asyncio; print(asyncio.run(asyncio.sleep(0, 'slept')))",
-    "a name of asyncio": "from asyncio import run, sleep; print(run(sleep(0, 'slept')))",
-    "a submodule of asyncio": (
-        "import asyncio.queues, asyncio; print(asyncio.queues.Queue is asyncio.Queue and 'slept')"
-    ),
-    "importlib.metadata": "import importlib.metadata as m; print(m.version('SQLAlchemy') and 'slept')",
-    "importlib.metadata by its full name": (
-        "import importlib.metadata; print(importlib.metadata.version('SQLAlchemy') and 'slept')"
-    ),
-}
 
-
-def said(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+def said(code: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -32,17 +40,8 @@ def test_a_supervisor_loads_neither_ssl_nor_email():
     assert left_out == "set()"
 
 
-@pytest.mark.parametrize("use", USES)
-def test_what_was_left_out_comes_when_it_is_used(use):
-    assert said(f"import workers.supervisor.main; {USES[use]}") == "slept"
-
-
-def test_sqlalchemy_itself_gets_the_real_modules_when_it_asks():
-    real = "from sqlalchemy.util import compat; print(compat.asyncio.run(compat.asyncio.sleep(0, 'slept')))"
-    entry_points = "from sqlalchemy.util import compat; compat.importlib_metadata_get('x'); print('slept')"
-
-    assert said(f"import workers.supervisor.main; {real}") == "slept"
-    assert said(f"import workers.supervisor.main; {entry_points}") == "slept"
+def test_what_was_left_out_comes_when_it_is_used():
+    assert said(EACH_IN_A_COPY, *USES).split() == ["slept"] * len(USES)
 
 
 def test_nothing_is_put_off_where_sqlalchemy_is_loaded_already():
