@@ -138,9 +138,9 @@ def test_admitting_twice_asks_once(database, rules, line):
 
 
 def test_a_job_that_cannot_be_looked_at_keeps_no_other_waiting(database, rules):
-    broken, other = make_job(database, document={**document(rules), "data_config": {}}), make_job(database)
+    broken, other = make_job(database, document={**document(rules), "data_config": []}), make_job(database)
 
-    with pytest.raises(KeyError):
+    with pytest.raises(TypeError, match="DataConfig"):
         admission.admit_waiting(database, rules)
 
     assert job_of(database, broken).state is JobState.PENDING
@@ -148,14 +148,14 @@ def test_a_job_that_cannot_be_looked_at_keeps_no_other_waiting(database, rules):
 
 
 def test_jobs_that_one_message_tells_of_are_admitted_each(database, rules):
-    broken = make_job(database, document={**document(rules), "data_config": {}})
+    broken = make_job(database, document={**document(rules), "data_config": []})
     first, second = make_job(database), make_job(database)
     told = [first, broken, "job-unknown", second, first]
 
     admitted = admission.admit_each(database, told, rules)
 
     assert [next(admitted), next(admitted)] == [first, second]
-    with pytest.raises(KeyError):
+    with pytest.raises(TypeError, match="DataConfig"):
         next(admitted)
     assert [job_of(database, job_id).state for job_id in (first, second)] == [JobState.QUEUED] * 2
     assert job_of(database, broken).state is JobState.PENDING
