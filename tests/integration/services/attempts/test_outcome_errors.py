@@ -21,7 +21,7 @@ from tests.walks import NO_WAIT, job_of, make_gang, make_job, make_node, start_a
 
 pytestmark = pytest.mark.both_databases
 
-UNREADABLE: dict[str, Any] = {"training_config": {"framework": {}}}  # what came of an error of ours
+UNREADABLE: dict[str, Any] = {"training_config": {"framework": []}}  # what came of an error of ours
 
 
 def change(db: Database, job_id: str, **columns: Any) -> None:
@@ -68,7 +68,7 @@ def test_a_job_that_cannot_be_ended_as_it_should_is_let_go_all_the_same(
 
     job = job_of(database, job_id)
     assert (job.state, job.error_type, job.retries_used) == (state, "OUTCOME_ERROR", retries)
-    assert "the outcome SUPERVISOR_LOST could not be written: KeyError" in str(job.error_message)
+    assert "the outcome SUPERVISOR_LOST could not be written: TypeError" in str(job.error_message)
     with database.read() as session:
         attempt = session.get_one(Attempt, (job_id, 1))
         assert outcome_errors.count(session) == 1
@@ -95,7 +95,7 @@ def test_of_several_nodes_each_part_is_let_go_and_the_others_are_told(database: 
 def break_row(world: World, job_id: str) -> str:
     """Returns what writing any outcome fails with then."""
     change(world.db, job_id, spec=UNREADABLE)
-    return "KeyError"
+    return "TypeError"
 
 
 def refuse_row(world: World, job_id: str) -> str:
