@@ -17,6 +17,7 @@ from app.migrations.runner import upgrade
 from scripts import lanes
 from tests import guards
 from tests.bubblewraps import put_forbidden_bubblewrap
+from tests.databases import ReusedDatabases
 from tests.engines import engine_on
 from tests.forked_supervisors import ForkedSupervisors
 from tests.once import build_demo, once
@@ -221,13 +222,32 @@ def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
     return f"sqlite:///{path}"
 
 
+@pytest.fixture(scope="session")
+def reused_postgres(postgres_server: PostgresServer, migrated_postgres: str) -> Iterator[ReusedDatabases]:
+    databases = ReusedDatabases(postgres_server, migrated_postgres)
+    yield databases
+    databases.close()
+
+
 @pytest.fixture
-def postgres_url(postgres_server: PostgresServer, migrated_postgres: str) -> Iterator[str]:
-    """A fresh migrated PostgreSQL database."""
+def copied_postgres(postgres_server: PostgresServer, migrated_postgres: str) -> Iterator[str]:
+    """The name of a migrated PostgreSQL database that no other test uses."""
     name = f"test_{os.urandom(6).hex()}"
     postgres_server.clone(migrated_postgres, name)
-    yield postgres_server.url(name)
+    yield name
     postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def postgres_url(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> Iterator[str]:
+    """A migrated PostgreSQL database without rows; a new one for a test that is marked `new_database`."""
+    if request.node.get_closest_marker("new_database"):
+        yield postgres_server.url(request.getfixturevalue("copied_postgres"))
+        return
+    databases: ReusedDatabases = request.getfixturevalue("reused_postgres")
+    name = databases.take()
+    yield postgres_server.url(name)
+    databases.give_back(name)
 
 
 @pytest.fixture

@@ -133,6 +133,10 @@ class PostgresServer:
         by_files = " STRATEGY FILE_COPY" if self._administrator().info.server_version >= 150_000 else ""
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}{by_files}")
 
+    def connect(self, database: str) -> psycopg.Connection:
+        """As the administrator, outside any transaction."""
+        return psycopg.connect(self._dsn(self.port, database), autocommit=True)
+
     def start(self) -> None:
         data = self._folder / "data"
         if not data.exists():
@@ -155,7 +159,7 @@ class PostgresServer:
     def _administrator(self) -> psycopg.Connection:
         # Kept: a connection costs the server as much as a clone.
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._dsn(self.port), autocommit=True)
+            self._connection = self.connect("postgres")
         return self._connection
 
     def _initdb(self, data: Path) -> None:
@@ -213,8 +217,9 @@ class PostgresServer:
             return False
         return True
 
-    def _dsn(self, port: int) -> str:
-        return f"host=127.0.0.1 port={port} user=trainyard password={self.password} dbname=postgres connect_timeout=5"
+    def _dsn(self, port: int, database: str = "postgres") -> str:
+        user = f"user=trainyard password={self.password}"
+        return f"host=127.0.0.1 port={port} {user} dbname={database} connect_timeout=5"
 
 
 def _postgres_home() -> str:

@@ -26,7 +26,7 @@ from app.services.operations.backups.failures import BackupFailed
 from config.settings import DatabaseSettings
 from tests.factories import make_attempt, make_checkpoint, make_job, make_node
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.new_database]
 
 NOW = utc_now()
 
