@@ -36,7 +36,7 @@ class JsonBody:
     def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
         return read_body(optional=optional, max_nesting=max_nesting)
 
-    def load(self, document: dict[str, Any]) -> Any:
+    def load(self, document: dict[str, Any]) -> Any:  # noqa: ANN401 – as validated
         return validated(self._schema, document)
 
 
@@ -107,7 +107,7 @@ def check_content(document: object, *, max_nesting: int) -> None:
                 todo.append((f"{path}.{key}".lstrip("."), child, depth + 1))
 
 
-def validated(schema: Schema, document: dict[str, Any]) -> Any:
+def validated(schema: Schema, document: dict[str, Any]) -> Any:  # noqa: ANN401 – a dictionary, or what post_load makes
     """What the schema makes of the document. Raises BadShape with every problem."""
     try:
         return schema.load(document)

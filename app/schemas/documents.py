@@ -9,7 +9,7 @@ class DocumentSchema(Schema):
     """Generated clients send null for unset fields; a field with a default then takes its default."""
 
     @pre_load
-    def _without_null(self, values: Any, **_: Any) -> Any:
+    def _without_null(self, values: object, **_: Any) -> object:
         if not isinstance(values, dict) or None not in values.values():
             return values
         return {k: v for k, v in values.items() if v is not None or k not in self.fields or self.fields[k].required}

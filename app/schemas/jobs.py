@@ -15,6 +15,7 @@ from app.schemas.spec.resource_config import NewResourceConfigSchema, ResourceCo
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.schemas.spec.training_config import FRAMEWORKS, TRAINING_TYPES, TrainingConfigSchema
 from app.schemas.strict_fields import NAME, AsStored, Flag, Matching, Moment, Section, Text, TextMap, Whole, says
+from app.services.jobs.details import JobDetails
 
 LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
 _NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and spaces, not spaces alone"
@@ -23,11 +24,11 @@ _METRICS = {"type": "object", "additionalProperties": {"type": ["number", "strin
 _OUTPUT, _SCHEDULING = OutputConfigSchema(), SchedulingConfigSchema()
 
 
-def _output_defaults() -> Any:
+def _output_defaults() -> object:
     return _OUTPUT.load({})
 
 
-def _scheduling_defaults() -> Any:
+def _scheduling_defaults() -> object:
     return _SCHEDULING.load({})
 
 
@@ -205,7 +206,7 @@ class JobSchema(Schema):
     finished_at = Moment(attribute="job.finished_at", allow_none=True)
     version = fields.Integer(attribute="job.version")
 
-    def get_attribute(self, obj: Any, attr: str, default: Any) -> Any:
+    def get_attribute(self, obj: JobDetails, attr: str, default: object) -> object:
         """Attribute access without marshmallow's item lookup at each dot: serializes lists 20 % faster."""
         owner, dot, name = attr.partition(".")
         if not dot:

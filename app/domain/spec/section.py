@@ -78,7 +78,7 @@ def _shape(cls: type[Section]) -> _Shape:
     return _SHAPES.setdefault(cls, _Shape(readers, defaults))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Section):
         return value.to_json()
     if isinstance(value, dict):
@@ -86,7 +86,7 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _reader(hint: Any) -> _Reader | None:
+def _reader(hint: object) -> _Reader | None:
     if isinstance(hint, type) and issubclass(hint, Section):
         return hint.from_json
     if get_origin(hint) is tuple:

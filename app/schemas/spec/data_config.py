@@ -45,7 +45,7 @@ class Comparand(fields.Field[Any]):
         either = {**scalar, "type": [*kinds, "array"], "items": scalar, "maxItems": _LONGEST_LIST}
         super().__init__(metadata={"description": meaning, **either})
 
-    def _deserialize(self, value: Any, *_: Any, **__: Any) -> Any:
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> object:
         each = value if isinstance(value, list) else [value]
         if len(each) > _LONGEST_LIST:
             raise ValidationError(f"must not have more than {_LONGEST_LIST} elements")
@@ -54,7 +54,7 @@ class Comparand(fields.Field[Any]):
         return value
 
 
-def _check_scalar(value: Any) -> None:
+def _check_scalar(value: object) -> None:
     if not isinstance(value, str | int | float):
         raise ValidationError("must be a string, a number, true or false, or a list of these")
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:

@@ -74,7 +74,7 @@ def warning(field: str, reason: str) -> str:
     return f"{field}: {reason}"
 
 
-def _set_fields(node: Any, path: str = "", where: str = "") -> Iterator[tuple[str, str]]:
+def _set_fields(node: object, path: str = "", where: str = "") -> Iterator[tuple[str, str]]:
     """(path in a table, path with indices) of every set value, outer ones first.
 
     ``null``, ``false`` and empty values count as unset.

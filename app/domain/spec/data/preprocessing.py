@@ -80,26 +80,26 @@ def key_cache() -> str:
     return ", ".join(f"{name} ({expected})" for name, (_, expected) in _TOKENIZER.items())
 
 
-def _is_side(value: Any) -> bool:
+def _is_side(value: object) -> bool:
     return value in SIDES if isinstance(value, str) else False
 
 
-def _is_length(value: Any) -> bool:
-    return type(value) is int and 1 <= value <= LONGEST_SEQUENCE
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LONGEST_SEQUENCE
 
 
-def _is_token(value: Any) -> bool:
+def _is_token(value: object) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= LONGEST_TOKEN
 
 
-def _are_tokens(value: Any) -> bool:
+def _are_tokens(value: object) -> bool:
     return isinstance(value, list) and len(value) <= MOST_TOKENS and all(_is_token(each) for each in value)
 
 
 _A_SIDE = (_is_side, " or ".join(SIDES))
 _A_TOKEN = (_is_token, f"a token of 1 to {LONGEST_TOKEN} characters")
 # Key → (test of its value, the values in words).
-_TOKENIZER: dict[str, tuple[Callable[[Any], bool], str]] = {
+_TOKENIZER: dict[str, tuple[Callable[[object], bool], str]] = {
     "padding_side": _A_SIDE,
     "truncation_side": _A_SIDE,
     "model_max_length": (_is_length, f"a whole number of tokens from 1 to {LONGEST_SEQUENCE}"),

@@ -146,16 +146,16 @@ def _check_attention(document: JobDocument, kwargs: Mapping[str, Any], dtype: st
         raise BadSpec("flash_attention_2 needs dtype bfloat16 or float16; change dtype, or use sdpa", field=field)
 
 
-def _is_share(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= 1
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _is_length(value: Any) -> bool:
-    return type(value) is int and 1 <= value <= 2**24
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 2**24
 
 
 # Name → (test of its value, the values in words).
-_MODEL_KWARGS: dict[str, tuple[Callable[[Any], bool], str]] = {
+_MODEL_KWARGS: dict[str, tuple[Callable[[object], bool], str]] = {
     "attn_implementation": (lambda value: value in ATTENTIONS, f"one of {', '.join(ATTENTIONS)}"),
     "attention_dropout": (_is_share, "a number from 0 to 1"),
     "max_position_embeddings": (_is_length, "a whole number of tokens from 1 to 16777216"),
