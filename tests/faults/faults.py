@@ -6,6 +6,7 @@ what must disturb no training, 2 for what costs exactly one attempt, None where 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 from tests.faults import machine_faults, process_faults, server_faults
 from tests.faults.cluster import Cluster
@@ -64,3 +65,8 @@ FAULTS = (
     Fault("F44-flood", machine_faults.flood_the_log, 1),
 )
 BY_NAME = {fault.name: fault for fault in FAULTS}
+
+
+def of(module: ModuleType) -> tuple[Fault, ...]:
+    """The faults that this module injects."""
+    return tuple(fault for fault in FAULTS if fault.inject.__module__ == module.__name__)

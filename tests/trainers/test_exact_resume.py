@@ -2,17 +2,17 @@
 
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.trainers.in_process import Outcome, plan_of, runs
+from tests.trainers.in_process import plan_of, runs
 
 pytestmark = pytest.mark.long
 
 FRAMEWORK = "HF_TRAINER"
 STEPS = 14  # an epoch has 8, the last one half full
-TIMEOUT = 600
 
 RLHF = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
 # What each method runs with: training type, hyperparameters, changes of the document.
@@ -68,34 +68,13 @@ SERIES = (
 )
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["1-rank", "2-ranks"])
-def outcomes(request, assets, tmp_path_factory) -> dict[str, Outcome]:
-    """For each method the whole run, and a chain of runs that ends at three random steps and then at the last."""
-    seed = int(os.environ.get("TRAINYARD_TEST_SEED") or random.randrange(1_000_000))
-    draw = random.Random(seed)
-    directory = tmp_path_factory.mktemp("exact")
-    plans: dict[str, Any] = {}
-    for method, (training_type, hyperparameters, changes) in METHODS.items():
-        stops = sorted(draw.sample(range(1, STEPS), 3))
-        print(f"seed {seed}, {request.param} ranks: {method} stops at {stops}")  # noqa: T201  (shown when it fails)
-        values = {"max_steps": str(STEPS), "warmup_steps": "3", **hyperparameters}
-        before = None
-        for name in ("whole", *stops, "end"):
-            run = f"{method}-{name}"
-            plans[run] = plan_of(directory / run, assets, training_type, values, world_size=request.param, **changes)
-            if name != "whole":
-                stop = name if name in stops else None
-                # The wish comes just before a step's end, or between its forward passes.
-                within = stop if draw.random() < 0.5 else None
-                plans[run] |= {"stop_at": stop, "pause_within": within, "resume_from": before}
-                before = run
-    return runs(directory, plans, world_size=request.param, timeout_seconds=TIMEOUT - 20)
-
-
-@pytest.mark.timeout(TIMEOUT)  # the first one waits for all the runs
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ranks", [1, 2], ids=["1-rank", "2-ranks"])
 @pytest.mark.parametrize("method", METHODS)
-def test_stopped_run_goes_on_bit_by_bit(outcomes, method, record_seconds):
-    whole, *parts = (outcome for name, outcome in outcomes.items() if name.startswith(f"{method}-"))
+def test_stopped_run_goes_on_bit_by_bit(method, ranks, assets, tmp_path, record_seconds):
+    """A whole run, and a chain of runs that ends at three random steps and then at the last."""
+    outcomes = runs(tmp_path, _plans(tmp_path, assets, method, ranks), world_size=ranks, timeout_seconds=280)
+    whole, *parts = outcomes.values()
     record_seconds([whole, *parts])
 
     assert [part.result["stopped"] for part in parts] == ["pause", "pause", "pause", None]
@@ -105,3 +84,24 @@ def test_stopped_run_goes_on_bit_by_bit(outcomes, method, record_seconds):
     assert parts[-1].weights() == whole.weights()
     assert parts[-1].result["tokens"] == whole.result["tokens"] > 0
     assert parts[-1].result["final_metrics"]["train_loss"] == whole.result["final_metrics"]["train_loss"]
+
+
+def _plans(directory: Path, assets: Path, method: str, ranks: int) -> dict[str, Any]:
+    seed = int(os.environ.get("TRAINYARD_TEST_SEED") or random.randrange(1_000_000))
+    draw = random.Random(f"{seed}/{method}/{ranks}")
+    training_type, hyperparameters, changes = METHODS[method]
+    values = {"max_steps": str(STEPS), "warmup_steps": "3", **hyperparameters}
+    stops = sorted(draw.sample(range(1, STEPS), 3))
+    print(f"TRAINYARD_TEST_SEED={seed}: {method} on {ranks} ranks stops at {stops}")  # noqa: T201  (shown when it fails)
+    plans: dict[str, Any] = {}
+    before = None
+    for name in ("whole", *stops, "end"):
+        run = str(name)
+        plans[run] = plan_of(directory / run, assets, training_type, values, world_size=ranks, **changes)
+        if name != "whole":
+            stop = name if name in stops else None
+            # The request comes just before a step's end, or between its forward passes.
+            within = stop if draw.random() < 0.5 else None
+            plans[run] |= {"stop_at": stop, "pause_within": within, "resume_from": before}
+            before = run
+    return plans

@@ -1,12 +1,12 @@
-"""Every kind of fault once, while a job trains: the job ends as it should, once, and all invariants hold afterwards."""
+"""A job trains while one kind of fault is injected: it ends as it should, once, and all invariants hold afterwards."""
+
+from types import ModuleType
 
 import pytest
 
 from tests.faults.checking import assert_sound
 from tests.faults.cluster import Cluster
-from tests.faults.faults import FAULTS, Fault
-
-pytestmark = pytest.mark.timeout(240)
+from tests.faults.faults import Fault, of
 
 STEPS = 70
 # What costs an attempt has to find one: on a busy machine seconds may pass before it comes.
@@ -22,13 +22,18 @@ QUICK = {
     "F9-kill-rank",
     "F22-postgres-restart",
 }
-PARAMETERS = [
-    pytest.param(fault, id=fault.name, marks=() if fault.name in QUICK else pytest.mark.long) for fault in FAULTS
-]
 
 
-@pytest.mark.parametrize("fault", PARAMETERS)
-def test_a_fault(cluster: Cluster, fault: Fault) -> None:
+def every_fault(module: ModuleType) -> pytest.MarkDecorator:
+    """A parameter ``fault`` for each fault that the module injects."""
+    params = [
+        pytest.param(fault, id=fault.name, marks=() if fault.name in QUICK else pytest.mark.long)
+        for fault in of(module)
+    ]
+    return pytest.mark.parametrize("fault", params)
+
+
+def assert_survived(cluster: Cluster, fault: Fault) -> None:
     cluster.found_dead.clear()
     job_id = cluster.train(steps=LONGER_STEPS if fault.attempts == 2 else STEPS, step_seconds=0.05)
     cluster.wait_until_witnessed(job_id, 12)
