@@ -13,7 +13,7 @@ from pathlib import Path
 
 from config.settings import Settings
 from tests.supervisor_forks import REQUEST_BYTES
-from workers.node.spawn_supervisor import supervisor_command, supervisor_environment, supervisor_log
+from workers.node import spawn_supervisor
 
 # The command line of a process lies where its arguments were put when it started: with room for a supervisor's.
 ROOM = "-" * 100
@@ -25,7 +25,7 @@ class ForkedSupervisors:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command, arguments = supervisor_command("", 0), (theirs.fileno(), os.getpid())
+            command, arguments = spawn_supervisor.supervisor_command("", 0), (theirs.fileno(), os.getpid())
             self._process = subprocess.Popen(
                 [*command[: command.index("-m")], "-m", "tests.supervisor_forks", *map(str, arguments), ROOM],
                 env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(Path(__file__).parents[1])},
@@ -41,8 +41,11 @@ class ForkedSupervisors:
 
     def spawn(self, settings: Settings, job_id: str, attempt: int) -> int:
         """What ``spawn_supervisor`` does."""
-        request = [supervisor_command(job_id, attempt), supervisor_environment(settings)]
-        with supervisor_log(settings.data.dir) as log:
+        request = [
+            spawn_supervisor.supervisor_command(job_id, attempt),
+            spawn_supervisor.supervisor_environment(settings),
+        ]
+        with spawn_supervisor.supervisor_log(settings.data.dir) as log:
             socket.send_fds(self._socket, [json.dumps(request).encode()], [log.fileno()])
             return int(self._socket.recv(REQUEST_BYTES))
 

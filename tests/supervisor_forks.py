@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from sqlalchemy.orm import configure_mappers
@@ -45,10 +46,15 @@ def _become(command: list[str], environment: dict[str, str], *, log: int) -> Non
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
+    sys.path[: len(_search_path())] = _search_path(environment)
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = command[command.index("-m") + 1 :]
     _show_command_line(command)
+
+
+def _search_path(environment: Mapping[str, str] = os.environ) -> list[str]:
+    return environment["PYTHONPATH"].split(os.pathsep)
 
 
 def _show_command_line(command: list[str]) -> None:

@@ -6,6 +6,7 @@ Started as ``python -m workers.supervisor.main --job JOB --attempt N`` by the no
 from workers.supervisor import lean_imports  # noqa: F401, I001  before all that imports SQLAlchemy
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -50,6 +51,8 @@ FIRST_SCANS, FIRST_SCAN_SECONDS, SCAN_SECONDS = 8, 0.4, 5.0
 def main() -> int:
     """Run one claimed attempt of this node to its end."""
     began = time.monotonic()
+    gc.freeze()  # what is imported stays; lean_imports has paused the collector meanwhile
+    gc.enable()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a nudge before the handler is set would kill this process
     arguments = _arguments()
     settings = load_settings()

@@ -72,7 +72,6 @@ def gpu_world(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         environment = made(settings)
         return {**environment, "PYTHONPATH": f"{tmp_path / 'library'}:{environment['PYTHONPATH']}"}
 
-    world.spawn = spawn_supervisor.spawn_supervisor  # by an interpreter that finds the library
     monkeypatch.setattr(spawn_supervisor, "supervisor_environment", with_library)
     with world.db.write() as session:
         for device in session.get_one(Node, NODE).devices:

@@ -102,21 +102,6 @@ def lease_of(world: World, job_id: str, node: str) -> Lease:
     return next(each for each in rows(world, Lease, job_id=job_id, node=node) if each.released_at is None)
 
 
-def test_ranks_of_two_nodes_meet_and_the_job_is_completed_once(any_world: World, start: Start) -> None:
-    job_id = start(MEETS)
-
-    job = any_world.wait_for_end(job_id)
-
-    assert job.state is JobState.COMPLETED, any_world.describe(job_id)
-    assert all_lines(any_world, job_id, "met") == {0, 1, 2, 3}
-    said = [line for line in any_world.log(job_id) if line.startswith("rank ")]
-    assert sorted(said) == [f"rank {rank} of 4 local {rank % 2} node {rank // 2}" for rank in range(4)]
-    assert rows(any_world, Reservation) == []
-    assert any_world.states(job_id).count("COMPLETED") == 1
-    assert len([e for e in any_world.events(job_id) if e.type == "attempt_ended"]) <= 1
-    assert any_world.processes(job_id) == []
-
-
 @pytest.mark.parametrize("failing", [0, 3])
 def test_when_a_rank_fails_anywhere_all_end_and_the_cause_is_told(any_world: World, start: Start, failing: int) -> None:
     job_id = start(SLEEPS.replace("time.sleep(120)", f"rank == {failing} and exit(7)\ntime.sleep(120)"))
@@ -150,7 +135,7 @@ def test_the_error_that_came_first_is_told_though_its_node_ends_last(
     assert said in (job.error_message or "")
 
 
-def test_ranks_start_when_all_nodes_are_prepared(any_world: World, start: Start) -> None:
+def test_ranks_start_when_all_nodes_are_prepared_and_the_job_is_completed_once(any_world: World, start: Start) -> None:
     job_id = start(MEETS, on=(OTHER,))
     any_world.wait(lambda: any_world.attempt(job_id).rendezvous == {"prepared": [1]}, 20.0, job_id)
     assert all_lines(any_world, job_id, "") == set()
@@ -160,6 +145,13 @@ def test_ranks_start_when_all_nodes_are_prepared(any_world: World, start: Start)
     assert any_world.wait_for_end(job_id).state is JobState.COMPLETED, any_world.describe(job_id)
     place = (any_world.attempt(job_id).rendezvous or {})["place"]
     assert (place["address"], place["checkpoint_id"]) == ("127.0.0.1", None)
+    assert all_lines(any_world, job_id, "met") == {0, 1, 2, 3}
+    said = [line for line in any_world.log(job_id) if line.startswith("rank ")]
+    assert sorted(said) == [f"rank {rank} of 4 local {rank % 2} node {rank // 2}" for rank in range(4)]
+    assert rows(any_world, Reservation) == []
+    assert any_world.states(job_id).count("COMPLETED") == 1
+    assert len([e for e in any_world.events(job_id) if e.type == "attempt_ended"]) <= 1
+    assert any_world.processes(job_id) == []
 
 
 def test_cancel_ends_the_ranks_of_both_nodes(any_world: World, start: Start) -> None:

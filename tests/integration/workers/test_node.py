@@ -157,7 +157,6 @@ def test_processes_of_an_ended_attempt_are_killed_before_another_begins(world, k
         assert processes.start_ticks(process.pid) is None
 
     assert left.path.exists() == keep_runs
-    world.wait_for_end(job_id)
 
 
 def test_node_offers_its_devices_only_when_no_dead_attempt_uses_them(world):

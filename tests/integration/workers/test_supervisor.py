@@ -12,7 +12,7 @@ from app.storage.keys import is_run_file
 from tests.supervising import SLEEPS, rows, training, try_again
 
 
-def test_script_that_knows_nothing_of_us_completes(world):
+def test_script_that_knows_nothing_of_us_completes_and_everything_is_given_back(world):
     job_id = world.start("print('hello')\nprint('world')\n")
 
     job = world.wait_for_end(job_id)
@@ -21,13 +21,6 @@ def test_script_that_knows_nothing_of_us_completes(world):
     assert world.states(job_id) == ["PREPARING", "TRAINING", "COMPLETED"]
     assert world.log(job_id) == ["hello", "world"]
     assert job.progress == 1.0
-
-
-def test_everything_is_given_back_at_the_end(world):
-    job_id = world.start("pass\n")
-
-    world.wait_for_end(job_id)
-
     assert rows(world, Reservation) == []
     assert [lease.released_at is not None for lease in rows(world, Lease)] == [True]
     assert world.processes(job_id) == []
@@ -76,7 +69,9 @@ def test_checkpoint_is_stored_verified_and_recorded(world):
     assert world.states(job_id)[:4] == ["PREPARING", "TRAINING", "CHECKPOINTING", "TRAINING"]
 
 
-def test_second_attempt_goes_on_from_the_last_checkpoint(world):
+@pytest.mark.both_databases
+def test_second_attempt_goes_on_from_the_last_checkpoint(any_world):
+    world = any_world
     job_id = world.start(training(steps=6, save_at=(3,), fail_at_end=True))
     assert world.wait_for_end(job_id).state is JobState.FAILED
 
@@ -86,6 +81,8 @@ def test_second_attempt_goes_on_from_the_last_checkpoint(world):
     assert "resumed at 3" in world.log(job_id)
     assert world.attempt(job_id, 2).start_step == 3
     assert world.attempt(job_id, 1).lost_steps == 3
+    assert job.report is not None
+    assert job.report["model_hash"] == hashlib.sha256(b"weights").hexdigest()
 
 
 def test_corrupt_checkpoint_is_passed_over_for_an_older_one(world):
@@ -175,20 +172,6 @@ def test_first_line_appears_quickly(world):
     assert time.monotonic() - began < 4
     world.wish(job_id, "cancel")
     world.wait_for_end(job_id)
-
-
-@pytest.mark.both_databases
-def test_attempts_work_on_both_databases(any_world):
-    world = any_world
-    failed = world.start(training(steps=4, save_at=(2,), fail_at_end=True))
-    assert world.wait_for_end(failed).state is JobState.FAILED
-
-    job = try_again(world, failed)
-
-    assert job.state is JobState.COMPLETED, world.describe(failed)
-    assert job.report is not None
-    assert job.report["model_hash"] == hashlib.sha256(b"weights").hexdigest()
-    assert world.attempt(failed, 2).start_step == 2
 
 
 def test_metrics_that_are_no_numbers_arrive(any_world):

@@ -208,6 +208,7 @@ def test_time_limit_holds_after_a_pause_that_failed(world):
     assert f"the {lost} steps after step 0 were not saved and are lost" in job.error_message
 
 
+@pytest.mark.usefixtures("no_memory_kills")
 def test_time_limit_counts_what_earlier_attempts_ran(world):
     job_id = world.start(training(steps=2000, pause=0.05), max_runtime_seconds=6)
     world.wait(lambda: world.attempt_trains(job_id, 1), 10, job_id)

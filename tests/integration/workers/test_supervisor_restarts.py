@@ -13,6 +13,8 @@ from app.models import Checkpoint, Job, Reservation
 from tests.supervising import NODE, STUBBORN, World, environment, rows, training
 from workers.node.attempt_manager import AttemptManager
 
+pytestmark = pytest.mark.usefixtures("no_memory_kills")
+
 
 def rank_pid(world: World, job_id: str, attempt: int = 1, rank: int = 0) -> int:
     mark = f"RANK={rank}".encode()
@@ -29,7 +31,6 @@ def killed_rank(world: World, script: str, line: str) -> str:
     return job_id
 
 
-@pytest.mark.usefixtures("no_memory_kills")
 def test_killed_rank_is_restarted_by_the_same_supervisor(any_world):
     world = any_world
     job_id = world.start(training(steps=60, pause=0.1, save_at=(3,)), ranks=2)
@@ -106,15 +107,7 @@ def test_supervisor_of_the_second_attempt_is_fenced_too(make_world):
     assert time.monotonic() - began < 2.5
 
 
-def test_sigterm_after_the_restart_puts_the_job_back(world):
-    job_id = killed_rank(world, STUBBORN, "ready")
-
-    os.kill(world.lease(job_id).supervisor_pid, signal.SIGTERM)
-
-    assert world.wait_for_end(job_id).state is JobState.QUEUED
-
-
-def test_checkpoint_that_is_wished_for_during_the_restart_is_made(world):
+def test_checkpoint_that_is_wished_for_during_the_restart_is_made_and_sigterm_puts_the_job_back(world):
     job_id = world.start(training(steps=2000, pause=0.05))
     world.wait_for_line(job_id, "step 3")
     os.kill(rank_pid(world, job_id), signal.SIGKILL)
@@ -126,8 +119,8 @@ def test_checkpoint_that_is_wished_for_during_the_restart_is_made(world):
 
     assert [made.attempt for made in rows(world, Checkpoint)] == [2]
     assert world.supervisor_alive(job_id, 2)
-    world.wish(job_id, "cancel")
-    world.wait_for_end(job_id)
+    os.kill(world.lease(job_id).supervisor_pid, signal.SIGTERM)
+    assert world.wait_for_end(job_id).state is JobState.QUEUED
 
 
 BECOMES = """
