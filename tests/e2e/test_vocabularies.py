@@ -7,31 +7,20 @@ import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 from google.protobuf.message import Message
-from runai.api_client import ApiClient
-from runai.configuration import Configuration
-from runai.exceptions import ApiException
-from runai.models.distributed_creation_request import DistributedCreationRequest
-from runai.models.distributed_framework import DistributedFramework
-from runai.models.distributed_spec_spec import DistributedSpecSpec
-from runai.models.distributed_workload import DistributedWorkload
-from runai.models.environment_variable import EnvironmentVariable
-from runai.models.list_pods200_response import ListPods200Response
-from runai.models.metrics_response import MetricsResponse
-from runai.models.nfs_instance import NfsInstance
-from runai.models.superset_spec_all_of_storage import SupersetSpecAllOfStorage
-from runai.models.training1 import Training1
-from runai.models.training_creation_request import TrainingCreationRequest
-from runai.models.training_spec_spec import TrainingSpecSpec
-from runai.models.workload import Workload
-from runai.models.workload_metric_type import WorkloadMetricType
-from runai.runai_client import RunaiClient
 
 from app.compat.cyxwiz import messages_pb2 as pb
+from tests.lazy_imports import lazily_imported
 from tests.system import System, wait_for
+
+if TYPE_CHECKING:
+    import runai
+    from runai.runai_client import RunaiClient
+else:
+    runai = lazily_imported("runai")
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
@@ -108,12 +97,14 @@ def _until(look: Callable[[], str], wanted: str, *, seconds: float = 60) -> None
     wait_for(lambda: True if look() == wanted else None, seconds=seconds, what=f"the phase {wanted}")
 
 
-def runai_of(system: System) -> RunaiClient:
+def runai_of(system: System) -> "RunaiClient":
     """The client with a pair of its own, at a running system."""
+    from runai.runai_client import RunaiClient  # noqa: PLC0415  see `runai`
+
     pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default", "name": "ada"})[1]["data"]
     return RunaiClient(
-        ApiClient(
-            Configuration(
+        runai.ApiClient(
+            runai.Configuration(
                 client_id=pair["access_key"],
                 client_secret=pair["secret_key"],
                 retry_enabled=False,
@@ -134,23 +125,23 @@ def test_runai_client_leads_a_training_through_its_life(two_nodes: System) -> No
         "    print('step', step, flush=True)\n"
         "    time.sleep(0.2)\n"
     )
-    runai = runai_of(system)
-    trainings, workloads = runai.workloads.trainings, runai.workloads.workloads
+    client = runai_of(system).workloads
+    trainings, workloads = client.trainings, client.workloads
 
-    def submitted(name: str, steps: int) -> Training1:
-        spec = TrainingSpecSpec(command="python", args=f"train.py {steps}", workingDir=str(code), tty=True)
-        wanted = TrainingCreationRequest(name=name, projectId="default", clusterId=CLUSTER, spec=spec)
+    def submitted(name: str, steps: int) -> runai.Training1:
+        spec = runai.TrainingSpecSpec(command="python", args=f"train.py {steps}", workingDir=str(code), tty=True)
+        wanted = runai.TrainingCreationRequest(name=name, projectId="default", clusterId=CLUSTER, spec=spec)
         made = trainings.create_training1(wanted)
         assert made.headers["Warning"] == '299 - "spec.tty: no terminal is attached"'
-        return _typed(Training1, made.data)
+        return _typed(runai.Training1, made.data)
 
     def phase(workload_id: str) -> str:
-        found = _typed(Training1, trainings.get_training(workload_id).data).actual_phase
+        found = _typed(runai.Training1, trainings.get_training(workload_id).data).actual_phase
         return str(found and found.value)
 
     endless = submitted("endless", 10_000).workload_id
     _until(lambda: phase(endless), "Running")
-    row = _typed(Workload, workloads.get_workload(endless).data)
+    row = _typed(runai.Workload, workloads.get_workload(endless).data)
     trainings.suspend_training(endless)
     _until(lambda: phase(endless), "Stopped")
     trainings.resume_training(endless)
@@ -167,9 +158,9 @@ def test_runai_client_leads_a_training_through_its_life(two_nodes: System) -> No
     assert (made.project_id, made.department_id, made.created_by) == ("1", "1", "ada")
     assert (row.project_id, row.submitted_by) == ("1", "ada")
     assert (row.project_name, row.priority_class_name, row.running_pods) == ("default", "train", 1)
-    assert [_typed(Workload, each).name for each in listed["workloads"]] == ["short"]
+    assert [_typed(runai.Workload, each).name for each in listed["workloads"]] == ["short"]
     assert system.log_lines(f"job-{short}")[-1] == "step 2"
-    with pytest.raises(ApiException) as gone:
+    with pytest.raises(runai.ApiException) as gone:
         trainings.get_training(endless)
     assert gone.value.status == 404
 
@@ -182,37 +173,39 @@ def test_runai_client_leads_a_distributed_training(two_nodes: System) -> None:
     (mounted / "words.txt").write_text("one two")
     client = runai_of(system).workloads
     says = "echo node $RANK of $WORLD_SIZE reads $(cat $WORDS); for _ in $(seq 8); do sleep 0.5; done"
-    spec = DistributedSpecSpec(
+    spec = runai.DistributedSpecSpec(
         command="sh",
         args=f"-c '{says}'",
         numWorkers=1,
-        distributedFramework=DistributedFramework.PYTORCH,
-        environmentVariables=[EnvironmentVariable(name="WORDS", value="/mnt/sets/words.txt")],
-        storage=SupersetSpecAllOfStorage(nfs=[NfsInstance(server="nas", path="/sets", mountPath="/mnt/sets")]),
+        distributedFramework=runai.DistributedFramework.PYTORCH,
+        environmentVariables=[runai.EnvironmentVariable(name="WORDS", value="/mnt/sets/words.txt")],
+        storage=runai.SupersetSpecAllOfStorage(
+            nfs=[runai.NfsInstance(server="nas", path="/sets", mountPath="/mnt/sets")]
+        ),
     )
-    wanted = DistributedCreationRequest(
+    wanted = runai.DistributedCreationRequest(
         name="both", projectId="default", clusterId=CLUSTER, spec=spec, masterSpecSameAsWorker=True
     )
 
     begun = datetime.now(UTC)
-    made = _typed(DistributedWorkload, client.distributed.create_distributed(wanted).data).workload_id
+    made = _typed(runai.DistributedWorkload, client.distributed.create_distributed(wanted).data).workload_id
 
     def phase() -> str:
-        found = _typed(DistributedWorkload, client.distributed.get_distributed(made).data).actual_phase
+        found = _typed(runai.DistributedWorkload, client.distributed.get_distributed(made).data).actual_phase
         return str(found and found.value)
 
     _until(phase, "Running")
-    pods = _typed(ListPods200Response, client.pods.get_workload_pods(made).data).pods
+    pods = _typed(runai.ListPods200Response, client.pods.get_workload_pods(made).data).pods
     _until(phase, "Completed")
     counted = client.workloads.get_workload_metrics(
-        made, [WorkloadMetricType.POD_COUNT], begun, datetime.now(UTC), number_of_samples=50
+        made, [runai.WorkloadMetricType.POD_COUNT], begun, datetime.now(UTC), number_of_samples=50
     )
 
     assert sorted(str(pod.node_name) for pod in pods) == ["n1", "n2"]
     assert {pod.k8s_phase for pod in pods} == {"Running"}
     for rank in (0, 1):
         assert system.log_lines(f"job-{made}", rank=rank)[-1] == f"node {rank} of 2 reads one two"
-    values = [each.value for each in _typed(MetricsResponse, counted.data).measurements[0].values or []]
+    values = [each.value for each in _typed(runai.MetricsResponse, counted.data).measurements[0].values or []]
     assert "2" in values
 
 

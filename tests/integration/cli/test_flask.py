@@ -22,8 +22,7 @@ def test_flask_lists_the_routes_of_the_application(tmp_path: Path, sqlite_url: s
 
 
 def test_administrators_groups_are_commands_of_flask(tmp_path: Path, sqlite_url: str) -> None:
-    flask(tmp_path, sqlite_url, "projects", "create", "team-a")
+    assert "team-a" in flask(tmp_path, sqlite_url, "projects", "create", "team-a")
 
-    assert "project.create" in flask(tmp_path, sqlite_url, "audit", "list")
     checks = json.loads(flask(tmp_path, sqlite_url, "doctor", "--json"))["checks"]
     assert {"settings", "database"} <= {row["check"] for row in checks}

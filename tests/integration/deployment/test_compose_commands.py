@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from app.cli.local.embedded_redis import is_free
 from app.services.operations.bootstrap import prepare
 from tests.celery_processes import ROOT, CeleryWorld
 from tests.servers import free_port
@@ -35,6 +36,11 @@ def world(tmp_path: Path, sqlite_url: str, redis_url: str) -> Iterator[CeleryWor
     prepare(world.settings)
     yield world
     world.close()
+
+
+def port_of(world: CeleryWorld, name: str) -> int:
+    settings = world.settings
+    return {"api": settings.api.port, "flower": settings.flower.port, "tensorboard": settings.tensorboard.port}[name]
 
 
 def command(world: CeleryWorld, words: list[str]) -> list[str]:
@@ -83,4 +89,6 @@ def test_what_listens_is_healthy_once_it_does(world: CeleryWorld, name: str) -> 
 
     start(world, name)
 
+    # Each check is a process: it is asked only now.
+    wait_for(lambda: not is_free("127.0.0.1", port_of(world, name)), seconds=30, what=f"{name} listens")
     wait_for(lambda: is_healthy(world, name), seconds=30, what=f"{name} is healthy")

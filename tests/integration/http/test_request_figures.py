@@ -78,7 +78,7 @@ def test_processes_count_together_and_each_start_from_zero(world: CeleryWorld) -
 
     first.terminate()
     first.wait(timeout=20)
-    world.start_command(trainyard("api"))
+    world.start_command(trainyard("api"), TRAINYARD_API_WORKERS="1")
     wait_for(lambda: answers(world), seconds=30, what="the API answers again")
 
     assert counted(world, "/v1/queues") == 0

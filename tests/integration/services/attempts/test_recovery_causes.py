@@ -29,13 +29,15 @@ def test_every_cause_is_written_and_leaves_nothing_held(
 ) -> None:
     make_node(database)
     for cause in ERROR_TYPES:
+        rule = rule_of(cause, retries_scripts=retries_scripts)
+        if retries_scripts and rule == rule_of(cause, retries_scripts=False):
+            continue  # as it was without
         job_id = make_job(database, JobState.QUEUED, document=script(retried=retries_scripts), max_retries=3)
         work = trained(database, start_attempt(database, job_id))
 
         ending = failed(database, work, cause, may_restart=may_restart)
 
         job, record = job_of(database, job_id), record_of(database, job_id, 1)
-        rule = rule_of(cause, retries_scripts=retries_scripts)
         assert (record.cause, record.ended_at is not None) == (cause, True)
         assert (job.state is JobState.FAILED) == (rule is None or rule.rolls_back), cause
         assert job.host_losses == (rule is not None and rule.takes_host_down), cause
