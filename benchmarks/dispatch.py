@@ -40,7 +40,7 @@ from benchmarks.played_nodes import NOTHING, NOTHING_QUEUE
 from benchmarks.processor_time import seconds_by_child
 from config.queues import COORDINATOR, worker_command
 from config.settings import Settings, load_settings
-from tests.factories import make_document, make_job
+from tests.builders.factories import make_document, make_job
 
 PER_SECOND, RATIO = 200.0, 0.3
 GROWTH = (1, 2, 4)

@@ -29,9 +29,9 @@ from app.services.telemetry import progress, summaries
 from app.services.telemetry.progress import MetricPoint, Reports
 from app.services.telemetry.summaries import SummaryCount
 from benchmarks.machine import description
-from tests.apps import Api
-from tests.factories import make_attempt, make_job, make_node
-from tests.servers import PostgresServer
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.systems.apps import Api
+from tests.systems.servers import PostgresServer
 
 BATCH = 1000
 GOALS = {"p99_ms": 150.0, "ratio": 3.0}

@@ -29,9 +29,9 @@ from app.migrations.runner import upgrade
 from app.security.permissions import Role
 from benchmarks.load import median, percentile
 from benchmarks.machine import description
-from tests.apps import Api
-from tests.factories import make_document, make_queue
-from tests.servers import PostgresServer
+from tests.builders.factories import make_document, make_queue
+from tests.systems.apps import Api
+from tests.systems.servers import PostgresServer
 
 GOALS = {"p99_ms": 50.0, "ratio": 3.0}
 GROWTH = (4, 2, 1)

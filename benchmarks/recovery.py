@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.machine import description
 from benchmarks.soak import running_cluster
 from tests.faults.cluster import Cluster
-from tests.system import wait_for
+from tests.systems.system import wait_for
 
 GOALS = {"rank": 3.0, "machine": 20.0}
 STEPS = 1_000_000

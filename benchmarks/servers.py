@@ -4,7 +4,7 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.servers import PostgresServer, RedisServer
+from tests.systems.servers import PostgresServer, RedisServer
 
 
 def started_broker(stack: ExitStack) -> RedisServer:

@@ -35,7 +35,7 @@ from tests.faults.checking import wait_until_all_ended
 from tests.faults.cluster import Cluster
 from tests.faults.faults import BY_NAME
 from tests.faults.history import collect
-from tests.servers import PostgresServer
+from tests.systems.servers import PostgresServer
 
 ROOT = Path(__file__).parents[1]
 NODES, SLOTS = ("n1", "n2"), 2

@@ -40,8 +40,8 @@ from benchmarks import bare_submit, servers
 from benchmarks.load import Load, median, post_request, run
 from benchmarks.machine import description
 from config.settings import Settings, load_settings
-from tests.factories import make_document
-from tests.servers import free_port
+from tests.builders.factories import make_document
+from tests.systems.servers import free_port
 
 GOAL = 0.6
 GROWTH = (1, 2, 4)

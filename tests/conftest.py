@@ -16,12 +16,12 @@ from app.database.engine import Database, make_engine
 from app.migrations.runner import upgrade
 from scripts import lanes
 from tests import guards
-from tests.bubblewraps import put_forbidden_bubblewrap
-from tests.databases import ReusedDatabases
-from tests.engines import engine_on
-from tests.forked_supervisors import ForkedSupervisors
-from tests.once import build_demo, once
-from tests.servers import PostgresServer, RedisServer
+from tests.doubles.bubblewraps import put_forbidden_bubblewrap
+from tests.systems.databases import ReusedDatabases
+from tests.systems.engines import engine_on
+from tests.systems.forked_supervisors import ForkedSupervisors
+from tests.systems.once import build_demo, once
+from tests.systems.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
 # The fixture of each kind. PostgreSQL is the stricter one, and what a larger installation has.

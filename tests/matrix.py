@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.domain.spec.hyperparameters.rlhf import method_of
-from tests.example_jobs import DOCUMENTS, SOMEWHERE, filled_in, pair_of
+from tests.builders.example_jobs import DOCUMENTS, SOMEWHERE, filled_in, pair_of
 from tests.trainers.in_process import RAN
 
 COLUMNS = ("conformance", "resumes", "examples")

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.spec.hyperparameters import tables
 from app.domain.spec.hyperparameters.parsing import TABLES
-from tests.example_jobs import ROOT
+from tests.builders.example_jobs import ROOT
 from workers.trainers.registry import TRAINERS
 
 PAIR = ("HF_TRAINER", "NORM_TUNING")

@@ -3,8 +3,8 @@
 from app.domain.spec.job_spec import from_document
 from app.domain.spec.locations.paths import ReadingRules
 from app.schemas.jobs import SubmitJobSchema
+from tests.builders.example_jobs import ROOT, SOMEWHERE, filled_in, pair_of
 from tests.conformance import example_trainer
-from tests.example_jobs import ROOT, SOMEWHERE, filled_in, pair_of
 
 RULES = ReadingRules(roots=("/srv",))
 

@@ -24,9 +24,9 @@ from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.job_spec import from_document
 from app.domain.spec.locations.paths import ReadingRules
 from app.schemas.jobs import SubmitJobSchema
+from tests.builders.example_jobs import DOCUMENTS, SOMEWHERE, filled_in, pair_of
 from tests.conformance import example_trainer
 from tests.conformance.small_runs import EVERY, STEPS, STOP, UNSUPPORTED, Pair, ranks_of, small_runs, training_type_of
-from tests.example_jobs import DOCUMENTS, SOMEWHERE, filled_in, pair_of
 from tests.trainers.in_process import Outcome
 from trainyard.protocol import manifest as _manifest
 from workers.trainers.registry import TRAINERS

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.database.engine import Database
-from tests.apps import Api
-from tests.engines import engine_on
+from tests.systems.apps import Api
+from tests.systems.engines import engine_on
 
 SETTINGS = {
     "TRAINYARD_PREFLIGHT_ENABLED": "false",

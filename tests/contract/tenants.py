@@ -12,8 +12,8 @@ from app.security.permissions import Role
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
-from tests.apps import Api
-from tests.factories import make_attempt, make_checkpoint, make_job, make_node
+from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
+from tests.systems.apps import Api
 
 ARTIFACT = "model.safetensors"
 SECTIONS = ("training_config", "data_config", "resource_config", "output_config", "scheduling_config")

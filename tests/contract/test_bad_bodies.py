@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.apps import Api
-from tests.factories import make_document
+from tests.builders.factories import make_document
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

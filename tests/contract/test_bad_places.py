@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.models import Artifact
-from tests.apps import Api
-from tests.factories import make_document, make_job
+from tests.builders.factories import make_document, make_job
+from tests.systems.apps import Api
 
 INNER = [
     "http://169.254.169.254/latest/meta-data/x",

@@ -7,8 +7,8 @@ import pytest
 
 from app.http.operation import operation_of
 from app.security.permissions import Permission, Role
-from tests.apps import Api
-from tests.factories import make_document
+from tests.builders.factories import make_document
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

@@ -12,7 +12,7 @@ from app.http.dialect import NATIVE
 from app.http.operation import operation_of
 from app.http.request_body import validated
 from app.security.permissions import Role
-from tests.apps import Api
+from tests.systems.apps import Api
 
 REFUSED = {"401", "422", "429", "503"}
 

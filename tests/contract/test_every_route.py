@@ -12,9 +12,9 @@ from schemathesis.transport.wsgi import WSGITransport
 
 from app.factory import FOREIGN
 from app.http.dialect import Dialect
-from tests.apps import Api
 from tests.contract.tenants import make_tenant
 from tests.contract.walking import Walk
+from tests.systems.apps import Api
 
 SECONDS = int(os.environ.get("CONTRACT_SECONDS", "10"))
 SEED = int(os.environ.get("CONTRACT_SEED", "1")) or secrets.randbelow(2**31)  # 0: another one each time

@@ -8,8 +8,8 @@ from werkzeug.routing import Rule
 
 from app.http.operation import operation_of
 from app.security.permissions import PERMISSIONS, Role
-from tests.apps import Api
 from tests.contract.tenants import Tenant, make_tenant
+from tests.systems.apps import Api
 
 NOBODY = "01900000-0000-7000-8000-000000000000"
 NO_ORIGIN = {"job_id": f"job-{NOBODY}", "key_id": f"key-{NOBODY}", "webhook_id": f"whk-{NOBODY}"}

@@ -14,8 +14,8 @@ from app.cli.local.command_lines import api_command, child_environment
 from app.server.gunicorn_worker import HEAD_SECONDS, LINGER_SECONDS
 from app.services.operations.bootstrap import prepare
 from config.settings import load_settings
-from tests.servers import free_port
-from tests.system import wait_for
+from tests.systems.servers import free_port
+from tests.systems.system import wait_for
 
 BODY = b'{"name": "x", "role": "viewer"}'
 

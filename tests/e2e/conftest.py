@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.installations import make_system, running_system
-from tests.system import System
+from tests.systems.installations import make_system, running_system
+from tests.systems.system import System
 
 __all__ = ["make_system"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system import System
-from tests.tls import tls_before
+from tests.doubles.tls import tls_before
+from tests.systems.system import System
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -8,9 +8,9 @@ import pytest
 from celery import Celery
 from celery.result import AsyncResult
 
-from tests.installations import counting_job, running_system, steps_said
-from tests.servers import PostgresServer
-from tests.system import System, wait_for
+from tests.systems.installations import counting_job, running_system, steps_said
+from tests.systems.servers import PostgresServer
+from tests.systems.system import System, wait_for
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running_up import trainyard
+from tests.systems.running_up import trainyard
 
 # Two models made and asked, a preflight and a rank: five cold starts of the training libraries, a minute of processor
 # time in all.

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.shares import TOKEN, Share, running_share
-from tests.system import System
+from tests.doubles.shares import TOKEN, Share, running_share
+from tests.systems.system import System
 
 REPOSITORY = Path(__file__).parents[2]
 

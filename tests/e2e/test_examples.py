@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from tests.example_jobs import DOCUMENTS, GOES_ON_FROM, ROOT, Ended, Runner, filled_in, shortened
-from tests.places import BUCKET, REPOSITORY, Places, running_places
-from tests.system import System
+from tests.builders.example_jobs import DOCUMENTS, GOES_ON_FROM, ROOT, Ended, Runner, filled_in, shortened
+from tests.systems.places import BUCKET, REPOSITORY, Places, running_places
+from tests.systems.system import System
 from tests.trainers.in_process import RAN
 
 SECONDS = 1800.0

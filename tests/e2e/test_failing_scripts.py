@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.compat.cyxwiz import messages_pb2 as pb
-from tests.installations import counting_job
-from tests.system import System, wait_for
+from tests.systems.installations import counting_job
+from tests.systems.system import System, wait_for
 
 FAILING = ["sh", "-c", "echo it begins; exit 3"]
 CLUSTER = "71f69d83-ba66-4822-adf5-55ce55efd210"

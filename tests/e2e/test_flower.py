@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.flower_site import FlowerSite
-from tests.installations import counting_job
-from tests.system import System, wait_for
+from tests.systems.flower_site import FlowerSite
+from tests.systems.installations import counting_job
+from tests.systems.system import System, wait_for
 
 pytestmark = pytest.mark.long
 

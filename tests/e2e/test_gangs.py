@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.faults.cluster import SHORT
-from tests.system import System, wait_for
+from tests.systems.system import System, wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(500)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running_up import RunningUp
+from tests.systems.running_up import RunningUp
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 

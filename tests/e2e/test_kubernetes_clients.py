@@ -12,8 +12,8 @@ import yaml
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from tests.system import System, wait_for
-from tests.tls import tls_before
+from tests.doubles.tls import tls_before
+from tests.systems.system import System, wait_for
 
 NAMESPACE = "kubernetes"
 GROUP = {"group": "ome.io", "version": "v1beta1", "namespace": NAMESPACE, "plural": "trainingjobs"}

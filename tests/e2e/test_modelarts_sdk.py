@@ -10,8 +10,8 @@ from huaweicloudsdkcore.auth.credentials import BasicCredentials
 from huaweicloudsdkcore.exceptions.exceptions import ClientRequestException
 from huaweicloudsdkmodelarts.v1 import ModelArtsClient, model
 
-from tests.places import BUCKET, KEY, SECRET, running_s3
-from tests.system import System, wait_for
+from tests.systems.places import BUCKET, KEY, SECRET, running_s3
+from tests.systems.system import System, wait_for
 
 PROGRAM = """
 import argparse, os, pathlib, time

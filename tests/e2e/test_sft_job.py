@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.system import System
+from tests.systems.system import System
 
 REPOSITORY = Path(__file__).parents[2]
 

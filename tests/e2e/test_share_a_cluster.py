@@ -16,8 +16,8 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from tests.running_up import wait_until
-from tests.servers import free_port
+from tests.systems.running_up import wait_until
+from tests.systems.servers import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(420)]
 

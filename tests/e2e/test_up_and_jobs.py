@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from app.host.processes import processes_of_attempt
-from tests.installations import counting_job
-from tests.running_up import RunningUp, is_alive, trainyard, wait_until
-from tests.servers import free_port
+from tests.systems.installations import counting_job
+from tests.systems.running_up import RunningUp, is_alive, trainyard, wait_until
+from tests.systems.servers import free_port
 
 
 class Installation:

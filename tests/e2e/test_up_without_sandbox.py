@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bubblewraps import path_without
-from tests.installations import counting_job
-from tests.running_up import RunningUp, trainyard, wait_until
+from tests.doubles.bubblewraps import path_without
+from tests.systems.installations import counting_job
+from tests.systems.running_up import RunningUp, trainyard, wait_until
 
 pytestmark = pytest.mark.long
 

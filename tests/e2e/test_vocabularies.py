@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from app.compat.cyxwiz import messages_pb2 as pb
 from tests.lazy_imports import lazily_imported
-from tests.system import System, wait_for
+from tests.systems.system import System, wait_for
 
 if TYPE_CHECKING:
     import runai

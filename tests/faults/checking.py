@@ -4,7 +4,7 @@ from app.domain.lifecycle.states import TERMINAL
 from tests.faults.cluster import Cluster
 from tests.faults.history import JobHistory, collect
 from tests.faults.invariants import violations
-from tests.system import wait_for
+from tests.systems.system import wait_for
 
 
 def assert_sound(cluster: Cluster, *, seconds: float = 90) -> None:

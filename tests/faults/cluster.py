@@ -20,8 +20,8 @@ from config.settings import load_settings
 from tests.faults.crash_points import CrashPoints
 from tests.faults.proxy import FaultProxy, ProxyThread
 from tests.faults.witness import Witness
-from tests.servers import PostgresServer
-from tests.system import System, wait_for
+from tests.systems.servers import PostgresServer
+from tests.systems.system import System, wait_for
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 FENCE_SECONDS = 4.5

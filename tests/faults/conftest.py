@@ -8,8 +8,8 @@ import pytest
 
 from tests.faults.cluster import SHORT, Cluster, Outside
 from tests.faults.seeds import SEED
-from tests.installations import make_system
-from tests.servers import PostgresServer
+from tests.systems.installations import make_system
+from tests.systems.servers import PostgresServer
 
 __all__ = ["make_system"]
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.system import wait_for
+from tests.systems.system import wait_for
 
 INJECTED = Path(__file__).parent / "injected"
 

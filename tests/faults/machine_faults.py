@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tests.faults.cluster import Cluster
-from tests.system import TRAINYARD, wait_for
+from tests.systems.system import TRAINYARD, wait_for
 
 DAY_SECONDS = 86_400
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import psutil
 
+from tests.doubles.unkillable import unkillable
 from tests.faults.cluster import LONG_SECONDS, SHORT_SECONDS, Cluster, is_alive
-from tests.system import wait_for
-from tests.unkillable import unkillable
+from tests.systems.system import wait_for
 
 
 def kill_the_api(cluster: Cluster, job_id: str) -> None:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import psutil
 
 from tests.faults.cluster import LONG_SECONDS, SHORT_SECONDS, Cluster, is_alive
-from tests.servers import PostgresServer
-from tests.system import wait_for
+from tests.systems.servers import PostgresServer
+from tests.systems.system import wait_for
 
 # ---- Redis
 

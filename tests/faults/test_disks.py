@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.checking import assert_sound
 from tests.faults.cluster import SHORT, Cluster
-from tests.system import wait_for
+from tests.systems.system import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 

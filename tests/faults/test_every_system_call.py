@@ -21,9 +21,9 @@ from sqlalchemy import select
 from app.database.engine import Database, make_engine
 from app.models import Checkpoint
 from app.services.operations.orphan_cleanup import OrphanSweep
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
 from tests.faults.invariants import checkpoint_problems
-from tests.system import wait_for
+from tests.systems.system import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.checking import assert_sound, wait_until_all_ended
 from tests.faults.cluster import Cluster, eventually
 from tests.faults.crash_points import POINTS
-from tests.system import wait_for
+from tests.systems.system import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

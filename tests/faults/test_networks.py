@@ -13,8 +13,8 @@ import pytest
 from tests.faults.cluster import SHORT
 from tests.faults.networks import Networks
 from tests.faults.proxy import FaultProxy, ProxyThread
-from tests.installations import counting_job, with_inputs
-from tests.system import System, wait_for
+from tests.systems.installations import counting_job, with_inputs
+from tests.systems.system import System, wait_for
 
 pytestmark = [
     pytest.mark.long,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.installations import counting_job, steps_said
-from tests.system import TRAINYARD, System
+from tests.systems.installations import counting_job, steps_said
+from tests.systems.system import TRAINYARD, System
 
 pytestmark = pytest.mark.long
 

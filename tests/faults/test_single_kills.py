@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.installations import counting_job, steps_said
-from tests.system import System, wait_for
+from tests.systems.installations import counting_job, steps_said
+from tests.systems.system import System, wait_for
 
 pytestmark = pytest.mark.long
 

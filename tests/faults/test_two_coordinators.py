@@ -16,7 +16,7 @@ from tests.faults.checking import assert_sound, told
 from tests.faults.cluster import SHORT, Cluster
 from tests.faults.history import collect
 from tests.faults.seeds import SEED
-from tests.system import wait_for
+from tests.systems.system import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

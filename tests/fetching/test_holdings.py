@@ -13,7 +13,7 @@ from app.domain.scheduling.data_locality import Holding, source_key
 from app.models import CachedSource, Job
 from app.services.scheduling import planner
 from tests.fetching.web_server import file
-from tests.supervising import NODE, World
+from tests.systems.supervising import NODE, World
 from workers.fetching import cache_index
 from workers.fetching.cache import stored_at
 from workers.fetching.cache_index import CacheIndex

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.hub import READ_TOKEN
+from tests.doubles.hub import READ_TOKEN
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 

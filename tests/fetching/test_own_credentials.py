@@ -15,10 +15,10 @@ from app.domain.spec.credentials import Access
 from app.models import Job
 from app.security.secrets import SecretBox
 from config.fetching import FetchSettings
+from tests.doubles.guarded_buckets import GuardedBuckets, running_guarded_buckets
+from tests.doubles.hub import READ_TOKEN, STRANGER_TOKEN
 from tests.fetching.web_server import Answer, Handler, WebServer, file, redirect
-from tests.guarded_buckets import GuardedBuckets, running_guarded_buckets
-from tests.hub import READ_TOKEN, STRANGER_TOKEN
-from tests.supervising import World
+from tests.systems.supervising import World
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.filesystems import service
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model

@@ -10,7 +10,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.security.secrets import SecretBox
 from tests.fetching.web_server import file, status
-from tests.supervising import World
+from tests.systems.supervising import World
 
 LINES = b'{"text": "hello"}\n'
 READS = """

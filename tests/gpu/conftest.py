@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.driver import memory_used_mb
-from tests.installations import running_system
-from tests.system import System
+from tests.systems.installations import running_system
+from tests.systems.system import System
 from tests.trainers.in_process import make_assets
 from workers.node.inventory import find_gpus
 

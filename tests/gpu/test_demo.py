@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.driver import computing_pids
-from tests.system import TRAINYARD
+from tests.systems.system import TRAINYARD
 
 pytestmark = pytest.mark.gpu
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.gpu.driver import asked, computing_pids, memory_used_mb
-from tests.installations import counting_job
-from tests.system import System, wait_for
+from tests.systems.installations import counting_job
+from tests.systems.system import System, wait_for
 
 pytestmark = pytest.mark.gpu
 

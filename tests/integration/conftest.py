@@ -8,12 +8,12 @@ import pytest
 from app.database.engine import Database
 from app.services.operations.diagnosis.site import Site, open_site
 from config.settings import Settings
-from tests.apps import Api
-from tests.commands import run
-from tests.engines import engine_on
-from tests.examining import BRIEFLY, prepared
-from tests.forked_supervisors import ForkedSupervisors
-from tests.supervising import World
+from tests.systems.apps import Api
+from tests.systems.commands import run
+from tests.systems.engines import engine_on
+from tests.systems.examining import BRIEFLY, prepared
+from tests.systems.forked_supervisors import ForkedSupervisors
+from tests.systems.supervising import World
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from config.settings import load_settings
-from tests.hub import Hub, running_hub
-from tests.places import BUCKET, KEY, S3, SECRET
-from tests.shares import Share, running_share
+from tests.doubles.hub import Hub, running_hub
+from tests.doubles.shares import Share, running_share
+from tests.systems.places import BUCKET, KEY, S3, SECRET
 from workers.fetching.filesystems import filesystem, service
 from workers.publishing.orders import File, PublishOrder
 

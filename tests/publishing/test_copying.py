@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.places import BUCKET, S3
+from tests.doubles.shares import TOKEN, Share
 from tests.publishing.conftest import FILES, JOB, make_order
-from tests.shares import TOKEN, Share
+from tests.systems.places import BUCKET, S3
 from workers.publishing.copying import MARKER, PublishTarget, copy
 from workers.publishing.failures import NotPublished
 from workers.publishing.local import LocalTarget

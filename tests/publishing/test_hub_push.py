@@ -4,7 +4,7 @@ import huggingface_hub.constants
 import pytest
 from huggingface_hub import close_session
 
-from tests.hub import OWNER, READ_TOKEN, STRANGER_TOKEN, TOKEN, Hub
+from tests.doubles.hub import OWNER, READ_TOKEN, STRANGER_TOKEN, TOKEN, Hub
 from tests.publishing.conftest import FILES, make_order
 from workers.publishing import hub as pushing
 from workers.publishing.failures import NotPublished

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.guarded_buckets import GuardedBuckets, running_guarded_buckets
+from tests.doubles.guarded_buckets import GuardedBuckets, running_guarded_buckets
 from tests.publishing.conftest import FILES
 from tests.publishing.test_publication import Node, node, publish  # noqa: F401 – fixtures
 from workers.attempt_failed import AttemptFailed

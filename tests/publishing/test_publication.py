@@ -14,10 +14,10 @@ from app.host import processes
 from app.security.secrets import SecretBox
 from app.services.attempts.work_orders import Work
 from config.settings import Settings, load_settings
-from tests.hub import OWNER, READ_TOKEN, STRANGER_TOKEN, TOKEN
-from tests.places import BUCKET, KEY, SECRET
+from tests.doubles.hub import OWNER, READ_TOKEN, STRANGER_TOKEN, TOKEN
+from tests.doubles.shares import TOKEN as USER_TOKEN
 from tests.publishing.conftest import FILES, JOB
-from tests.shares import TOKEN as USER_TOKEN
+from tests.systems.places import BUCKET, KEY, SECRET
 from workers.attempt_failed import AttemptFailed
 from workers.publishing.copying import MARKER
 from workers.publishing.failures import NotPublished

@@ -5,7 +5,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 
-from tests.system import System
+from tests.systems.system import System
 
 STREAM = "text/event-stream"
 

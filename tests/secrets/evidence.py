@@ -11,15 +11,15 @@ from typing import Any
 
 from cryptography.fernet import Fernet
 
-from tests.flower_site import FlowerSite
-from tests.hub import OWNER, Hub
-from tests.hub_repositories import Account
-from tests.places import Web
+from tests.doubles.hub import OWNER, Hub
+from tests.doubles.hub_repositories import Account
 from tests.secrets.answers import ask, get_everything
 from tests.secrets.canaries import Canaries
 from tests.secrets.watching import ProcessWatch, RedisWatch, Seen
-from tests.servers import PostgresServer
-from tests.system import TRAINYARD, System, wait_for
+from tests.systems.flower_site import FlowerSite
+from tests.systems.places import Web
+from tests.systems.servers import PostgresServer
+from tests.systems.system import TRAINYARD, System, wait_for
 
 Texts = dict[str, bytes]
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub import running_hub
-from tests.places import running_web
+from tests.doubles.hub import running_hub
 from tests.secrets.evidence import Evidence, Run
-from tests.servers import PostgresServer
+from tests.systems.places import running_web
+from tests.systems.servers import PostgresServer
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]  # the first of them waits for the whole run
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ from cryptography.fernet import Fernet
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent
 from app.security.secrets import SecretBox
-from tests.forked_supervisors import ForkedSupervisors
 from tests.secrets.canaries import Canaries
-from tests.supervising import World, rows
+from tests.systems.forked_supervisors import ForkedSupervisors
+from tests.systems.supervising import World, rows
 from trainyard.protocol.messages import MAX_MESSAGE
 from workers.supervisor.recording.log_lines import CUT_MARK, MAX_LINE_BYTES
 

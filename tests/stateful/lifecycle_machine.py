@@ -22,10 +22,10 @@ from app.services.jobs import control_requests
 from app.services.lifecycle import transitions
 from app.services.scheduling import planner, preemption
 from config.settings import load_settings
-from tests import factories
-from tests.apps import Api
+from tests.builders import factories
+from tests.builders.walks import NO_WAIT, save
 from tests.stateful.holders import Holder, Known, outcome_of, refused
-from tests.walks import NO_WAIT, save
+from tests.systems.apps import Api
 
 TICK_SECONDS = 2.0  # between two looks of the reaper; longer, and it counts anew
 LEASE_LOOKS = 12  # enough of them for a silent lease to run out

@@ -17,8 +17,8 @@ from app.models import Job
 from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Work
 from app.services.jobs import control_requests
-from tests.apps import Api
 from tests.stateful.lifecycle_machine import LifecycleMachine
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.long
 

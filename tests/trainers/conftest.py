@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.once import once
+from tests.systems.once import once
 from tests.trainers.forked import fork_servers
 from tests.trainers.in_process import RAN, Outcome, make_assets
 

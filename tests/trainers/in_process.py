@@ -10,7 +10,7 @@ from typing import Any
 
 from app.domain.spec.hyperparameters.parsing import parse
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, method_of
-from tests.once import once
+from tests.systems.once import once
 from tests.trainers.forked import Process, rank_environment, start_rank
 from tests.trainers.supervision import free_port, wait_for_all
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from app.domain.errors import BadSpec
 from app.domain.spec.metrics import OF_PPO, REINFORCEMENT
-from tests.submitted import changed, spec_of
+from tests.builders.submitted import changed, spec_of
 from tests.trainers.in_process import Outcome, plan_of, runs
 
 STEPS = 10  # learns three times from each of three batches of completions, and once from another

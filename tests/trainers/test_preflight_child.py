@@ -15,10 +15,10 @@ from app.models import Job
 from app.services.preflight import admission, inspections
 from app.services.preflight.inspection_queue import InspectionQueue
 from config.settings import Settings, load_settings
-from tests.factories import make_document
+from tests.builders.factories import make_document
+from tests.builders.walks import make_job
+from tests.doubles.hub import running_hub
 from tests.fetching.web_server import WebServer, file
-from tests.hub import running_hub
-from tests.walks import make_job
 from workers.node.spawn_supervisor import settings_environment
 from workers.prepare import preflight
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.once import once
+from tests.systems.once import once
 from tests.trainers.in_process import Outcome, plan_of, shared_runs
 
 DEFINITION = {

@@ -10,9 +10,9 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Metric, StuckDevice
 from app.services.attempts import artifacts
-from tests.factories import make_document, make_job
-from tests.supervising import NODE, World, environment, rows, try_again
-from tests.unkillable import unkillable
+from tests.builders.factories import make_document, make_job
+from tests.doubles.unkillable import unkillable
+from tests.systems.supervising import NODE, World, environment, rows, try_again
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.access.denied_requests import MAX_PER_SOURCE
 from app.services.lifecycle import audit, transitions
-from tests.apps import Api
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

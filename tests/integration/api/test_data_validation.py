@@ -20,9 +20,9 @@ from app.services.preflight import admission, inspections
 from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspection_queue import InspectionQueue
 from app.services.preflight.inspections import InspectionTask
-from tests.apps import Api
-from tests.factories import make_document
-from tests.walks import make_job
+from tests.builders.factories import make_document
+from tests.builders.walks import make_job
+from tests.systems.apps import Api
 
 PATH = "/v1/data/validate"
 FOUND: dict[str, Any] = {

@@ -10,8 +10,8 @@ from app.domain.spec.locations.paths import ReadingRules
 from app.models import AuditEntry, IdempotentReply, Job, JobEvent, Queue
 from app.security.permissions import Role
 from app.services.preflight import admission
-from tests.apps import Api
-from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.systems.apps import Api
 
 DRY = "/v1/jobs?dry_run=true"
 

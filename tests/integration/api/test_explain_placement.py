@@ -9,8 +9,8 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job, Node, Queue
 from app.models.base import utc_now
 from app.services.scheduling import planner
-from tests.apps import Api
-from tests.factories import make_attempt, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_document, make_job, make_node
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

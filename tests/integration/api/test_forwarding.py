@@ -9,8 +9,8 @@ import pytest
 from app.domain.spec.user_tokens import HEADERS
 from app.models import Job
 from config.settings import TOKEN_VARIABLES
-from tests.apps import Api
-from tests.factories import make_document
+from tests.builders.factories import make_document
+from tests.systems.apps import Api
 from trainyard.client import TOKEN_HEADERS
 
 ON_DRIVE = {"sources": [{"path": "scaidrive://team/train.jsonl"}]}

@@ -11,8 +11,8 @@ from app.models import Attempt, AuditEntry, Job, Lease
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.scheduling import planner
-from tests.apps import Api
-from tests.factories import make_attempt, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_document, make_job, make_node
+from tests.systems.apps import Api
 
 SCRIPT = {
     "training_type": "CUSTOM",

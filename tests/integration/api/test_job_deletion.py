@@ -15,8 +15,8 @@ from app.models.base import Base, utc_now
 from app.services.jobs import deletion
 from app.services.lifecycle import labels
 from app.storage.storage import Storage
-from tests.apps import Api
-from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

@@ -14,9 +14,9 @@ from app.security.permissions import Role
 from app.services.jobs import listing
 from app.services.lifecycle import labels as job_labels
 from app.services.requests import pagination
-from tests.apps import Api
-from tests.factories import make_document, make_job
-from tests.servers import PostgresServer
+from tests.builders.factories import make_document, make_job
+from tests.systems.apps import Api
+from tests.systems.servers import PostgresServer
 
 pytestmark = pytest.mark.both_databases
 

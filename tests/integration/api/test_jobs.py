@@ -13,8 +13,8 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.lifecycle import transitions
 from app.services.requests.idempotency import TTL
-from tests.apps import Api
-from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.systems.apps import Api
 
 
 def test_submitted_job_is_stored_announced_and_can_be_read_at_once(api: Api):

@@ -11,7 +11,7 @@ from app.models import ApiKey
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
-from tests.apps import SECRET_KEY, Api
+from tests.systems.apps import SECRET_KEY, Api
 
 
 def make(api: Api, **body: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from app.security.permissions import Role
 from app.services.lifecycle import audit, labels
 from app.services.requests.pagination import COUNT_LIMIT
 from benchmarks import reads
-from tests.apps import Api
-from tests.factories import make_document, make_job, make_queue
+from tests.builders.factories import make_document, make_job, make_queue
+from tests.systems.apps import Api
 
 Served = tuple[Api, dict[str, str]]
 JOBS = 20_000

@@ -14,8 +14,8 @@ from app.security.permissions import Role
 from app.services.nodes import registry, stuck_devices
 from app.services.nodes.registry import NodeReport
 from app.services.scheduling import planner
-from tests.apps import Api
-from tests.factories import make_attempt, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_document, make_job, make_node
+from tests.systems.apps import Api
 
 
 def report(labels: tuple[str, ...] = ()) -> NodeReport:

@@ -11,10 +11,20 @@ from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
 from app.models import Attempt, Job, Lease, Reservation
 from app.models.base import utc_now
 from app.services.attempts import failed_pauses, leases, work_orders
-from tests.apps import Api
-from tests.controlled import SCRIPT, audited, events, held_job, job_of, paused_job, refused, verb, with_checkpoints
-from tests.factories import make_job
-from tests.walks import NO_WAIT
+from tests.builders.controlled import (
+    SCRIPT,
+    audited,
+    events,
+    held_job,
+    job_of,
+    paused_job,
+    refused,
+    verb,
+    with_checkpoints,
+)
+from tests.builders.factories import make_job
+from tests.builders.walks import NO_WAIT
+from tests.systems.apps import Api
 
 SAVING = ("TRAINING", "CHECKPOINTING", "EVALUATING")
 

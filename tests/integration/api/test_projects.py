@@ -12,8 +12,8 @@ from app.domain.lifecycle.states import JobState
 from app.http.operation import operation_of
 from app.models import ApiKey, Inspection, Project, QueueWait, Webhook
 from app.security.permissions import Role
-from tests.apps import Api
-from tests.factories import make_document, make_job
+from tests.builders.factories import make_document, make_job
+from tests.systems.apps import Api
 
 IN_TEAM_A = {"X-Project": "team-a"}
 

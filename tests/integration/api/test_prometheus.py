@@ -14,8 +14,8 @@ from app.models import Attempt, Inspection, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.scheduling import planner
-from tests.apps import Api
-from tests.factories import make_attempt, make_job, make_node, make_queue
+from tests.builders.factories import make_attempt, make_job, make_node, make_queue
+from tests.systems.apps import Api
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -5,8 +5,8 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.security.permissions import Role
 from app.services.scheduling import planner
-from tests.apps import Api
-from tests.factories import make_document, make_job, make_node, make_queue
+from tests.builders.factories import make_document, make_job, make_node, make_queue
+from tests.systems.apps import Api
 
 PAUSED = "the queue default is paused: it takes jobs and starts none until it is resumed"
 

@@ -11,9 +11,9 @@ from app.models import Artifact, Attempt, Job, ProcessBeat
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.lifecycle import transitions
-from tests.apps import Api
-from tests.factories import make_attempt, make_checkpoint, make_job, make_node
-from tests.servers import RedisServer
+from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
+from tests.systems.apps import Api
+from tests.systems.servers import RedisServer
 
 CONTENT = bytes(range(256)) * 10
 

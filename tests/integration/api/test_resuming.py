@@ -8,9 +8,9 @@ from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
 from app.models.base import utc_now
 from app.security.permissions import Role
-from tests.apps import Api
-from tests.controlled import audited, events, held_job, job_of, paused_job, refused, verb, with_checkpoints
-from tests.factories import make_document, make_job
+from tests.builders.controlled import audited, events, held_job, job_of, paused_job, refused, verb, with_checkpoints
+from tests.builders.factories import make_document, make_job
+from tests.systems.apps import Api
 
 
 def test_paused_job_goes_back_into_the_queue(api: Api):

@@ -13,9 +13,9 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.queues import queues
-from tests.apps import SECRET_KEY, Api
-from tests.controlled import audited, events, job_of, with_checkpoints
-from tests.factories import make_document, make_job, make_node, make_webhook
+from tests.builders.controlled import audited, events, job_of, with_checkpoints
+from tests.builders.factories import make_document, make_job, make_node, make_webhook
+from tests.systems.apps import SECRET_KEY, Api
 
 SECRETS = {
     "training_config.environment.HF_TOKEN": "hf_secret-of-the-environment",

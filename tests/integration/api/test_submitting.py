@@ -7,9 +7,9 @@ import pytest
 from app.security import key_cache
 from app.security.permissions import Role
 from app.services.access import api_keys, projects
-from tests.apps import Api
-from tests.factories import make_document, make_node
-from tests.statements import statements
+from tests.builders.factories import make_document, make_node
+from tests.builders.statements import statements
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

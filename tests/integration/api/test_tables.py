@@ -4,7 +4,7 @@ from app.domain.errors import ERROR_TYPES
 from app.domain.lifecycle.retry_policy import may_retry
 from app.domain.spec.hyperparameters.parsing import TABLES
 from app.schemas.spec.training_config import TRAINING_TYPES
-from tests.apps import Api
+from tests.systems.apps import Api
 
 
 def test_every_training_there_is_stands_in_the_table(sqlite_api: Api) -> None:

@@ -11,7 +11,7 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.webhooks import deliveries
-from tests.apps import SECRET_KEY, Api
+from tests.systems.apps import SECRET_KEY, Api
 
 URL = "https://receiver.example/hook"
 SHOWN = {

@@ -13,8 +13,8 @@ from app.database.engine import Database
 from app.domain.errors import CredentialsInvalid
 from app.services.access import api_keys, audit_log
 from app.services.lifecycle import audit
-from tests.commands import run, told
-from tests.factories import make_job
+from tests.builders.factories import make_job
+from tests.systems.commands import run, told
 
 
 def exported(*arguments: str) -> list[Any]:

@@ -12,8 +12,8 @@ from app.models import StuckDevice
 from app.models.base import utc_now
 from app.services.access import api_keys
 from app.services.lifecycle import transitions
-from tests.commands import run, told
-from tests.factories import make_job, make_node
+from tests.builders.factories import make_job, make_node
+from tests.systems.commands import run, told
 
 
 @pytest.mark.usefixtures("db")

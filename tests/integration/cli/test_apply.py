@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from werkzeug.serving import make_server
 
 from app.cli.main import main
-from tests.apps import Api
+from tests.systems.apps import Api
 
 MANIFESTS = """
 apiVersion: ome.io/v1beta1

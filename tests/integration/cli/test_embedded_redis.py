@@ -14,7 +14,7 @@ from redis.retry import Retry
 from app.cli.local import embedded_redis
 from app.cli.local.embedded_redis import EmbeddedRedis, NoRedisProgram
 from app.services.operations.data_dir import replace_secret
-from tests.servers import RedisServer
+from tests.systems.servers import RedisServer
 
 Start = Callable[[EmbeddedRedis], "subprocess.Popen[bytes]"]
 

@@ -17,8 +17,8 @@ from app.models import Job
 from app.schemas.jobs import SubmitJobSchema
 from app.services.lifecycle import labels
 from app.storage.storage import Storage
-from tests.commands import run, told
-from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.systems.commands import run, told
 
 
 def stored(db: Database, **columns: Any) -> str:

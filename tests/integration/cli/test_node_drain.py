@@ -9,7 +9,7 @@ from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.models import Lease, Node
 from app.models.base import utc_now
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
 

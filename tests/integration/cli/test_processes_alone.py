@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli.main import main
-from tests.celery_processes import CeleryWorld
-from tests.running_up import trainyard
-from tests.servers import free_port
-from tests.system import wait_for
+from tests.systems.celery_processes import CeleryWorld
+from tests.systems.running_up import trainyard
+from tests.systems.servers import free_port
+from tests.systems.system import wait_for
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Device, Job, Node
 from app.services.scheduling import planner
-from tests.commands import run, told
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.systems.commands import run, told
 
 
 def actions(db: Database) -> list[tuple[str, str, str]]:

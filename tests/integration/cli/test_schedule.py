@@ -10,8 +10,8 @@ from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.models import Project
 from simulation.planners import POLICIES
-from tests.commands import run, told
-from tests.factories import make_attempt, make_document, make_job, make_node, make_project
+from tests.builders.factories import make_attempt, make_document, make_job, make_node, make_project
+from tests.systems.commands import run, told
 
 JOBS = "submitted_at,run_seconds,project,gpus,preemptible\n0,600,red,2,true\n10,60,blue,1,\n20,60,blue,2,\n"
 NODES = "name,gpus,gpu_type\nbox,2,H100-80GB\n"

@@ -22,7 +22,7 @@ from app.services.telemetry.tensorboards import address_of
 from app.storage.keys import event_file, run_file_key
 from app.storage.storage import Storage
 from config.settings import load_settings
-from tests.system import wait_for
+from tests.systems.system import wait_for
 from workers.supervisor.recording.tensorboard_format import first_event, scalars_event
 
 ROOT = Path(__file__).parents[3]

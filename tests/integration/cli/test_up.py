@@ -17,8 +17,8 @@ from sqlalchemy import text
 
 from app.cli.local.embedded_redis import is_free
 from app.database.engine import make_engine
-from tests.running_up import RunningUp, is_alive, trainyard, wait_until
-from tests.servers import PostgresServer
+from tests.systems.running_up import RunningUp, is_alive, trainyard, wait_until
+from tests.systems.servers import PostgresServer
 
 PROCESSES = {"api", "coordinator", "node-local", "redis", "flower", "tensorboard"}
 

@@ -7,8 +7,8 @@ from click.testing import Result
 
 from app.database.engine import Database
 from app.models import AuditEntry
-from tests import commands
-from tests.factories import make_job, make_webhook
+from tests.builders.factories import make_job, make_webhook
+from tests.systems import commands
 
 URL = "https://receiver.example/hook"
 

@@ -16,9 +16,9 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import work_orders
 from app.services.lifecycle import transitions
-from tests.apps import Api
-from tests.factories import make_attempt, make_job, make_node
-from tests.walks import NO_WAIT
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.builders.walks import NO_WAIT
+from tests.systems.apps import Api
 
 BASE = "/compat/cyxwiz/v1"
 BINARY = "application/x-protobuf"

@@ -4,8 +4,8 @@ from typing import Any
 
 from werkzeug.test import TestResponse
 
-from tests.apps import Api
-from tests.factories import make_node
+from tests.builders.factories import make_node
+from tests.systems.apps import Api
 
 BASE = "/compat/cyxwiz/v1"
 

@@ -11,8 +11,8 @@ from app.compat.ome.api import events
 from app.domain.lifecycle.states import JobState
 from app.security.permissions import Role
 from app.services.lifecycle import labels
-from tests.apps import Api
-from tests.factories import make_document, make_job, make_project
+from tests.builders.factories import make_document, make_job, make_project
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.apps import Api
-from tests.factories import make_node
-from tests.native_names import native_names_in
+from tests.builders.factories import make_node
+from tests.builders.native_names import native_names_in
+from tests.systems.apps import Api
 
 _RUNAI, _MODELARTS, _CYXWIZ = "/api/v1/workloads/trainings", "/v2/default/training-jobs", "/compat/cyxwiz/v1/jobs"
 _DISTRIBUTED = "/api/v1/workloads/distributed"

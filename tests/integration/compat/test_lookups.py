@@ -6,7 +6,7 @@ from app.security.permissions import Caller, Role
 from app.services.access import projects
 from app.services.jobs import history, listing, lookup
 from app.services.requests import existing_rows
-from tests.factories import make_job, make_project
+from tests.builders.factories import make_job, make_project
 
 EVERYTHING = Caller(key_id="key-1", role=Role.SUPER_ADMIN, project=None)
 OURS = Caller(key_id="key-2", role=Role.ADMIN, project="default")

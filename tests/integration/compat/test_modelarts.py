@@ -14,9 +14,9 @@ from app.security.permissions import Role
 from app.services.attempts import leases
 from app.services.nodes import stuck_devices
 from app.storage.logs import LogWriter
-from tests import walks
-from tests.apps import Api
-from tests.factories import make_attempt, make_job, make_node, make_project
+from tests.builders import walks
+from tests.builders.factories import make_attempt, make_job, make_node, make_project
+from tests.systems.apps import Api
 
 BASE = "/v2/default"
 JOBS = f"{BASE}/training-jobs"

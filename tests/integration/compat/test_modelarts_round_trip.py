@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.apps import Api
-from tests.factories import make_document, make_job, make_node
+from tests.builders.factories import make_document, make_job, make_node
 from tests.integration.compat.test_modelarts import ALGORITHM, JOBS, said
+from tests.systems.apps import Api
 
 _FLAVOR = "trainyard.a100.1"
 _DATA = {"name": "data", "remote": {"obs": {"obs_url": "obs://bucket/data.jsonl"}}}

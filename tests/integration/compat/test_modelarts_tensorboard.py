@@ -7,7 +7,7 @@ from werkzeug.test import TestResponse
 
 from app.database.engine import Database
 from app.services.telemetry import tensorboards
-from tests.apps import BOARDS, Api
+from tests.systems.apps import BOARDS, Api
 
 BASE = "/v2/default"
 

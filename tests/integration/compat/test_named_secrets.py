@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from app.models import Job
-from tests.apps import Api
 from tests.integration.compat.test_ome import JOBS, manifest
 from tests.integration.compat.test_runai import BODY, TRAININGS
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

@@ -13,9 +13,9 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.security.permissions import Role
 from app.storage.logs import LogWriter
-from tests import walks
-from tests.apps import Api
-from tests.factories import make_node, make_project
+from tests.builders import walks
+from tests.builders.factories import make_node, make_project
+from tests.systems.apps import Api
 
 BASE = "/apis/ome.io/v1beta1"
 JOBS = f"{BASE}/namespaces/default/trainingjobs"

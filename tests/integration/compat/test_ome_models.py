@@ -9,9 +9,9 @@ import yaml
 
 from app.domain.lifecycle.states import JobState
 from app.models import Job
-from tests.apps import Api
-from tests.factories import make_job
+from tests.builders.factories import make_job
 from tests.integration.compat.test_ome import BASE, CORE, JOBS, RUNTIMES, manifest, patch, refused, runtime, said
+from tests.systems.apps import Api
 
 IN_DEFAULT = f"{BASE}/namespaces/default"
 MODELS, WEIGHTS = f"{IN_DEFAULT}/basemodels", f"{IN_DEFAULT}/finetunedweights"

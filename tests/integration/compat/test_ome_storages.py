@@ -8,10 +8,10 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.models import Job
-from tests.apps import Api
-from tests.factories import make_document
+from tests.builders.factories import make_document
 from tests.integration.compat.test_ome import JOBS, manifest, said
 from tests.integration.compat.test_ome_models import MODELS, base_model, tuned
+from tests.systems.apps import Api
 
 KEYS = {"access_key_id": "AKIACANARY0000000001", "secret_access_key": "canary/of+the/secret/key"}
 AWS = {"AWS_ACCESS_KEY_ID": KEYS["access_key_id"], "AWS_SECRET_ACCESS_KEY": KEYS["secret_access_key"]}

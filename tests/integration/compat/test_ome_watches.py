@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.apps import Api
 from tests.integration.compat.test_ome import (
     BASE,
     CORE,
@@ -23,6 +22,7 @@ from tests.integration.compat.test_ome import (
     runtime,
     said,
 )
+from tests.systems.apps import Api
 
 MINE = f"{BASE}/namespaces/default/trainingruntimes"
 DRY = "dryRun=All"

@@ -15,9 +15,9 @@ from app.models import Job, Metric
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.access import api_keys
-from tests import walks
-from tests.apps import Api
-from tests.factories import make_job, make_node
+from tests.builders import walks
+from tests.builders.factories import make_job, make_node
+from tests.systems.apps import Api
 
 BASE = "/api/v1"
 TRAININGS = f"{BASE}/workloads/trainings"

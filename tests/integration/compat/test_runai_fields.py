@@ -10,10 +10,10 @@ from app.domain.spec.locations.paths import ReadingRules
 from app.security.permissions import Role
 from app.services.preflight import admission
 from app.services.scheduling import planner
-from tests.apps import Api
-from tests.factories import make_node
+from tests.builders.factories import make_node
 from tests.integration.compat.runai_seed import TRAINING, WITHOUT_EFFECT
 from tests.integration.compat.test_runai import BASE, BODY, TRAININGS, said
+from tests.systems.apps import Api
 
 
 @pytest.mark.parametrize("nodes", [0, 1])

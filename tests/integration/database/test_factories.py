@@ -5,7 +5,7 @@ from sqlalchemy import func, select
 
 from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Reservation
-from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
 

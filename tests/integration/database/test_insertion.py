@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError, StatementError
 from app.models import AuditEntry, Base, Job, JobEvent, JobLabel
 from app.models.base import utc_now
 from app.models.insertion import insert_now
-from tests.apps import Api
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

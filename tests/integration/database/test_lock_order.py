@@ -27,8 +27,8 @@ from app.services.attempts.leases import NO_RETRY
 from app.services.lifecycle import transitions
 from app.services.nodes import maintenance
 from app.services.scheduling import placement as placing
-from tests.apps import SECRET_KEY, Api
-from tests.factories import make_attempt, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_document, make_job, make_node
+from tests.systems.apps import SECRET_KEY, Api
 
 SECONDS = 20.0
 

@@ -15,7 +15,7 @@ from app.database.engine import make_engine
 from app.migrations import runner
 from app.migrations.versioning import HEAD, SchemaNotReady, is_current, revision_of, wait_until_current
 from app.models import Base
-from tests.servers import PostgresServer
+from tests.systems.servers import PostgresServer
 
 # As an earlier version left it.
 STORED_JOB = (

@@ -22,10 +22,10 @@ from app.models import Job, Node
 from app.services.nodes import quarantine
 from app.services.operations.bootstrap import prepare
 from tasks.celery_app import SHUTDOWN_SECONDS
-from tests.celery_processes import CeleryWorld, is_over
-from tests.factories import make_attempt, make_job, make_node
-from tests.servers import RedisServer, free_port
-from tests.system import wait_for
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.systems.celery_processes import CeleryWorld, is_over
+from tests.systems.servers import RedisServer, free_port
+from tests.systems.system import wait_for
 
 MakeWorld = Callable[..., CeleryWorld]
 

@@ -14,9 +14,9 @@ import redis
 from app.domain.lifecycle.states import JobState
 from app.services.lifecycle import transitions
 from config.queues import flower_command
-from tests.celery_processes import CeleryWorld
-from tests.servers import free_port
-from tests.system import wait_for
+from tests.systems.celery_processes import CeleryWorld
+from tests.systems.servers import free_port
+from tests.systems.system import wait_for
 
 PASSWORD = "not-in-any-command-line"
 

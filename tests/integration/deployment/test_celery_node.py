@@ -9,10 +9,10 @@ from app.domain.lifecycle.states import JobState
 from app.domain.units import WHOLE
 from app.models import Attempt, Job, Node
 from config.queues import NODE
-from tests.celery_processes import CeleryWorld
-from tests.factories import make_attempt, make_job
-from tests.servers import free_port
-from tests.system import wait_for
+from tests.builders.factories import make_attempt, make_job
+from tests.systems.celery_processes import CeleryWorld
+from tests.systems.servers import free_port
+from tests.systems.system import wait_for
 
 NAME = "box"
 MakeWorld = Callable[..., CeleryWorld]

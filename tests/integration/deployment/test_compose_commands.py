@@ -12,9 +12,9 @@ import yaml
 
 from app.cli.local.embedded_redis import is_free
 from app.services.operations.bootstrap import prepare
-from tests.celery_processes import ROOT, CeleryWorld
-from tests.servers import free_port
-from tests.system import wait_for
+from tests.systems.celery_processes import ROOT, CeleryWorld
+from tests.systems.servers import free_port
+from tests.systems.system import wait_for
 
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 PROGRAMS = Path(sys.executable).parent

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.installations import SCRIPTS, counting_job
-from tests.servers import free_port
-from tests.system import wait_for
+from tests.systems.installations import SCRIPTS, counting_job
+from tests.systems.servers import free_port
+from tests.systems.system import wait_for
 
 pytestmark = pytest.mark.long
 

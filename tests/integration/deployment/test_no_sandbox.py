@@ -18,12 +18,12 @@ from app.services.operations.data_dir import write_sandbox
 from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site
 from app.services.scheduling import planner
-from tests.apps import Api
-from tests.bubblewraps import put_forbidden_bubblewrap, put_program
-from tests.commands import run
-from tests.examining import Alive, said
-from tests.factories import make_document, make_job, make_node
-from tests.supervising import NODE, World
+from tests.builders.factories import make_document, make_job, make_node
+from tests.doubles.bubblewraps import put_forbidden_bubblewrap, put_program
+from tests.systems.apps import Api
+from tests.systems.commands import run
+from tests.systems.examining import Alive, said
+from tests.systems.supervising import NODE, World
 from workers.node import worker_step as node_worker
 
 DEVICES = (Device(index=0, type="cpu"), Device(index=1, type="cpu"))

@@ -13,10 +13,10 @@ from app.services.operations.diagnosis import broker
 from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site, open_site
 from config.settings import SettingsError, load_settings
-from tests.celery_processes import CeleryWorld
-from tests.factories import make_job
-from tests.servers import free_port
-from tests.system import wait_for
+from tests.builders.factories import make_job
+from tests.systems.celery_processes import CeleryWorld
+from tests.systems.servers import free_port
+from tests.systems.system import wait_for
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "how-to" / "secure-connections.md").read_text()

@@ -18,9 +18,9 @@ from app.security.keys import make_key
 from app.security.permissions import PERMISSIONS, Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
-from tests.apps import SECRET_KEY, Api
-from tests.factories import make_document, make_job, make_node, make_project, make_queue
+from tests.builders.factories import make_document, make_job, make_node, make_project, make_queue
 from tests.integration.compat.foreign_routes import ADMIN, FOREIGN, MISSING, OWN, RANKS, SUPER, USER, VIEWER, Row
+from tests.systems.apps import SECRET_KEY, Api
 
 OTHER = "team-b"
 ARTIFACT = "model.safetensors"

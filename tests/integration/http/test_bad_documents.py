@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from tests.apps import Api
-from tests.factories import make_document
+from tests.builders.factories import make_document
+from tests.systems.apps import Api
 
 DOCUMENT = json.dumps(make_document())
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.apps import Api
-from tests.factories import make_document
+from tests.builders.factories import make_document
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

@@ -15,8 +15,8 @@ from app.http.dialect import NATIVE, Dialect
 from app.http.operation import operation_of
 from app.security.permissions import PERMISSIONS, Role
 from app.services.access import api_keys
-from tests.apps import Api
-from tests.factories import make_document
+from tests.builders.factories import make_document
+from tests.systems.apps import Api
 
 JOB = "job-01900000-0000-7000-8000-000000000000"
 

@@ -10,9 +10,9 @@ import pytest
 
 from app.factory import create_app, from_environment
 from config.logging import configure_logging
-from tests.apps import Api
-from tests.factories import make_document
-from tests.fakes import FakeDispatcher
+from tests.builders.factories import make_document
+from tests.doubles.fakes import FakeDispatcher
+from tests.systems.apps import Api
 
 
 class BrokenDispatcher(FakeDispatcher):

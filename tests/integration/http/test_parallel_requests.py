@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 
 from app.models import JobEvent
-from tests.apps import Api
-from tests.factories import make_document
+from tests.builders.factories import make_document
+from tests.systems.apps import Api
 
 
 def test_parallel_requests_with_one_key_make_one_job(api: Api):

@@ -10,8 +10,8 @@ from app.domain.errors import LimitExceeded
 from app.domain.token_bucket import Draw, Rate
 from app.security.permissions import Role
 from app.security.rate_limits import RateLimit, SharedBuckets
-from tests.apps import Api
-from tests.servers import RedisServer
+from tests.systems.apps import Api
+from tests.systems.servers import RedisServer
 
 # So slow that no token comes while a test runs.
 RATE = Rate(0.001, 20)

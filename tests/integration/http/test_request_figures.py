@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from tests.celery_processes import CeleryWorld
-from tests.running_up import trainyard
-from tests.servers import free_port
-from tests.system import wait_for
+from tests.systems.celery_processes import CeleryWorld
+from tests.systems.running_up import trainyard
+from tests.systems.servers import free_port
+from tests.systems.system import wait_for
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
 from app.storage.logs import LogWriter
-from tests.apps import Api
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.systems.apps import Api
 from trainyard.protocol.messages import Progress
 
 SSE = {"Accept": "text/event-stream"}

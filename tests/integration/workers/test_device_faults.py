@@ -7,7 +7,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Node, NodeFault, NodeRecord
 from config.settings import Settings
-from tests.supervising import NODE, World, rows
+from tests.systems.supervising import NODE, World, rows
 from workers.node import spawn_supervisor
 
 # Every look at the GPU finds one error more, when there are any.

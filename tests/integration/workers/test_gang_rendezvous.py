@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.services.attempts.work_orders import Work
 from config.settings import Settings, load_settings
+from tests.builders.walks import make_gang, start_gang
 from tests.unit.workers.rank.launching import make_plan, write_script
-from tests.walks import make_gang, start_gang
 from workers.prepare.prepare import Prepared
 from workers.prepare.resume_point import StartPoint
 from workers.sandbox.sandbox import ProcessGroup

@@ -12,8 +12,8 @@ from app.models import Job, Lease, Reservation
 from app.services.scheduling import planner
 from app.storage.logs import LogReader
 from config.settings import Settings
-from tests.factories import make_node
-from tests.supervising import NODE, World, rows
+from tests.builders.factories import make_node
+from tests.systems.supervising import NODE, World, rows
 from workers.node.attempt_manager import AttemptManager
 
 OTHER = "other"

@@ -6,7 +6,7 @@ from app.domain.lifecycle.states import JobState
 from app.domain.spec.model import OutputConfig
 from app.models import Artifact, Checkpoint, Metric
 from config.settings import load_settings
-from tests.supervising import rows, training
+from tests.systems.supervising import rows, training
 from workers.supervisor.recording.model_export import MAX_PATH, find_output, output_limits
 
 SPEAKS = """

@@ -13,7 +13,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import Job, Lease, Node
-from tests.supervising import NODE, SLEEPS
+from tests.systems.supervising import NODE, SLEEPS
 from workers.node.attempt_manager import AttemptManager
 from workers.node.node_config import NodeConfig
 from workers.node.spawn_supervisor import settings_environment

@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
-from tests.supervising import rows, try_again
+from tests.systems.supervising import rows, try_again
 
 # Goes on from its newest file, as scripts do; the first time it breaks after the third one.
 SAVES = r"""

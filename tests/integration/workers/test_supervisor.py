@@ -9,7 +9,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Job, Lease, Metric, Reservation
 from app.storage.keys import is_run_file
-from tests.supervising import SLEEPS, rows, training, try_again
+from tests.systems.supervising import SLEEPS, rows, training, try_again
 
 
 def test_script_that_knows_nothing_of_us_completes_and_everything_is_given_back(world):

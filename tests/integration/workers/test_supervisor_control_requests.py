@@ -10,7 +10,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job
 from app.services.jobs import control_requests
-from tests.supervising import SLEEPS, STUBBORN, rows, training
+from tests.systems.supervising import SLEEPS, STUBBORN, rows, training
 
 
 @pytest.mark.parametrize("script", [SLEEPS, STUBBORN], ids=["plain", "stubborn"])

@@ -9,7 +9,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job
 from app.storage.keys import job_key
-from tests.supervising import SLEEPS, World, environment, rows, training
+from tests.systems.supervising import SLEEPS, World, environment, rows, training
 from workers.node import spawn_supervisor
 
 ASKS_AGAIN = "    if stop and run.should_stop():\n        break"

@@ -9,7 +9,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import Artifact, Checkpoint, Job, Metric
-from tests.supervising import SLEEPS, STUBBORN, environment, rows, training
+from tests.systems.supervising import SLEEPS, STUBBORN, environment, rows, training
 
 
 def test_script_error_fails_with_its_traceback(world):

@@ -10,7 +10,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
 from app.storage.keys import checkpoint_key
-from tests.supervising import World, rows, training, try_again
+from tests.systems.supervising import World, rows, training, try_again
 from trainyard.protocol import manifest
 
 pytestmark = [

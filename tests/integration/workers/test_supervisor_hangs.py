@@ -10,7 +10,7 @@ from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import Lease
 from app.services.attempts import artifacts
-from tests.supervising import World, environment, rows, training
+from tests.systems.supervising import World, environment, rows, training
 
 pytestmark = pytest.mark.long
 

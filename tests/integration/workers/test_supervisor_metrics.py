@@ -7,7 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Metric
 from app.services.attempts import artifacts
-from tests.supervising import rows, training, try_again
+from tests.systems.supervising import rows, training, try_again
 
 
 def curve(folder: Path, name: str) -> list[int]:

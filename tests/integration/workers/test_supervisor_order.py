@@ -11,9 +11,8 @@ import pytest
 
 from app.models import Attempt, Lease, NodeFault
 from app.services.attempts import work_orders
-from tests.factories import make_attempt, make_job, make_node
-from tests.supervising import World
-from tests.supervisor_doubles import (
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.doubles.supervisor_doubles import (
     Agent,
     EndedAgent,
     Part,
@@ -23,6 +22,7 @@ from tests.supervisor_doubles import (
     WithStuckCheckpoints,
     prepared,
 )
+from tests.systems.supervising import World
 from trainyard.protocol.channel import encode, short_address
 from trainyard.protocol.messages import Hello, PauseFailed, RankExit, Result, fields_of
 from workers.supervisor.control.hang_detector import Hang

@@ -8,7 +8,7 @@ from app.domain.errors import IllegalTransition
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Reservation
 from app.services.jobs import control_requests
-from tests.supervising import SLEEPS, World, rows, training
+from tests.systems.supervising import SLEEPS, World, rows, training
 
 
 def pause(world: World, job_id: str, *, saves: bool = True) -> None:

@@ -15,9 +15,9 @@ from app.services.attempts import work_orders
 from app.services.jobs import reports
 from app.storage.storage import Storage
 from config.settings import load_settings
-from tests.hub import OWNER, TOKEN, Hub, running_hub
-from tests.supervising import World, rows, training, try_again
-from tests.walks import NO_WAIT
+from tests.builders.walks import NO_WAIT
+from tests.doubles.hub import OWNER, TOKEN, Hub, running_hub
+from tests.systems.supervising import World, rows, training, try_again
 from workers.supervisor.recording.model_export import find_output, output_limits, store_model
 from workers.supervisor.recording.upload import Patience
 

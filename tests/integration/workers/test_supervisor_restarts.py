@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job, Reservation
-from tests.supervising import NODE, STUBBORN, World, environment, rows, training
+from tests.systems.supervising import NODE, STUBBORN, World, environment, rows, training
 from workers.node.attempt_manager import AttemptManager
 
 pytestmark = pytest.mark.usefixtures("no_memory_kills")

@@ -12,9 +12,9 @@ from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import Lease
 from app.services.attempts import leases
-from tests.leaving_behind import offered, out_of_service, told
-from tests.supervising import NODE, SLEEPS, World, environment, training
-from tests.unkillable import unkillable
+from tests.builders.leaving_behind import offered, out_of_service, told
+from tests.doubles.unkillable import unkillable
+from tests.systems.supervising import NODE, SLEEPS, World, environment, training
 from workers.node.attempt_manager import AttemptManager
 from workers.run_dir.layout import run_directory
 

@@ -11,7 +11,7 @@ from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.locations.paths import ReadingRules
 from app.http.request_body import check_content, validated
 from app.schemas.jobs import SubmitJobSchema
-from tests.factories import make_document
+from tests.builders.factories import make_document
 
 SCHEMA = SubmitJobSchema()
 RULES = ReadingRules(roots=("/srv",), data_dir="/srv/.trainyard")

@@ -8,7 +8,7 @@ from app.domain.spec.model import JobDocument
 from app.http.errors import BadShape
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
-from tests.factories import make_document
+from tests.builders.factories import make_document
 from tests.unit.api.test_any_document import FULL
 
 SCHEMA = SubmitJobSchema()

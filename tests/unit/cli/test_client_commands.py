@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from app.cli.client import watch as watching
 from app.cli.main import main
-from tests.scripted_server import ScriptedServer, drop, failure, running, stream, success
-from tests.servers import free_port
+from tests.doubles.scripted_server import ScriptedServer, drop, failure, running, stream, success
+from tests.systems.servers import free_port
 
 JOB = {"job_id": "job-1", "name": "n", "attempt": 1, "node_names": ["local"], "total_steps": 10}
 SUBMITTED = {

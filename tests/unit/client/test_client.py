@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripted_server import ScriptedServer, drop, failure, running, stream, success
-from tests.servers import free_port
+from tests.doubles.scripted_server import ScriptedServer, drop, failure, running, stream, success
+from tests.systems.servers import free_port
 from trainyard.client import ApiError, Client, ClientError, Unreachable
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripted_server import Answer, Handler, ScriptedServer, drop, failure, running
+from tests.doubles.scripted_server import Answer, Handler, ScriptedServer, drop, failure, running
 from trainyard import _calls
 from trainyard.client import BrokenContent, Client, NotFound, RetryPolicy, Unreachable
 

@@ -1,6 +1,6 @@
 """A script of one's own on several ranks: stopping and saving together."""
 
-from tests.run_specs import make_run_spec
+from tests.builders.run_specs import make_run_spec
 from tests.trainers.supervision import at_step
 from tests.unit.client.hook_scripts import LOOP, supervised
 from trainyard._agreement import Agreement

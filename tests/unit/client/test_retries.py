@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.scripted_server import Answer, Handler, ScriptedServer, drop, failure, running, stream, success
+from tests.doubles.scripted_server import Answer, Handler, ScriptedServer, drop, failure, running, stream, success
 from trainyard import _calls, _events, client
 from trainyard.client import (
     ApiError,

@@ -14,7 +14,7 @@ from app.compat.ome.to_native import NAMING as OME
 from app.compat.runai.to_native import naming_of
 from app.domain.errors import BadSpec, QuotaExceeded
 from app.http.errors import BadShape
-from tests.native_names import native_names_in
+from tests.builders.native_names import native_names_in
 
 RUNAI = naming_of({})
 VOCABULARIES = {"cyxwiz": CYXWIZ, "modelarts": MODELARTS, "ome": OME, "runai": RUNAI}

@@ -13,7 +13,7 @@ from app.domain.spec.job_spec import from_document
 from app.domain.spec.locations.paths import ReadingRules
 from app.schemas.jobs import SubmitJobSchema
 from scripts.document_fields import SECTIONS
-from tests.example_jobs import DOCUMENTS, ROOT, SOMEWHERE, filled_in
+from tests.builders.example_jobs import DOCUMENTS, ROOT, SOMEWHERE, filled_in
 from workers.trainers.data.shapes import RecordMapper
 
 PAGES = {

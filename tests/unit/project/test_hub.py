@@ -16,7 +16,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
-from tests.hub import READ_TOKEN, STRANGER_TOKEN, TOKEN, Hub, running_hub
+from tests.doubles.hub import READ_TOKEN, STRANGER_TOKEN, TOKEN, Hub, running_hub
 
 # The client's own: it hands its streams to httpx in a way that is about to go.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

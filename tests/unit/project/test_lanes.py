@@ -82,7 +82,7 @@ def test_what_processes_import_runs_the_tests_of_whole_systems(package: str) -> 
         ([".ci/run"], None),
         (["tests/conftest.py"], None),
         (["tests/integration/conftest.py"], None),
-        (["tests/system.py"], None),
+        (["tests/systems/system.py"], None),
         (["docs/api.md", "somewhere/else"], None),
         ([], None),
         (None, None),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run_specs import make_run_spec
+from tests.builders.run_specs import make_run_spec
 from trainyard.protocol.run_spec import Gang, RunSpec
 
 # As it was written before there was a type for it: supervisors of an earlier version may still run.

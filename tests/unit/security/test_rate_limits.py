@@ -8,7 +8,7 @@ from app.domain.errors import LimitExceeded
 from app.domain.token_bucket import Draw, Rate
 from app.security import rate_limits
 from app.security.rate_limits import LocalBuckets, RateLimit, SharedBuckets
-from tests.servers import free_port
+from tests.systems.servers import free_port
 
 
 class Clock:

@@ -7,7 +7,7 @@ import pytest
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
 from app.services.preflight import fingerprints
-from tests.factories import make_document
+from tests.builders.factories import make_document
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from app.services.requests.wakeups import Dispatcher, Message
 from config.settings import load_settings
-from tests.fakes import FakeDispatcher
+from tests.doubles.fakes import FakeDispatcher
 
 
 def real() -> Dispatcher:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from app.services.webhooks.http_post import Posted, PostRules, post
+from tests.doubles.tls import self_signed
 from tests.fetching.web_server import Answer, Handler, WebServer, redirect, status
-from tests.running_up import wait_until
-from tests.servers import free_port
-from tests.tls import self_signed
+from tests.systems.running_up import wait_until
+from tests.systems.servers import free_port
 
 LOCAL = ("127.0.0.1", "::1")
 RULES = PostRules(allow=LOCAL, timeout_seconds=10.0)

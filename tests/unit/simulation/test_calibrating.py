@@ -8,7 +8,7 @@ from simulation.calibrating import Calibration, Estimates, calibrate
 from simulation.generating import Workload, make_trace
 from simulation.jobs import Behaviour
 from simulation.trace import TraceJob
-from tests.simulated import make_site, make_traced, replayed
+from tests.builders.simulated import make_site, make_traced, replayed
 
 # Jobs alike but for their length, which come faster than they end, so that a line forms and is worked off.
 ALIKE = [make_traced(at * 60.0, 900 + at * 7919 % 1800, job_id=f"alike{at:03}") for at in range(150)]

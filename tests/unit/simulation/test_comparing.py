@@ -10,7 +10,7 @@ from simulation.comparing import HEADS, WAIT_HEADS, compare, documents, rows, wa
 from simulation.jobs import Behaviour
 from simulation.picture import draw, duration
 from simulation.planners import POLICIES
-from tests.simulated import make_site, make_traced
+from tests.builders.simulated import make_site, make_traced
 
 TRACE = [
     make_traced(at * 50.0, 400, gpus=1 + at % 2, project=["<red>", "blue"][at % 2], is_preemptible=at % 3 == 0)

@@ -5,7 +5,7 @@ import pytest
 from simulation.fairness import jain, shares
 from simulation.jobs import Behaviour
 from simulation.measuring import measure, use_over_time, waits_of
-from tests.simulated import IDEAL, make_site, make_traced, replayed
+from tests.builders.simulated import IDEAL, make_site, make_traced, replayed
 
 
 def test_jains_index_is_one_for_equals_and_one_of_n_for_a_monopoly() -> None:

@@ -13,7 +13,7 @@ from simulation.jobs import Behaviour, JobResult
 from simulation.planners import POLICIES
 from simulation.replay import Replay
 from simulation.trace import TraceJob
-from tests.simulated import IDEAL, RESERVE_AFTER, make_site, make_traced, outcomes, replayed
+from tests.builders.simulated import IDEAL, RESERVE_AFTER, make_site, make_traced, outcomes, replayed
 
 BUSY = Workload(jobs=150, nodes=3, gpu_types=("h100", "a100"), load=1.4, parts=0.2)
 FORGETFUL = Behaviour(saves_when_asked=False)

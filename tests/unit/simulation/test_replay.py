@@ -14,7 +14,7 @@ from simulation.planners import POLICIES, first_come
 from simulation.replay import Planner, replay
 from simulation.site import View
 from simulation.trace import TraceJob
-from tests.simulated import IDEAL, RESERVE_AFTER, make_site, make_traced, outcomes, replayed, spans
+from tests.builders.simulated import IDEAL, RESERVE_AFTER, make_site, make_traced, outcomes, replayed, spans
 
 
 def test_a_job_runs_for_as_long_as_its_start_and_its_work_take() -> None:

@@ -5,7 +5,7 @@ from simulation.comparing import compare
 from simulation.jobs import Behaviour
 from simulation.planners import POLICIES
 from simulation.unstarted import Unstarted, unstarted
-from tests.simulated import make_site, make_traced, replayed
+from tests.builders.simulated import make_site, make_traced, replayed
 
 
 def test_jobs_with_the_same_reason_stand_together_under_the_policies_that_share_it() -> None:

@@ -12,8 +12,8 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.services.attempts import artifact_rows, artifacts, work_orders
 from app.services.attempts.artifact_rows import CHUNK
-from tests.factories import make_attempt, make_job, make_node
-from tests.walks import NO_WAIT
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.builders.walks import NO_WAIT
 
 pytestmark = pytest.mark.both_databases
 

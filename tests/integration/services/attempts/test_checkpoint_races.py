@@ -14,7 +14,7 @@ from app.database.engine import Database, make_engine
 from app.services.attempts import work_orders
 from app.storage.beneath import DIRECTORY
 from app.storage.storage import Storage
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
 from tests.integration.services.attempts.test_checkpoint_store import Taker
 from trainyard.protocol import manifest
 

@@ -17,8 +17,8 @@ from app.services.attempts import checkpoints, work_orders
 from app.services.telemetry.progress import MetricPoint
 from app.storage.storage import Storage
 from config.redaction import Redaction
-from tests import walks
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders import walks
+from tests.builders.factories import make_attempt, make_job, make_node
 from trainyard.protocol import manifest as _manifest
 from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved
 from trainyard.protocol.messages import CheckpointReady

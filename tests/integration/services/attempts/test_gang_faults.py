@@ -13,7 +13,7 @@ from app.models import Job, Node
 from app.services.attempts import gang_parts, leases, work_orders
 from app.services.lifecycle import transitions
 from app.services.scheduling import planner
-from tests.walks import BROKEN, NO_WAIT, attempt_of, job_of, live_nodes, make_gang, make_node, start_gang
+from tests.builders.walks import BROKEN, NO_WAIT, attempt_of, job_of, live_nodes, make_gang, make_node, start_gang
 
 pytestmark = pytest.mark.both_databases
 

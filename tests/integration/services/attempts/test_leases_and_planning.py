@@ -20,8 +20,8 @@ from app.services.scheduling import planner
 from app.services.scheduling.leader_election import LeaderLease
 from app.services.telemetry import progress
 from app.services.telemetry.progress import Reports
-from tests import factories
-from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
+from tests.builders import factories
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 from trainyard.protocol.messages import Progress
 
 pytestmark = pytest.mark.both_databases

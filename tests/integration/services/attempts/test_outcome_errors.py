@@ -16,8 +16,8 @@ from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Lease, NodeFault, Reservation
 from app.services.attempts import leases, outcome_errors
 from app.services.attempts.leases import LiveLease
-from tests.supervising import SLEEPS, World, environment, rows
-from tests.walks import NO_WAIT, job_of, make_gang, make_job, make_node, start_attempt, start_gang
+from tests.builders.walks import NO_WAIT, job_of, make_gang, make_job, make_node, start_attempt, start_gang
+from tests.systems.supervising import SLEEPS, World, environment, rows
 
 pytestmark = pytest.mark.both_databases
 

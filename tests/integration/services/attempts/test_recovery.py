@@ -13,9 +13,9 @@ from app.services.attempts.work_orders import Ending
 from app.services.jobs import control_requests
 from app.services.nodes import registry
 from app.services.scheduling import planner
-from tests import factories
-from tests.recovering import events_of, failed, record_of, restarted, trained, training
-from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
+from tests.builders import factories
+from tests.builders.recovering import events_of, failed, record_of, restarted, trained, training
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
 
 pytestmark = pytest.mark.both_databases
 

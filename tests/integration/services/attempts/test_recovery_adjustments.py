@@ -13,9 +13,9 @@ from app.services.attempts import checkpoints, leases, work_orders
 from app.services.attempts.work_orders import Ending
 from app.services.jobs.reports import completion_report
 from app.services.scheduling import planner
-from tests import factories
-from tests.recovering import events_of, failed, record_of, restarted, trained, training
-from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
+from tests.builders import factories
+from tests.builders.recovering import events_of, failed, record_of, restarted, trained, training
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 
 pytestmark = pytest.mark.both_databases
 

@@ -10,9 +10,9 @@ from app.domain.errors import ERROR_TYPES
 from app.domain.lifecycle.retry_policy import rule_of
 from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Reservation
-from tests import factories
-from tests.recovering import failed, record_of, trained
-from tests.walks import job_of, make_job, make_node, start_attempt
+from tests.builders import factories
+from tests.builders.recovering import failed, record_of, trained
+from tests.builders.walks import job_of, make_job, make_node, start_attempt
 
 pytestmark = pytest.mark.both_databases
 

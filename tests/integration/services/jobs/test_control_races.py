@@ -16,10 +16,10 @@ from app.models import Attempt, Job, Lease, Reservation
 from app.services.attempts import leases, work_orders
 from app.services.attempts.leases import Claim
 from app.services.scheduling import planner
-from tests.apps import Api
-from tests.controlled import events, job_of, paused_job
-from tests.factories import make_node
-from tests.walks import NO_WAIT
+from tests.builders.controlled import events, job_of, paused_job
+from tests.builders.factories import make_node
+from tests.builders.walks import NO_WAIT
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

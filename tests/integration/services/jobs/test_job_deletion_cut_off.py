@@ -20,8 +20,8 @@ from app.security.permissions import Role
 from app.services.jobs import deletion
 from app.services.operations.orphan_cleanup import OrphanSweep
 from app.storage.storage import Storage
-from tests.apps import SECRET_KEY, Api
-from tests.factories import make_checkpoint, make_document, make_job
+from tests.builders.factories import make_checkpoint, make_document, make_job
+from tests.systems.apps import SECRET_KEY, Api
 
 pytestmark = pytest.mark.both_databases
 

@@ -17,8 +17,8 @@ from app.services.lifecycle import transitions
 from app.services.preflight import admission
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
-from tests import factories
-from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
+from tests.builders import factories
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
 
 pytestmark = pytest.mark.both_databases
 

@@ -13,7 +13,7 @@ from app.models import Job
 from app.services.jobs import result_mirror
 from app.services.lifecycle import transitions
 from tasks.background.result_mirror import ResultMirror, result_of
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
 

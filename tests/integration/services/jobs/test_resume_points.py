@@ -16,9 +16,9 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import checkpoints, work_orders
 from app.services.attempts.work_orders import Work
-from tests.apps import Api
-from tests.factories import make_checkpoint, make_document
-from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
+from tests.builders.factories import make_checkpoint, make_document
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

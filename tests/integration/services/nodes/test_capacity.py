@@ -6,8 +6,8 @@ from app.database.engine import Database
 from app.domain.errors import CannotFit
 from app.domain.spec.model import JobDocument, SchedulingConfig
 from app.services.nodes.capacity import Inventory
-from tests.factories import make_document, make_node
-from tests.statements import statements
+from tests.builders.factories import make_document, make_node
+from tests.builders.statements import statements
 
 pytestmark = pytest.mark.both_databases
 

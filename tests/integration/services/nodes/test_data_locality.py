@@ -12,9 +12,9 @@ from app.domain.scheduling.scoring import CACHED, DEFAULT_WEIGHTS
 from app.models import CachedSource, Node
 from app.services.nodes import data_locality
 from app.services.scheduling import planner
-from tests.apps import Api
-from tests.factories import make_document, make_job, make_node
-from tests.statements import statements
+from tests.builders.factories import make_document, make_job, make_node
+from tests.builders.statements import statements
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

@@ -17,8 +17,8 @@ from app.services.nodes import registry
 from app.services.nodes.registry import NodeReport
 from app.services.operations import liveness
 from app.services.scheduling import placement, planner
-from tests import factories
-from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
+from tests.builders import factories
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.input_library import Sources
 from workers.prepare.prepare import make_spec

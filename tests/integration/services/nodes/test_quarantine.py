@@ -19,9 +19,9 @@ from app.models.base import utc_now
 from app.services.nodes import maintenance, quarantine, registry, reliability
 from app.services.operations import cluster_summary
 from app.services.scheduling import planner
-from tests.commands import run
-from tests.factories import make_attempt, make_job, make_node
-from tests.recovering import tried_on
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.builders.recovering import tried_on
+from tests.systems.commands import run
 
 pytestmark = pytest.mark.both_databases
 

@@ -13,8 +13,8 @@ from app.services.attempts import leases
 from app.services.attempts.leases import NO_RETRY
 from app.services.nodes import quarantine, registry, reliability
 from app.services.scheduling import planner
-from tests.factories import make_attempt, make_job, make_node
-from tests.recovering import tried_on
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.builders.recovering import tried_on
 
 pytestmark = pytest.mark.both_databases
 

@@ -23,8 +23,8 @@ from app.services.nodes.registry import NodeReport
 from app.services.operations.diagnosis import stuck
 from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site
-from tests.leaving_behind import held, offered, out_of_service, told
-from tests.supervising import NODE, SLEEPS, World
+from tests.builders.leaving_behind import held, offered, out_of_service, told
+from tests.systems.supervising import NODE, SLEEPS, World
 from workers.node.attempt_manager import AttemptManager
 from workers.run_dir.cleanup import settle
 from workers.run_dir.layout import remove_earlier, run_directory

@@ -24,7 +24,7 @@ from app.services.operations.backups import after_restore
 from app.services.operations.backups import database as whole
 from app.services.operations.backups.failures import BackupFailed
 from config.settings import DatabaseSettings
-from tests.factories import make_attempt, make_checkpoint, make_job, make_node
+from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.new_database]
 

@@ -21,9 +21,9 @@ from app.services.operations.diagnosis.findings import Finding, Level
 from app.services.operations.diagnosis.site import Site, open_site
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
-from tests.examining import Alive, said
-from tests.factories import make_checkpoint, make_job, make_node
-from tests.servers import PostgresServer, RedisServer
+from tests.builders.factories import make_checkpoint, make_job, make_node
+from tests.systems.examining import Alive, said
+from tests.systems.servers import PostgresServer, RedisServer
 
 BRIEFLY = 0.2
 LONG_AGO = timedelta(hours=1)

@@ -14,8 +14,8 @@ from app.models.base import utc_now
 from app.services.nodes import quarantine
 from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site
-from tests.examining import Alive, said
-from tests.factories import make_attempt, make_job, make_node, make_project
+from tests.builders.factories import make_attempt, make_job, make_node, make_project
+from tests.systems.examining import Alive, said
 
 pytestmark = pytest.mark.both_databases
 

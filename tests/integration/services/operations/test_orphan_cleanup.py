@@ -10,7 +10,7 @@ from app.domain.ids import new_id
 from app.models.base import utc_now
 from app.services.operations.orphan_cleanup import OrphanSweep
 from app.storage.storage import Storage
-from tests.factories import make_checkpoint, make_job
+from tests.builders.factories import make_checkpoint, make_job
 
 pytestmark = pytest.mark.both_databases
 

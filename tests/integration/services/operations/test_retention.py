@@ -23,9 +23,9 @@ from app.services.operations.retention import context, rows, rules
 from app.storage.keys import attempts_key, checkpoint_key, logs_key
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
-from tests.celery_processes import CeleryWorld
-from tests.factories import make_checkpoint, make_job
-from tests.system import wait_for
+from tests.builders.factories import make_checkpoint, make_job
+from tests.systems.celery_processes import CeleryWorld
+from tests.systems.system import wait_for
 
 pytestmark = pytest.mark.both_databases
 

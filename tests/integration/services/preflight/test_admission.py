@@ -10,8 +10,8 @@ from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.locations.paths import ReadingRules
 from app.services.preflight import admission
-from tests.factories import make_document
-from tests.walks import job_of, make_job, make_node
+from tests.builders.factories import make_document
+from tests.builders.walks import job_of, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
 

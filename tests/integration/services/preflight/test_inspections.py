@@ -24,9 +24,9 @@ from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
 from tasks.background.preflight import PreflightRunner
 from tasks.celery_app import Runtime
-from tests.factories import make_document
-from tests.system import wait_for
-from tests.walks import job_of, make_job
+from tests.builders.factories import make_document
+from tests.builders.walks import job_of, make_job
+from tests.systems.system import wait_for
 
 pytestmark = pytest.mark.both_databases
 

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.system import System, wait_for
+from tests.systems.system import System, wait_for
 
 RECORDS = 60
 

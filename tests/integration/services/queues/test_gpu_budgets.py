@@ -13,9 +13,9 @@ from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Work
 from app.services.queues import gpu_budgets, gpu_hours
 from app.services.scheduling import planner
-from tests import factories
-from tests.recovering import events_of
-from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
+from tests.builders import factories
+from tests.builders.recovering import events_of
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 
 pytestmark = pytest.mark.both_databases
 

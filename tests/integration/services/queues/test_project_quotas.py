@@ -17,11 +17,11 @@ from app.security.permissions import Role
 from app.services.attempts import work_orders
 from app.services.queues import gpu_hours, project_quotas
 from app.services.scheduling import planner as scheduling
-from tests import factories
-from tests.apps import Api
-from tests.factories import make_document
-from tests.statements import statements
-from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
+from tests.builders import factories
+from tests.builders.factories import make_document
+from tests.builders.statements import statements
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

@@ -17,10 +17,10 @@ from app.services.attempts import leases, work_orders
 from app.services.jobs import control_requests
 from app.services.queues import limits, queues
 from app.services.scheduling import planner as scheduling
-from tests import factories
-from tests.factories import make_queue
-from tests.statements import statements
-from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
+from tests.builders import factories
+from tests.builders.factories import make_queue
+from tests.builders.statements import statements
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 
 pytestmark = pytest.mark.both_databases
 

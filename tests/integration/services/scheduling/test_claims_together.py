@@ -15,8 +15,8 @@ from app.models import Attempt, AuditEntry, Job, JobEvent, Lease, StuckDevice
 from app.services.attempts import leases
 from app.services.attempts.leases import Claim
 from app.services.scheduling import placement, planner
-from tests.statements import statements
-from tests.walks import job_of, make_gang, make_job, make_node
+from tests.builders.statements import statements
+from tests.builders.walks import job_of, make_gang, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
 

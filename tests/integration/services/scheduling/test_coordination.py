@@ -18,7 +18,7 @@ from app.services.operations import housekeeping
 from app.services.scheduling import planner
 from app.services.scheduling.leader_election import LeaderLease
 from config.settings import load_settings
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
 

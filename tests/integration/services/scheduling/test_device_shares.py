@@ -20,8 +20,8 @@ from app.services.nodes.stuck_devices import HeldDevices
 from app.services.operations import cluster_summary, integrity
 from app.services.scheduling import placement as placing
 from app.services.scheduling import planner
-from tests import factories
-from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
+from tests.builders import factories
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 
 pytestmark = pytest.mark.both_databases
 

@@ -11,8 +11,8 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.services.attempts import work_orders
 from app.services.scheduling import planner
-from tests import factories
-from tests.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
+from tests.builders import factories
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 
 pytestmark = pytest.mark.both_databases
 

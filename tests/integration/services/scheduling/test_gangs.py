@@ -19,8 +19,8 @@ from app.services.operations import integrity
 from app.services.queues import project_quotas
 from app.services.scheduling import placement as placing
 from app.services.scheduling import planner, running_jobs
-from tests import factories
-from tests.walks import (
+from tests.builders import factories
+from tests.builders.walks import (
     BROKEN,
     NO_WAIT,
     ON_TWO_NODES,

@@ -15,9 +15,9 @@ from app.services.attempts import leases
 from app.services.lifecycle import transitions
 from app.services.lifecycle.transitions import Step
 from app.services.scheduling import placement
-from tests import factories
-from tests.statements import statements
-from tests.walks import job_of, make_job, make_node
+from tests.builders import factories
+from tests.builders.statements import statements
+from tests.builders.walks import job_of, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
 

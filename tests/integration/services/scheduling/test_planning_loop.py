@@ -13,8 +13,8 @@ from app.services.attempts import leases, work_orders
 from app.services.nodes import registry
 from app.services.scheduling.placement import Dispatched
 from app.services.scheduling.planning_loop import REST, PlanningLoop
-from tests.factories import make_document
-from tests.walks import NO_WAIT, job_of, make_job, make_node
+from tests.builders.factories import make_document
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
 

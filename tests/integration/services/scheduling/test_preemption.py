@@ -18,10 +18,10 @@ from app.services.attempts.work_orders import Ending
 from app.services.jobs import control_requests
 from app.services.nodes import registry
 from app.services.scheduling import planner, preemption
-from tests import factories
-from tests.commands import run, told
-from tests.recovering import events_of, failed, record_of, trained, training
-from tests.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
+from tests.builders import factories
+from tests.builders.recovering import events_of, failed, record_of, trained, training
+from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
+from tests.systems.commands import run, told
 
 pytestmark = pytest.mark.both_databases
 

@@ -13,9 +13,9 @@ from app.domain.scheduling.start_estimates import LOOK_AHEAD
 from app.models import Job, Queue
 from app.models.base import utc_now
 from app.services.scheduling.start_estimates import PASS_SECONDS, REMEMBERED_SECONDS, Estimates
-from tests.apps import Api
-from tests.factories import make_attempt, make_document, make_job, make_node, make_queue
-from tests.statements import statements
+from tests.builders.factories import make_attempt, make_document, make_job, make_node, make_queue
+from tests.builders.statements import statements
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

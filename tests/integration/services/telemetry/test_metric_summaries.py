@@ -15,7 +15,7 @@ from app.services.jobs.reports import completion_report
 from app.services.telemetry import progress, summaries
 from app.services.telemetry.progress import MetricPoint, Reports
 from app.services.telemetry.summaries import SummaryCount
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
 

@@ -12,8 +12,8 @@ from app.database.engine import Database
 from app.models import Job, Metric
 from app.services.telemetry import live_metrics, progress
 from app.services.telemetry.progress import MetricPoint, Reports
-from tests.apps import Api
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
+from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 

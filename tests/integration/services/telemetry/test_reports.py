@@ -15,7 +15,7 @@ from app.domain.nodes.limits import NodeLimits
 from app.models import Job, JobEvent, Metric
 from app.services.attempts import work_orders
 from app.services.telemetry.progress import MetricPoint
-from tests.factories import make_attempt, make_job, make_node
+from tests.builders.factories import make_attempt, make_job, make_node
 from trainyard.protocol.messages import Progress
 from workers.supervisor.recording.metric_buffer import MAX_POINTS
 from workers.supervisor.recording.report_writer import POINTS_PER_WRITE, Note, PhaseChange, Reporter

@@ -12,12 +12,12 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Webhook, WebhookDelivery
 from app.services.lifecycle import transitions
-from tests.apps import SECRET_KEY
-from tests.celery_processes import ROOT, CeleryWorld
-from tests.factories import make_job, make_webhook
+from tests.builders.factories import make_job, make_webhook
 from tests.fetching.web_server import Handler, WebServer, status
-from tests.servers import free_port
-from tests.system import wait_for
+from tests.systems.apps import SECRET_KEY
+from tests.systems.celery_processes import ROOT, CeleryWorld
+from tests.systems.servers import free_port
+from tests.systems.system import wait_for
 
 
 @pytest.fixture

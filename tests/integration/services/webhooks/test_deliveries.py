@@ -22,10 +22,10 @@ from app.services.webhooks import subscriptions
 from config.settings import load_settings
 from tasks.background.webhook_delivery import WebhookDeliverer
 from tasks.celery_app import Runtime
-from tests.apps import SECRET_KEY
-from tests.factories import make_job, make_webhook
+from tests.builders.factories import make_job, make_webhook
 from tests.fetching.web_server import Answer, Handler, WebServer, redirect, status
-from tests.running_up import wait_until
+from tests.systems.apps import SECRET_KEY
+from tests.systems.running_up import wait_until
 
 pytestmark = pytest.mark.both_databases
 

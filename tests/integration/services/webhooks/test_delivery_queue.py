@@ -11,8 +11,8 @@ from app.domain.webhooks import TRIES_IN_LINE
 from app.models import Webhook, WebhookDelivery
 from app.services.webhooks.delivery_queue import CLAIM_MARGIN_SECONDS, DeliveryAttempt, Due, Turns
 from app.services.webhooks.http_post import Posted
-from tests.apps import SECRET_KEY
-from tests.factories import make_webhook
+from tests.builders.factories import make_webhook
+from tests.systems.apps import SECRET_KEY
 
 pytestmark = pytest.mark.both_databases
 

@@ -13,7 +13,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.models import JobEvent, Webhook, WebhookDelivery
 from app.services.lifecycle import transitions
-from tests.factories import make_job, make_webhook
+from tests.builders.factories import make_job, make_webhook
 
 pytestmark = pytest.mark.both_databases
 

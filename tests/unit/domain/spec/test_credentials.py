@@ -9,7 +9,7 @@ from app.domain.spec.credentials import Access, access_of, check_access, kind_of
 from app.domain.spec.job_spec import comparable_data
 from app.domain.spec.model import JobDocument, Located
 from app.domain.spec.secrets import take_secrets, with_secrets
-from tests.factories import make_document
+from tests.builders.factories import make_document
 
 S3 = {"access_key_id": "AKIA", "secret_access_key": "secret"}
 AT = "data_config.sources.0"

@@ -12,7 +12,7 @@ from app.domain.spec.rules.model import DTYPES, dtype_is_known, source_fits_the_
 from app.domain.spec.rules.output import EXPORT_FORMATS
 from app.schemas.spec.training_config import FRAMEWORKS, TRAINING_TYPES
 from app.schemas.strict_fields import Choice
-from tests.factories import make_document
+from tests.builders.factories import make_document
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from app.domain.errors import NotSupportedYet
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.distributed import STRATEGIES, backend_fits, without_effect
-from tests.submitted import changed, custom, refusal, spec_of
+from tests.builders.submitted import changed, custom, refusal, spec_of
 
 FIELD = "training_config.framework.distributed"
 

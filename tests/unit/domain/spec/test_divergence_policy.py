@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.spec.model import JobDocument, OnDivergence
-from tests.submitted import changed, custom, refusal, spec_of
+from tests.builders.submitted import changed, custom, refusal, spec_of
 
 FIELD = "training_config.on_divergence"
 

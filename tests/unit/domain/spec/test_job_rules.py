@@ -7,7 +7,7 @@ import pytest
 from app.domain.errors import InvalidRequest
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules import job
-from tests.submitted import changed, refusal, spec_of
+from tests.builders.submitted import changed, refusal, spec_of
 
 _MODEL, _DATA, _OUTPUT = "training_config.base_model", "data_config", "output_config"
 _FRAMEWORK = "training_config.framework"

@@ -9,7 +9,7 @@ from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.spec.job_spec import comparable_data
 from app.domain.spec.model import JobDocument
 from app.domain.spec.secrets import is_secret, with_secrets
-from tests.submitted import GOOD, changed, custom, refusal, spec_of
+from tests.builders.submitted import GOOD, changed, custom, refusal, spec_of
 
 
 def test_hyperparameters_may_stand_among_the_options_of_the_trainer() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from app.domain.errors import BadSpec, InvalidRequest, NotSupportedYet
 from app.domain.spec.frameworks.megatron import InvalidParallelism, Parallelism, parallelism
-from tests.submitted import changed, spec_of
+from tests.builders.submitted import changed, spec_of
 
 MEGATRON = ("training_config.framework.type", "MEGATRON")
 CONFIG = "training_config.framework.config"

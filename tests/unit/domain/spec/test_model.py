@@ -13,8 +13,8 @@ from marshmallow.fields import List, Nested
 from app.domain.spec.model import CheckpointConfig, DataConfig, Evaluation, JobDocument, ResourceConfig, Source
 from app.domain.spec.section import Section
 from app.schemas.jobs import SubmitJobSchema
-from tests.example_jobs import DOCUMENTS, SOMEWHERE, filled_in
-from tests.submitted import GOOD, changed, spec_of
+from tests.builders.example_jobs import DOCUMENTS, SOMEWHERE, filled_in
+from tests.builders.submitted import GOOD, changed, spec_of
 from tests.unit.api.test_any_document import FULL
 
 

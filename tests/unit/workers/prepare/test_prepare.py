@@ -14,7 +14,7 @@ from app.security.secrets import SecretBox
 from app.storage.storage import Storage
 from config.fetching import FetchSettings
 from config.settings import load_settings
-from tests.factories import make_document
+from tests.builders.factories import make_document
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import opened_secrets
 from workers.prepare.input_library import Library

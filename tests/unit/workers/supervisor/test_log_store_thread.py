@@ -10,7 +10,7 @@ import pytest
 from app.domain.errors import TransientStorageError
 from app.storage.logs import LogReader
 from app.storage.storage import Storage
-from tests.system import wait_for
+from tests.systems.system import wait_for
 from workers.supervisor.recording import log_store
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_backlog import LINE_BYTES, LogBacklog

@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from config.settings import load_settings
-from tests.run_specs import make_run_spec
-from tests.servers import free_port as some_port
+from tests.builders.run_specs import make_run_spec
+from tests.systems.servers import free_port as some_port
 from workers.attempt_failed import AttemptFailed
 from workers.supervisor.control import rendezvous
 

@@ -18,8 +18,8 @@ from app.security.secrets import SecretBox
 from app.services.access import api_keys
 from config.measuring import inherited_multiprocess_directory
 from config.settings import ApiSettings, Settings, load_settings
-from tests.factories import make_document, make_project, make_queue
-from tests.fakes import FakeDispatcher
+from tests.builders.factories import make_document, make_project, make_queue
+from tests.doubles.fakes import FakeDispatcher
 
 SECRET_KEY = Fernet.generate_key().decode()
 BOARDS = "https://trainyard.example.com/tensorboard"

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 from config.settings import Settings
-from tests.supervisor_forks import REQUEST_BYTES
+from tests.systems.supervisor_forks import REQUEST_BYTES
 from workers.node import spawn_supervisor
 
 # The command line of a process lies where its arguments were put when it started: with room for a supervisor's.
@@ -27,8 +27,8 @@ class ForkedSupervisors:
         with theirs:
             command, arguments = spawn_supervisor.supervisor_command("", 0), (theirs.fileno(), os.getpid())
             self._process = subprocess.Popen(
-                [*command[: command.index("-m")], "-m", "tests.supervisor_forks", *map(str, arguments), ROOM],
-                env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(Path(__file__).parents[1])},
+                [*command[: command.index("-m")], "-m", "tests.systems.supervisor_forks", *map(str, arguments), ROOM],
+                env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

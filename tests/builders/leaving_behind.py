@@ -4,7 +4,7 @@ from app.host import processes
 from app.models import StuckDevice
 from app.services.nodes import registry, stuck_devices
 from app.services.nodes.stuck_devices import HeldDevices
-from tests.supervising import NODE, World, rows
+from tests.systems.supervising import NODE, World, rows
 
 
 def out_of_service(world: World) -> list[int]:

@@ -1,4 +1,4 @@
-"""`python -m tests.rarely_polling ROLE`: a worker that polls every minute, which settings refuse.
+"""`python -m tests.systems.rarely_polling ROLE`: a worker that polls every minute, which settings refuse.
 
 What such a worker does soon is due to a message.
 """

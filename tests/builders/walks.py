@@ -13,7 +13,7 @@ from app.services.attempts import checkpoints, leases, work_orders
 from app.services.attempts.checkpoints import NewCheckpoint, Recorded
 from app.services.attempts.work_orders import Work
 from app.services.scheduling import planner
-from tests import factories
+from tests.builders import factories
 
 NO_WAIT = Backoff(base_seconds=0.0, max_seconds=0.0)
 ON_TWO_NODES = factories.make_document(resource_config={"gpu_count": 2, "node_count": 2, "device_type": "cpu"})

@@ -17,9 +17,9 @@ from app.services.requests.wakeups import Dispatcher
 from app.services.scheduling.planner import PLANNER
 from config.queues import COORDINATOR, celery_config, worker_command
 from config.settings import load_settings
-from tests.factories import make_job, make_node
+from tests.builders.factories import make_job, make_node
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STOP_SECONDS = 10.0
 
 
@@ -46,7 +46,7 @@ class CeleryWorld:
 
     def start_rarely_polling(self, role: str = COORDINATOR) -> subprocess.Popen[bytes]:
         """A worker of whom something soon is to be expected only by a message."""
-        return self.start_command([sys.executable, "-m", "tests.rarely_polling", role])
+        return self.start_command([sys.executable, "-m", "tests.systems.rarely_polling", role])
 
     def start_command(self, command: list[str], **variables: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, **self.environment, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT), **variables}

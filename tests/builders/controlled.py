@@ -6,8 +6,8 @@ from sqlalchemy import select
 
 from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job
-from tests.apps import Api
-from tests.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.systems.apps import Api
 
 SCRIPT = {
     "training_type": "CUSTOM",

@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.hub_repositories import Account, Blob, HubError, Repository, is_large, listing
+from tests.doubles.hub_repositories import Account, Blob, HubError, Repository, is_large, listing
 
 if TYPE_CHECKING:
-    from tests.hub import Hub
+    from tests.doubles.hub import Hub
 
 BLOCK_BYTES = 1 << 20
 COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -16,8 +16,8 @@ from app.models.base import Base
 from app.storage.logs import LogReader
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
-from tests.engines import engine_on
-from tests.factories import make_attempt, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_document, make_job, make_node
+from tests.systems.engines import engine_on
 from workers.node.spawn_supervisor import Spawn, reap_supervisors, spawn_supervisor, start_attempts
 
 Row = TypeVar("Row", bound=Base)

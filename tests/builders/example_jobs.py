@@ -1,6 +1,6 @@
 """Every document of examples/jobs through one real system, and what is known of each job once it has ended.
 
-``python -m tests.example_jobs`` runs each as it is, one after the other, and says how long it takes.
+``python -m tests.builders.example_jobs`` runs each as it is, one after the other, and says how long it takes.
 """
 
 import json
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.spec.hyperparameters.rlhf import method_of
-from tests.places import running_places
-from tests.system import System, wait_for
+from tests.systems.places import running_places
+from tests.systems.system import System, wait_for
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted((ROOT / "examples" / "jobs").glob("*.json"))
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "PREEMPTED"}
 # What can stand for their placeholders where nothing is run.

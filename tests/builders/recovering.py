@@ -13,8 +13,8 @@ from app.services.attempts import work_orders
 from app.services.attempts.completion import end_attempt
 from app.services.attempts.leases import NO_RETRY
 from app.services.attempts.work_orders import Ending, Work
-from tests.factories import make_attempt
-from tests.walks import NO_WAIT, make_job, make_node, start_attempt
+from tests.builders.factories import make_attempt
+from tests.builders.walks import NO_WAIT, make_job, make_node, start_attempt
 
 
 def training(db: Database, *, start_step: int = 0, **columns: Any) -> Work:

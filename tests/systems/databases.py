@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from tests.servers import PostgresServer
+from tests.systems.servers import PostgresServer
 
 # Indexes keep the pages that they once had.
 MOST_TESTS = 100

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.system import System
+from tests.systems.system import System
 
 S = TypeVar("S", bound=System)
-SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-HOLDER = Path(__file__).parent / "scripts" / "hold_back_death.py"
+HOLDER = Path(__file__).parents[1] / "scripts" / "hold_back_death.py"
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.hub_handler import Fault, Listener, Seen
-from tests.hub_repositories import MAIN, Account, Blob, Commit, Repositories, Repository
+from tests.doubles.hub_handler import Fault, Listener, Seen
+from tests.doubles.hub_repositories import MAIN, Account, Blob, Commit, Repositories, Repository
 
 OWNER = "acme"
 TOKEN = "hf_owner"  # may write what is OWNER's

@@ -1,4 +1,4 @@
-"""A process that forks a supervisor for each request on its socket; ``tests.forked_supervisors`` starts and asks it."""
+"""A process that forks a supervisor for each request on its socket: see ``tests.systems.forked_supervisors``."""
 
 import ctypes
 import gc

@@ -13,12 +13,12 @@ from typing import Any
 import boto3
 from moto.server import ThreadedMotoServer
 
-from tests.hub import OWNER, TOKEN, Hub, running_hub
+from tests.doubles.hub import OWNER, TOKEN, Hub, running_hub
 
 BUCKET = "trainyard-examples"
 KEY = SECRET = "testing"
 REPOSITORY = f"{OWNER}/docstrings"
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @dataclass(frozen=True)

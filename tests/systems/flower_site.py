@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from config.queues import flower_command
-from tests.servers import free_port
-from tests.system import System, wait_for
+from tests.systems.servers import free_port
+from tests.systems.system import System, wait_for
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 START_SECONDS = 40.0
 
 

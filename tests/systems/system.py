@@ -18,7 +18,7 @@ import psutil
 
 from app.services.operations.bootstrap import prepare
 from config.settings import load_settings
-from tests.servers import RedisServer, free_port
+from tests.systems.servers import RedisServer, free_port
 
 TRAINYARD = str(Path(sys.executable).parent / "trainyard")
 T = TypeVar("T")

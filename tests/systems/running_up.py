@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from tests.servers import free_port
+from tests.systems.servers import free_port
 
 START_SECONDS = 40.0
 

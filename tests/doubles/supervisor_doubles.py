@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, replace
 
 from app.storage.storage import Storage
-from tests.run_specs import make_run_spec
+from tests.builders.run_specs import make_run_spec
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.prepare.resume_point import StartPoint
