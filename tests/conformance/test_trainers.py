@@ -1,6 +1,7 @@
 """What every built-in trainer owes, asked of each line of the registry: a new one is tested by being there.
 
-One pair of each framework runs in `make test`, the others in `make matrix`.
+The first pair of HF_TRAINER runs in `make test`, the first of each framework that divides a model in `make test-long`,
+the others in `make matrix`.
 """
 
 import copy
@@ -46,8 +47,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is d
 
 
 def marked(pair: Pair) -> Any:
-    is_quick = pair in FIRST_OF_FRAMEWORKS or pair == example_trainer.PAIR
-    return pytest.param(pair, marks=() if is_quick else pytest.mark.matrix, id="/".join(pair))
+    """Pairs of several ranks take longest."""
+    of_first = pytest.mark.long if ranks_of(pair[0]) > 1 else ()
+    is_first = pair in FIRST_OF_FRAMEWORKS or pair == example_trainer.PAIR
+    return pytest.param(pair, marks=of_first if is_first else pytest.mark.matrix, id="/".join(pair))
 
 
 @pytest.fixture(scope="module", params=[*map(marked, PAIRS), marked(example_trainer.PAIR)])

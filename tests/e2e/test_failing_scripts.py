@@ -101,6 +101,7 @@ def standing(system: System) -> dict[str, tuple[str, float]]:
 UNHARMED = ("ready", 1.0)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_a_failing_script_is_no_nodes_fault_in_any_vocabulary(two_nodes: System) -> None:
     tried = {natively: 2, by_modelarts: 2, by_runai: 2, by_runai_on_two_nodes: 2, by_ome: 1, by_cyxwiz: 2}

@@ -165,6 +165,7 @@ def test_runai_client_leads_a_training_through_its_life(two_nodes: System) -> No
     assert gone.value.status == 404
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_runai_client_leads_a_distributed_training(two_nodes: System) -> None:
     system = two_nodes
@@ -209,6 +210,7 @@ def test_runai_client_leads_a_distributed_training(two_nodes: System) -> None:
     assert "2" in values
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_one_job_in_all_vocabularies(two_nodes: System, assets: dict[str, str]) -> None:
     """Made in ModelArts' words, suspended in Run:ai's, read in CyxWiz' and OME's, resumed and finished natively."""

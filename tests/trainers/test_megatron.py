@@ -60,6 +60,7 @@ def pair(assets, run_directory):
     return plans, shared_runs(directory, plans, world_size=2)
 
 
+@pytest.mark.long
 def test_each_rank_has_half_of_every_layer(pair):
     parts = parts_of(pair[0], "whole")
 
@@ -71,6 +72,7 @@ def test_each_rank_has_half_of_every_layer(pair):
         assert part["decoder.layers.3.mlp.linear_fc2.weight"] == [128, 384 // 2]
 
 
+@pytest.mark.long
 def test_each_stage_has_half_of_the_layers(pair):
     first, last = parts_of(pair[0], "stages")
 
@@ -81,12 +83,14 @@ def test_each_stage_has_half_of_the_layers(pair):
     assert "decoder.final_layernorm.weight" in last.keys() - first.keys()
 
 
+@pytest.mark.long
 def test_a_paused_run_goes_on_bit_by_bit(pair):
     outcomes = pair[1]
 
     check_exact(outcomes["whole"], [outcomes["paused"], outcomes["resumed"]], 4)
 
 
+@pytest.mark.long
 def test_checkpoint_is_complete_and_the_model_loads_with_transformers_alone(pair):
     outcome = pair[1]["stages"]
 

@@ -183,6 +183,7 @@ def test_what_a_coordinator_apart_from_the_nodes_does_not_find_is_left_to_them(
     assert "errors" not in apart
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [

@@ -194,6 +194,7 @@ def test_requests_wait_while_the_api_is_started_again(up: RunningUp) -> None:
     assert up.pid_of("api") != before
 
 
+@pytest.mark.long
 def test_a_stop_during_the_start_is_clean_too(tmp_path: Path) -> None:
     running = RunningUp(tmp_path / "data")
     wait_until((tmp_path / "data" / "run" / "redis.pid").exists)
@@ -203,6 +204,7 @@ def test_a_stop_during_the_start_is_clean_too(tmp_path: Path) -> None:
     assert not running.pids()
 
 
+@pytest.mark.long
 def test_a_killed_start_and_a_drained_node_are_found_again_by_the_next_starts(tmp_path: Path) -> None:
     """A start takes seconds: three of them show what is kept, what is undone, and what is left alone."""
     first = RunningUp(tmp_path / "data").wait_until_ready()
@@ -223,6 +225,7 @@ def test_a_killed_start_and_a_drained_node_are_found_again_by_the_next_starts(tm
     third.stop()
 
 
+@pytest.mark.long
 def test_each_start_has_the_database_and_the_broker_that_it_is_given_and_ends_cleanly(
     tmp_path: Path, postgres_server: PostgresServer, redis_url: str
 ) -> None:
@@ -245,6 +248,7 @@ def test_each_start_has_the_database_and_the_broker_that_it_is_given_and_ends_cl
     postgres_server.execute("DROP DATABASE up_alone WITH (FORCE)")
 
 
+@pytest.mark.long
 def test_a_database_that_is_away_is_named(tmp_path: Path) -> None:
     environment = {"TRAINYARD_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
     running = RunningUp(tmp_path / "data", environment=environment)

@@ -67,6 +67,7 @@ def is_healthy(world: CeleryWorld, name: str) -> bool:
         return process.wait(20) == 0
 
 
+@pytest.mark.long
 def test_workers_are_healthy_while_they_live_and_not_when_they_are_killed(world: CeleryWorld) -> None:
     processes = [start(world, name) for name in ("coordinator", "node-cpu")]
 
