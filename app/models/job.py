@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, String, T
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.lifecycle.states import TERMINAL, JobState
-from app.domain.spec.model import JobDocument
+from app.domain.spec.model import JobDocument, TrainingConfig
 from app.models.base import ID, Base, utc_now
 
 _STATES = ", ".join(f"'{state}'" for state in JobState)
@@ -81,7 +81,7 @@ class Job(Base):
     framework: Mapped[str] = mapped_column(String(32))
     queue: Mapped[str] = mapped_column(ForeignKey("queue.name"))
     priority: Mapped[int]
-    max_retries: Mapped[int] = mapped_column(default=3)
+    max_retries: Mapped[int] = mapped_column(default=TrainingConfig.max_retries)
     max_runtime_seconds: Mapped[int | None]
     parent_job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id"))
 

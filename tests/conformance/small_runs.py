@@ -27,11 +27,11 @@ _PAUSE = {"type": "pause", "save_checkpoint": True, "number": 1}
 # Each run, and what happens to it (see `exact_runs`); `model_kwargs` are a part of its document.
 _RUNS: dict[str, dict[str, Any]] = {
     "whole": {},
-    "asked": {"wishes": {1: {"type": "checkpoint"}}},
+    "asked": {"commands": {1: {"type": "checkpoint"}}},
     "paused": {"stop_at": STOP},
     "resumed": {"resume_from": "paused"},
-    "cancelled": {"wishes": {STOP: {"type": "cancel"}}},
-    "disk full": {"wishes": {STOP: _PAUSE}, "unwritten": [STOP]},
+    "cancelled": {"commands": {STOP: {"type": "cancel"}}},
+    "disk full": {"commands": {STOP: _PAUSE}, "unwritten": [STOP]},
     "unsupported": {"fails": True, "model_kwargs": {UNSUPPORTED: 1}},
 }
 

@@ -78,6 +78,7 @@ class Kubectl:
 def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, str, Path], tmp_path: Path) -> None:
     system, server, certificate = secured
     kubectl = Kubectl(system, server, certificate, tmp_path)
+    jobs_of_other_tests = kubectl("get", "trainingjobs", "-o", "name")
     runtime = {
         "apiVersion": "ome.io/v1beta1",
         "kind": "ClusterTrainingRuntime",
@@ -127,7 +128,7 @@ def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, st
     assert "attempt 1 on n1" in described
     assert seen.split()[:2] == ["words", "Suspended"]
     assert 'trainingjob.ome.io "words" deleted' in deleted
-    assert "/words" not in kubectl("get", "trainingjobs", "-o", "name")
+    assert kubectl("get", "trainingjobs", "-o", "name") == jobs_of_other_tests
     assert system.job(job_id)["status"] == "CANCELLED"
 
 

@@ -197,7 +197,7 @@ def test_places_of_the_platform_and_outside_the_roots_are_refused(node, tmp_path
         "inside/jobs/x",
         "pvc://team/way-out/out",
         "pvc://team/inside/x",
-        "pvc://nobody/x",
+        "pvc://unknown/x",
         "pvc://team/../x",
     ]
 

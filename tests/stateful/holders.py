@@ -40,7 +40,7 @@ def refused(write: Callable[[], object]) -> bool:
 
 
 def outcome_of(how: str, requested: str | None, step: int) -> Outcome:
-    if how == "as wished":
+    if how == "as requested":
         how = {"pause": "paused", "cancel": "cancelled", "preempt": "preempted"}.get(requested or "", "requeued")
     if how.isupper():
         return Outcome(kind="failed", cause=how, message="injected", end_step=step, ran_seconds=1.0)

@@ -200,7 +200,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         how=st.sampled_from(
             [
                 "completed",
-                "as wished",
+                "as requested",
                 "requeued",
                 "RANK_KILLED",
                 "HANG",
@@ -330,7 +330,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         for holder in [h for known in self.known.values() for h in known.holders if not h.silent]:
             if self._may_write(holder):
                 wished = self._job(holder.work.job_id).requested is not None
-                self.finish(holder, "as wished" if wished else "completed", may_restart=False)
+                self.finish(holder, "as requested" if wished else "completed", may_restart=False)
         silent = any(h.silent and self._may_write(h) for known in self.known.values() for h in known.holders[-1:])
         self._let_time_pass(LEASE_LOOKS if silent else 1, renewing=-1)
         return all(self._job(job_id).state in TERMINAL for job_id in self.known)

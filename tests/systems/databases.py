@@ -20,7 +20,7 @@ SELECT (SELECT (count(*), max(oid::bigint), sum(hashtext(relacl::text)::bigint))
   (SELECT (count(*), max(oid::bigint)) FROM pg_trigger), (SELECT (count(*), max(oid::bigint)) FROM pg_proc),
   (SELECT string_agg(version_num, ' ') FROM alembic_version)
 """
-_OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+_OTHERS = "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = current_database()"
 _WITH_ROWS = """
 SELECT quote_ident(relname) FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
   AND relname <> 'alembic_version' AND pg_relation_size(oid) > 0

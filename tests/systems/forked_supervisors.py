@@ -17,6 +17,7 @@ from workers.node import spawn_supervisor
 
 # The command line of a process lies where its arguments were put when it started: with room for a supervisor's.
 ROOM = "-" * 100
+START_SECONDS = 60.0
 
 
 class ForkedSupervisors:
@@ -26,6 +27,7 @@ class ForkedSupervisors:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command, arguments = spawn_supervisor.supervisor_command("", 0), (theirs.fileno(), os.getpid())
+            self._socket.settimeout(START_SECONDS)
             self._process = subprocess.Popen(
                 [*command[: command.index("-m")], "-m", "tests.systems.supervisor_forks", *map(str, arguments), ROOM],
                 env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(Path(__file__).parents[2])},

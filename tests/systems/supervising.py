@@ -231,7 +231,9 @@ class World:
         deadline = time.monotonic() + 5
         while any(self.supervisor_alive(x.job_id, x.attempt) for x in leases) and time.monotonic() < deadline:
             time.sleep(0.02)
+        left = [x.job_id for x in leases if self.supervisor_alive(x.job_id, x.attempt)]
         self.db.close()
+        assert left == [], "supervisors that do not end would write into the database of the next test"
 
 
 def training(steps: int = 5, pause: float = 0.02, save_at: tuple[int, ...] = (), *, fail_at_end: bool = False) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from tests.trainers.step_hooks import (
+    command_within,
     limited_memory,
     no_memory_for_copies,
     recorded_parts,
@@ -28,7 +29,6 @@ from tests.trainers.step_hooks import (
     slow_writing,
     uneven_completions,
     unwritten_shards,
-    wish_within,
 )
 from trainyard.protocol import manifest
 from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, parse
@@ -38,9 +38,9 @@ from workers.rank.run_context import RunContext, RunSpec, method_of
 
 
 class RecordingSession:
-    """A session that remembers what it is told and wishes at given steps, on rank 0 only.
+    """A session that records what it is told and issues commands at given steps, on rank 0 only.
 
-    Of a plan: `stop_at` a step to pause at, unless it says `pause_within`; `wishes` other commands by step; `unwritten`
+    Of a plan: `stop_at` a step to pause at, unless it says `pause_within`; `commands` others by step; `unwritten`
     and `unstored` the steps whose checkpoints fail, while they are written here or taken over there; `unwritten_shards`
     those of which the last rank can't write its part.
     """
@@ -54,7 +54,7 @@ class RecordingSession:
         self.checkpoints: list[str] = []
         self.notes: list[dict[str, Any]] = []
         self.pauses_failed: list[str] = []
-        self._at = {int(step): wish for step, wish in plan.get("wishes", {}).items()}
+        self._at = {int(step): command for step, command in plan.get("commands", {}).items()}
         if plan.get("stop_at") is not None and not plan.get("pause_within"):
             self._at[plan["stop_at"]] = {"type": "pause"}
         self._unwritten: list[int] = plan.get("unwritten", [])
@@ -170,7 +170,7 @@ def _interfere(hooks: ExitStack, plan: Mapping[str, Any], session: RecordingSess
     if (steps := plan.get("unwritten_shards")) and identity.rank == identity.world_size - 1:
         hooks.enter_context(unwritten_shards(steps))
     if (step := plan.get("pause_within")) and identity.rank == 0:
-        hooks.enter_context(wish_within(step, lambda: session.commands.apply(parse({"type": "pause"}))))
+        hooks.enter_context(command_within(step, lambda: session.commands.apply(parse({"type": "pause"}))))
     if plan.get("saves_twice"):
         hooks.enter_context(saved_by_transformers(identity.run_dir / "transformers"))
 

@@ -38,7 +38,7 @@ class ForkServer:
         self._processes: dict[socket.socket, int] = {}  # 0 before there is one, and after its end
 
     def serve(self, hello: bytes) -> None:
-        """Until nobody is connected any more; the first client connects before this process starts."""
+        """Serve until the last client has disconnected; the first connects before this process starts."""
         self._selector.register(self._listener, selectors.EVENT_READ, partial(self._accept, hello))
         while True:
             for key, _ in self._selector.select():
@@ -93,7 +93,9 @@ class ForkServer:
 
 def main() -> None:
     if os.fork():
-        os._exit(0)  # whoever started this may end before its other clients, and waits for none of them
+        os._exit(
+            0
+        )  # the process of pytest that started this may end before its other clients, and does not wait for it
     environment = dict(os.environ)
     for name in sys.argv[2:]:
         sys.modules[name] = None  # type: ignore[assignment]  # as in workers.trainers.main

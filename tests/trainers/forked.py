@@ -24,6 +24,8 @@ _READ_LATER = {
     *("TRAINYARD_CHANNEL", "TRAINYARD_SPEC", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", MARK),
 }
 _ROOT = Path(__file__).parents[2]
+# When tests are collected: what tests and their libraries change in this process later, a supervisor would not pass on.
+_AT_START = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
 
 
 class ForkedProcess:
@@ -161,7 +163,8 @@ def start_rank(
 def rank_environment(rank: int, world_size: int, port: int, **changes: str) -> dict[str, str]:
     """What a supervisor would set for one of the ranks of this machine, and the tests themselves."""
     return {
-        **os.environ,
+        **_AT_START,
+        MARK: os.environ[MARK],
         "PYTHONPATH": str(_ROOT),
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

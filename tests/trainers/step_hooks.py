@@ -184,15 +184,15 @@ def slow_shards() -> Iterator[None]:
 
 
 @contextmanager
-def wish_within(step: int, wish: Callable[[], None]) -> Iterator[None]:
-    """Something is wished for in the middle of a step: between its forward passes, if it has several."""
+def command_within(step: int, command: Callable[[], None]) -> Iterator[None]:
+    """Issue a command in the middle of a step: between its forward passes, if it has several."""
     passes: list[int] = []
 
     def look(trainer: Any, _: Inputs) -> None:
         if trainer.state.global_step + 1 == step:
             passes.append(step)
             if len(passes) == min(2, trainer.current_gradient_accumulation_steps):
-                wish()
+                command()
 
     with _before_each_pass(look):
         yield

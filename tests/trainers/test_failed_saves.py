@@ -27,11 +27,11 @@ def outcomes(request, assets, tmp_path_factory):
     directory = tmp_path_factory.mktemp("failed")
     given_up: dict[str, Any] = {
         "whole": {},
-        "given up": {"wishes": {2: pause(1), 5: pause(2), 8: pause(3)}, "unwritten": [2, 8], "unstored": [5]},
-        "at last": {"wishes": {3: pause(1), 5: pause(2)}, "unwritten": [3], "stop_at": None},
-        "at the end": {"wishes": {STEPS: pause(1)}, "unstored": [STEPS]},
-        "forced": {"wishes": {4: pause(1, force=True)}, "unwritten": [4]},
-        "requeued": {"wishes": {4: {"type": "requeue"}}, "unwritten": [4]},
+        "given up": {"commands": {2: pause(1), 5: pause(2), 8: pause(3)}, "unwritten": [2, 8], "unstored": [5]},
+        "at last": {"commands": {3: pause(1), 5: pause(2)}, "unwritten": [3], "stop_at": None},
+        "at the end": {"commands": {STEPS: pause(1)}, "unstored": [STEPS]},
+        "forced": {"commands": {4: pause(1, force=True)}, "unwritten": [4]},
+        "requeued": {"commands": {4: {"type": "requeue"}}, "unwritten": [4]},
     }
     values = {"max_steps": str(STEPS), "warmup_steps": "3"}
     plans = {

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.conformance.small_runs import OPTIONS, ranks_of
-from tests.trainers.forked import rank_environment, start_rank
+from tests.trainers.forked import ForkedProcess, rank_environment, start_rank
 from tests.trainers.in_process import Outcome, plan_of, runs
 from tests.trainers.supervision import ROOT
 
@@ -38,7 +38,7 @@ def start(tmp_path, end="sys.exit()", *, spec=SPEC, **environment):
 def test_end_is_told_as_that_of_any_process(tmp_path, end, code):
     process = start(tmp_path, f"print(end='', flush=True); {end}")
 
-    # Cold, where the environment has changed since the server was started: the end is the same.
+    assert isinstance(process, ForkedProcess)
     assert process.wait(60) == process.poll() == process.returncode == code
     ends_as_told = ROOT / "tests" / "scripts" / "ends_as_told.py"
     said, *errors = (tmp_path / "log").read_text().splitlines()

@@ -63,12 +63,12 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
         "taken over": plan(directory / "taken-over", assets, **{**SMALL, "learning_rate": "1e-3", "max_steps": "6"})
         | {"resume_from": "paused"},
         "no memory": plan(directory / "no-memory", assets, **SMALL)
-        | {"no_memory_for_copies": True, "wishes": {1: {"type": "checkpoint"}}},
+        | {"no_memory_for_copies": True, "commands": {1: {"type": "checkpoint"}}},
         "offloaded": offloaded(plan(directory / "offloaded", assets, **SMALL)),
         "adapter": plan(directory / "adapter", assets, training_type="LORA", **SMALL),
         "dpo": plan(directory / "dpo", assets, training_type="DPO", **SMALL)
         | {"records_reference": True, "stop_at": 2},
-        "disk full": plan(directory / "full", assets, **SMALL) | {"wishes": PAUSES, "unwritten_shards": [2]},
+        "disk full": plan(directory / "full", assets, **SMALL) | {"commands": PAUSES, "unwritten_shards": [2]},
     }
     plans["taken over"]["spec"]["job_id"] = "another"
     return runs(directory, plans, world_size=2)

@@ -20,7 +20,7 @@ def outcomes(assets, tmp_path_factory):
         name: plan_of(directory / name, assets, "SFT", given, data_config=TWO_STEPS, output_config=EVERY_SECOND)
         for name, given in values.items()
     }
-    plans["paused"]["wishes"] = {2: {"type": "pause", "save_checkpoint": True, "number": 1}}
+    plans["paused"]["commands"] = {2: {"type": "pause", "save_checkpoint": True, "number": 1}}
     return runs(directory, plans)
 
 

@@ -70,11 +70,11 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
         "paused": plan(directory / "paused", assets, options=three, **SMALL) | {"stop_at": 2},
         "resumed": plan(directory / "resumed", assets, options=three, **SMALL) | {"resume_from": "paused"},
         "no memory": plan(directory / "no-memory", assets, options=three, **SMALL)
-        | {"no_memory_for_copies": True, "wishes": {1: {"type": "checkpoint"}}},
+        | {"no_memory_for_copies": True, "commands": {1: {"type": "checkpoint"}}},
         "dpo": plan(directory / "dpo", assets, options=three, training_type="DPO", **SMALL)
         | {"records_reference": True, "stop_at": 2},
         "disk full": plan(directory / "full", assets, options=three, **SMALL)
-        | {"wishes": PAUSES, "unwritten_shards": [2]},
+        | {"commands": PAUSES, "unwritten_shards": [2]},
         "moments": plan(directory / "moments", assets, **SMALL) | {"stop_at": 2},
         "last": plan(directory / "last", assets, **SMALL) | {"stop_at": 4, "resume_from": "moments"},
         "finished": plan(directory / "finished", assets, **SMALL) | {"resume_from": "last"},

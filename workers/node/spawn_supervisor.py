@@ -37,8 +37,25 @@ _starting: list[tuple[str, int]] = []  # an attempt appears twice when message a
 _lock = threading.Lock()
 
 
+def spawn_supervisor(settings: Settings, job_id: str, attempt: int) -> int:
+    """Start the supervisor of a claimed attempt; returns its pid."""
+    with supervisor_log(settings.data.dir) as log:
+        process = subprocess.Popen(
+            supervisor_command(job_id, attempt),
+            env=supervisor_environment(settings),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    with _lock:
+        _spawned.append(process)
+    return process.pid
+
+
 def start_attempts(
-    settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], *, node: str, spawn: Spawn | None = None
+    settings: Settings, db: Database, attempts: Sequence[tuple[str, int]], *, node: str, spawn: Spawn = spawn_supervisor
 ) -> int:
     """Claim dispatched attempts (job id, attempt number) and start their supervisors; returns how many.
 
@@ -50,7 +67,7 @@ def start_attempts(
         _starting.extend(attempts)
     try:
         return sum(
-            _start_together(settings, db, attempts[start : start + CLAIM_BATCH_SIZE], node, spawn or spawn_supervisor)
+            _start_together(settings, db, attempts[start : start + CLAIM_BATCH_SIZE], node, spawn)
             for start in range(0, len(attempts), CLAIM_BATCH_SIZE)
         )
     finally:
@@ -94,23 +111,6 @@ def is_starting(job_id: str, attempt: int) -> bool:
     """Whether a thread of this process is between claiming the attempt and starting its supervisor."""
     with _lock:
         return (job_id, attempt) in _starting
-
-
-def spawn_supervisor(settings: Settings, job_id: str, attempt: int) -> int:
-    """Start the supervisor of a claimed attempt; returns its pid."""
-    with supervisor_log(settings.data.dir) as log:
-        process = subprocess.Popen(
-            supervisor_command(job_id, attempt),
-            env=supervisor_environment(settings),
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    with _lock:
-        _spawned.append(process)
-    return process.pid
 
 
 def supervisor_command(job_id: str, attempt: int) -> list[str]:

@@ -202,7 +202,7 @@ def _pop(document: dict[str, Any], path: str) -> object:
 
 def _path_of(sources: object) -> str:
     """The path of the first source of the data."""
-    return str(sources[0].get("path", "")) if isinstance(sources, list) and sources else ""
+    return str(sources[0].get("path") or "") if isinstance(sources, list) and sources else ""
 
 
 def _whole(value: object) -> int:

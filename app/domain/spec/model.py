@@ -14,7 +14,7 @@ STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
 class Located(Section):
     """A section that names a place, and how it is opened."""
 
-    credentials: Mapping[str, str] = field(default_factory=dict)
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -73,7 +73,7 @@ class TrainingConfig(Section):
     base_model: BaseModel = BaseModel()
     framework: Framework = Framework()
     hyperparameters: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     resume_from_checkpoint: str | None = None
     max_retries: int = 3
     retry_on_hang: bool = True
@@ -173,7 +173,7 @@ class OutputConfig(Located):
     checkpoint: CheckpointConfig = CheckpointConfig()
     push_to_hub: bool = False
     hub_repo_id: str | None = None
-    hub_token: str | None = None
+    hub_token: str | None = field(default=None, repr=False)
     hub_private: bool = True
     export_format: str | None = None
     merge_lora: bool = False

@@ -1,7 +1,7 @@
 """Conversion of typed sections of a job document from and to the JSON that is stored."""
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
@@ -47,12 +47,22 @@ class Section:
         return {name: _plain(getattr(self, name)) for name in self.given}
 
     def changed(self, **values: Any) -> Self:
-        """A copy with these fields given."""
+        """A copy with these fields given. Raises TypeError for a name that is no field."""
+        self._require_fields(values)
         return self._of({**vars(self), **values, "given": tuple(dict.fromkeys((*self.given, *values)))})
 
     def filled(self, *names: str) -> Self:
-        """A copy that gives these fields, with their defaults where it did not; they come first in the stored form."""
+        """A copy that gives these fields, with their defaults where it did not; they come first in the stored form.
+
+        Raises TypeError for a name that is no field.
+        """
+        self._require_fields(names)
         return self._of({**vars(self), "given": tuple(dict.fromkeys((*names, *self.given)))})
+
+    def _require_fields(self, names: Iterable[str]) -> None:
+        readers = (_SHAPES.get(type(self)) or _shape(type(self))).readers
+        if unknown := [name for name in names if name not in readers]:
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(unknown)}")
 
     def without(self, *names: str) -> Self:
         """A copy that does not give these fields."""
@@ -94,7 +104,8 @@ def _reader(hint: object) -> _Reader | None:
         return tuple if inner is None else lambda values: tuple(inner(value) for value in values)
     if isinstance(hint, types.UnionType):
         found = [reader for reader in map(_reader, get_args(hint)) if reader is not None]
-        return _either(found[0]) if found else None
+        scalars = [each for each in get_args(hint) if each is not types.NoneType and _reader(each) is None]
+        return found[0] if found and not scalars else _either(found[0]) if found else None
     return None
 
 

@@ -10,7 +10,7 @@ from app.domain.errors import NotFound
 from app.domain.lifecycle.retry_policy import rests
 from app.domain.lifecycle.states import HELD, JobState
 from app.domain.scheduling import gang_placement
-from app.domain.scheduling.data_locality import NOT_CACHED, Cached
+from app.domain.scheduling.data_locality import NOT_CACHED, Cached, source_keys
 from app.domain.scheduling.filters import FREE, FilterResult, avoided, examine
 from app.domain.scheduling.resources import NodeCapacity, Request, request_of
 from app.domain.scheduling.scoring import Points, Weights, points_of
@@ -85,7 +85,7 @@ class _Context:
             ready={each.name: each for each in ready},
             beside=_fits_without(job, request, ready, weights),
             turn=_turn(session, job),
-            cached=NOT_CACHED if caches is None else caches.of(job.document),
+            cached=NOT_CACHED if caches is None else caches.of(source_keys(job.document)),
         )
 
 

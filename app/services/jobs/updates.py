@@ -52,9 +52,9 @@ def change(
 
 def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Apply the changes; returns the fields that differ as {from, to}."""
-    document = job.document
-    scheduling = document.scheduling_config
-    before = {"priority": job.priority, "labels": dict(job.labels), "preemptible": scheduling.preemptible}
+    before: dict[str, Any] = {"priority": job.priority, "labels": dict(job.labels)}
+    if "preemptible" in wanted:
+        before["preemptible"] = job.document.scheduling_config.preemptible
     changed = {
         name: {"from": before[name], "to": wanted[name]}
         for name in CHANGEABLE
@@ -63,8 +63,9 @@ def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, A
     if "preemptible" in changed:
         if not wanted["preemptible"]:
             project_quotas.refuse_to_keep_borrowed(session, job)
-        changed_scheduling = scheduling.changed(preemptible=wanted["preemptible"])
-        job.spec = document.changed(scheduling_config=changed_scheduling).to_json()
+        scheduling = job.document.scheduling_config.changed(preemptible=wanted["preemptible"])
+        # Other sections stay as they are, with fields that this version does not know.
+        job.spec = {**job.spec, "scheduling_config": scheduling.to_json()}
     if "priority" in changed:
         job.priority = wanted["priority"]
     if "labels" in changed:

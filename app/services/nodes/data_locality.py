@@ -6,9 +6,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.scheduling.data_locality import NOT_CACHED, Cached, Holding, Source, cached, source_keys
+from app.domain.scheduling.data_locality import NOT_CACHED, Cached, Holding, Source, cached
 from app.domain.scheduling.scoring import CACHED, Weights
-from app.domain.spec.model import JobDocument
 from app.models import CachedSource, Node
 
 _KEYS_AT_ONCE = 500
@@ -46,18 +45,16 @@ class Caches:
         self._sources: dict[str, Source | None] = {}
         self._of: dict[tuple[Source, ...], Cached] = {}
 
-    def look_up(self, documents: Iterable[JobDocument]) -> None:
-        """Read all sources of these documents with few queries."""
-        keys = dict.fromkeys(key for document in documents for key in source_keys(document))
-        new = [key for key in keys if key not in self._sources]
+    def look_up(self, keys: Iterable[str]) -> None:
+        """Read these sources with few queries; their keys are those of ``source_keys``."""
+        new = [key for key in dict.fromkeys(keys) if key not in self._sources]
         for start in range(0, len(new), _KEYS_AT_ONCE):
             self._find(new[start : start + _KEYS_AT_ONCE])
 
-    def of(self, document: JobDocument) -> Cached:
-        """Data locality of a job; the same instance for jobs with the same cached sources."""
-        keys = source_keys(document)
+    def of(self, keys: Sequence[str]) -> Cached:
+        """Data locality of a job with these sources; the same instance for jobs with the same cached sources."""
         if not self._sources.keys() >= set(keys):
-            self.look_up([document])
+            self.look_up(keys)
         held = tuple(found for key in keys if (found := self._sources[key]) is not None)
         if not held:
             return NOT_CACHED

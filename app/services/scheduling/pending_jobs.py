@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER
 from app.domain.lifecycle.states import JobState
-from app.domain.scheduling.data_locality import NOT_CACHED
+from app.domain.scheduling.data_locality import NOT_CACHED, source_keys
 from app.domain.scheduling.planning_pass import GROWTH
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Request, request_of
@@ -93,7 +93,7 @@ def windows(
             rows = _window(session, project, last, size, queues)
             pending = _read(rows, shapes, has_gpus=has_gpus)
             if caches is not None:
-                caches.look_up([each.document for each in pending])
+                caches.look_up(key for each in pending for key in each.sources)
             found += [_of(each, caches) for each in pending]
             if len(rows) < size:
                 del after[project]
@@ -119,6 +119,7 @@ class _Row:
     row: Row[Any]
     document: JobDocument
     request: Request
+    sources: Sequence[str]  # keys, as Caches takes them
 
 
 def _read(rows: Sequence[Row[Any]], shapes: dict[Request, Request], *, has_gpus: bool) -> list[_Row]:
@@ -127,18 +128,18 @@ def _read(rows: Sequence[Row[Any]], shapes: dict[Request, Request], *, has_gpus:
     for row in rows:
         try:
             document = JobDocument.from_json(row.spec)
-            request = request_of(document, has_gpus=has_gpus)
-        except (TypeError, ValueError):
+            request, sources = request_of(document, has_gpus=has_gpus), source_keys(document)
+        except (AttributeError, TypeError, ValueError):
             # Submission refuses such documents; should one exist all the same, it must not block other jobs.
             _log.exception("job %s has a document that cannot be planned", row.id)
             continue
-        found.append(_Row(row=row, document=document, request=shapes.setdefault(request, request)))
+        found.append(_Row(row=row, document=document, request=shapes.setdefault(request, request), sources=sources))
     return found
 
 
 def _of(pending: _Row, caches: Caches | None) -> PendingJob:
     row, request = pending.row, pending.request
-    cached = NOT_CACHED if caches is None or request.is_gang else caches.of(pending.document)
+    cached = NOT_CACHED if caches is None or request.is_gang else caches.of(pending.sources)
     job = QueuedJob(
         job_id=row.id,
         priority=row.priority,

@@ -57,6 +57,20 @@ def test_priority_labels_and_preemptible_change_with_event_and_audit(api: Api):
     assert api.get("/v1/jobs?labels.old=1")["jobs"] == []
 
 
+def test_change_keeps_what_a_newer_version_has_stored(api: Api):
+    job_id = api.submit()
+    with api.db.write() as session:
+        job = session.get_one(Job, job_id)
+        job.spec = {**job.spec, "data_config": {**job.spec["data_config"], "newer": 1}, "newer_section": {"a": None}}
+        stored = job.spec
+
+    api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"preemptible": True}))
+
+    with api.db.read() as session:
+        spec = session.get_one(Job, job_id).spec
+    assert spec == {**stored, "scheduling_config": {**stored["scheduling_config"], "preemptible": True}}
+
+
 def test_new_priority_reaches_message_line_and_planner(api: Api):
     first, second = api.submit(), api.submit()
 

@@ -235,9 +235,9 @@ CHANGES: list[tuple[str, Any, int]] = [
     ("resource_config.node_count", 2, 201),
     *((f"resource_config.{field}", good, 201) for field in _LABELS for good in (["zone-a"], ["a|b", "c"], [])),
     *(
-        (f"resource_config.{field}", [wish], 422)
+        (f"resource_config.{field}", [expression], 422)
         for field in _LABELS
-        for wish in ("", "|", "a|", "|a", "a||b", "|".join("a" * 17))
+        for expression in ("", "|", "a|", "|a", "a||b", "|".join("a" * 17))
     ),
     ("resource_config.device_type", "tpu", 422),
     ("output_config", {"push_to_hub": True}, 400),

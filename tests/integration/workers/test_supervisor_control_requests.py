@@ -25,7 +25,7 @@ def test_cancel_leaves_no_process_after_five_seconds(world, script):
     assert job.state is JobState.CANCELLED
     assert time.monotonic() - began < 5
     assert world.processes(job_id) == []
-    assert world.attempt(job_id).can_checkpoint is None, "nobody knows whether it saves on request"
+    assert world.attempt(job_id).can_checkpoint is None, "whether it saves on request is unknown"
 
 
 def test_cancel_without_a_nudge_is_seen_at_the_next_renewal(world):

@@ -77,7 +77,7 @@ def test_killed_supervisor_takes_its_ranks_along(world):
     os.kill(world.lease(job_id).supervisor_pid, signal.SIGKILL)
 
     world.wait(lambda: world.processes(job_id) == [], 5)
-    assert world.attempt(job_id).ended_at is None, "nobody is left who could end it: its lease has to run out"
+    assert world.attempt(job_id).ended_at is None, "no supervisor is left that could end it: its lease has to run out"
 
 
 def test_every_renewal_says_how_long_the_attempt_has_run(make_world):
@@ -137,7 +137,9 @@ def test_killed_supervisor_takes_a_plain_process_group_along(bare_world):
     os.kill(bare_world.lease(job_id).supervisor_pid, signal.SIGKILL)
 
     bare_world.wait(lambda: bare_world.processes(job_id) == [], 5)
-    assert bare_world.attempt(job_id).ended_at is None, "nobody is left who could end it: its lease has to run out"
+    assert bare_world.attempt(job_id).ended_at is None, (
+        "no supervisor is left that could end it: its lease has to run out"
+    )
 
 
 HOSTILE = """

@@ -62,7 +62,10 @@ def test_loop_works_at_least_as_often_as_told() -> None:
 
 
 def test_loop_that_never_started_can_be_stopped() -> None:
-    loop = Loop("test", Work(), every_seconds=1)
+    work = Work()
+    loop = Loop("test", work, every_seconds=1)
 
     loop.stop()
     loop.join()
+
+    assert work.runs == 0

@@ -99,7 +99,7 @@ def hub_upload_is_complete(document: JobDocument) -> None:
             )
         return
     for name in ("hub_repo_id", "hub_private"):  # a hub_token alone is taken: clients send it by habit
-        if name in output.given and getattr(output, name) != "":
+        if name in output.given and getattr(output, name) not in (None, ""):
             raise BadSpec(
                 f"{name} has no effect without push_to_hub; set that to true, or leave {name} out",
                 field=f"output_config.{name}",

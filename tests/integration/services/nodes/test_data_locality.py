@@ -57,6 +57,16 @@ def test_what_a_node_tells_replaces_what_it_told_before(nodes: Database) -> None
     assert told(nodes) == {("a", MODEL): (40, 100), ("b", MODEL): (100, 100)}
 
 
+def test_job_whose_stored_model_is_no_text_does_not_block_others(nodes: Database) -> None:
+    data_locality.report(nodes, "a", {MODEL: ALL})
+    damaged = reading()
+    damaged["training_config"]["base_model"]["model_id"] = 5
+    submit(nodes, damaged)
+    sound = submit(nodes, reading())
+
+    assert [placed.job_id for placed in planner.plan_once(nodes)] == [sound]
+
+
 def test_node_that_is_removed_takes_what_it_told_along(nodes: Database) -> None:
     data_locality.report(nodes, "a", {MODEL: ALL})
     with nodes.write() as session:

@@ -27,10 +27,14 @@ def asking(count: int, *, calls_for: Iterable[str] = (), keeps_from: Iterable[st
 
 def test_without_nodes_nothing_is_refused() -> None:
     refuse_unfitting(cuda(99), [])
+    with pytest.raises(CannotFit):
+        refuse_unfitting(cuda(99), [node("a", 1)])
 
 
 def test_a_busy_node_that_would_fit_is_enough() -> None:
     refuse_unfitting(cuda(2), [node("a", 1), node("b", 2)])
+    with pytest.raises(CannotFit):
+        refuse_unfitting(cuda(2), [node("a", 1)])
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,27 @@ def test_changed_field_is_given_and_the_original_is_not_changed() -> None:
     assert data.to_json() == {"seed": 1}
 
 
+def test_name_that_is_no_field_is_an_error() -> None:
+    with pytest.raises(TypeError, match="DataConfig has no field sed"):
+        DataConfig().changed(sed=1)
+    with pytest.raises(TypeError, match="DataConfig has no field sed"):
+        DataConfig().filled("sed")
+
+
+@pytest.mark.parametrize("section", ["evaluation", "on_divergence", "base_model"])
+def test_optional_section_is_an_object_too(section: str) -> None:
+    with pytest.raises(TypeError, match="is not a JSON object"):
+        JobDocument.from_json({"training_config": {section: "x"}})
+
+
+def test_secrets_are_not_printed() -> None:
+    secret = "s3cr3t"
+    output = {"hub_token": secret, "credentials": {"token": secret}}
+    document = {"training_config": {"environment": {"TOKEN": secret}}, "output_config": output}
+
+    assert secret not in repr(JobDocument.from_json(document))
+
+
 def test_caller_may_change_the_json() -> None:
     document = JobDocument.from_json(changed(("training_config.environment", {"A": "b"})))
 

@@ -134,6 +134,15 @@ def test_stop_lets_ranks_end_by_sigterm(start):
     assert "saying goodbye" in run.log()
 
 
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_stop_at_the_moment_of_the_start_is_not_lost(start, world_size):
+    run = start("import time\ntime.sleep(60)\n", world_size=world_size)
+
+    run.launched.stop(50.0)
+
+    assert run.finish(25) == 143
+
+
 def test_stop_kills_what_ignores_sigterm_after_the_grace(start):
     run = start(
         "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
