@@ -9,7 +9,7 @@ import pytest
 from tests.systems.installations import counting_job, steps_said
 from tests.systems.system import TRAINYARD, System
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.new_database]
 
 STEPS = 120
 PARTS = ("api", "coordinator", "node-n1")
