@@ -32,7 +32,7 @@ POINTS = (
     Point("m6-doorbell-taken", "m6", "workers.node.spawn_supervisor:start_attempts", "before"),
     Point("m7-before-claim", "m7", "app.services.attempts.leases:claim", "before"),
     Point("m8-claimed", "m8", "app.services.attempts.leases:claim", "after"),
-    Point("m8-spawned", "m8", "workers.node.spawn_supervisor:spawn_supervisor", "after"),
+    Point("m8-spawned", "m8", "workers.node.spawn_supervisor:_is_spawned", "after"),
     Point("m8-registering", "m8", "app.services.attempts.leases:register_supervisor", "before"),
     Point("m8-registered", "m8", "app.services.attempts.leases:register_supervisor", "after"),
     Point("m9-preparing", "m9", "workers.prepare.prepare:prepare", "before"),

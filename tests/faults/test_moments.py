@@ -100,12 +100,12 @@ def test_after_all_of_it_the_system_is_sound(swept: Swept) -> None:
 def _kill_supervisors(swept: Swept) -> None:
     """All at once, each at a moment of its own."""
     cluster = swept.cluster
-    # Nothing starts before its point is armed.
-    cluster.signal("coordinator", signal.SIGSTOP)
+    # Nothing starts before its point is armed. It ends: one that stood still might hold SQLite's only lock.
+    cluster.kill("coordinator", signal.SIGTERM)
     for name in OF_SUPERVISOR:
         swept.jobs[name] = cluster.train(**ASKED)
         cluster.points.arm(name, job_id=swept.jobs[name])
-    cluster.signal("coordinator", signal.SIGCONT)
+    cluster.start_coordinator()
     wait_until_all_ended(cluster, seconds=150)
     for name in OF_SUPERVISOR:
         swept.note(name, swept.jobs[name])

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from app.host import processes
+from tests.systems.system import wait_for
 
 # Seventeen bytes, of which the kernel keeps fifteen: the last letter is cut in half.
 NAMES_ITSELF = """
@@ -32,7 +33,10 @@ def test_processes_of_another_node_on_this_machine_are_left_out() -> None:
     marks = {"TRAINYARD_JOB_ID": "job-of-two-nodes", "TRAINYARD_ATTEMPT": "1", "TRAINYARD_NODE": "n2"}
     with subprocess.Popen(["sleep", "60"], env=marks | {"PATH": os.environ["PATH"]}) as child:
         try:
-            assert processes.processes_of_attempt("job-of-two-nodes", 1) == [child.pid]
+            # The kernel tells a new program's environment a moment after it has closed the files of the old one.
+            wait_for(
+                lambda: processes.processes_of_attempt("job-of-two-nodes", 1) == [child.pid], seconds=5, what="seen"
+            )
             assert processes.processes_of_attempt("job-of-two-nodes", 1, node="n2") == [child.pid]
             assert processes.kill_attempt("job-of-two-nodes", 1, node="n1", seconds=1.0)
             assert child.poll() is None
