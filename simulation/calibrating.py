@@ -15,14 +15,14 @@ LEAST_WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Accuracy of the estimates of jobs that waited for a minute or more; ``told``: number of jobs with an estimate.
+    """Accuracy of the estimates of jobs that waited for a minute or more; ``estimated``: how many had one.
 
     ``median`` and ``p90`` are of the absolute error as a fraction of the wait; ``late``: fraction of jobs that started
     later than estimated by more than a tenth of their wait.
     """
 
     waited: int
-    told: int
+    estimated: int
     median: float
     p90: float
     median_seconds: float
@@ -63,7 +63,7 @@ def calibrate(estimates: Mapping[str, tuple[float, float]], outcomes: Iterable[J
         late += error < -0.1 * wait
     return Calibration(
         waited=len(waited),
-        told=len(errors),
+        estimated=len(errors),
         median=_part(errors, 0.5),
         p90=_part(errors, 0.9),
         median_seconds=_part(seconds, 0.5),

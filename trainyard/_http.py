@@ -84,8 +84,8 @@ class Transport:
             raise _refusal(error) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
-            said = "no answer in time" if isinstance(reason, socket.timeout) else reason
-            raise Unreachable(f"no Trainyard server at {self.url}: {said}") from error
+            detail = "no answer in time" if isinstance(reason, socket.timeout) else reason
+            raise Unreachable(f"no Trainyard server at {self.url}: {detail}") from error
 
     def _request(
         self, method: str, path: str, query: Query, body: Mapping[str, Any] | None, headers: Mapping[str, str]

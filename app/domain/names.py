@@ -37,9 +37,9 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
 _LONGEST_WORD, _NEAR = 64, 0.75
 
 
-def did_you_mean(said: str, accepted: Collection[str]) -> str:
+def did_you_mean(given: str, accepted: Collection[str]) -> str:
     """The end of a sentence that lists the accepted words, with the one that is probably meant; empty without any."""
-    folded = _folded(said)
+    folded = _folded(given)
     meant = [word for word in accepted if _folded(word) == folded]
     meant += [word for word in accepted if word in _ALIASES.get(folded, ())]
     if not meant:

@@ -18,12 +18,12 @@ class Lack:
     """Why there is no sandbox; ``kind``: MISSING or FORBIDDEN; ``said``: output of bubblewrap."""
 
     kind: str
-    said: str = ""
+    detail: str = ""
 
     def __str__(self) -> str:
         if self.kind == MISSING:
             return "bubblewrap is not installed"
-        return f"bubblewrap may not create namespaces here: {self.said or 'no output'}"
+        return f"bubblewrap may not create namespaces here: {self.detail or 'no output'}"
 
 
 def lack_of_sandbox(arguments: Sequence[str] = LEAST) -> Lack | None:
@@ -42,7 +42,7 @@ def lack_of_sandbox(arguments: Sequence[str] = LEAST) -> Lack | None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Lack(kind=FORBIDDEN, said=type(error).__name__)
+        return Lack(kind=FORBIDDEN, detail=type(error).__name__)
     if trial.returncode == 0:
         return None
-    return Lack(kind=FORBIDDEN, said="".join(trial.stderr.strip().splitlines()[-1:])[:200])
+    return Lack(kind=FORBIDDEN, detail="".join(trial.stderr.strip().splitlines()[-1:])[:200])

@@ -131,11 +131,11 @@ class PreflightRunner:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             self._children[work.id] = process
             try:
-                said = self._read_output(process, work)
+                output = self._read_output(process, work)
             finally:
                 del self._children[work.id]
                 process.kill()
-        return None if said is None or self._stopping.is_set() else _report(said, process.returncode)
+        return None if output is None or self._stopping.is_set() else _report(output, process.returncode)
 
     def _read_output(self, process: subprocess.Popen[bytes], work: InspectionTask) -> bytes | None:
         """The child's output until its end or time limit; None when it is no longer needed."""
@@ -169,9 +169,9 @@ def _question(work: InspectionTask) -> bytes:
     return json.dumps(asked).encode()
 
 
-def _report(said: bytes, code: int) -> Report:
+def _report(output: bytes, code: int) -> Report:
     try:
-        report = json.loads(said.splitlines()[-1])
+        report = json.loads(output.splitlines()[-1])
         if isinstance(report, dict):
             return report
     except (IndexError, ValueError):

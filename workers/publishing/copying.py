@@ -86,14 +86,14 @@ def copy(place: PublishTarget, order: PublishOrder, arrived: Arrived) -> str:
 
 def _take(place: PublishTarget, folder: str, order: PublishOrder) -> set[str] | None:
     """The files that an earlier try may have left, if the directory is ours now; None when it has another owner."""
-    if (said := place.read(folder, MARKER, MAX_MARKER_BYTES)) is None:
+    if (content := place.read(folder, MARKER, MAX_MARKER_BYTES)) is None:
         if not place.is_free(folder):
             return None
         with contextlib.suppress(AlreadyClaimed):
             place.claim(folder, MARKER, _marker(order, complete=False))
         # Not every storage can reject a second claim: the last one persists, and every claimant reads it.
-        said = place.read(folder, MARKER, MAX_MARKER_BYTES)
-    document = _parsed(said or b"")
+        content = place.read(folder, MARKER, MAX_MARKER_BYTES)
+    document = _parsed(content or b"")
     return _paths(document) if document.get("job_id") == order.job_id else None
 
 
@@ -139,9 +139,9 @@ def _marker(order: PublishOrder, *, complete: bool) -> bytes:
     return json.dumps(document, indent=1).encode()
 
 
-def _parsed(said: bytes) -> dict[str, Any]:
+def _parsed(content: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(said)
+        document = json.loads(content)
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}

@@ -93,8 +93,8 @@ def _explaining(repository: Repository) -> Iterator[None]:
         answer = next((each for each in _causes(error) if isinstance(each, HfHubHTTPError)), None)
         if answer is not None:
             status = answer.response.status_code
-            said = f"{repository.name}: the hub answers {status}: {answer.server_message or _first_line(answer)}"
-            raise NotPublished(f"{said}{_way_out(status)}", transient=status in PASSING) from error
+            message = f"{repository.name}: the hub answers {status}: {answer.server_message or _first_line(answer)}"
+            raise NotPublished(f"{message}{_way_out(status)}", transient=status in PASSING) from error
         if any(isinstance(each, httpx2.HTTPError | OSError) for each in _causes(error)):
             raise NotPublished(f"{repository.name}: the hub can't be reached: {error}", transient=True) from error
         raise NotPublished(f"{repository.name}: {error}") from error

@@ -111,9 +111,9 @@ class StepBoundary:
         asked, self._requests_done = requests > self._requests_done, requests
         return Decision(stop, save=stop.save_checkpoint if stop else asked)
 
-    def any_rank(self, said: bool) -> bool:  # noqa: FBT001
+    def any_rank(self, value: bool) -> bool:  # noqa: FBT001
         """Whether any rank says so; collective."""
-        return bool(self._agreed(int(said))[0])
+        return bool(self._agreed(int(value))[0])
 
     def summed(self, numbers: list[float]) -> list[float]:
         """Elementwise sums over all ranks; collective."""

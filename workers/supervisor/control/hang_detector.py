@@ -24,13 +24,13 @@ class Hang:
 
     def __str__(self) -> str:
         after = f"after step {self.step}" if self.step is not None else "since they were started"
-        said = (
+        description = (
             f"the ranks made no step for {self.seconds:.0f} s {after} ({self.doing}; allowed were {self.allowed:.0f} s)"
         )
         if self.stopped:
             named = ", ".join(map(str, self.stopped))
-            said += f"; stopped by a signal (SIGSTOP): rank {named}"
-        return said
+            description += f"; stopped by a signal (SIGSTOP): rank {named}"
+        return description
 
 
 class HangDetector:

@@ -116,8 +116,8 @@ def free_port(address: str) -> int:
                 probe.bind((address, port))
                 return port
         except OSError as error:
-            said = error
-    raise AttemptFailed("NETWORK_ERROR", f"no port of {address} is free for the ranks to meet at: {said}")
+            last_error = error
+    raise AttemptFailed("NETWORK_ERROR", f"no port of {address} is free for the ranks to meet at: {last_error}")
 
 
 def interface_of(address: str) -> str:

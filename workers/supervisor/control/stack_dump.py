@@ -46,8 +46,8 @@ def dump(
 def _reported_stacks(run: RunDirectory, rank: int, before: Mapping[int, int]) -> str:
     if rank not in before:
         return "It does not write its stacks: it has not called trainyard.hooks.init(), or handles SIGUSR2 itself."
-    said = _read(run, rank, before[rank])
-    return said or f"It did not write its stacks within {2 * ANSWER_SECONDS:g} s."
+    text = _read(run, rank, before[rank])
+    return text or f"It did not write its stacks within {2 * ANSWER_SECONDS:g} s."
 
 
 def _wait_for_answers(run: RunDirectory, before: Mapping[int, int]) -> list[int]:
@@ -75,11 +75,11 @@ def _of_process(pid: int) -> str:
 def _of_thread(pid: int, thread: str) -> str:
     folder = f"task/{thread}"
     name, waits_in = _text(pid, f"{folder}/comm").strip(), _text(pid, f"{folder}/wchan").strip()
-    said = f"  thread {thread} {name}: {_status(pid, 'State', folder)}"
+    text = f"  thread {thread} {name}: {_status(pid, 'State', folder)}"
     if waits_in not in ("", "0"):
-        said += f", in {waits_in}"
+        text += f", in {waits_in}"
     kernel_stack = _text(pid, f"{folder}/stack")  # empty unless we are root
-    return "\n".join([said, *(f"    {line}" for line in kernel_stack.splitlines())])
+    return "\n".join([text, *(f"    {line}" for line in kernel_stack.splitlines())])
 
 
 def _threads(pid: int) -> list[str]:
@@ -111,8 +111,8 @@ def _size(run: RunDirectory, rank: int) -> int:
 
 def _read(run: RunDirectory, rank: int, start: int) -> str:
     with _opened(run, rank) as descriptor:
-        said = os.pread(descriptor, MAX_STACK_BYTES, start) if descriptor is not None else b""
-    return said.decode("utf-8", "replace").strip()
+        text = os.pread(descriptor, MAX_STACK_BYTES, start) if descriptor is not None else b""
+    return text.decode("utf-8", "replace").strip()
 
 
 @contextlib.contextmanager

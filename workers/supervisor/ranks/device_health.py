@@ -35,13 +35,13 @@ def health_of(nvml: UsageNvml, handle: object) -> Health:
 
 def broken_between(index: int, before: Health, after: Health) -> str:
     """A description of what got worse; "" when nothing did."""
-    said = []
+    findings = []
     if before.uncorrected is not None and after.uncorrected is not None and after.uncorrected > before.uncorrected:
         count = after.uncorrected - before.uncorrected
-        said.append(f"{count} memory error{'s' if count > 1 else ''} that ECC could not correct")
+        findings.append(f"{count} memory error{'s' if count > 1 else ''} that ECC could not correct")
     if before.is_repair_pending is False and after.is_repair_pending:
-        said.append("memory that will be given up at its next reset")
-    return f"GPU {gpu_of(index)} has {' and '.join(said)} since the attempt began" if said else ""
+        findings.append("memory that will be given up at its next reset")
+    return f"GPU {gpu_of(index)} has {' and '.join(findings)} since the attempt began" if findings else ""
 
 
 def _reading(nvml: UsageNvml, ask: Callable[[], _Reading]) -> _Reading | None:

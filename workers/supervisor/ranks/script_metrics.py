@@ -45,11 +45,11 @@ class ScriptMetrics:
 
     def _move(self, line: str) -> bool:
         """Whether the line changes the position; steps never decrease."""
-        said = _numbers(self._places, line)
+        values = _numbers(self._places, line)
         before = (self._step, self._total_steps, self._epoch)
-        self._step = max(self._step, _whole(said.get(STEP), self._step))
-        self._total_steps = _whole(said.get(TOTAL_STEPS), 0) or self._total_steps
-        self._epoch = max(self._epoch, said[EPOCH] if 0 <= said.get(EPOCH, -1) <= messages.MAX_STEP else 0.0)
+        self._step = max(self._step, _whole(values.get(STEP), self._step))
+        self._total_steps = _whole(values.get(TOTAL_STEPS), 0) or self._total_steps
+        self._epoch = max(self._epoch, values[EPOCH] if 0 <= values.get(EPOCH, -1) <= messages.MAX_STEP else 0.0)
         return before != (self._step, self._total_steps, self._epoch)
 
     def _count(self, name: str) -> int:

@@ -120,14 +120,14 @@ def _explain(observed: Observations) -> Outcome:
     first = next((e for e in observed.exits if e.exit_code != 0), None)
     own_fault = "SCRIPT_ERROR" if observed.custom else "TRAINER_ERROR"
     # A rank that was ended because another had ended, or lost its connection to it, knows no cause.
-    knowing = next((said for said in observed.reported if said.error_type != "RANK_KILLED"), None)
+    knowing = next((failure for failure in observed.reported if failure.error_type != "RANK_KILLED"), None)
     killed = _killed_for_memory(observed, first)
     # Failures of other ranks after the first one was killed follow from that.
     if killed is not None and (knowing is None or killed is first):
         return _of_rank(observed, killed, "HOST_OUT_OF_MEMORY", KILLED_FOR_MEMORY)
     if knowing is not None:
         return _as_reported(observed, knowing, first, own_fault)
-    ended = next((said for said in observed.reported if first is not None and said.rank == first.rank), None)
+    ended = next((failure for failure in observed.reported if first is not None and failure.rank == first.rank), None)
     if ended is not None:
         return _as_reported(observed, ended, first, "RANK_KILLED")
     if first is not None and first.signal in KILLED_FROM_OUTSIDE:
@@ -155,9 +155,9 @@ def _killed_for_memory(observed: Observations, first: RankExit | None) -> RankEx
     return next((e for e in observed.exits if e.signal == "SIGKILL" and (e.at is None or e.at < ours_from)), None)
 
 
-def _as_reported(observed: Observations, said: Failure, first: RankExit | None, own_fault: str) -> Outcome:
-    cause = said.error_type if said.error_type in CAUSES_FROM_RANKS else own_fault
-    message = said.message or f"rank {said.rank} failed without giving a reason"
+def _as_reported(observed: Observations, failure: Failure, first: RankExit | None, own_fault: str) -> Outcome:
+    cause = failure.error_type if failure.error_type in CAUSES_FROM_RANKS else own_fault
+    message = failure.message or f"rank {failure.rank} failed without giving a reason"
     if cause == "STORAGE_ERROR" and observed.disk_error:
         cause, message = "DISK_FULL", f"{message} ({observed.disk_error})"
     elif cause == own_fault and observed.out_of_memory_kills and KILLED_CHILD in message:
@@ -167,9 +167,9 @@ def _as_reported(observed: Observations, said: Failure, first: RankExit | None, 
         kind="failed",
         cause=cause,
         message=message,
-        stack=said.stack,
+        stack=failure.stack,
         exit_code=first.exit_code if first is not None else observed.exit_code,
-        related_task=f"rank-{said.rank}",
+        related_task=f"rank-{failure.rank}",
     )
 
 

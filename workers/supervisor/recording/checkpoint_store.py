@@ -200,10 +200,10 @@ class CheckpointStore:
         take_over(path.name, self._offers_fd, self._taken_fd, target)
 
     def _check(self, manifest: _manifest.Manifest, ready: CheckpointReady) -> None:
-        said = (manifest.job_id, manifest.attempt, manifest.step)
+        claimed = (manifest.job_id, manifest.attempt, manifest.step)
         expected = (self._work.job_id, self._work.attempt, ready.step)
-        if said != expected:
-            raise Refused(f"its manifest is of (job, attempt, step) {said}, not {expected}")
+        if claimed != expected:
+            raise Refused(f"its manifest is of (job, attempt, step) {claimed}, not {expected}")
 
     def _rest(self, seconds: float) -> bool:
         """Wait before a retry; False when the attempt has ended."""

@@ -83,8 +83,8 @@ class Ppo(GenerationTrainer, RLOOTrainer):
         logps, values = self._passes[0]
         reference = self._passes[1][0] if self.beta else logps
         rewards = token_rewards(self._scores, logps - reference, mask, self.beta)
-        wanted = self._spec.hyperparameters
-        advantages, returns = advantages_of(rewards, values, mask, wanted["gamma"], wanted["lam"])
+        hyperparameters = self._spec.hyperparameters
+        advantages, returns = advantages_of(rewards, values, mask, hyperparameters["gamma"], hyperparameters["lam"])
         self._passes = []
         return found | {
             "advantages": whitened(advantages, mask),
@@ -118,13 +118,13 @@ class Ppo(GenerationTrainer, RLOOTrainer):
             model, ids, torch.cat([inputs["prompt_mask"], mask], dim=1), mask.shape[1], compute_entropy=True
         )
         logps, values = self._passes.pop()
-        wanted = self._spec.hyperparameters
+        hyperparameters = self._spec.hyperparameters
         ratio = torch.exp((logps - inputs["token_logps"]) * mask)
-        policy, clipped = policy_loss(ratio, inputs["advantages"], mask, wanted["cliprange"])
-        value = value_loss(values, inputs["values"], inputs["returns"], mask, wanted["cliprange_value"])
-        told = {"policy_loss": policy, "value_loss": value, "clip_ratio": clipped}
-        self._report(model, {**told, "entropy": (entropies * mask).sum() / mask.sum().clamp(min=1)})
-        loss: Tensor = policy + wanted["vf_coef"] * value
+        policy, clipped = policy_loss(ratio, inputs["advantages"], mask, hyperparameters["cliprange"])
+        value = value_loss(values, inputs["values"], inputs["returns"], mask, hyperparameters["cliprange_value"])
+        metrics = {"policy_loss": policy, "value_loss": value, "clip_ratio": clipped}
+        self._report(model, {**metrics, "entropy": (entropies * mask).sum() / mask.sum().clamp(min=1)})
+        loss: Tensor = policy + hyperparameters["vf_coef"] * value
         return loss
 
     def _report(self, model: nn.Module, values: dict[str, Tensor]) -> None:

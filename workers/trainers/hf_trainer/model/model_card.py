@@ -106,8 +106,8 @@ class ModelCard:
     @property
     def _name(self) -> str:
         """The output model name, restricted to characters that every YAML reader accepts; empty when unset."""
-        said = output_config(self.spec).output_model_name or ""
-        return " ".join("".join(c if c.isprintable() else " " for c in said).split())
+        name = output_config(self.spec).output_model_name or ""
+        return " ".join("".join(c if c.isprintable() else " " for c in name).split())
 
     @property
     def _base(self) -> str:
