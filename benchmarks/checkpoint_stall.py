@@ -3,16 +3,16 @@
     python -m benchmarks.checkpoint_stall [--rounds 2] [--sizes 1 2 4] [--layers 13] [--threads 1]
         [--save-steps 8] [--device cuda] [--framework FSDP|DEEPSPEED --ranks 2]
 
-By turns, each a process of its own (`benchmarks/checkpoint_saves.py`) that trains the same model on the same records
-and saves every few steps. The loop stands still from the end of an optimizer's step to the beginning of the next; what
-it does there without a checkpoint (the median of the other steps) is taken off. Sizes are multiples of about 53 million
-parameters, all of them trained with Adam in float32. With a framework that divides a model, either side does so among
-the ranks, and what is compared is the save: transformers' calls accelerate's or DeepSpeed's own. Figures are those of
-the first rank.
+Alternating, each in a process of its own (`benchmarks/checkpoint_saves.py`) that trains the same model on the same
+records and saves every few steps. The loop stands still from the end of an optimizer's step to the beginning of the
+next; what it does there without a checkpoint (the median of the other steps) is subtracted. Sizes are multiples of
+about 53 million parameters, all of them trained with Adam in float32. With a framework that shards the model, both
+sides shard it among the ranks, and the save is compared: transformers' calls accelerate's or DeepSpeed's own. Figures
+are those of the first rank.
 
 The stall is not all that a checkpoint costs: the thread that writes takes processor time from the steps that follow.
-Therefore also what all steps from one checkpoint to the next took longer than as many median steps; how long the
-writing goes on; and the memory that the copy takes, as the difference of the processes' greatest sizes.
+Therefore also measured: how much longer all steps from one checkpoint to the next took than as many median steps; how
+long the writing takes; and the memory of the copy, as the difference of the processes' greatest sizes.
 One JSON line on standard output, a table on standard error.
 """
 

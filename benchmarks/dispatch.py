@@ -3,11 +3,11 @@
     python -m benchmarks.dispatch [--jobs 1000] [--nodes 64] [--rounds 3] [--databases sqlite,postgresql]
 
 A real coordinator, a real broker, and one process that plays the nodes: registered, with heartbeats, consuming their
-queues and claiming what they are told of, but training nothing. The jobs wait in a paused queue; the time runs from its
-opening to the last claim. By turns with it the same broker and the same kind of worker take as many messages for a task
-that does nothing, sent one after the other by one process. Grows by the jobs: as many as ``--jobs``, twice and four
-times. Beside the rates stands the processor time of each process for one job, which hardly depends on who else is on
-the machine. One JSON line on standard output, a table on standard error.
+queues and claiming each announced job, but training nothing. The jobs wait in a paused queue; the time runs from its
+resumption to the last claim. Alternating with it, the same broker and the same kind of worker take as many messages for
+a task that does nothing, sent one after the other by one process. Grows by the jobs: as many as ``--jobs``, twice and
+four times. Beside the rates stands the processor time of each process for one job, which hardly depends on other load
+of the machine. One JSON line on standard output, a table on standard error.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def measured(kind: str, given: argparse.Namespace) -> list[dict[str, Any]]:
             return served(settings, jobs, lambda: int(client.llen(NOTHING_QUEUE)))
 
         line_up(db, given.nodes)
-        dispatched(db, given.nodes)  # until the coordinator is up; what is measured is what goes on
+        dispatched(db, given.nodes)  # wait until the coordinator is up: its start is not measured
         return [by_turns(db, serve, given.rounds, given.jobs * factor, parts) for factor in GROWTH]
 
 
@@ -170,7 +170,7 @@ def _playing(nodes: int, slots: int) -> list[str]:
 def _environment(folder: Path, database_url: str, broker_url: str) -> dict[str, str]:
     return {
         **servers.environment(folder, database_url, broker_url),
-        # Nobody renews: what is measured is over before anything is taken away.
+        # No process renews leases: the measurement ends before they expire.
         "TRAINYARD_LEASE_TTL_SECONDS": str(2 * SECONDS),
         "TRAINYARD_NODE_LOST_SECONDS": str(2 * SECONDS),
     }

@@ -3,9 +3,9 @@
     python -m benchmarks.metrics [--points 1000000] [--reads 100]
 
 On SQLite and on PostgreSQL, each with all points in one series and spread over eight: `GET /v1/jobs/{id}/metrics` in
-this process (everything but the network), by turns with the bare SQL of the same question, minimum and maximum of 499
-buckets per series. Writing is measured in batches of 1000 points as a supervisor writes them, by turns with the
-summaries and without. One JSON line on standard output, a table on standard error.
+this process (everything but the network), alternating with the bare SQL of the same query, minimum and maximum of 499
+buckets per series. Writing is measured in batches of 1000 points as a supervisor writes them, alternating with and
+without the summaries. One JSON line on standard output, a table on standard error.
 """
 
 import argparse
@@ -114,7 +114,7 @@ def point(name: str, step: int) -> MetricPoint:
 
 
 def read(api: Api, job_id: str, steps: int, reads: int) -> dict[str, float]:
-    """Milliseconds of the request and of the bare SQL, by turns."""
+    """Milliseconds of the request and of the bare SQL, alternating."""
     requests: list[float] = []
     bare: list[float] = []
     for number in range(reads):

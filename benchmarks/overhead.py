@@ -2,7 +2,7 @@
 
     python -m benchmarks.overhead [--rounds 5] [--only real|tiny|dpo|gpu] [--cores N] [--threads 1]
 
-By turns, in each round the other side first: a job in a real `trainyard up` (sandbox, metrics of every step,
+Alternating, in each round the other side first: a job in a real `trainyard up` (sandbox, metrics of every step,
 checkpoints and logs on), and `benchmarks/plain_trl.py` with the same model, records, settings and checkpoint cadence,
 while no Trainyard runs. Trainings are supervised fine-tunings; the case ``dpo`` optimizes preferences of pairs. The
 speed of both is that between the logging of the first and of the last step, by the clock of the machine: loading,

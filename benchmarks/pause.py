@@ -3,10 +3,10 @@
     python -m benchmarks.pause [--rounds 15] [--megabytes 64] [--step-seconds 0.2]
 
 The real processes on this machine. A script trains steps of a fixed length with a state of so many megabytes; it is
-paused at a random moment, and timed until no process of the job is left and its checkpoint is recorded. By turns, in
-the same run, what it cannot do without: the rest of a step, half of one on average, counted as a whole one, and one
-synchronous save of the same state by hand, each file and the directory flushed. Then it is resumed, and must go on from
-the very step it was paused at. One JSON line on standard output, a table on standard error.
+paused at a random moment, and timed until no process of the job is left and its checkpoint is recorded. Alternating, in
+the same run, the lower bound: the rest of a step, half of one on average, counted as a whole one, and one synchronous
+save of the same state by hand, each file and the directory flushed. Then it is resumed, and must continue from exactly
+the step at which it was paused. One JSON line on standard output, a table on standard error.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def pause(cluster: Cluster, job_id: str) -> float:
 
 
 def resume(cluster: Cluster, job_id: str) -> int:
-    """Goes on; returns how many steps are trained again."""
+    """Resume the job; returns how many steps are trained again."""
     last, attempt = cluster.witness.last_step(job_id), cluster.job(job_id)["attempt"]
     status, body = cluster.call("POST", f"/v1/jobs/{job_id}/resume")
     if status not in (200, 202):
@@ -90,7 +90,7 @@ def resume(cluster: Cluster, job_id: str) -> int:
     def start() -> list[int]:
         return [s.step for s in cluster.witness.of(job_id) if s.attempt > attempt and s.what == "start"]
 
-    return last - wait_for(start, seconds=SECONDS, what="the job goes on")[0]
+    return last - wait_for(start, seconds=SECONDS, what="the job continues")[0]
 
 
 def save_by_hand(storage: Path, weight_bytes: int) -> float:

@@ -1,4 +1,4 @@
-"""What somebody would write without Trainyard: a training with trl's SFTTrainer or DPOTrainer, and nothing else.
+"""A training script without Trainyard: trl's SFTTrainer or DPOTrainer, and nothing else.
 
     python -m benchmarks.plain_trl SPEC.json
 

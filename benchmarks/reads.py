@@ -3,8 +3,8 @@
     python -m benchmarks.reads [--jobs 1000000] [--reads 200] [--only TEXT]
 
 On PostgreSQL, with a quarter, half and all of the jobs, each with two lines of the audit trail. `GET /v1/jobs` and
-`GET /v1/audit` in this process (everything but the network), by turns with the same rows and the same capped count
-asked for in SQL by hand. Each question is asked by a super admin, who sees all projects, and by an admin of one of ten;
+`GET /v1/audit` in this process (everything but the network), alternating with handwritten SQL for the same rows and
+the same capped count. Each question is asked by a super admin, who sees all projects, and by an admin of one of ten;
 and for a page in the middle. One JSON line on standard output, a table on standard error. (`benchmarks.metrics`
 measures the other half of B8.)
 """
@@ -47,7 +47,7 @@ QUESTIONS: dict[str, dict[str, str]] = {
     "two labels": {"labels.team": "team-7", "labels.group": "group-77", "status": "COMPLETED"},
     "two tenths": {"labels.team": "team-7", "labels.shift": "shift-3"},
     "few": {"labels.ticket": "ticket-77", "status": "COMPLETED"},
-    "nobody's": {"labels.team": "nobody", "status": "COMPLETED"},
+    "no match": {"labels.team": "none", "status": "COMPLETED"},
     "a tenth, by priority": {"labels.team": "team-7", "status": "COMPLETED", "order_by": "-priority"},
     "all": {},
     "FAILED": {"status": "FAILED"},
@@ -212,7 +212,7 @@ def _vacuum(db: Database) -> None:
 
 
 def ask(api: Api, key: str, question: Question, reads: int) -> dict[str, Any]:
-    """Milliseconds of the request, at the first page and after it, and of the bare SQL, by turns."""
+    """Milliseconds of the request, at the first page and after it, and of the bare SQL, alternating."""
     path = f"/v1/{question.path}?{urlencode({**question.query, 'page_size': PAGE})}"
     first = api.call("GET", path, key=key)
     data = api.data(first)

@@ -3,11 +3,11 @@
     python -m benchmarks.recovery [--ranks 20] [--machines 10] [--database sqlite|postgresql]
 
 The real processes on this machine, two nodes. A rank of the witnessed script is killed by SIGKILL; then a machine is
-lost: its node worker and its supervisors are killed, nobody says good-bye, and another node has to go on. Both are
-timed by the witness of the tests, outside of the system: until the new trainer's first word (which is what the platform
-answers for), and until its first finished step. The script's own start, alone and without Trainyard, is measured by
-turns with the kills. Before each kill the job has got further, as recovery expects of a healthy job. One JSON line on
-standard output, a table on standard error.
+lost: its node worker and its supervisors are killed without a shutdown, and another node has to continue the job. Both
+are timed by the witness of the tests, outside of the system: until the new trainer's first report (for which the
+platform is responsible), and until its first finished step. The script's own start, alone and without Trainyard, is
+measured between the kills. Before each kill the job makes progress, as recovery expects of a healthy job. One JSON
+line on standard output, a table on standard error.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 Every policy gets the same jobs, of several seeds: use of the GPUs, waits, fairness, preemptions. Then the default one
 replays once, twice and four times as many jobs on as many more nodes: jobs per second, and how the time for each grows.
-Then how far the told starts were from the real ones. One JSON line on standard output, a table on standard error.
+Then how far the estimated starts were from the real ones. One JSON line on standard output, a table on standard error.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def timed(jobs: int) -> dict[str, float]:
 
 
 def calibrations(workload: Workload) -> Iterable[dict[str, Any]]:
-    """As the jobs are, and without what no estimate can know: who is preempted, whose turn comes first."""
+    """With the jobs as made, and without what no estimate can know: preemptions and the serving order of projects."""
     trace, cluster = make_trace(workload), make_cluster(workload)
     plain = [replace(job, project="default", priority=5, is_preemptible=False) for job in trace]
     for sigma in ETA_SIGMAS:
@@ -136,11 +136,11 @@ def table(report: dict[str, Any]) -> str:
     lines += ["| " + " | ".join(f"{each[name]:g}" for name in names) + " |" for each in report["speed"]]
     lines += [
         "",
-        "| jobs | sigma of etas | waited | told | median error | p90 | late |",
+        "| jobs | sigma of etas | waited | estimated | median error | p90 | late |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {each['jobs']} | {each['eta_sigma']:g} | {each['waited']} | {each['told']} | {each['median']:.0%} | "
+        f"| {each['jobs']} | {each['eta_sigma']:g} | {each['waited']} | {each['estimated']} | {each['median']:.0%} | "
         f"{each['p90']:.0%} | {each['late']:.0%} |"
         for each in report["calibration"]
     ]

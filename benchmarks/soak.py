@@ -126,7 +126,7 @@ def main(arguments: list[str]) -> None:
         with running_cluster(folder, given.database) as cluster:
             soak = Soak(cluster, random.Random(given.seed), given.training, _assets(folder, given.training))
             soak.run(given.minutes)
-            # Each node looks for leftovers every ten seconds.
+            # Each node searches for leftovers every ten seconds.
             time.sleep(12)
             figures = soak_report.figures(collect(cluster), soak.happened)
     finally:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.submit [--clients 16] [--seconds 5] [--rounds 5] [--stored 10000]
 
-`POST /v1/jobs` and the bare route of `benchmarks/bare_submit.py` (one INSERT, one Celery send), by turns, each served
-by gunicorn with the same processes and threads, each with a database and a broker of the same kind. Every client has
-a key of its own, because limits of rate are per key. Grows by the jobs that are stored already: as many as `--stored`,
-twice and four times. No coordinator runs: jobs are taken, not worked on. One JSON line on standard output, a table on
+`POST /v1/jobs` and the bare route of `benchmarks/bare_submit.py` (one INSERT, one Celery send), alternating, each
+served by gunicorn with the same processes and threads, each with a database and a broker of the same kind. Every client
+has a key of its own, because rate limits are per key. Grows by the jobs that are stored already: as many as `--stored`,
+twice and four times. No coordinator runs: jobs are accepted, not executed. One JSON line on standard output, a table on
 standard error.
 """
 

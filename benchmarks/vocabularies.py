@@ -2,11 +2,10 @@
 
     python -m benchmarks.vocabularies [--rounds 300]
 
-By turns, in one process, without a network: a job is created in the words of a dialect, then the same job natively,
-from the document that the dialect made of it; then both are read in their own words. What is told is the difference of
-the medians: what translating, and checking the client's own shapes, adds. At the end a page of 50 jobs is listed, of
-all that were made. One JSON line on standard output, a table on
-standard error.
+Alternating, in one process, without a network: a job is created in a foreign vocabulary, then the same job natively,
+from the translated document; then each is read in its own vocabulary. The result is the difference of the medians:
+what translation and validation of the foreign document add. At the end a page of 50 jobs is listed, of all that were
+created. One JSON line on standard output, a table on standard error.
 """
 
 import argparse
@@ -46,7 +45,7 @@ _DOCUMENT = (
     "output_config",
     "scheduling_config",
 )
-# Each names an image, as clients do: the job's history tells that nothing comes of it.
+# Each names an image, as clients do: the job's history has the warning that the field is ignored.
 _CUSTOM = {"command": "python", "args": "train.py --epochs 3", "image": "pytorch:2.13"}
 _OME = {
     "apiVersion": "ome.io/v1beta1",
@@ -98,7 +97,7 @@ def _address(dialect: str, path: str, answer: Mapping[str, Any], number: int) ->
 
 
 class _Silent:
-    """Wakes nobody: jobs are only stored."""
+    """Sends no wake-ups: jobs are only stored."""
 
     def ring_admit(self, job_id: str, queue: str, priority: int) -> None: ...
 
@@ -120,7 +119,7 @@ class _Timed:
 
 
 def _key_of_a_team(plane: ControlPlane) -> str:
-    """Of one project, as clients have: nobody has to look whether it is there."""
+    """A key of one project, as clients have: no request checks whether the project exists."""
     return api_keys.create(plane.db, plane.box, role=Role.USER, project="default").key
 
 

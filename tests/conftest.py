@@ -79,8 +79,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-# A training starts cold in several processes, and the first test of a module waits for all the runs that it shares: a
-# hang is told from a busy machine by minutes.
+# A training starts cold in several processes, and the first test of a module waits for all the runs that it shares:
+# only minutes distinguish a hang from a busy machine.
 PATIENT = {"trainers", "conformance", "e2e", "gpu"}
 PATIENCE_SECONDS = 330
 
@@ -106,7 +106,7 @@ def _clean_environment() -> None:
 
 @pytest.fixture(scope="session")
 def owned_pids() -> set[int]:
-    """Processes that live longer than one test; whoever starts one adds it here and ends it."""
+    """Processes that outlive one test. The fixture that starts one adds it here and ends it."""
     return set()
 
 
@@ -138,7 +138,7 @@ def demo_assets(run_directory: Path) -> Path:
 
 @pytest.fixture
 def no_memory_kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The kernel counts kills for want of memory for the whole machine: tests of them and of other kills take turns."""
+    """Serializes tests of OOM kills and of other kills: the kernel counts OOM kills for the whole machine."""
     with (tmp_path_factory.getbasetemp().parent / "memory_kills").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psutil
 from flask import has_app_context
 
-# Ends of things are asynchronous: a thread that was told to stop gets this long to do it.
+# Shutdown is asynchronous: a thread that was asked to stop gets this long.
 GRACE_SECONDS = 5.0
 # Every process that descends from the tests carries this variable, also when its parent is gone.
 MARK = "TESTS_OF_TRAINYARD"
@@ -22,7 +22,7 @@ LASTING_THREADS = ("tqdm_monitor", "TMonitor", "pytest_timeout", "grpc")
 # One per process, started by the standard library on first use, ends with it.
 LASTING_PROCESSES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
-# Those that were there at the last look and do not descend from the tests.
+# Processes of the previous check that do not descend from the tests.
 _others: set[int] = set()
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ Process = tuple[int, float]  # pid and start time: a pid alone may be another pr
 
 
 def mark_descendants() -> None:
-    """From now on every process started by the tests can be told from everybody else's."""
+    """Mark every process that the tests start from now on, to distinguish it from all others."""
     os.environ[MARK] = uuid.uuid4().hex
 
 
@@ -143,7 +143,7 @@ def _parent(pid: int) -> int:
 def _environment(pid: int) -> bytes:
     try:
         return Path("/proc", str(pid), "environ").read_bytes()
-    except OSError:  # ended meanwhile, or somebody else's
+    except OSError:  # ended meanwhile, or owned by another user
         return b""
 
 

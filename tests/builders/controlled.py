@@ -1,4 +1,4 @@
-"""Jobs in the states in which people ask something of them, and what is told of it afterwards."""
+"""Jobs in the states in which users send control requests, and what the API shows of them afterwards."""
 
 from typing import Any
 

@@ -31,7 +31,7 @@ SOMEWHERE = {
     "REPOSITORY": "acme/docstrings",
     "JOB": "job-1",
 }
-# Submitted when the other's job is done, because it goes on from there, or uses its result.
+# Submitted when the other job is done, because it resumes from there or uses its result.
 GOES_ON_FROM = {"resume-best": "validation-test", "rlhf-judged": "rlhf-reward"}
 
 

@@ -1,4 +1,4 @@
-"""What is left behind by an attempt, as tests see it: which devices are out of service, and what was said of it."""
+"""What an attempt leaves behind, as tests see it: devices out of service, and the events about them."""
 
 from app.host import processes
 from app.models import StuckDevice
@@ -17,7 +17,7 @@ def offered(world: World) -> set[int]:
         return set(node.free)
 
 
-def told(world: World, job_id: str) -> list[str]:
+def stuck_device_messages(world: World, job_id: str) -> list[str]:
     return [event.message for event in world.events(job_id) if event.reason == stuck_devices.REASON]
 
 

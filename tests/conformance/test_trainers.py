@@ -95,7 +95,7 @@ def test_phases_come_in_their_order(ran):
 
 
 def test_same_run_gives_the_same_bits_though_a_checkpoint_is_asked_for(ran):
-    """That is saved at the next boundary, and the training goes on."""
+    """The checkpoint is saved at the next boundary, and the training continues."""
     whole, asked = ran["whole"], ran["asked"]
 
     assert names_of(whole) == [f"step-{STEPS}"]
@@ -165,7 +165,7 @@ def test_there_is_a_document_to_try_it(pair):
 
 @pytest.mark.parametrize("pair", PAIRS, ids="/".join)
 @pytest.mark.parametrize("section", ["framework.config", "framework.distributed.config", "hyperparameters"])
-def test_option_that_nobody_knows_is_refused_with_its_field(pair, section):
+def test_unknown_option_is_refused_with_its_field(pair, section):
     document = copy.deepcopy(DOCUMENTS_OF[pair])
     place = document["training_config"]
     for name in section.split("."):

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that walk over the whole API: without limits of rate, and with nobody to look at data."""
+"""Fixtures of the tests that walk over the whole API: without rate limits, and no coordinator inspects data."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Odd queries and bodies: each has its one right answer, names what is wrong, and keeps nobody busy."""
+"""Odd queries and bodies: each gets the one right answer in time, and the answer names what is wrong."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Places that no job may name, in every field that takes one: refused at submit, and told as little as possible."""
+"""Places that no job may name, in every field that takes one: refused at submit, and the error reveals little."""
 
 import os
 import re
@@ -172,13 +172,13 @@ def test_refusals_do_not_tell_what_is_there(sqlite_api: Api, tmp_path: Path):
     ]
 
     for first, second in pairs:
-        told = [
+        problems = [
             sqlite_api.problem(
                 sqlite_api.post("/v1/jobs", make_document(data_config={"sources": [{"path": place}]})), 400
             )
             for place in (first, second)
         ]
-        assert told[0]["message"].replace(first, "X") == told[1]["message"].replace(second, "X")
+        assert problems[0]["message"].replace(first, "X") == problems[1]["message"].replace(second, "X")
 
 
 def test_secrets_of_a_place_are_shown_nowhere(sqlite_api: Api):

@@ -49,7 +49,7 @@ def test_what_is_no_key_is_refused(sqlite_api: Api, authorization: str):
     assert got.headers["WWW-Authenticate"] == 'Bearer realm="trainyard"'
 
 
-def test_wrong_keys_of_every_kind_are_told_the_same(sqlite_api: Api):
+def test_every_kind_of_wrong_key_gets_the_same_answer(sqlite_api: Api):
     good = sqlite_api.make_key(Role.USER)
     prefix, secret = good.rsplit("_", 1)
     wrong_secret = f"{prefix}_{'0' * 32}{secret[32:]}"
@@ -57,13 +57,13 @@ def test_wrong_keys_of_every_kind_are_told_the_same(sqlite_api: Api):
     unknown = f"ty_{'0' * 12}_{secret}"
     expired = sqlite_api.make_key(Role.USER, expires_days=0)
 
-    told = {
+    answers = {
         re.sub(r"req_[0-9a-f]+", "", sqlite_api.call("GET", "/v1/jobs", key=key).get_data(as_text=True))
         for key in (wrong_secret, wrong_checksum, unknown, expired)
     }
 
-    assert len(told) == 1
-    assert "unknown, revoked or expired" in told.pop()
+    assert len(answers) == 1
+    assert "unknown, revoked or expired" in answers.pop()
 
 
 @pytest.mark.parametrize("name", ["key", "api_key", "access_token", "token", "Authorization"])
@@ -217,8 +217,8 @@ def test_methods_are_taken_or_named(sqlite_api: Api):
     got = {method: sqlite_api.call(method, "/v1/jobs") for method in statuses}
 
     assert {method: one.status_code for method, one in got.items()} == statuses
-    told = {tuple(sorted(one.headers["Allow"].split(", "))) for one in got.values() if one.status_code == 405}
-    assert told == {("GET", "HEAD", "OPTIONS", "POST")}
+    allowed = {tuple(sorted(one.headers["Allow"].split(", "))) for one in got.values() if one.status_code == 405}
+    assert allowed == {("GET", "HEAD", "OPTIONS", "POST")}
     assert got["HEAD"].get_data() == b""
 
 
@@ -267,7 +267,7 @@ def test_errors_show_the_path_as_text_alone(sqlite_api: Api):
 # ---- what a key may do to itself
 
 
-def test_nobody_raises_the_own_role(sqlite_api: Api):
+def test_no_key_raises_its_own_role(sqlite_api: Api):
     admin = sqlite_api.make_key(Role.ADMIN)
     mine = next(row for row in sqlite_api.get("/v1/keys", key=admin)["keys"] if row["role"] == "admin")
 

@@ -11,8 +11,8 @@ from app.security.permissions import PERMISSIONS, Role
 from tests.contract.tenants import Tenant, make_tenant
 from tests.systems.apps import Api
 
-NOBODY = "01900000-0000-7000-8000-000000000000"
-NO_ORIGIN = {"job_id": f"job-{NOBODY}", "key_id": f"key-{NOBODY}", "webhook_id": f"whk-{NOBODY}"}
+UNUSED_ID = "01900000-0000-7000-8000-000000000000"
+NO_ORIGIN = {"job_id": f"job-{UNUSED_ID}", "key_id": f"key-{UNUSED_ID}", "webhook_id": f"whk-{UNUSED_ID}"}
 ACCEPTS = ("application/json", "text/event-stream")
 
 
@@ -48,10 +48,10 @@ def test_what_is_anothers_looks_like_what_is_nowhere(sqlite_api: Api, tenants: t
         for foreign_id in foreign.ids[name]:
             for accept in ACCEPTS:
                 theirs = answer(sqlite_api, caller.key, method, pattern.replace(f"<{name}>", foreign_id), accept)
-                nobodys = answer(sqlite_api, caller.key, method, pattern.replace(f"<{name}>", NO_ORIGIN[name]), accept)
-                nobodys[1]["text"] = nobodys[1]["text"].replace(NO_ORIGIN[name], foreign_id)
-                if theirs != nobodys or theirs[0] not in (404, 501):
-                    differing.append((method, rule.rule, theirs, nobodys))
+                missing = answer(sqlite_api, caller.key, method, pattern.replace(f"<{name}>", NO_ORIGIN[name]), accept)
+                missing[1]["text"] = missing[1]["text"].replace(NO_ORIGIN[name], foreign_id)
+                if theirs != missing or theirs[0] not in (404, 501):
+                    differing.append((method, rule.rule, theirs, missing))
 
     assert differing == []
 
@@ -91,12 +91,12 @@ def test_lists_show_the_own_project_alone(sqlite_api: Api, tenants: tuple[Tenant
     answers = {path: sqlite_api.call("GET", f"{path}?page_size=100", key=caller.key) for path in lists}
 
     assert {path: got.status_code for path, got in answers.items() if got.status_code not in (200, 403)} == {}
-    told = {
+    revealing = {
         path
         for path, got in answers.items()
         if foreign.mark in got.text or "alpha" in got.text.replace("node-alpha", "")
     }
-    assert told == set()
+    assert revealing == set()
 
 
 @pytest.mark.parametrize(

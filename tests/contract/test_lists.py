@@ -27,7 +27,7 @@ COVERED: dict[str, list[str]] = {
         f"{MATRIX}::test_open_routes_are_these_alone",
     ],
     "A2": [f"{KEYS}::test_what_is_no_key_is_refused", f"{SOCKETS}::test_odd_headers_are_refused"],
-    "A3": [f"{KEYS}::test_wrong_keys_of_every_kind_are_told_the_same"],
+    "A3": [f"{KEYS}::test_every_kind_of_wrong_key_gets_the_same_answer"],
     "A4": [
         f"{KEYS}::test_a_key_in_the_query_opens_nothing_and_is_not_logged",
         f"{SOCKETS}::test_the_log_holds_no_key_and_no_fault",
@@ -51,19 +51,19 @@ COVERED: dict[str, list[str]] = {
     "A12": [
         f"{KEYS}::test_host_and_forwarding_headers_are_reflected_nowhere",
         f"{SOCKETS}::test_odd_targets_reach_nothing",
-        f"{LIMITS}::test_without_a_configured_proxy_nobody_chooses_an_address",
+        f"{LIMITS}::test_without_a_configured_proxy_no_client_chooses_its_address",
     ],
     "A13": [f"{KEYS}::test_no_other_origin_is_let_in"],
     "A14": ["no default password: the first start makes a random key, Flower does not start without a password"],
     "B1-B4": [f"{FOREIGN}::test_what_is_anothers_looks_like_what_is_nowhere"],
     "B5-B6": [f"{MATRIX}::test_every_role_may_do_exactly_what_the_table_says"],
-    "B7": [f"{KEYS}::test_nobody_raises_the_own_role"],
+    "B7": [f"{KEYS}::test_no_key_raises_its_own_role"],
     "B8": [f"{KEYS}::test_no_header_changes_the_method", f"{KEYS}::test_no_trick_with_the_path_reaches_another_rule"],
     "B9": [f"{BODIES}::test_what_is_not_the_callers_to_say_is_refused"],
     "B10": [f"{BODIES}::test_a_query_that_means_nothing_is_refused_and_named"],
     "B11": [
         f"{FOREIGN}::test_lists_show_the_own_project_alone",
-        f"{JOBS}::test_page_token_belongs_to_its_list_and_nobody_can_make_one",
+        f"{JOBS}::test_page_token_belongs_to_its_list_and_cannot_be_forged",
     ],
     "B12": [
         f"{JOBS}::test_checkpoint_of_another_project_does_not_exist",
@@ -154,7 +154,7 @@ COVERED: dict[str, list[str]] = {
         "fetching/test_http_files::test_signatures_stand_in_no_message_and_no_file_name",
     ],
     "E11": [
-        "unit/services/test_webhook_posts::test_certificate_that_nobody_vouches_for_is_refused",
+        "unit/services/test_webhook_posts::test_self_signed_certificate_is_refused",
         "unit/services/test_webhook_posts::test_certificate_of_another_host_is_refused",
     ],
     "E12": [
@@ -195,9 +195,9 @@ COVERED: dict[str, list[str]] = {
     "G10": [f"{MATRIX}::test_answers_are_neither_cached_nor_guessed"],
     "G11": [f"{KEYS}::test_errors_show_the_path_as_text_alone"],
     "G12": [f"{AUDIT}::test_texts_from_outside_are_stored_without_what_harms"],
-    "I1": [f"{LIMITS}::test_a_key_that_asks_too_often_is_told_when_to_come_again"],
+    "I1": [f"{LIMITS}::test_rate_limited_key_gets_the_time_to_retry_after"],
     "I2": [
-        f"{SOCKETS}::test_many_that_say_nothing_keep_nobody_else_waiting",
+        f"{SOCKETS}::test_many_silent_connections_delay_no_other_request",
         f"{SOCKETS}::test_who_does_not_finish_a_head_is_sent_away",
     ],
     "I3": [
@@ -209,7 +209,7 @@ COVERED: dict[str, list[str]] = {
     "I6": ["integration/services/queues/test_queue_limits::test_a_full_queue_takes_no_more_jobs"],
     "I7": ["idle devices are not detected; max_runtime_seconds bounds what a job may hold"],
     "I8": [f"{HOSTILE}::test_floods_neither_fill_the_history_nor_the_log_nor_fail_the_job"],
-    "I9": [f"{LIMITS}::test_a_key_that_asks_too_often_is_told_when_to_come_again"],
+    "I9": [f"{LIMITS}::test_rate_limited_key_gets_the_time_to_retry_after"],
     "I10": ["integration/services/webhooks/test_delivery_queue::test_pauses_follow_the_documented_schedule"],
     "I11": ["no sweeps yet: they answer 501"],
     "I12": [f"{BODIES}::test_no_text_keeps_a_rule_busy"],

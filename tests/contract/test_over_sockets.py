@@ -1,4 +1,4 @@
-"""What no client library would send, as bytes to the real server: each is refused, and the server goes on."""
+"""What no client library would send, as bytes to the real server: each is refused, and the server keeps serving."""
 
 import contextlib
 import os
@@ -215,7 +215,7 @@ def test_who_does_not_finish_a_head_is_sent_away(server: Server):
     assert HEAD_SECONDS - 1 < time.monotonic() - began < HEAD_SECONDS + 4
 
 
-def test_many_that_say_nothing_keep_nobody_else_waiting(server: Server):
+def test_many_silent_connections_delay_no_other_request(server: Server):
     """Slow heads and idle connections: more of them than the server has threads."""
     with contextlib.ExitStack() as stack:
         for number in range(150):
@@ -230,7 +230,7 @@ def test_many_that_say_nothing_keep_nobody_else_waiting(server: Server):
     assert time.monotonic() - began < 5
 
 
-def test_connections_that_are_left_open_after_their_answer_keep_nobody_waiting(server: Server):
+def test_connections_left_open_after_their_answer_delay_no_other_request(server: Server):
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         for _ in range(10):
@@ -258,7 +258,7 @@ def test_connection_that_is_left_open_is_closed_and_its_answer_whole(server: Ser
 
 
 @pytest.mark.parametrize("framing", [length(1_000_000), "Transfer-Encoding: chunked"])
-def test_bodies_that_never_come_to_their_end_keep_nobody_waiting_who_was_refused_already(server: Server, framing: str):
+def test_unfinished_bodies_of_refused_requests_delay_no_other_request(server: Server, framing: str):
     """More of them than the server has threads, and none has a key."""
     head = server.head("POST", "/v1/keys", "Content-Type: application/json", framing)
     with contextlib.ExitStack() as stack:

@@ -107,7 +107,7 @@ def _only_fractions(text: str) -> bool:
 
 
 class Watched:
-    """The application, seen from outside. Its callers have hung up once there is nothing to send: no stream goes on."""
+    """The application, seen from outside. Its clients hang up once there is nothing to send, so streams end."""
 
     def __init__(self, app: Flask, hung_up: socket.socket, walk: Walk) -> None:
         self._app, self._hung_up, self._walk = app, hung_up, walk
@@ -115,11 +115,11 @@ class Watched:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
         environ["gunicorn.socket"] = self._hung_up
         if environ["REQUEST_METHOD"] != "GET" and self._walk.own_key_id:
-            environ["PATH_INFO"] = environ["PATH_INFO"].replace(self._walk.own_key_id, "key-of-somebody-else")
-        told: list[Any] = []
+            environ["PATH_INFO"] = environ["PATH_INFO"].replace(self._walk.own_key_id, "key-of-another-user")
+        head: list[Any] = []
 
         def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            told[:] = [status, headers]
+            head[:] = [status, headers]
             return start_response(status, headers, *more)
 
         answer = self._app.wsgi_app(environ, start)
@@ -127,9 +127,9 @@ class Watched:
             body = b"".join(answer)
         finally:
             getattr(answer, "close", lambda: None)()
-        status = int(told[0][:3])
+        status = int(head[0][:3])
         self._walk.statuses[status] += 1
-        if self._walk.forbidden.encode() in body or self._walk.forbidden in str(told[1]):
+        if self._walk.forbidden.encode() in body or self._walk.forbidden in str(head[1]):
             self._walk.problems[f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}: what is another's, {status}"] += 1
         return [body]
 

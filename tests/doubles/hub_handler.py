@@ -80,7 +80,7 @@ class HubHandler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the client gave up
 
-    do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815 – the base class looks them up by these names
+    do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815 – the base class calls them by these names
 
     def reply(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
         self.send_response(status)

@@ -22,7 +22,7 @@ class Handler(BaseHTTPRequestHandler):
         answers = self.server.answers
         (answers.pop(0) if len(answers) > 1 else answers[0])(self)
 
-    do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 – the base class looks them up by these names
+    do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 – the base class calls them by these names
 
     def reply(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
         self.send_response(status)

@@ -1,4 +1,4 @@
-"""A drive service behind HTTP for tests: files are PUT, listed and read back by whoever has the user's token."""
+"""A drive service behind HTTP for tests: files are PUT, listed and read back with the user's token."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._reply(404)
 
-    do_HEAD = do_PUT = do_DELETE = do_GET  # noqa: N815 – the base class looks them up by these names
+    do_HEAD = do_PUT = do_DELETE = do_GET  # noqa: N815 – the base class calls them by these names
 
     def _put(self, path: str, body: bytes) -> None:
         if self.headers.get("If-None-Match") == "*" and path in self.server.files:

@@ -57,7 +57,7 @@ class Part:
         return True
 
     def forget_stop(self):
-        self.calls.append("ranks are told to go on")
+        self.calls.append("ranks are asked to continue")
 
     def terminate(self, grace_seconds):
         self.calls.append("ranks are terminated")

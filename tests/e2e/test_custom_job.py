@@ -134,8 +134,8 @@ def test_two_halves_of_a_device_run_at_the_same_time(make_system: Callable[..., 
     system.wait_for_step(jobs[0], 1)
     jobs.append(system.submit(half))
     system.wait_for_step(jobs[1], 1)
-    (system.inputs / "told.py").write_text("import os\nprint('told', os.environ['TRAINYARD_GPU_MEMORY_FRACTION'])\n")
-    half["training_config"]["framework"]["custom_script_path"] = "told.py"
+    (system.inputs / "share.py").write_text("import os\nprint('share', os.environ['TRAINYARD_GPU_MEMORY_FRACTION'])\n")
+    half["training_config"]["framework"]["custom_script_path"] = "share.py"
     third = system.submit(half)
     (device,) = system.get("/v1/nodes/gpu1")["devices"]
     waiting = wait_for(
@@ -146,7 +146,7 @@ def test_two_halves_of_a_device_run_at_the_same_time(make_system: Callable[..., 
     assert device["share_in_use"] == 1.0
     assert waiting == "needs 0.5 of 1 h100 on one node; free: nothing on gpu1"
     system.call("POST", f"/v1/jobs/{jobs[0]}/cancel", {})
-    wait_for(lambda: "told 0.5" in system.log_lines(third), seconds=20, what="the third on the device")
+    wait_for(lambda: "share 0.5" in system.log_lines(third), seconds=20, what="the third on the device")
 
 
 def test_states_are_mirrored_for_celery_clients(shared_system: System) -> None:

@@ -36,9 +36,9 @@ WITHOUT_TREND = (
     "rlhf-ppo",
     "deepspeed-rlhf",
     "fsdp-rlhf",
-)  # a policy's loss says nothing of what it has learnt
+)  # the loss of a policy does not measure what it learned
 NOT_WORTH_GOING_ON = {"early_stopping_threshold": "10"}  # no evaluation is better by that much
-# Whose results a test looks at besides those of the one it names.
+# The jobs whose results a test compares with those of the named one.
 LOOKS_AT = {**GOES_ON_FROM, "sharegpt": "sft-chat", "field-mapping": "sft-chat"}
 
 pytestmark = [pytest.mark.examples, pytest.mark.timeout(SECONDS + 60)]

@@ -1,4 +1,4 @@
-"""Scripts that fail, in every vocabulary: retried as the job says, told as their own error, and no fault of a node."""
+"""Failing scripts, in every vocabulary: retried as configured, reported as script errors, no fault of a node."""
 
 import json
 import urllib.request

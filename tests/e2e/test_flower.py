@@ -56,5 +56,5 @@ def test_an_ended_job_stays_visible_with_its_reason(make_system: Callable[..., S
 
     assert shown["name"] == "SFT:broken"
     assert shown["exception"].startswith("SCRIPT_ERROR: ")
-    assert list(json.loads(flower.page("/api/tasks"))) == [job_id]  # the messages that woke somebody are not listed
+    assert list(json.loads(flower.page("/api/tasks"))) == [job_id]  # wake-up messages are not listed
     assert "Training</button>" in flower.page("/tasks")

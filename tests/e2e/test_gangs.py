@@ -58,7 +58,7 @@ def losses(system: System, job_id: str) -> list[float]:
     return [point[2] for point in system.get(f"/v1/jobs/{job_id}/metrics?names=loss")["series"]["loss"]]
 
 
-def nobody_runs(system: System) -> bool:
+def no_job_runs(system: System) -> bool:
     return all(node["active_jobs"] == 0 for node in system.get("/v1/nodes")["nodes"])
 
 
@@ -71,20 +71,20 @@ def test_a_training_on_two_nodes_is_paused_and_resumed_exactly(
     system: System, assets: dict[str, str], framework: str
 ) -> None:
     whole = system.submit(gang_job(assets, framework=framework))
-    told = system.wait_for_status(whole, "COMPLETED", seconds=200)
+    completed = system.wait_for_status(whole, "COMPLETED", seconds=200)
 
     paused = system.submit(gang_job(assets, framework=framework))
     system.wait_for_step(paused, 7, seconds=120)
     assert system.call("POST", f"/v1/jobs/{paused}/pause", {})[0] == 202
     system.wait_for_status(paused, "PAUSED", seconds=90)
-    wait_for(lambda: nobody_runs(system), seconds=10, what="both nodes free")
+    wait_for(lambda: no_job_runs(system), seconds=10, what="both nodes free")
     assert system.call("POST", f"/v1/jobs/{paused}/resume", {})[0] == 202
     resumed = system.wait_for_status(paused, "COMPLETED", seconds=200)
 
     attempts = system.get(f"/v1/jobs/{paused}/attempts")["attempts"]
     assert [attempt["node_names"] for attempt in attempts] == [["n1", "n2"]] * 2
     assert attempts[1]["start_step"] >= 7
-    assert (told["attempt"], resumed["attempt"]) == (1, 2)
+    assert (completed["attempt"], resumed["attempt"]) == (1, 2)
     assert losses(system, paused) == losses(system, whole)
     assert model_hash(system, paused) == model_hash(system, whole)
     assert system.log_lines(whole, rank=0)

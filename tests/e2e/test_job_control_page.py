@@ -44,10 +44,10 @@ def test_a_person_pauses_resumes_retries_and_cancels_by_curl(up: RunningUp, tmp_
     assert followed.returncode == 0, followed.stdout + followed.stderr
     said = followed.stdout
     shown = [(line["status"], line["requested"]) for line in briefs(said)]
-    wished = ("TRAINING", "pause")
-    for step in (wished, ("PAUSED", "None"), ("QUEUED", "None"), ("TRAINING", "None"), ("CANCELLED", "None")):
+    pausing = ("TRAINING", "pause")
+    for step in (pausing, ("PAUSED", "None"), ("QUEUED", "None"), ("TRAINING", "None"), ("CANCELLED", "None")):
         assert step in shown
-    order = [shown.index(step) for step in (wished, ("PAUSED", "None"), ("QUEUED", "None"), ("CANCELLED", "None"))]
+    order = [shown.index(step) for step in (pausing, ("PAUSED", "None"), ("QUEUED", "None"), ("CANCELLED", "None"))]
     assert order == sorted(order)
     assert "cannot be resumed; only a PAUSED job can" in said
     children = re.findall(

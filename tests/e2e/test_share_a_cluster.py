@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(420)]
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 90.0
-# A reader looks again when something is not there yet.
-LOOK_SECONDS = 60.0
+# A reader polls until the expected output is there.
+POLL_SECONDS = 60.0
 DONE = "----done"
 
 
@@ -91,7 +91,7 @@ class Terminal:
         printed = ""
         while True:
             try:
-                line = self._lines.get(timeout=LOOK_SECONDS)
+                line = self._lines.get(timeout=POLL_SECONDS)
             except Empty:
                 raise AssertionError(f"{command} does not end; so far:\n{printed}") from None
             if line.startswith(DONE):
@@ -146,7 +146,7 @@ class Reader:
 
     def follow(self, step: Step) -> None:
         status, printed = self.terminal.type(step.command)
-        deadline = time.monotonic() + LOOK_SECONDS
+        deadline = time.monotonic() + POLL_SECONDS
         while step.shown and not matches(step.shown, printed) and time.monotonic() < deadline:
             status, printed = self.terminal.type(step.command)
         assert status == 0, f"{step.command}\n{printed}"

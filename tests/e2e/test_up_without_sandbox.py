@@ -41,7 +41,7 @@ def test_jobs_wait_until_the_risk_is_accepted_and_the_doctor_tells_of_it(tmp_pat
         refusing = json.loads(command(up, machine, "doctor", "--json").stdout)
     finally:
         up.stop()
-    told = up.output
+    output = up.output
     accepting = RunningUp(tmp_path / "data", "--no-sandbox", environment=machine).wait_until_ready()
     try:
         wait_until(lambda: accepting.get(f"/v1/jobs/{job_id}")[1]["status"] == "COMPLETED", 40)
@@ -49,8 +49,8 @@ def test_jobs_wait_until_the_risk_is_accepted_and_the_doctor_tells_of_it(tmp_pat
     finally:
         accepting.stop()
 
-    assert "Jobs cannot start here: bubblewrap is not installed. Either install it" in told
-    assert "accept the risk with --no-sandbox" in told
+    assert "Jobs cannot start here: bubblewrap is not installed. Either install it" in output
+    assert "accept the risk with --no-sandbox" in output
     assert "Jobs run without a sandbox, with all permissions of this user." in accepting.output
     assert not (tmp_path / "data" / "run" / "no-sandbox").exists()
     levels = [{each["check"]: each["level"] for each in doctor["checks"]} for doctor in (refusing, accepted)]

@@ -1,4 +1,6 @@
-"""Waits until a system has come to rest after its faults, and holds its history against the invariants."""
+"""Waits until a system is idle after its faults, and checks its history against the invariants."""
+
+import time
 
 from app.domain.lifecycle.states import TERMINAL
 from tests.faults.cluster import Cluster
@@ -12,13 +14,22 @@ def assert_sound(cluster: Cluster, *, seconds: float = 90) -> None:
     wait_until_all_ended(cluster, seconds=seconds)
     wait_for(lambda: not cluster.left_of_attempts(), seconds=10, what="no process of any job")
     history = collect(cluster)
-    found = violations(history)
-    assert not found, "\n".join([*found, *(told(one) for job_id, one in history.jobs.items() if job_id in str(found))])
+    # A node that was lost clears away what its attempts left when it is back, in its own time.
+    deadline = time.monotonic() + 20
+    while (found := violations(history)) and all(map(is_about_leftovers, found)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+        history = collect(cluster)
+    violated = [one for job_id, one in history.jobs.items() if job_id in str(found)]
+    assert not found, "\n".join([*found, *map(summary, violated)])
     cluster.is_sound = True
 
 
-def told(one: JobHistory) -> str:
-    """What a person needs to understand a violation: the job's attempts, as recorded and as witnessed."""
+def is_about_leftovers(violation: str) -> bool:
+    return violation.startswith("I9:")
+
+
+def summary(one: JobHistory) -> str:
+    """What explains a violation: the job's attempts, as recorded and as witnessed."""
     lines = [f"{one.job.id} {one.job.status}"]
     for a in one.attempts:
         seen = [f"{s.start_step}..{s.last_step}" for s in one.leading if s.attempt == a.number]
@@ -31,7 +42,7 @@ def told(one: JobHistory) -> str:
 
 
 def wait_until_all_ended(cluster: Cluster, *, seconds: float) -> None:
-    """Restarts what was killed meanwhile, as whoever runs the system does."""
+    """Restarts killed processes meanwhile, as a service manager does."""
 
     def ended() -> bool:
         cluster.revive()

@@ -48,7 +48,7 @@ NODE_CONFIG = '[[devices]]\ntype = "cpu"\ncount = {slots}\n'
 
 @dataclass
 class Ledger:
-    """What clients were told: the history that nobody may contradict afterwards."""
+    """The answers that clients got. The recorded history must not contradict them."""
 
     accepted: list[str] = field(default_factory=list)  # jobs, by the answer 201
     verbs: list[tuple[str, str]] = field(default_factory=list)  # (job, verb) answered with 2xx
@@ -151,7 +151,7 @@ class Cluster(System):
         return process in self._processes and self._processes[process].poll() is None
 
     def gone(self, process: str) -> None:
-        """Forget a process that has ended by itself, or that somebody else killed."""
+        """Forget a process that ended by itself or that other code killed."""
         self._processes.pop(process).wait(timeout=30)
 
     @property

@@ -51,7 +51,7 @@ POINTS = (
     Point("m18-before-finish", "m18", "app.services.attempts.work_orders:finish", "before"),
     Point("m19-finished", "m19", "app.services.attempts.work_orders:finish", "after"),
     Point("m20-cleaning", "m20", "workers.run_dir.layout:RunDirectory.remove", "before"),
-    Point("m21-cancel-wished", "m21", "app.services.jobs.control_requests:request_cancel", "after"),
+    Point("m21-cancel-requested", "m21", "app.services.jobs.control_requests:request_cancel", "after"),
     Point("m21-cancel-read", "m21", "workers.supervisor.ranks.rank_group:RankGroup.terminate", "before"),
     Point("m22-asked-to-stop", "m22", "workers.supervisor.ranks.rank_group:RankGroup.ask_to_stop", "after"),
 )
@@ -105,5 +105,5 @@ def process_is(fired: dict[str, Any], pid: int) -> bool:
 
 
 def continue_process(fired: dict[str, Any]) -> None:
-    """Let a process that was stopped at a point go on."""
+    """Continue a process that was stopped at a point."""
     os.kill(int(fired["pid"]), signal.SIGCONT)

@@ -25,7 +25,7 @@ FAULTS = (
     Fault("F1-kill-api", process_faults.kill_the_api, 1),
     Fault("F2-kill-redis", server_faults.kill_redis, 1),
     Fault("F3-flushall", server_faults.empty_redis, 1),
-    Fault("F3-replica-of-nobody", server_faults.make_redis_a_replica_of_nobody, 1),
+    Fault("F3-orphaned-replica", server_faults.make_redis_an_orphaned_replica, 1),
     Fault("F4-redis-away", server_faults.take_redis_away, 1),
     Fault("F5-redis-full", server_faults.fill_redis, 1),
     Fault("F6-kill-coordinator", process_faults.kill_the_coordinator, 1),

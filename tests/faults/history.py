@@ -1,5 +1,5 @@
-"""Everything that is known about a system after its faults: what clients were told, what the witness saw, what the
-database and the disks hold. The invariants are about this alone.
+"""Everything that is known about a system after its faults: the answers that clients got, what the witness saw, what
+the database and the disks hold. The invariants check nothing else.
 """
 
 from collections.abc import Mapping, Sequence

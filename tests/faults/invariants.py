@@ -18,7 +18,7 @@ from tests.faults.history import History, JobHistory
 from tests.faults.witness import Stretch
 
 Invariant = Callable[[History], Iterator[str]]
-# Where a training stands is reported once a second and written in batches: what nobody could report any more.
+# Progress is reported once a second and written in batches: so much of it may be lost with a killed process.
 UNREPORTED_SECONDS = 3.0
 # Verbs of the API → what the audit trail calls them.
 AUDITED = {
@@ -165,7 +165,7 @@ def nothing_is_left(history: History) -> Iterator[str]:
     yield from (f"still mounted: {point}" for point in history.mounts)
     for job_id, names in history.stored.items():
         recorded = {c.id for c in history.jobs[job_id].checkpoints if c.deleted_at is None}
-        yield from (f"{job_id}: {name} is stored and nobody knows it" for name in names if name not in recorded)
+        yield from (f"{job_id}: {name} is stored but not recorded" for name in names if name not in recorded)
 
 
 def checkpoints_verify(history: History) -> Iterator[str]:
@@ -204,14 +204,14 @@ def recoveries_are_recorded(history: History) -> Iterator[str]:
             what = f"{one.job.id}: attempt {attempt.number}"
             if attempt.ended_at is None or attempt.lost_steps is None or attempt.end_step is None:
                 yield f"{what} has no end"
-            elif attempt.cause and attempt.policy is None and _goes_on_by_itself(one, attempt.number):
+            elif attempt.cause and attempt.policy is None and _was_recovered(one, attempt.number):
                 yield f"{what} failed by {attempt.cause}, and no recovery is recorded"
             elif attempt.cause and attempt.started_at is not None and attempt.detect_seconds is None:
-                yield f"{what} failed by {attempt.cause}, and nobody knows how long it took to notice"
+                yield f"{what} failed by {attempt.cause}, and the time to detect it is not recorded"
         for before, after in pairwise(one.attempts):
-            recovered = before.cause and after.trained_at is not None and _goes_on_by_itself(one, before.number)
+            recovered = before.cause and after.trained_at is not None and _was_recovered(one, before.number)
             if recovered and after.recover_seconds is None:
-                yield f"{one.job.id}: nobody knows how long attempt {after.number} took to recover"
+                yield f"{one.job.id}: the recovery time of attempt {after.number} is not recorded"
 
 
 INVARIANTS: Mapping[str, Invariant] = {
@@ -273,7 +273,7 @@ def _steps_said(one: JobHistory) -> dict[int, list[int]]:
 
 
 def _chosen_step(one: JobHistory, attempt: int) -> int | None:
-    """Where a person's resume said that the attempt begins; None when nobody chose since the attempt before."""
+    """The start step that a user's resume chose; None without a resume since the attempt before."""
     step = None
     for event in one.events:
         if event.type == "attempt.ended" and event.data.get("attempt", 0) < attempt:
@@ -285,7 +285,7 @@ def _chosen_step(one: JobHistory, attempt: int) -> int | None:
     return step
 
 
-def _goes_on_by_itself(one: JobHistory, attempt: int) -> bool:
+def _was_recovered(one: JobHistory, attempt: int) -> bool:
     """Whether the platform recovered the attempt: it did not end the job, nor did a person pause it."""
     ended = [i for i, e in enumerate(one.events) if e.type == "attempt.ended" and e.data["attempt"] == attempt]
     later = (event for i in ended for event in one.events[i + 1 :])

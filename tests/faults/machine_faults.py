@@ -46,7 +46,7 @@ def drain_the_node(cluster: Cluster, job_id: str) -> None:
 
 def flip_a_bit_of_the_newest_checkpoint(cluster: Cluster, job_id: str) -> None:
     home = f"node-{cluster.home(job_id)}"
-    # Two of them, so that there is another one to go on from.
+    # Two of them, so that one is left to resume from.
     wait_for(lambda: _checkpoints(cluster, job_id)[1:], seconds=20, what="two checkpoints")
     for name in (home, "coordinator"):
         cluster.signal(name, signal.SIGSTOP)
@@ -61,7 +61,7 @@ def flip_a_bit_of_the_newest_checkpoint(cluster: Cluster, job_id: str) -> None:
 
 
 def kill_the_node_worker_as_the_doorbell_rings(cluster: Cluster, job_id: str) -> None:
-    """The message has left Redis and nobody has it: it is lost, and the job starts all the same."""
+    """The message has left Redis but no process handles it: it is lost, and the job starts all the same."""
     killed: list[str] = []
 
     def look(reply: bytes, name: str) -> None:
@@ -87,7 +87,7 @@ def flood_the_log(cluster: Cluster, job_id: str) -> None:
 
 
 def hang(cluster: Cluster, job_id: str) -> None:
-    """Where the first attempt stands still, the second goes on."""
+    """The first attempt hangs; the second one completes the job."""
     hanging = cluster.train(steps=30, misbehave="hang", misbehave_at=15)
     cluster.wait_for_end(hanging, seconds=90)
     attempts = cluster.get(f"/v1/jobs/{hanging}/attempts")["attempts"]

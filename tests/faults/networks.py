@@ -35,7 +35,7 @@ class Networks:
         return ["nsenter", f"--net=/run/netns/{self._namespace(name)}", "--"]
 
     def pull(self, name: str) -> None:
-        """Nothing goes in or out any more, and nobody is told."""
+        """Drop all packets in both directions, silently."""
         self._ip("link", "set", self._cable(name), "down")
 
     def plug(self, name: str) -> None:

@@ -59,7 +59,7 @@ def kill_the_agent(cluster: Cluster, job_id: str) -> None:
 
 
 def hold_a_rank_that_nothing_ends(cluster: Cluster, job_id: str) -> None:
-    """Its job goes on without its devices, which nobody gets until it is gone."""
+    """The job continues on other devices; those of the rank stay out of service until it is gone."""
     rank, home = cluster.ranks_of(job_id)[0], cluster.home(job_id)
     with unkillable(rank.pid):
         rank.kill()
@@ -100,7 +100,7 @@ def stop_the_attempt_for_a_moment(cluster: Cluster, job_id: str) -> None:
 
 
 def stop_the_attempt_for_good(cluster: Cluster, job_id: str) -> None:
-    """Nobody wakes it again: what ends it is the kernel's timer, before another attempt may begin."""
+    """No process continues it: the kernel's timer ends it before another attempt may begin."""
     stopped = cluster.processes_of(job_id)
     _each(stopped, psutil.Process.suspend)
     cluster.wait_for_another_attempt(job_id, seconds=40)

@@ -1,4 +1,4 @@
-"""A TCP proxy that can be told to misbehave: between each process and each server it speaks to."""
+"""A TCP proxy that injects network faults, between each process and each server that it connects to."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ class ProxyThread:
         self._thread.start()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have it done there, and wait for its result."""
+        """Run it there, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     def close(self) -> None:
@@ -32,10 +32,10 @@ class ProxyThread:
 
 
 class FaultProxy:
-    """Forwards ``port`` to ``upstream`` until told otherwise; every method may be called from any thread.
+    """Forwards ``port`` to ``upstream`` until a fault is injected; every method may be called from any thread.
 
-    ``freeze`` makes the connections that exist half-open for good: what is sent vanishes, and neither side is told of
-    anything. ``partition`` does that to new ones, too.
+    ``freeze`` makes the existing connections half-open for good: whatever is sent vanishes, and neither side gets an
+    error. ``partition`` does that to new ones, too.
     """
 
     def __init__(self, thread: ProxyThread, upstream: tuple[str, int], *, host: str = "127.0.0.1") -> None:

@@ -1,4 +1,4 @@
-"""Saves checkpoints, each in a child process that waits until somebody has attached to it: ``python -m
+"""Saves checkpoints, each in a child process that waits until a tracer has attached to it: ``python -m
 tests.faults.saving DATA_DIR DATABASE_URL JOB``.
 
 Reads a step per line from standard input, and answers with the pid of the child that is going to save it. The child

@@ -1,4 +1,4 @@
-"""What random faults go by, the same for all modules: the environment says it, or nobody does."""
+"""The seed of random faults, the same for all modules: from the environment, or drawn at random."""
 
 import os
 import random

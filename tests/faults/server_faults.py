@@ -44,8 +44,8 @@ def fill_redis(cluster: Cluster, job_id: str) -> None:
         client.config_set("maxmemory", "0")
 
 
-def make_redis_a_replica_of_nobody(cluster: Cluster, job_id: str) -> None:
-    """It takes no writes any more, and forgets what it had."""
+def make_redis_an_orphaned_replica(cluster: Cluster, job_id: str) -> None:
+    """Redis refuses writes and drops its data: its primary does not exist."""
     with cluster.redis.client() as client:
         client.slaveof("127.0.0.1", "1")
         cluster.wait_for_end(cluster.train(steps=20))
@@ -75,7 +75,7 @@ def cut_the_database_for_a_moment(cluster: Cluster, job_id: str) -> None:
 
 
 def cut_a_node_off(cluster: Cluster, job_id: str) -> None:
-    """From everything, without a word: the packets go nowhere. It fences itself, and another one goes on."""
+    """All packets of the node are dropped silently. It fences itself, and another node continues the job."""
     home = f"node-{cluster.home(job_id)}"
     old = cluster.processes_of(job_id)
     for server in ("database", "redis"):
@@ -88,7 +88,7 @@ def cut_a_node_off(cluster: Cluster, job_id: str) -> None:
 
 
 def half_open_broker(cluster: Cluster, job_id: str) -> None:
-    """Every connection that exists is dead and nobody knows it."""
+    """Every existing connection is dead, and neither side notices."""
     for line in cluster.lines("redis"):
         line.freeze()
     cluster.wait_for_end(cluster.train(steps=20))
@@ -112,7 +112,7 @@ def slow_network(cluster: Cluster, job_id: str) -> None:
 
 
 def lose_answers(cluster: Cluster, job_id: str) -> None:
-    """Requests arrive and are done, their answers break off: nobody knows whether a commit was one."""
+    """Requests arrive and are executed, their answers break off: the client cannot know whether a commit succeeded."""
     home = cluster.line(f"node-{cluster.home(job_id)}", "database")
     for reply_bytes in (0, 40, 400, 1500):
         home.cut_after(reply_bytes)

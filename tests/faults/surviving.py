@@ -42,6 +42,6 @@ def assert_survived(cluster: Cluster, fault: Fault) -> None:
 
     job = cluster.wait_for_end(job_id, seconds=90)
     assert_sound(cluster)
-    assert cluster.found_dead == [], "what nobody killed has ended"
+    assert cluster.found_dead == [], "processes ended that the fault did not kill"
     if fault.attempts is not None:
         assert job["attempt"] == fault.attempts, cluster.story(job_id)

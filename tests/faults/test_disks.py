@@ -1,4 +1,4 @@
-"""A disk without room, and a database file that somebody else holds: on SQLite, where both lie on one machine."""
+"""A full disk, and a database file that another process has locked: on SQLite, where both are on one machine."""
 
 import os
 import sqlite3
@@ -49,7 +49,7 @@ def fill(cluster: Cluster) -> Path:
             return filler
 
 
-def test_a_job_waits_for_room_and_goes_on_by_itself(cluster: Cluster) -> None:
+def test_a_job_waits_for_room_and_resumes_by_itself(cluster: Cluster) -> None:
     job_id = cluster.train(steps=150, step_seconds=0.06, weight_bytes=MEGABYTE)
     cluster.wait_until_witnessed(job_id, 12)
 
@@ -78,13 +78,13 @@ def test_a_moment_without_room_costs_no_attempt(cluster: Cluster) -> None:
     assert_sound(cluster)
 
 
-def test_somebody_else_holds_the_database(cluster: Cluster) -> None:
+def test_another_process_locks_the_database(cluster: Cluster) -> None:
     job_id = cluster.train(steps=120, step_seconds=0.06)
     cluster.wait_until_witnessed(job_id, 12)
 
     with closing(sqlite3.connect(cluster.data_dir / "trainyard.db", isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        assert cluster.call("GET", f"/v1/jobs/{job_id}")[0] == 200, "readers go on"
+        assert cluster.call("GET", f"/v1/jobs/{job_id}")[0] == 200, "readers are not blocked"
         time.sleep(2)
         connection.execute("ROLLBACK")
 

@@ -1,8 +1,8 @@
-"""A process is killed at every system call of saving a checkpoint, and each of them fails once: never is less there
-than before, and nothing that is there is broken (P-19, P-20, P-22, P-23).
+"""A process is killed at every system call of saving a checkpoint, and each call fails once: no earlier checkpoint is
+lost, and every stored one is complete (P-19, P-20, P-22, P-23).
 
-By strace, which counts a process's calls of one kind and injects into the n-th. The sweep goes on until a run ends
-untouched, so no call is left out.
+strace counts a process's calls of one kind and injects into the n-th. The sweep continues until a run ends untouched,
+so no call is left out.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The checker itself: a good history passes, and each invariant sees what is planted for it."""
+"""The checker itself: a sound history passes, and each invariant finds the violation planted for it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.models import AuditEntry, Lease, Reservation
+from tests.faults.handmade_histories import JOB, event, good_history, stored_checkpoint, stretch
 from tests.faults.history import History
 from tests.faults.invariants import INVARIANTS, violations
-from tests.faults.told_histories import JOB, event, good_history, stored_checkpoint, stretch
 
 Plant = Callable[[History], History]
 
@@ -55,7 +55,7 @@ def two_processes_of_one_rank(history: History) -> History:
     return changed(history, stretches=[*history.jobs[JOB].stretches, more])
 
 
-def an_attempt_nobody_knows(history: History) -> History:
+def an_unrecorded_attempt(history: History) -> History:
     more = stretch(3, start=20, last=21, began=40)
     return changed(history, stretches=[*history.jobs[JOB].stretches, more])
 
@@ -107,7 +107,7 @@ def a_lost_log_line(history: History) -> History:
     return changed(history, logs=[line for line in history.jobs[JOB].logs if line != (1, "step 4")])
 
 
-def devices_of_nobody(history: History) -> History:
+def devices_still_reserved(history: History) -> History:
     return replace(history, reservations=[Reservation(node="n1", device_index=0, job_id=JOB, attempt=2)])
 
 
@@ -127,7 +127,7 @@ def a_mount_left(history: History) -> History:
     return replace(history, mounts=["/data/run/jobs/job-1/1/code"])
 
 
-def a_checkpoint_nobody_knows(history: History) -> History:
+def an_unrecorded_checkpoint(history: History) -> History:
     return replace(history, stored={JOB: ["ckpt-1", "ckpt-2", "ckpt-3"]})
 
 
@@ -186,13 +186,13 @@ def an_attempt_without_end(history: History) -> History:
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "I1": (a_forgotten_job, an_internal_error),
     "I2": (an_unfinished_job, a_second_end),
-    "I3": (two_attempts_at_a_time, two_processes_of_one_rank, an_attempt_nobody_knows),
+    "I3": (two_attempts_at_a_time, two_processes_of_one_rank, an_unrecorded_attempt),
     "I4": (a_falling_token, a_stale_metric, a_stale_checkpoint),
     "I5": (a_start_from_nothing, a_wrongly_recorded_start),
     "I6": (hidden_lost_steps,),
     "I7": (a_missing_metric, a_wrong_metric, a_doubled_arrival_number, a_lost_log_line),
-    "I8": (devices_of_nobody, a_lease_after_the_end),
-    "I9": (a_process_left, a_run_directory_left, a_mount_left, a_checkpoint_nobody_knows),
+    "I8": (devices_still_reserved, a_lease_after_the_end),
+    "I9": (a_process_left, a_run_directory_left, a_mount_left, an_unrecorded_checkpoint),
     "I10": (a_flipped_bit, a_missing_file, a_checkpoint_of_wrong_steps, a_wrong_result),
     "I11": (a_gap_in_the_history, an_unaudited_change, an_unaudited_verb),
     "I12": (an_unexplained_recovery, an_unmeasured_detection, an_unmeasured_recovery, an_attempt_without_end),

@@ -1,4 +1,4 @@
-"""A process of ours is killed at an exact moment of a job's way, m1 to m22: the job goes its way all the same."""
+"""A process of ours is killed at an exact moment of a job's life, m1 to m22: the job ends as it should."""
 
 import contextlib
 import signal
@@ -20,9 +20,9 @@ ASKED: dict[str, Any] = {"steps": 24, "step_seconds": 0.04, "save_every": 5}
 OF_API = ("m1-request-parsed", "m2-before-commit", "m3-before-reply", "m4-before-doorbell")
 OF_COORDINATOR = ("m4-admitted", "m5-placed")
 OF_NODE = ("m6-doorbell-taken", "m7-before-claim", "m8-claimed", "m8-spawned")
-OF_WISHES = {"m21-cancel-wished": "cancel", "m21-cancel-read": "cancel", "m22-asked-to-stop": "pause"}
+OF_CONTROL_REQUESTS = {"m21-cancel-requested": "cancel", "m21-cancel-read": "cancel", "m22-asked-to-stop": "pause"}
 OF_SUPERVISOR = tuple(
-    point.name for point in POINTS if point.name not in {*OF_API, *OF_COORDINATOR, *OF_NODE, *OF_WISHES}
+    point.name for point in POINTS if point.name not in {*OF_API, *OF_COORDINATOR, *OF_NODE, *OF_CONTROL_REQUESTS}
 )
 # The attempt is over by then: nothing has to be done again.
 AFTER_THE_END = {"m19-finished", "m20-cleaning"}
@@ -49,7 +49,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Ite
         _kill_supervisors(done)
         _kill_others(done)
         _kill_the_api(done)
-        _kill_at_wishes(done)
+        _kill_at_control_requests(done)
         wait_until_all_ended(cluster, seconds=120)
         owned_pids.update(process.pid for process in cluster.everything())
         yield done
@@ -85,8 +85,8 @@ def test_an_api_killed_at(swept: Swept, name: str) -> None:
     assert [one["job_id"] for one in named] == [job["job_id"]], "sent twice with one key, it is one job"
 
 
-@pytest.mark.parametrize(("name", "verb"), OF_WISHES.items())
-def test_killed_with_a_wish_at(swept: Swept, name: str, verb: str) -> None:
+@pytest.mark.parametrize(("name", "verb"), OF_CONTROL_REQUESTS.items())
+def test_killed_with_a_control_request_at(swept: Swept, name: str, verb: str) -> None:
     job = swept.cluster.job(swept.jobs[name])
 
     assert swept.fired[name] is not None
@@ -100,7 +100,7 @@ def test_after_all_of_it_the_system_is_sound(swept: Swept) -> None:
 def _kill_supervisors(swept: Swept) -> None:
     """All at once, each at a moment of its own."""
     cluster = swept.cluster
-    # Nothing starts before its point is armed. It ends: one that stood still might hold SQLite's only lock.
+    # Nothing starts before its point is armed. Ended, not stopped: a stopped one might hold SQLite's only lock.
     cluster.kill("coordinator", signal.SIGTERM)
     for name in OF_SUPERVISOR:
         swept.jobs[name] = cluster.train(**ASKED)
@@ -112,7 +112,7 @@ def _kill_supervisors(swept: Swept) -> None:
 
 
 def _kill_others(swept: Swept) -> None:
-    """Whoever gets there first is killed, and started again at once."""
+    """The first process that reaches the point is killed, and restarted at once."""
     cluster = swept.cluster
     for name in (*OF_NODE, *OF_COORDINATOR):
         cluster.points.arm(name)
@@ -138,12 +138,12 @@ def _kill_the_api(swept: Swept) -> None:
         swept.note(name, body["data"]["job_id"])
 
 
-def _kill_at_wishes(swept: Swept) -> None:
+def _kill_at_control_requests(swept: Swept) -> None:
     cluster = swept.cluster
-    for name, verb in OF_WISHES.items():
+    for name, verb in OF_CONTROL_REQUESTS.items():
         job_id = cluster.train(steps=5000 if verb == "cancel" else 200, step_seconds=0.05)
         cluster.wait_until_witnessed(job_id, 12)
-        cluster.points.arm(name, job_id="" if name == "m21-cancel-wished" else job_id)
+        cluster.points.arm(name, job_id="" if name == "m21-cancel-requested" else job_id)
         status, body = eventually(partial(cluster.call, "POST", f"/v1/jobs/{job_id}/{verb}"))
         assert status in (200, 202), body
         cluster.points.wait_until_fired(name)

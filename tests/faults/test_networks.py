@@ -1,4 +1,4 @@
-"""Two nodes in networks of their own: their ranks meet by address, and go on after a cable was pulled out."""
+"""Two nodes in networks of their own: their ranks connect by address, and resume after a cable was pulled."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Faults and moments drawn by lot, two for each job: the seed is printed, and with FAULTS_SEED it is all done again."""
+"""Faults and moments drawn at random, two for each job. The seed is printed; FAULTS_SEED repeats the same draws."""
 
 import contextlib
 import random
@@ -14,9 +14,9 @@ from tests.faults.seeds import DRAWS, SEED
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
-# Moments that every job comes to, in whatever process: whoever is there first is killed.
+# Moments that every job reaches, in whatever process: the first process that reaches one is killed.
 MOMENTS = [point.name for point in POINTS if point.moment not in ("m1", "m2", "m3", "m21", "m22")]
-# What takes long by itself, or needs its job to be where it was.
+# Faults that take long, or that need the job to stay on its node.
 LEFT_OUT = {"F8-lose-machine", "F10-ends-too-early", "F12-hang", "F16-node-cut-off", "F39-drained"}
 KINDS = sorted(BY_NAME.keys() - LEFT_OUT)
 

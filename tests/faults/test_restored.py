@@ -1,4 +1,4 @@
-"""A system whose database went back to an earlier time goes on from there."""
+"""A system whose database was restored to an earlier state continues from there."""
 
 import subprocess
 from collections.abc import Callable

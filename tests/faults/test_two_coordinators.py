@@ -1,4 +1,4 @@
-"""Two coordinators, killed and stopped at random while more jobs come than there is room for: one of them plans."""
+"""Two coordinators, killed and stopped at random while more jobs arrive than fit: one of them plans."""
 
 import random
 import signal
@@ -12,7 +12,7 @@ from app.database.engine import Database, make_engine
 from app.models import ProcessBeat
 from app.services.scheduling.leader_election import STANDSTILL_SECONDS
 from app.services.scheduling.planner import PLANNER
-from tests.faults.checking import assert_sound, told
+from tests.faults.checking import assert_sound, summary
 from tests.faults.cluster import SHORT, Cluster
 from tests.faults.history import collect
 from tests.faults.seeds import SEED
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 COORDINATORS = ("coordinator", "second")
 ROUNDS, JOBS = 6, 4
-# What a fault of no coordinator looks like is waited for nowhere: a machine that is busy must not look like one.
+# No timeout that a busy machine could exceed: only faults of coordinators are tested here.
 PATIENT = {
     **SHORT,
     "TRAINYARD_LEASE_TTL_SECONDS": "60",
@@ -54,11 +54,11 @@ def test_one_of_two_plans_whatever_happens_to_them(cluster: Cluster) -> None:
 
     assert_sound(cluster, seconds=150)
     disturbed = [one for one in collect(cluster).jobs.values() if (one.job.status, one.job.attempt) != ("COMPLETED", 1)]
-    assert not disturbed, "\n".join(map(told, disturbed))
+    assert not disturbed, "\n".join(map(summary, disturbed))
 
 
 def replaced(cluster: Cluster, db: Database, planner: str) -> None:
-    """It stands still until the other one plans, and goes on as if nothing had been."""
+    """Stop the planning coordinator until the other one plans, then continue it."""
     other = next(name for name in COORDINATORS if name != planner)
     cluster.signal(planner, signal.SIGSTOP)
     wait_for(lambda: holder(db, cluster) == other, seconds=60, what=f"{other} plans for it")
@@ -66,7 +66,7 @@ def replaced(cluster: Cluster, db: Database, planner: str) -> None:
 
 
 def killed(cluster: Cluster, names: list[str], seconds: float) -> None:
-    """Gone for that long, each after the other."""
+    """Kill them one after the other, and restart them after that long."""
     for name in names:
         cluster.kill(name)
     time.sleep(seconds)
@@ -75,7 +75,7 @@ def killed(cluster: Cluster, names: list[str], seconds: float) -> None:
 
 
 def stopped(cluster: Cluster, names: list[str], seconds: float) -> None:
-    """Long enough to be replaced, in the middle of whatever they did; then each goes on as if nothing had been."""
+    """Stop them at an arbitrary point, for long enough to lose the leadership; then continue each of them."""
     for name in names:
         cluster.signal(name, signal.SIGSTOP)
     time.sleep(STANDSTILL_SECONDS + 1 + seconds)

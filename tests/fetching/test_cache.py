@@ -1,4 +1,4 @@
-"""The node's cache: what is in use stays, what is unused the longest goes first, nothing half is ever handed out."""
+"""The node's cache: objects in use stay, the least recently used goes first, and no partial one is returned."""
 
 import fcntl
 import hashlib
@@ -28,7 +28,7 @@ def store(root):
 
 @pytest.fixture
 def used(root):
-    """A directory of somebody who uses the cache."""
+    """The directory of a process that uses the cache."""
     with DirectoryLock(root / "uses", "use") as directory:
         yield directory.path
 
@@ -141,7 +141,7 @@ def test_file_changed_on_the_disk_is_not_handed_out(store, root, used):
     assert not (used / "b").exists()
 
 
-def test_rot_that_nobody_sees_is_found_by_the_reading_now_and_then(store, root, used, monkeypatch):
+def test_periodic_read_finds_silent_corruption(store, root, used, monkeypatch):
     sha256 = add(store, used / "a", b"content")
     stored = root / "objects" / sha256[:2] / sha256
     before = stored.stat()
@@ -212,7 +212,7 @@ def test_sweep_lets_the_living_alone(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_notes_that_nobody_wrote_for_long_are_forgotten(store, root):
+def test_notes_not_written_for_long_are_forgotten(store, root):
     for key in ("old", "new"):
         store.note(key, key)
     then = time.time() - cache_module.FORGET_SECONDS - 1

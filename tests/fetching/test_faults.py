@@ -1,4 +1,4 @@
-"""Children that are killed, disks that are full, servers that hang: nothing half stays, and somebody is told."""
+"""Killed child processes, full disks, hanging servers: no partial file stays, and the error is reported."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What a node knows of its cache, and that the next job goes where its model lies."""
+"""What a node reports of its cache, and that the next job is placed where its model is cached."""
 
 import hashlib
 import os
@@ -97,7 +97,7 @@ def test_evicted_files_are_missing_and_a_source_without_any_is_forgotten(root):
     assert list((root / "sources").iterdir()) == []
 
 
-def test_only_the_last_used_are_told(root, monkeypatch):
+def test_only_the_last_used_are_reported(root, monkeypatch):
     monkeypatch.setattr(cache_index, "MOST_SOURCES", 2)
     keys = [keep(root, f"s3://bucket/{n}", {"a": b"%d" % n}, used_at=n) for n in range(4)]
 
@@ -130,7 +130,7 @@ def world(tmp_path, sqlite_url, forked_supervisors):
 
 
 def started(world: World, name: str, directory: Path) -> Node:
-    """A node worker that has registered and told what its cache holds."""
+    """A node worker that has registered and reported what its cache holds."""
     settings = replace(
         world.settings, node=replace(world.settings.node, name=name), data=replace(world.settings.data, dir=directory)
     )

@@ -20,10 +20,10 @@ def refusal(library, location):
 
 def test_file_is_fetched_once_and_noticed_when_it_changes(web, make_library, objects):
     web.answers["/train.jsonl"] = file(LINES, ETag='"1"')
-    library, wish = make_library(), DataRequest(location=web.url("/train.jsonl"))
-    first, again = find(library, [], [wish, wish])[1]
+    library, request = make_library(), DataRequest(location=web.url("/train.jsonl"))
+    first, again = find(library, [], [request, request])[1]
     web.answers["/train.jsonl"] = file(LINES * 2, ETag='"2"')
-    changed = find_data(library, wish)
+    changed = find_data(library, request)
 
     assert first.path.name == "train.jsonl"
     assert first.path.samefile(again.path)
@@ -34,9 +34,9 @@ def test_file_is_fetched_once_and_noticed_when_it_changes(web, make_library, obj
 
 def test_unchanged_file_without_validators_is_kept_once(web, make_library, objects):
     web.answers["/train.jsonl"] = file(LINES)
-    wish = DataRequest(location=web.url("/train.jsonl"))
+    request = DataRequest(location=web.url("/train.jsonl"))
 
-    find(make_library(), [], [wish, wish])
+    find(make_library(), [], [request, request])
 
     assert len(web.seen) == 2
     assert len(objects()) == 1
@@ -100,9 +100,9 @@ def test_what_is_too_large_here_may_be_fine_elsewhere(web, make_library):
 
 def test_all_that_is_local_is_looked_at_before_anything_is_fetched(web, make_library, mine):
     web.answers["/a.jsonl"] = file(LINES)
-    wishes = [DataRequest(location=web.url("/a.jsonl")), DataRequest(location="gone.jsonl")]
+    requests = [DataRequest(location=web.url("/a.jsonl")), DataRequest(location="gone.jsonl")]
 
     with pytest.raises(AttemptFailed, match="gone"):
-        find(make_library(), [], wishes)
+        find(make_library(), [], requests)
 
     assert web.seen == []

@@ -41,13 +41,13 @@ def test_model_is_fetched_with_its_code(hub, make_library):
 def test_revision_is_that_of_the_time(hub, make_library):
     hub.add("org/tiny", {"config.json": b"old"}, branch="v1")
     hub.add("org/tiny", {"config.json": b"new"})
-    wishes = [
+    requests = [
         ModelRequest(model_id="org/tiny", revision="v1"),
         ModelRequest(model_id="hf://org/tiny@v1"),
         ModelRequest(model_id="hf://org/tiny", revision="v1"),
     ]
 
-    models = find(make_library(), wishes, [])[0]
+    models = find(make_library(), requests, [])[0]
 
     assert [(model.path / "config.json").read_bytes() for model in models] == [b"old"] * 3
 
@@ -153,9 +153,9 @@ FILES: list[tuple[str, dict[str, Any], list[str]]] = [
 
 def test_files_of_a_data_set(hub, make_library):
     hub.add("acme/chats", DATASET, dataset=True)
-    wishes = [DataRequest(location=f"hf://datasets/acme/chats{rest}", **wish) for rest, wish, _ in FILES]
+    requests = [DataRequest(location=f"hf://datasets/acme/chats{rest}", **options) for rest, options, _ in FILES]
 
-    found = find(make_library(), [], wishes)[1]
+    found = find(make_library(), [], requests)[1]
 
     assert [[file.name for file in data.files] for data in found] == [names for _, _, names in FILES]
 
@@ -201,12 +201,12 @@ def test_hub_that_says_nothing_is_given_up(hub, make_library, monkeypatch):
 @pytest.mark.parametrize("kept", [True, False], ids=["hub there", "hub away"])
 def test_gated_files_that_another_fetched_are_not_handed_to_those_without_access(hub, make_library, kept):
     hub.add("acme/gated", MODEL, gated=True)
-    wish = ModelRequest(model_id="acme/gated")
-    assert names(find_model(make_library(secrets={"output_config.hub_token": READ_TOKEN}), wish)) == WANTED
+    request = ModelRequest(model_id="acme/gated")
+    assert names(find_model(make_library(secrets={"output_config.hub_token": READ_TOKEN}), request)) == WANTED
     if not kept:
         hub.fail("GET /api/", 503, times=100)
 
-    refused = refusal(find_model, make_library(), wish)
+    refused = refusal(find_model, make_library(), request)
 
     assert refused.error_type == ("MODEL_NOT_FOUND" if kept else "STORAGE_ERROR")
 

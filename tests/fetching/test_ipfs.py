@@ -76,9 +76,9 @@ def test_parts_of_a_large_directory_are_gone_through(web, library):
 def test_content_never_changes_and_is_asked_for_once(web, library):
     dag = directory({"train.jsonl": raw(LINES)})
     web.answers[f"/ipfs/{dag.text}/train.jsonl"] = file(dag.car())
-    wish = DataRequest(location=f"ipfs://{dag.text}/train.jsonl")
+    request = DataRequest(location=f"ipfs://{dag.text}/train.jsonl")
 
-    first, again = find(library, [], [wish, wish])[1]
+    first, again = find(library, [], [request, request])[1]
 
     assert first.files[0].name == "train.jsonl"
     assert first.path.samefile(again.path)

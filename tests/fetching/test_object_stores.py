@@ -25,18 +25,18 @@ def put(bucket, *names, body=LINES):
         bucket.put_object(Key=name, Body=body + name.encode())
 
 
-def refusal(library, location, **wish):
+def refusal(library, location, **options):
     with pytest.raises(AttemptFailed) as refused:
-        find_data(library, DataRequest(location=location, **wish))
+        find_data(library, DataRequest(location=location, **options))
     return refused.value
 
 
 def test_object_is_fetched_by_each_scheme(bucket, service, make_library):
     put(bucket, "chat/train.jsonl")
     library = make_library(**service("s3"), **service("oci"), **service("obs"))
-    wishes = [DataRequest(location=f"{scheme}://data/chat/train.jsonl") for scheme in ("s3", "oci", "obs")]
+    requests = [DataRequest(location=f"{scheme}://data/chat/train.jsonl") for scheme in ("s3", "oci", "obs")]
 
-    for data in find(library, [], wishes)[1]:
+    for data in find(library, [], requests)[1]:
         assert [file.name for file in data.files] == ["train.jsonl"]
         assert data.path.read_bytes() == LINES + b"chat/train.jsonl"
         assert data.path.is_relative_to(data.visible[0])
@@ -56,7 +56,7 @@ def test_folder_or_glob_names_its_files(bucket, service, make_library):
     put(bucket, "d/b.jsonl.gz", "d/a.jsonl", "d/README.md", "d/sub/c.jsonl", "e/x.jsonl", "odd/x[1].jsonl")
     bucket.put_object(Key="d/", Body=b"")  # as consoles make them
 
-    found = find(make_library(**service()), [], [wish for wish, _ in FOLDERS])[1]
+    found = find(make_library(**service()), [], [request for request, _ in FOLDERS])[1]
 
     assert [[file.name for file in data.files] for data in found] == [names for _, names in FOLDERS]
     files = [file for data in found for file in data.files]
@@ -146,10 +146,10 @@ def test_limits_of_bytes(bucket, service, make_library):
 def test_unchanged_object_is_used_again_and_a_changed_one_is_not(bucket, service, make_library, objects):
     put(bucket, "a.jsonl", body=b"one ")
     library = make_library(**service())
-    wish = DataRequest(location="s3://data/a.jsonl")
-    first, again = find(library, [], [wish, wish])[1]
+    request = DataRequest(location="s3://data/a.jsonl")
+    first, again = find(library, [], [request, request])[1]
     put(bucket, "a.jsonl", body=b"two ")
-    changed = find_data(library, wish)
+    changed = find_data(library, request)
 
     assert first.path.samefile(again.path)
     assert first.sha256 == again.sha256 != changed.sha256

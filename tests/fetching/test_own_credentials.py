@@ -56,13 +56,13 @@ def checked(buckets: GuardedBuckets, one: dict[str, str], two: dict[str, str]) -
         yield buckets
 
 
-def wish(location: str, credentials: dict[str, str] | None = None, **options: str) -> DataRequest:
+def request(location: str, credentials: dict[str, str] | None = None, **options: str) -> DataRequest:
     return DataRequest(location=location, access=Access(credentials=credentials or {}, options=options))
 
 
-def refusal(library, *wishes):
+def refusal(library, *requests):
     with pytest.raises(AttemptFailed) as refused:
-        find(library, [], wishes)
+        find(library, [], requests)
     return refused.value
 
 
@@ -86,7 +86,7 @@ OPENS = [
 def test_file_is_read_with_what_its_source_brings(web, make_library, credentials, header, value):
     web.answers["/a.jsonl"] = only(header, value)
 
-    found = find_data(make_library(), wish(web.url("/a.jsonl"), credentials))
+    found = find_data(make_library(), request(web.url("/a.jsonl"), credentials))
 
     assert found.path.read_bytes() == LINES
 
@@ -94,9 +94,13 @@ def test_file_is_read_with_what_its_source_brings(web, make_library, credentials
 def test_each_source_is_asked_for_with_its_own(web, make_library):
     web.answers |= {"/a": only("Authorization", "Bearer tok-one"), "/b": only("Authorization", "Bearer tok-two")}
     web.answers["/c"] = file(LINES)
-    wishes = [wish(web.url("/a"), {"token": "tok-one"}), wish(web.url("/b"), {"token": "tok-two"}), wish(web.url("/c"))]
+    requests = [
+        request(web.url("/a"), {"token": "tok-one"}),
+        request(web.url("/b"), {"token": "tok-two"}),
+        request(web.url("/c")),
+    ]
 
-    find(make_library(), [], wishes)
+    find(make_library(), [], requests)
 
     sent = {seen.path: seen.headers.get("authorization") for seen in web.seen}
     assert sent == {"/a": "Bearer tok-one", "/b": "Bearer tok-two", "/c": None}
@@ -106,7 +110,7 @@ def test_credentials_do_not_follow_a_redirect_to_another_host(web, make_library)
     with WebServer() as other:
         web.answers["/a"] = redirect(other.url("/b"))
         other.answers["/b"] = file(LINES)
-        find_data(make_library(), wish(web.url("/a"), {"headers": '{"X-Api-Key": "key-one"}'}))
+        find_data(make_library(), request(web.url("/a"), {"headers": '{"X-Api-Key": "key-one"}'}))
 
         assert [seen.headers.get("x-api-key") for seen in web.seen] == ["key-one"]
         assert [seen.headers.get("x-api-key") for seen in other.seen] == [None]
@@ -115,7 +119,7 @@ def test_credentials_do_not_follow_a_redirect_to_another_host(web, make_library)
 def test_wrong_credentials_are_a_cause_that_does_not_tell_them(web, make_library):
     web.answers["/a"] = only("Authorization", "Bearer tok-one")
 
-    refused = refusal(make_library(), wish(web.url("/a"), {"token": "tok-wrong"}))
+    refused = refusal(make_library(), request(web.url("/a"), {"token": "tok-wrong"}))
 
     assert refused.error_type == "DATA_NOT_FOUND"
     assert "does not accept the credentials that the job has for it" in refused.message
@@ -124,9 +128,9 @@ def test_wrong_credentials_are_a_cause_that_does_not_tell_them(web, make_library
 
 def test_what_one_has_fetched_is_not_for_those_with_other_credentials(web, make_library):
     web.answers["/a"] = only("Authorization", "Bearer tok-one")
-    find_data(make_library(), wish(web.url("/a"), {"token": "tok-one"}))
+    find_data(make_library(), request(web.url("/a"), {"token": "tok-one"}))
 
-    for other in (wish(web.url("/a"), {"token": "tok-two"}), wish(web.url("/a"))):
+    for other in (request(web.url("/a"), {"token": "tok-two"}), request(web.url("/a"))):
         assert refusal(make_library(), other).error_type == "DATA_NOT_FOUND"
     assert [seen.headers.get("if-none-match") for seen in web.seen] == [None, None, None]
 
@@ -135,7 +139,7 @@ def test_same_credentials_find_it_in_the_cache(web, make_library):
     web.answers["/a"] = only("Authorization", "Bearer tok-one")
 
     for _ in range(2):
-        find_data(make_library(), wish(web.url("/a"), {"token": "tok-one"}))
+        find_data(make_library(), request(web.url("/a"), {"token": "tok-one"}))
 
     assert [seen.headers.get("if-none-match") for seen in web.seen] == [None, '"1"']
 
@@ -146,7 +150,7 @@ def test_same_credentials_find_it_in_the_cache(web, make_library):
 def test_two_buckets_are_read_each_with_its_own_keys(checked, one, two, make_library):
     library = make_library(**OPERATOR, s3_endpoint=checked.url)
 
-    found = find(library, [], [wish("s3://bucket-one/a.jsonl", one), wish("s3://bucket-two/a.jsonl", two)])[1]
+    found = find(library, [], [request("s3://bucket-one/a.jsonl", one), request("s3://bucket-two/a.jsonl", two)])[1]
 
     assert [each.path.read_bytes() for each in found] == [b'{"text": "of one"}\n', b'{"text": "of two"}\n']
 
@@ -157,7 +161,7 @@ def test_two_buckets_are_read_each_with_its_own_keys(checked, one, two, make_lib
 def test_keys_that_do_not_open_a_bucket_are_said(checked, one, make_library, change):
     library = make_library(**OPERATOR, s3_endpoint=checked.url)
 
-    refused = refusal(library, wish("s3://bucket-two/a.jsonl", {**one, **change}))
+    refused = refusal(library, request("s3://bucket-two/a.jsonl", {**one, **change}))
 
     assert refused.error_type == "DATA_NOT_FOUND"
     assert "does not accept the credentials that the job has for it" in refused.message
@@ -166,9 +170,9 @@ def test_keys_that_do_not_open_a_bucket_are_said(checked, one, make_library, cha
 
 def test_object_in_the_cache_is_not_for_those_who_may_only_list(checked, one, two, make_library):
     library = make_library(**OPERATOR, s3_endpoint=checked.url)
-    find_data(library, wish("s3://bucket-one/a.jsonl", one))
+    find_data(library, request("s3://bucket-one/a.jsonl", one))
 
-    assert refusal(library, wish("s3://bucket-one/a.jsonl", two)).error_type == "DATA_NOT_FOUND"
+    assert refusal(library, request("s3://bucket-one/a.jsonl", two)).error_type == "DATA_NOT_FOUND"
 
 
 @pytest.mark.parametrize("scheme", ["s3", "oci", "obs"])
@@ -177,15 +181,15 @@ def test_service_may_be_named_beside_the_source(checked, one, make_library, tmp_
     own = {} if scheme == "s3" else {f"{scheme}_dir": tmp_path}
     options = {"endpoint_url": checked.url, "region": "us-east-1"}
 
-    found = find_data(make_library(**own), wish(f"{scheme}://bucket-one/a.jsonl", one, **options))
+    found = find_data(make_library(**own), request(f"{scheme}://bucket-one/a.jsonl", one, **options))
 
     assert found.path.read_bytes() == b'{"text": "of one"}\n'
 
 
 def test_service_that_a_job_names_never_gets_the_keys_of_the_operator(web, make_library):
-    wished = wish("s3://bucket-one/*.jsonl", None, endpoint_url=web.url("").rstrip("/"))
+    source = request("s3://bucket-one/*.jsonl", None, endpoint_url=web.url("").rstrip("/"))
 
-    assert refusal(make_library(**OPERATOR), wished).error_type == "DATA_NOT_FOUND"
+    assert refusal(make_library(**OPERATOR), source).error_type == "DATA_NOT_FOUND"
 
     assert web.seen
     assert not [seen for seen in web.seen if "operator-key" in str(seen.headers)]
@@ -195,14 +199,14 @@ def test_service_that_a_job_names_never_gets_the_keys_of_the_operator(web, make_
 def test_service_that_a_job_names_may_not_be_private(checked, one, make_library, host):
     endpoint = checked.url.replace("127.0.0.1", host)
 
-    refused = refusal(make_library(allow=()), wish("s3://bucket-one/a.jsonl", one, endpoint_url=endpoint))
+    refused = refusal(make_library(allow=()), request("s3://bucket-one/a.jsonl", one, endpoint_url=endpoint))
 
     assert refused.error_type == "INVALID_CONFIG"
     assert "private address" in refused.message
 
 
-# In a process of its own: what looks names up is a thread of the file system's, which lasts as long as its process.
-LOOKS = """
+# In its own process: a thread of the file system resolves names, and it lives as long as the process.
+RESOLVES = """
 import socket, sys
 from app.domain.spec.credentials import Access
 from config.fetching import FetchSettings
@@ -221,7 +225,9 @@ except Exception as error:
 def test_name_of_a_service_may_not_lead_to_a_private_address(buckets, one, allow, said):
     endpoint = buckets.url.replace("127.0.0.1", "public.example")
 
-    done = subprocess.run([sys.executable, "-c", LOOKS, endpoint, *allow], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RESOLVES, endpoint, *allow], capture_output=True, text=True, check=True
+    )
 
     assert done.stdout.startswith(said)
 
@@ -229,7 +235,7 @@ def test_name_of_a_service_may_not_lead_to_a_private_address(buckets, one, allow
 def test_session_token_is_sent(web, one, make_library):
     credentials = {**one, "session_token": "session-one"}
 
-    refusal(make_library(), wish("s3://bucket-one/*.jsonl", credentials, endpoint_url=web.url("").rstrip("/")))
+    refusal(make_library(), request("s3://bucket-one/*.jsonl", credentials, endpoint_url=web.url("").rstrip("/")))
 
     assert {seen.headers.get("x-amz-security-token") for seen in web.seen} == {"session-one"}
 
@@ -238,7 +244,7 @@ def test_region_of_a_source_is_what_its_requests_are_signed_for(web, one, make_l
     web_url = web.url("").rstrip("/")
     settings = {**OPERATOR, "s3_endpoint": web_url}
 
-    refusal(make_library(**settings), wish("s3://bucket-one/*.jsonl", one, region="eu-test-7"))
+    refusal(make_library(**settings), request("s3://bucket-one/*.jsonl", one, region="eu-test-7"))
 
     assert {seen.headers["authorization"].split("/")[2] for seen in web.seen} == {"eu-test-7"}
 
@@ -246,9 +252,9 @@ def test_region_of_a_source_is_what_its_requests_are_signed_for(web, one, make_l
 def test_region_that_the_service_is_not_in_is_a_lasting_cause(web, one, make_library):
     body = b"<Error><Code>AuthorizationHeaderMalformed</Code><Message>expecting 'us-east-2'</Message></Error>"
     web.answers["/bucket-one"] = lambda handler: handler.answer(400, body, Content_Type="application/xml")
-    wished = wish("s3://bucket-one/*.jsonl", one, region="eu-test-7", endpoint_url=web.url("").rstrip("/"))
+    source = request("s3://bucket-one/*.jsonl", one, region="eu-test-7", endpoint_url=web.url("").rstrip("/"))
 
-    refused = refusal(make_library(), wished)
+    refused = refusal(make_library(), source)
 
     assert refused.error_type == "INVALID_CONFIG"
     assert "in another region" in refused.message
@@ -299,7 +305,7 @@ def test_directory_takes_no_credentials(make_library, tmp_path, one):
     (tmp_path / "bucket-one").mkdir()
     (tmp_path / "bucket-one/a.jsonl").write_bytes(LINES)
 
-    refused = refusal(make_library(oci_dir=tmp_path), wish("oci://bucket-one/a.jsonl", one))
+    refused = refusal(make_library(oci_dir=tmp_path), request("oci://bucket-one/a.jsonl", one))
 
     assert refused.error_type == "INVALID_CONFIG"
     assert "a directory of this installation" in refused.message
@@ -341,8 +347,8 @@ def leaks(world: World, *secrets: str) -> list[str]:
     found = [str(path) for path in files if any(secret.encode() in path.read_bytes() for secret in secrets)]
     with world.db.read() as session:
         jobs = [job.id for job in session.query(Job).all()]
-    told = json.dumps([[world.log(job), [event.message for event in world.events(job)]] for job in jobs])
-    return [*found, *(["told"] if any(secret in told for secret in secrets) else [])]
+    shown = json.dumps([[world.log(job), [event.message for event in world.events(job)]] for job in jobs])
+    return [*found, *(["shown"] if any(secret in shown for secret in secrets) else [])]
 
 
 def test_job_reads_two_sources_with_two_credentials_and_leaves_none_of_them(world, web, one):

@@ -48,9 +48,9 @@ def refusal(library, location=MODEL) -> AttemptFailed:
     return refused.value
 
 
-@pytest.mark.parametrize("told", [("sha256", "etag"), ("sha256",), ("etag",), ()])
-def test_model_is_all_files_of_the_directory_but_other_forms_of_its_weights(web, shares, told):
-    web.answers |= directory(AT, FILES, told)
+@pytest.mark.parametrize("listed", [("sha256", "etag"), ("sha256",), ("etag",), ()])
+def test_model_is_all_files_of_the_directory_but_other_forms_of_its_weights(web, shares, listed):
+    web.answers |= directory(AT, FILES, listed)
 
     model = find_model(shares(), ModelRequest(model_id=MODEL))
 
@@ -78,9 +78,9 @@ def test_weights_are_left_out_of_a_look(web, shares):
     assert web.asked(f"{AT}/model.safetensors") == []
 
 
-@pytest.mark.parametrize(("told", "times"), [(("sha256",), 1), (("etag",), 1), ((), 2)])
-def test_what_is_told_to_be_unchanged_is_fetched_once(web, shares, told, times):
-    web.answers |= directory(AT, FILES, told)
+@pytest.mark.parametrize(("listed", "times"), [(("sha256",), 1), (("etag",), 1), ((), 2)])
+def test_file_listed_as_unchanged_is_fetched_once(web, shares, listed, times):
+    web.answers |= directory(AT, FILES, listed)
     find_model(shares(), ModelRequest(model_id=MODEL))
 
     model = find_model(shares(), ModelRequest(model_id=MODEL))
@@ -89,12 +89,12 @@ def test_what_is_told_to_be_unchanged_is_fetched_once(web, shares, told, times):
     assert sent(web, "model.safetensors") == times
 
 
-@pytest.mark.parametrize("told", [("sha256",), ("etag",), ()])
-def test_only_what_changed_is_fetched_anew(web, shares, told):
-    web.answers |= directory(AT, FILES, told)
+@pytest.mark.parametrize("listed", [("sha256",), ("etag",), ()])
+def test_only_what_changed_is_fetched_anew(web, shares, listed):
+    web.answers |= directory(AT, FILES, listed)
     find_model(shares(), ModelRequest(model_id=MODEL))
     changed = {**FILES, "config.json": b'{"model_type": "qwen2"}'}
-    web.answers |= directory(AT, changed, told)
+    web.answers |= directory(AT, changed, listed)
 
     model = find_model(shares(), ModelRequest(model_id=MODEL))
 
@@ -146,7 +146,7 @@ def test_broken_download_of_a_file_goes_on_in_its_middle(web, shares):
 
 
 @pytest.mark.parametrize(
-    ("told", "size"),
+    ("listed", "size"),
     [
         (("sha256",), len(WEIGHTS)),
         (("etag",), len(WEIGHTS)),
@@ -158,9 +158,9 @@ def test_broken_download_of_a_file_goes_on_in_its_middle(web, shares):
         ((), 0),
     ],
 )
-def test_file_that_is_not_as_it_was_listed(web, shares, told, size):
+def test_file_that_is_not_as_it_was_listed(web, shares, listed, size):
     body = b"x" * size
-    web.answers |= directory(AT, FILES, told) | {f"{AT}/model.safetensors": file(body, ETag='"other"')}
+    web.answers |= directory(AT, FILES, listed) | {f"{AT}/model.safetensors": file(body, ETag='"other"')}
 
     refused = refusal(shares())
 
@@ -298,7 +298,7 @@ LINES = b'{"text": "hello"}\n'
 
 
 @pytest.mark.parametrize(
-    ("wish", "names"),
+    ("source", "names"),
     [
         (DataRequest(location="scaidrive://team/d/"), ["a.jsonl", "b.jsonl"]),
         (DataRequest(location="scaidrive://team/d/", format="jsonl"), ["a.jsonl", "b.jsonl"]),
@@ -309,17 +309,17 @@ LINES = b'{"text": "hello"}\n'
         (DataRequest(location="scaidrive://team/d/a.jsonl"), ["a.jsonl"]),
     ],
 )
-def test_data_with_a_slash_at_its_end_is_a_directory(web, shares, wish, names):
+def test_data_with_a_slash_at_its_end_is_a_directory(web, shares, source, names):
     files = dict.fromkeys(("b.jsonl", "a.jsonl", "README.md", ".h.jsonl", "s/c.jsonl"), LINES)
     web.answers |= directory("/drive/team/d", files)
 
-    data = find_data(shares(), wish)
+    data = find_data(shares(), source)
 
     assert [each.name for each in data.files] == names
     assert all(each.path.read_bytes() == LINES for each in data.files)
 
 
-def test_directory_of_data_without_its_slash_is_told_so(web, shares):
+def test_data_directory_without_its_slash_is_refused_with_the_reason(web, shares):
     web.answers |= directory("/drive/team/d", {"a.jsonl": LINES})
 
     with pytest.raises(AttemptFailed, match="ends with a slash") as refused:

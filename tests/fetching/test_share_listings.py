@@ -72,12 +72,12 @@ def test_answer_that_is_no_listing(body):
 
 
 def test_listing_may_tell_more_than_is_needed():
-    told = [
+    listed = [
         entry(path="b", sha256="A" * 64, etag=None),
         entry(path="a", type="file", modified="2026-01-01", etag='W/"x"'),
     ]
 
-    files = files_in(json.dumps({"files": told, "path": "/x"}).encode(), "drive")
+    files = files_in(json.dumps({"files": listed, "path": "/x"}).encode(), "drive")
 
     assert [(each.path, each.size, each.version, each.sha256) for each in files] == [
         ("a", 2, 'W/"x"', ""),

@@ -1,4 +1,4 @@
-"""scaidrive://, scaiatlas:// and ipfs:// through their configured endpoints; the user's token goes nowhere else."""
+"""scaidrive://, scaiatlas:// and ipfs:// through their configured endpoints; the user's token is sent nowhere else."""
 
 from urllib.parse import parse_qs
 

@@ -25,8 +25,8 @@ def test_fetched_files_and_links_are_seen_in_the_sandbox(web, make_library, mine
         (mine / name).write_text(name)
     data_dir, run_dir = tmp_path / "data", tmp_path / "data/run/job"
     run_dir.mkdir(parents=True)
-    wishes = [DataRequest(location=web.url("/a.jsonl")), DataRequest(location="*.txt", custom=True)]
-    fetched, linked = find(make_library(), [], wishes)[1]
+    requests = [DataRequest(location=web.url("/a.jsonl")), DataRequest(location="*.txt", custom=True)]
+    fetched, linked = find(make_library(), [], requests)[1]
     view = FilesystemView(run_dir=run_dir, data_dir=data_dir, readable=(*fetched.visible, *linked.visible))
     command = [
         sys.executable,

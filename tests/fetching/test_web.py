@@ -1,4 +1,4 @@
-"""Downloads over HTTP: what arrives, what is refused, and where nobody is led to."""
+"""Downloads over HTTP: what arrives, what is refused, and which addresses are never connected to."""
 
 import gzip
 import socket
@@ -21,12 +21,12 @@ def get(tmp_path):
     """Downloads a URL in this process; gives (body, version)."""
 
     def get(url: str, *, known: str = "", headers=None, trusted=(), personal=False, max_bytes=1 << 20, **settings):
-        wish = DownloadRequest(
+        request = DownloadRequest(
             url=url, headers=headers or {}, max_bytes=max_bytes, known=known, trusted=trusted, personal=personal
         )
         fetch = FetchSettings(**{"allow": LOOPBACK, "stalled_seconds": 1.0, **settings})
         path = Path(tmp_path, "part")
-        version = Download(fetch, wish, before_bytes=lambda _: None, on_bytes=lambda _: None).to(path)
+        version = Download(fetch, request, before_bytes=lambda _: None, on_bytes=lambda _: None).to(path)
         return path.read_bytes(), version
 
     return get
@@ -70,7 +70,7 @@ def test_refusal_with_the_version_that_is_known_is_a_refusal(web, get):
         get(web.url("/a"), known=known)
 
 
-def test_what_is_personal_is_not_told_by_its_time(web, get):
+def test_personal_file_is_not_identified_by_its_modification_time(web, get):
     web.answers["/a"] = file(BODY, Last_Modified="Mon, 01 Jan 2024 00:00:00 GMT")
 
     assert get(web.url("/a"))[1] != ""
@@ -181,7 +181,7 @@ def test_redirect_to_another_scheme_is_refused(web, get, target):
 
 @pytest.fixture
 def names(monkeypatch):
-    """What names resolve to, one list of addresses for each time that somebody asks."""
+    """What names resolve to, one list of addresses for each lookup."""
     known: dict[str, list[list[str]]] = {}
     real = socket.getaddrinfo
 

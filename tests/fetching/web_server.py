@@ -58,7 +58,7 @@ class _Listener(ThreadingHTTPServer):
     owner: WebServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is what some tests are about."""
+        """Some tests are about clients that disconnect."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -115,16 +115,16 @@ def listing(*entries: object) -> Answer:
     return lambda handler: handler.answer(200, json.dumps({"files": entries}).encode())
 
 
-def directory(at: str, files: Mapping[str, bytes], told: Collection[str] = ("sha256", "etag")) -> dict[str, Answer]:
-    """The answers of a drive service for a directory at this path, whose listing tells so much of each file."""
+def directory(at: str, files: Mapping[str, bytes], listed: Collection[str] = ("sha256", "etag")) -> dict[str, Answer]:
+    """The answers of a drive service for a directory at this path, whose listing has these fields of each file."""
     sums = {name: hashlib.sha256(body).hexdigest() for name, body in files.items()}
     etags = {name: f'"{digest[:8]}"' for name, digest in sums.items()}
     entries = [
         {"path": name, "size": len(body)}
-        | {key: value for key, value in {"sha256": sums[name], "etag": etags[name]}.items() if key in told}
+        | {key: value for key, value in {"sha256": sums[name], "etag": etags[name]}.items() if key in listed}
         for name, body in files.items()
     ]
-    headers = {name: {"ETag": etags[name]} if "etag" in told else {} for name in files}
+    headers = {name: {"ETag": etags[name]} if "etag" in listed else {} for name in files}
     return {f"{at}/": listing(*entries)} | {
         f"{at}/{quote(name)}": file(body, **headers[name]) for name, body in files.items()
     }

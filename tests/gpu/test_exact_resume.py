@@ -1,4 +1,4 @@
-"""On a GPU a run that is stopped and goes on gives the same bits as one that is not, when it asks for such kernels."""
+"""On a GPU, with deterministic kernels, a stopped and resumed run gives the same bits as an uninterrupted one."""
 
 from pathlib import Path
 from typing import Any

@@ -35,7 +35,7 @@ def sqlite_api(sqlite_url: str, tmp_path: Path) -> Iterator[Api]:
 
 @pytest.fixture
 def db(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    """The database that commands find, prepared; nobody listens at the broker."""
+    """The prepared database that commands find; nothing listens at the broker's address."""
     monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("TRAINYARD_DATABASE_URL", database_url)
     monkeypatch.setenv("TRAINYARD_BROKER_URL", "redis://127.0.0.1:1/0")

@@ -1,4 +1,4 @@
-"""A finished model, and the places that it may be wished to."""
+"""A finished model, and the places that a job may have it published to."""
 
 import hashlib
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def order(tmp_path: Path) -> PublishOrder:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub that child processes find by their environment; nobody is logged in."""
+    """A hub that child processes find by their environment; no user is logged in."""
     with running_hub() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")

@@ -26,7 +26,7 @@ OTHER = "job-01980000-0000-7000-8000-000000000002"
 
 @dataclass(frozen=True)
 class Spot:
-    """One kind of place, with a way to look and to put something there behind its back."""
+    """One kind of place, with a way to read it and to put something there unnoticed."""
 
     make: Callable[[str], PublishTarget]  # by the job's id
     files: Callable[[], Mapping[str, bytes]]
@@ -374,7 +374,7 @@ def test_a_drive_that_stumbles_may_be_asked_again(share, drive, order):
     assert failed.value.transient
 
 
-def test_a_token_that_is_not_accepted_is_told_with_the_way_out(share):
+def test_a_refused_token_is_reported_with_the_remedy(share):
     with pytest.raises(NotPublished, match="submit with a token that may write there") as failed:
         WebTarget(f"{share.url}/mine/out", {"Authorization": "Bearer stale"}).check()
 

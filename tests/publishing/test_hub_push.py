@@ -65,7 +65,7 @@ def test_what_the_hub_holds_otherwise_is_noticed(near: Hub, order):
 
 
 def test_only_the_model_goes_there(near: Hub, order):
-    (order.source / "notes.txt").write_text("left by somebody")
+    (order.source / "notes.txt").write_text("left by a script")
     near.add(NAME, {"old.txt": b"of an earlier push"})
 
     pushing.push(repository(), order)
@@ -82,7 +82,7 @@ def test_names_with_patterns_in_them_are_names(near: Hub, tmp_path):
 
 
 @pytest.mark.parametrize(("status", "transient"), [(500, True), (429, True), (400, False), (403, False)])
-def test_what_may_pass_is_told_from_what_may_not(near: Hub, order, status, transient):
+def test_transient_failures_are_distinguished_from_lasting_ones(near: Hub, order, status, transient):
     near.fail("POST /api/repos/create", status)
 
     with pytest.raises(NotPublished, match=f"acme/tiny: the hub answers {status}") as failed:

@@ -1,4 +1,4 @@
-"""A job's wishes carried out by real child processes, against real servers."""
+"""Real child processes publish what a job asks for, against real servers."""
 
 import json
 import threading
@@ -93,7 +93,7 @@ def tree(directory: Path) -> dict[str, bytes]:
     return {path: data for path, data in found.items() if path != MARKER}
 
 
-def test_nothing_is_wished(publish):
+def test_without_a_request_nothing_is_published(publish):
     assert publish() == Published()
 
 
@@ -117,7 +117,7 @@ def test_a_volume_claim(publish, node):
 
 
 @pytest.mark.parametrize("scheme", ["pvc", "oci", "obs"])
-def test_what_nobody_has_set_up_is_a_directory_of_the_installation(publish, node, scheme):
+def test_scheme_without_configuration_is_a_directory_of_the_installation(publish, node, scheme):
     own = {"TRAINYARD_FETCH_PVC_DIR": ""}
 
     done = publish(settings=own, output_path=f"{scheme}://newcomer/models/out")
@@ -177,7 +177,7 @@ def test_a_drive_without_a_token(publish, share):
     assert share.files == {}
 
 
-# ---- where nobody may write
+# ---- places that are not writable
 
 
 def test_places_of_the_platform_and_outside_the_roots_are_refused(node, tmp_path):

@@ -1,6 +1,6 @@
 """A training without mathematics: a chain of digests that only the right steps in the right order give.
 
-Each finished step is told to a witness outside of the system. What else it does is asked for by hyperparameters:
+Each finished step is reported to a witness outside of the system. Hyperparameters configure the rest:
 `misbehave` (at the step `misbehave_at`, in the first attempt, or with `always` in every one).
 """
 
@@ -42,7 +42,7 @@ def misbehave(how: str) -> None:
     elif how == "exit":
         os._exit(0)
     elif how == "raise":
-        raise RuntimeError("the script says that it can't go on")
+        raise RuntimeError("the script fails as configured")
     elif how == "flood":
         for _ in range(100_000):
             print("x" * 100)  # noqa: T201  (the same)

@@ -22,7 +22,7 @@ class Canaries:
         return self.remember(name, f"{head}canary{secrets.token_hex(12)}{tail}")
 
     def remember(self, name: str, value: str) -> str:
-        """A secret that somebody else made."""
+        """A secret that was made elsewhere."""
         self.values[name] = value
         return value
 

@@ -172,7 +172,7 @@ class Run:
             | {
                 "output_config": {
                     "push_to_hub": True,
-                    "hub_repo_id": f"{OWNER}/told",
+                    "hub_repo_id": f"{OWNER}/trained",
                     "hub_token": self._hub_token(),
                     "checkpoint": {"save_steps": 2},
                 }

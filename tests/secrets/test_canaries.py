@@ -66,21 +66,21 @@ def test_ranks_have_their_own_jobs_environment_and_nothing_of_the_platform(evide
     ranks = [seen for seen in evidence.processes if seen.is_of_a_rank]
     allowed = {evidence.environment_of: ENVIRONMENT}
 
-    told = {seen: evidence.canaries.found_in(seen.environment) - allowed.get(seen.job_id, set()) for seen in ranks}
+    leaked = {seen: evidence.canaries.found_in(seen.environment) - allowed.get(seen.job_id, set()) for seen in ranks}
 
     assert len(ranks) >= 4
-    assert {seen.command: found for seen, found in told.items() if found} == {}
+    assert {seen.command: found for seen, found in leaked.items() if found} == {}
 
 
 def test_the_platforms_processes_have_its_own_secrets_and_no_jobs(evidence: Evidence) -> None:
     ours = [seen for seen in evidence.processes if not seen.is_of_a_rank]
 
-    told = {seen: evidence.canaries.found_in(seen.environment) - PLATFORM for seen in ours}
+    leaked = {seen: evidence.canaries.found_in(seen.environment) - PLATFORM for seen in ours}
 
-    assert {seen.command: found for seen, found in told.items() if found} == {}
+    assert {seen.command: found for seen, found in leaked.items() if found} == {}
 
 
-def test_redis_is_told_no_secret(evidence: Evidence) -> None:
+def test_redis_receives_no_secret(evidence: Evidence) -> None:
     assert len(evidence.redis_commands) > 10_000
     assert evidence.canaries.found_in(evidence.redis_commands) == set()
 
@@ -103,10 +103,10 @@ def test_no_answer_of_the_api_holds_a_secret(evidence: Evidence) -> None:
 
 
 def test_what_is_masked_is_shown_as_masked(evidence: Evidence) -> None:
-    told, trained = evidence.jobs["tells"], evidence.jobs["trains"]
+    custom, trained = evidence.jobs["tells"], evidence.jobs["trains"]
 
-    assert told["training_config"]["environment"] == {"WANDB_API_KEY": "***", "RESULTS_STORE": "***"}
-    assert b"'WANDB_API_KEY': '***'" in evidence.answers[f"GET /v1/jobs/{told['job_id']}/report"]
+    assert custom["training_config"]["environment"] == {"WANDB_API_KEY": "***", "RESULTS_STORE": "***"}
+    assert b"'WANDB_API_KEY': '***'" in evidence.answers[f"GET /v1/jobs/{custom['job_id']}/report"]
     assert trained["output_config"]["hub_token"] == "***"
     assert trained["data_config"]["sources"][0]["path"].endswith("?X-Amz-Signature=***&token=***")
 

@@ -79,8 +79,8 @@ def run(world: World, script: str, secret: str, *, max_retries: int = 0) -> Job:
     return world.wait_for_end(job_id)
 
 
-def told(world: World) -> str:
-    """Everything that the database says about jobs."""
+def stored_text(world: World) -> str:
+    """Everything that the database holds about jobs."""
     kept = [*rows(world, Job), *rows(world, JobEvent), *rows(world, Attempt)]
     return json.dumps([{c.key: str(getattr(row, c.key)) for c in row.__table__.columns} for row in kept])
 
@@ -98,7 +98,7 @@ def test_what_a_script_prints_of_its_secrets_is_masked(world: World, canaries: C
     assert said["drawn"] == "drawn over ***"
     assert "the end" in lines
     assert canaries.found_in("\n".join(lines)) == set()
-    assert canaries.found_in(told(world)) == set()
+    assert canaries.found_in(stored_text(world)) == set()
     assert "RuntimeError: it was ***" in (job.error_stack or "")
     assert canaries.found_below(world.data_dir) == {}
 
@@ -118,7 +118,7 @@ def test_what_a_rank_says_of_its_secrets_on_the_channel_is_masked(world: World, 
     job = run(world, SAYS, secret)
 
     assert (job.state, job.error_message, job.error_stack) == (JobState.FAILED, "it was ***", "line 1: ***")
-    assert canaries.found_in(told(world)) == set()
+    assert canaries.found_in(stored_text(world)) == set()
     assert canaries.found_below(world.data_dir) == {}
 
 

@@ -1,4 +1,4 @@
-"""Looks at what passes by while a system runs: every process's command line and environment, every Redis command."""
+"""Records what a running system exposes: every process's command line and environment, every Redis command."""
 
 import os
 import socket

@@ -31,7 +31,7 @@ class Known:
 
 
 def refused(write: Callable[[], object]) -> bool:
-    """Whether it was told that the lease is somebody else's."""
+    """Whether the write was refused because another holder has the lease."""
     try:
         write()
     except LeaseLost:

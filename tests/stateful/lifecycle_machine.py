@@ -1,8 +1,8 @@
-"""The lifecycle as a Hypothesis state machine on a real store: random people, holders, faults and deliveries.
+"""The lifecycle as a Hypothesis state machine on a real store: random users, holders, faults and deliveries.
 
 Verbs go through the HTTP API; planner, claims, holders and reaper through the services that the processes call. Time is
-the reaper's own clock, which the machine turns. A holder is a supervisor that somebody once claimed an attempt for: it
-may act, late and stale ones too, fall silent for ever, or speak again.
+the reaper's own clock, which the machine advances. A holder is a supervisor with a claimed attempt: it may act, even
+late or with a stale token, stop renewing for ever, or renew again.
 """
 
 from functools import partial
@@ -27,7 +27,7 @@ from tests.builders.walks import NO_WAIT, save
 from tests.stateful.holders import Holder, Known, outcome_of, refused
 from tests.systems.apps import Api
 
-TICK_SECONDS = 2.0  # between two looks of the reaper; longer, and it counts anew
+TICK_SECONDS = 2.0  # between two sweeps of the reaper; after a longer gap it counts anew
 LEASE_LOOKS = 12  # enough of them for a silent lease to run out
 ROUNDS_TO_THE_END = 60
 STAYS = {"job", "project", "queue", "api_key", "alembic_version"}  # tables that are not emptied, or by hand
@@ -147,7 +147,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @rule()
     def another_coordinator(self) -> None:
-        """The one before was killed: nobody remembers since when a counter stands still."""
+        """The previous one was killed: since when a counter has not moved is forgotten."""
         self.reaper = self._new_reaper()
 
     # ---- what nodes and supervisors do
@@ -329,8 +329,8 @@ class LifecycleMachine(RuleBasedStateMachine):
         self._start()
         for holder in [h for known in self.known.values() for h in known.holders if not h.silent]:
             if self._may_write(holder):
-                wished = self._job(holder.work.job_id).requested is not None
-                self.finish(holder, "as requested" if wished else "completed", may_restart=False)
+                is_requested = self._job(holder.work.job_id).requested is not None
+                self.finish(holder, "as requested" if is_requested else "completed", may_restart=False)
         silent = any(h.silent and self._may_write(h) for known in self.known.values() for h in known.holders[-1:])
         self._let_time_pass(LEASE_LOOKS if silent else 1, renewing=-1)
         return all(self._job(job_id).state in TERMINAL for job_id in self.known)
@@ -352,7 +352,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         return holder
 
     def _let_time_pass(self, looks: int, *, renewing: int) -> None:
-        """Whoever is not silent renews; the reaper looks. A wait before a retry, or for a disk, is over then.
+        """Holders that are not silent renew; the reaper sweeps. Then waits before a retry, or for a disk, are over.
 
         ``renewing``: of each job's holders those from this one on; the last one is the only one that may.
         """

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 # No limit of time for an example: the store is real.
 LIVES = settings(max_examples=25, stateful_step_count=30, print_blob=True, suppress_health_check=list(HealthCheck))
-# The first one found will do; nobody needs it short.
+# The first example found is enough; it is not shrunk.
 HUNT = settings(LIVES, max_examples=100, derandomize=True, phases=[Phase.generate])
 
 

@@ -79,7 +79,7 @@ class CeleryWorld:
         return AsyncResult(job_id, app=self.celery)
 
     def planner_pid(self) -> int:
-        """0 as long as nobody plans."""
+        """0 as long as no coordinator is elected."""
         with self.db.read() as session:
             beat = session.get(ProcessBeat, PLANNER)
             return int(beat.holder.split(":")[2]) if beat is not None else 0

@@ -12,8 +12,8 @@ def run(*arguments: str, **options: Any) -> Result:
     return CliRunner().invoke(main, list(arguments), **options)
 
 
-def told(*arguments: str) -> Any:
-    """What the command says with --json."""
+def run_json(*arguments: str) -> Any:
+    """The parsed output of the command with --json."""
     answer = run(*arguments, "--json")
     assert answer.exit_code == 0, answer.stderr
     return json.loads(answer.stdout)

@@ -1,4 +1,4 @@
-"""The doctor in tests: a deployment in which nothing runs, its checks one by one, and somebody who beats."""
+"""The doctor in tests: a deployment in which nothing runs, its checks one by one, and a source of heartbeats."""
 
 import threading
 from datetime import datetime, timedelta
@@ -49,7 +49,7 @@ class Alive:
         self._thread = threading.Thread(target=self._beat)
 
     def __enter__(self) -> None:
-        self._introduce()  # before the first look, which sees no clock yet
+        self._introduce()  # before the first check, which sees no clock yet
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:

@@ -44,7 +44,7 @@ class FlowerSite:
             self._process.wait(20)
 
     def call(self, method: str, path: str, **headers: str) -> tuple[int, bytes]:
-        """Status and body; status 0 as long as nobody listens."""
+        """Status and body; status 0 as long as Flower does not listen."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
         login = base64.b64encode(f"admin:{self._password}".encode()).decode()
         for name, value in {"Authorization": f"Basic {login}", **headers}.items():

@@ -26,9 +26,9 @@ class ServerError(Exception):
 
 
 def free_port() -> int:
-    """A port that nobody listens on now; whoever binds it must be ready to lose the race and ask again.
+    """A port that is unused now; a caller that loses the race to bind it must ask again.
 
-    Below those that the kernel gives out by itself, of which it may give this one to somebody at any moment.
+    Below the ephemeral ports, which the kernel may give to any process at any moment.
     """
     while True:
         port = 20_000 + secrets.randbelow(12_000)
@@ -202,7 +202,7 @@ class PostgresServer:
             "fsync": "off",
             "synchronous_commit": self._commits,
             "full_page_writes": "off",
-            # Whoever needs its work does it: its snapshots keep a VACUUM at that moment from marking rows visible.
+            # Tests that need a VACUUM run it: autovacuum's snapshots would keep theirs from marking rows visible.
             "autovacuum": "off",
         }
         command = [_postgres_program("postgres"), "-D", str(self._folder / "data"), "-p", str(port)]

@@ -140,8 +140,8 @@ class World:
         """How many were started: none when the attempt can't be claimed."""
         return start_attempts(settings or self.settings, self.db, [(job_id, attempt)], node=node, spawn=self.spawn)
 
-    def wish(self, job_id: str, requested: str | None = None, **columns: Any) -> None:
-        """Change wish columns, as the API does, and nudge the supervisor."""
+    def request(self, job_id: str, requested: str | None = None, **columns: Any) -> None:
+        """Write a control request, as the API does, and nudge the supervisor."""
         with self.db.write() as session:
             job = session.get_one(Job, job_id)
             job.requested = requested or job.requested

@@ -169,7 +169,7 @@ class System:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.loads(error.read() or "null")
-        except http.client.HTTPException as error:  # the answer breaks off: whoever gave it was killed
+        except http.client.HTTPException as error:  # the answer breaks off: the server was killed
             raise ConnectionError(f"no whole answer to {method} {path}") from error
 
     def get(self, path: str) -> Any:

@@ -1,7 +1,7 @@
 """Several runs of built-in trainers in one group of processes: `python -m tests.trainers.exact_runs PLAN`.
 
-What a run is stopped at and goes on from is in a plan; what came out of each is written beside it.
-Loading torch once for all runs is what makes the tests of exact resumes cheap.
+A plan says where each run stops and what it resumes from; the outcome of each is written beside it.
+Loading torch once for all runs keeps the tests of exact resumes cheap.
 """
 
 import errno
@@ -38,11 +38,11 @@ from workers.rank.run_context import RunContext, RunSpec, method_of
 
 
 class RecordingSession:
-    """A session that records what it is told and issues commands at given steps, on rank 0 only.
+    """A session that records every report and issues commands at given steps, on rank 0 only.
 
-    Of a plan: `stop_at` a step to pause at, unless it says `pause_within`; `commands` others by step; `unwritten`
-    and `unstored` the steps whose checkpoints fail, while they are written here or taken over there; `unwritten_shards`
-    those of which the last rank can't write its part.
+    From a plan: `stop_at`, a step to pause at, unless it has `pause_within`; `commands`, others by step; `unwritten`
+    and `unstored`, the steps whose checkpoints fail while the rank writes or the platform stores them;
+    `unwritten_shards`, those of which the last rank can't write its part.
     """
 
     def __init__(self, identity: Identity, plan: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ class RecordingSession:
         self.reached_when_saved: dict[int, int] = {}  # step of a checkpoint → step of the run when it was complete
 
     def declare(self, *, can_checkpoint: bool) -> None:
-        """Nobody asks."""
+        """Ignored: no test reads it."""
 
     def phase(self, name: str) -> None:
         self.phases.append(name)
@@ -83,7 +83,7 @@ class RecordingSession:
         self.notes.append({"reason": reason, "message": message, "data": dict(data)})
 
     def section(self, name: str | None, *, max_seconds: float | None = None) -> None:
-        """Nobody watches."""
+        """Ignored: no watchdog runs."""
 
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
         if saved.step in self._unwritten:
@@ -150,8 +150,8 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
                 raise
             context.fail(failures.error_type(error), str(error), "")
             outcome |= {"error": f"{failures.error_type(error)}: {error}"}
-    told = ("values", "progress_made", "phases", "checkpoints", "notes", "pauses_failed", "reached_when_saved")
-    return outcome | {name: getattr(session, name) for name in told} | {"seconds": time.monotonic() - started}
+    recorded = ("values", "progress_made", "phases", "checkpoints", "notes", "pauses_failed", "reached_when_saved")
+    return outcome | {name: getattr(session, name) for name in recorded} | {"seconds": time.monotonic() - started}
 
 
 def _interfere(hooks: ExitStack, plan: Mapping[str, Any], session: RecordingSession) -> None:

@@ -14,7 +14,7 @@ from tests.systems.once import once
 from tests.trainers.forked import Process, rank_environment, start_rank
 from tests.trainers.supervision import free_port, wait_for_all
 
-# A test's property: the name of what it looks at, which others may look at, too, and how many seconds that took.
+# A test's property: the name of the runs that it checks, which other tests may share, and how many seconds they took.
 RAN = "ran"
 # Files and the splits of them.
 _PAIRS = (("train.jsonl", "validation.jsonl"), ("train", "validation"))

@@ -118,7 +118,7 @@ def recorded_reference(path: Path) -> Iterator[None]:
 
 @contextmanager
 def uneven_completions(path: Path) -> Iterator[None]:
-    """Completions end after as many tokens as the number of their rank says; in `path` how often each goes on."""
+    """Completions of a rank end after rank + 1 tokens; `path` gets the number of checks for the end of each."""
     from transformers import GenerationMixin  # noqa: PLC0415
 
     rank = int(os.environ["RANK"])

@@ -1,4 +1,4 @@
-"""A checkpoint is written while the training goes on, and holds what the training was at its step, to the last bit."""
+"""A checkpoint is written while the training continues, and holds the exact state of its step."""
 
 import json
 from pathlib import Path

@@ -12,7 +12,7 @@ from workers.trainers.hf_trainer.loop.batch_plan import batch_plan
 
 
 class Context:
-    """A run of a job; `before` is the checkpoint that it goes on from."""
+    """A run of a job; `before` is the checkpoint that it resumes from."""
 
     def __init__(self, spec, before=None, *, foreign=False):
         self.spec, self._before, self._foreign = spec, before, foreign

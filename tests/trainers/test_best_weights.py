@@ -21,7 +21,7 @@ WEIGHTS = {"sft": "model.safetensors", "lora": "adapter_model.safetensors"}
 
 @pytest.fixture(scope="module")
 def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
-    """For each method a whole run, and one that is stopped after its best evaluation and goes on."""
+    """For each method a whole run, and one that is stopped after its best evaluation and resumed."""
     directory = tmp_path_factory.mktemp("best")
     plans: dict[str, Any] = {}
     for method, (training_type, rate, rule) in METHODS.items():

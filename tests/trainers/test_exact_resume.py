@@ -1,4 +1,4 @@
-"""A run that is stopped at random steps and goes on gives the same bits as one that is not, whatever the method."""
+"""A run stopped at random steps and resumed gives the same bits as an uninterrupted one, whatever the method."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""A checkpoint that can't be saved costs nothing but itself: a pause is given up, the training goes on as it was."""
+"""A checkpoint that can't be saved costs nothing else: a pause is given up, the training continues unchanged."""
 
 from pathlib import Path
 from typing import Any

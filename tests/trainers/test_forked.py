@@ -17,8 +17,8 @@ SPEC = {"device_type": "cpu", "training_type": "SFT", "framework": "HF_TRAINER"}
 
 
 def start(tmp_path, end="sys.exit()", *, spec=SPEC, **environment):
-    """A program that says what it finds, and then ends as it is told."""
-    arguments = ["tests.scripts.ends_as_told", end]
+    """A program that prints its environment, and then runs ``end``."""
+    arguments = ["tests.scripts.executes_argument", end]
     return start_rank(
         arguments, [spec], environment=rank_environment(5, 6, 0, **environment), cwd=tmp_path, log=tmp_path / "log"
     )
@@ -35,14 +35,14 @@ def start(tmp_path, end="sys.exit()", *, spec=SPEC, **environment):
         ("os.kill(os.getpid(), 15)", -signal.SIGTERM),
     ],
 )
-def test_end_is_told_as_that_of_any_process(tmp_path, end, code):
+def test_exit_code_is_that_of_any_process(tmp_path, end, code):
     process = start(tmp_path, f"print(end='', flush=True); {end}")
 
     assert isinstance(process, ForkedProcess)
     assert process.wait(60) == process.poll() == process.returncode == code
-    ends_as_told = ROOT / "tests" / "scripts" / "ends_as_told.py"
+    executes_argument = ROOT / "tests" / "scripts" / "executes_argument.py"
     said, *errors = (tmp_path / "log").read_text().splitlines()
-    assert said == f"5 {os.environ.get('HOME')} {tmp_path} {ends_as_told}"
+    assert said == f"5 {os.environ.get('HOME')} {tmp_path} {executes_argument}"
     assert (errors[-1:] == ["ZeroDivisionError: division by zero"]) == (end == "1 / 0")
 
 

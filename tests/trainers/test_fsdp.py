@@ -1,4 +1,4 @@
-"""Trainings with FSDP for real: what its ranks hold, that it learns as HF_TRAINER does, and goes on to the bit."""
+"""Real trainings with FSDP: what its ranks hold, the same losses as HF_TRAINER, and bit-exact resumes."""
 
 import json
 import random

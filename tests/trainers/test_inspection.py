@@ -214,7 +214,7 @@ def test_prompts_are_measured_without_anything_to_learn_in_them(inspect, assets)
     assert found["lengths"]["max"] <= 64 - 16
 
 
-def test_reward_by_a_column_that_is_not_there_is_told_before_a_device_is_taken(inspect, assets):
+def test_reward_by_a_missing_column_is_refused_before_a_device_is_taken(inspect, assets):
     kind, message = only_error(
         inspect(assets / "train.jsonl", kind="RLHF", hyperparameters={"reward": "exact", **SHORT})
     )

@@ -20,7 +20,7 @@ SEEDS = range(6)
 
 
 def ended(losses, *cuts):
-    """The step at which a run with these losses ends, and why; at `cuts` it goes on from a checkpoint."""
+    """The step at which a run with these losses ends, and why; at `cuts` it resumes from a checkpoint."""
     watch = DivergenceDetector()
     for step, loss in enumerate(losses, start=1):
         if step in cuts:

@@ -129,7 +129,7 @@ def test_each_record_counts_once_however_many_groups_share_them(groups):
             if mask.any()
         ]
         assert sorted(firsts) == list(range(8 * step, min(8 * step + 8, 21)))
-    # Whoever waits for the others must make as many passes as they do.
+    # Ranks wait for each other: each makes the same number of passes.
     assert {tuple(len(share.batches) for share in shares) for shares in dealt} == {(2, 2, 2)}
 
 
@@ -165,7 +165,7 @@ def test_a_node_without_megatron_says_what_to_install(tmp_path):
     )
     log, environment = tmp_path / "log", rank_environment(0, 1, 0)
 
-    process = start_rank(["tests.scripts.ends_as_told", code], environment=environment, cwd=tmp_path, log=log)
+    process = start_rank(["tests.scripts.executes_argument", code], environment=environment, cwd=tmp_path, log=log)
 
     assert process.wait(60) == 0
     assert log.read_text().endswith("\nMEGATRON is not installed on this node: pip install 'trainyard[megatron]'\n")

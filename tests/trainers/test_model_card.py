@@ -43,7 +43,7 @@ def test_source_is_named_without_secrets_and_private_paths(location, shown):
     assert not {"person", "word", "token=abc"} & set(text.replace("/", " ").replace(":", " ").replace("@", " ").split())
 
 
-def test_everything_that_was_asked_for_and_measured_is_told():
+def test_card_has_every_setting_and_measurement():
     text = card(metrics={"loss": 1.25, "eval_loss": float("nan")}, source="hub", model_id="owner/base").text()
 
     assert text.startswith("---\nlibrary_name: transformers\n")

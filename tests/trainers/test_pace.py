@@ -8,7 +8,7 @@ from tests.trainers.in_process import Outcome, plan_of, shared_runs
 
 STEPS = 4
 SECONDS = 0.6  # much more than a pass takes here, also when much else runs
-TOLD = ("slowest_rank", "slowest_rank_seconds", "fastest_rank_seconds")
+RANK_SERIES = ("slowest_rank", "slowest_rank_seconds", "fastest_rank_seconds")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def outcomes(assets, run_directory) -> dict[str, Outcome]:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_slowest_rank_is_named_from_the_second_step_on(outcomes, rank):
-    named, slowest, fastest = (outcomes[str(rank)].series(name) for name in TOLD)
+    named, slowest, fastest = (outcomes[str(rank)].series(name) for name in RANK_SERIES)
 
     assert named == dict.fromkeys(range(2, STEPS + 1), rank)
     assert all(seconds >= SECONDS for seconds in slowest.values())
@@ -43,4 +43,4 @@ def test_memory_is_that_of_the_rank_with_the_most(outcomes):
 
 
 def test_what_is_said_of_ranks_is_no_result(outcomes):
-    assert not {*TOLD, "rank_memory_mb_max"} & outcomes["0"].result["final_metrics"].keys()
+    assert not {*RANK_SERIES, "rank_memory_mb_max"} & outcomes["0"].result["final_metrics"].keys()

@@ -68,8 +68,8 @@ def test_stopped_run_goes_on_bit_by_bit(outcomes, method):
 
 
 @pytest.mark.long
-def test_completions_are_learnt_from_several_times_and_then_made_anew(outcomes):
-    # Told of the step that makes them.
+def test_completions_are_trained_on_several_times_and_then_made_anew(outcomes):
+    # Rewards are reported at the step that makes the completions.
     assert list(outcomes["whole:whole"].series("reward")) == [1, 4, 7, 10]
     assert list(outcomes["adapter:whole"].series("reward")) == [1, 7]
 

@@ -1,4 +1,4 @@
-"""The child process of a coordinator that looks at one job: what it finds, fetches, limits and leaves out."""
+"""The child process of a coordinator that inspects one job: what it finds, fetches, limits and leaves out."""
 
 import json
 import os
@@ -159,11 +159,11 @@ def test_places_this_machine_is_not_set_up_for_are_left_to_the_node(make_setting
     asked = question(assets, "ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi")
 
     report = preflight.inspect_inputs(make_settings(), db, asked)
-    told = preflight.inspect_inputs(make_settings(), db, {**asked, "job_id": None})
+    without_job = preflight.inspect_inputs(make_settings(), db, {**asked, "job_id": None})
 
     assert "errors" not in report
     assert "ipfs" in report["left_out"][0]
-    assert told["errors"][0]["error_type"] == "INVALID_CONFIG"
+    assert without_job["errors"][0]["error_type"] == "INVALID_CONFIG"
 
 
 def test_what_a_coordinator_apart_from_the_nodes_does_not_find_is_left_to_them(

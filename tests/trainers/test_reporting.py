@@ -1,4 +1,4 @@
-"""What is reported of a step: every number that a person looks at, and NaN as it is."""
+"""What is reported of a step: every number that users see, and NaN as it is."""
 
 import math
 import time
@@ -16,7 +16,7 @@ CONTROL: Any = None
 
 
 class Context:
-    """Keeps what it is told."""
+    """Records what is reported."""
 
     rank = 0
 

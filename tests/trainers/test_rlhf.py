@@ -126,7 +126,7 @@ def test_model_without_scores_is_no_judge(outcomes):
 
 
 @pytest.mark.long
-def test_rewards_that_no_longer_differ_are_told_once(outcomes):
+def test_rewards_that_no_longer_differ_are_reported_once(outcomes):
     (note,) = outcomes["alike"].notes
 
     assert note["reason"] == "REWARDS_ALIKE"

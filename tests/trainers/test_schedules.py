@@ -56,11 +56,11 @@ def test_rate_never_exceeds_the_peak(name):
         ("constant", {}, 1.0),
     ],
 )
-def test_rate_ends_where_it_was_told_to(name, values, last):
+def test_rate_ends_at_the_configured_value(name, values, last):
     assert rates(name, **values)[-1] == pytest.approx(last, abs=0.01)
 
 
-def test_warmup_starts_where_it_was_told_to():
+def test_warmup_starts_at_the_configured_rate():
     assert rates("cosine_warmup_with_min_lr", warmup_lr_rate="0.5", warmup_steps="4")[0] == pytest.approx(0.5)
     assert rates("linear", warmup_steps="4")[:5] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
 

@@ -1,4 +1,4 @@
-"""A job that goes on from another one's checkpoint does so with its own settings, on as many devices as it has."""
+"""A job that resumes from another job's checkpoint uses its own settings, on as many devices as it has."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def children(assets, tmp_path_factory):
     runs(directory, {"parent": parent | {"stop_at": 4}}, world_size=2)
     start = directory / "parent" / "checkpoints" / "step-4"
     further = {"num_train_epochs": "2", "learning_rate": str(RATE), "logging_steps": "2"}
-    wishes = {"further": further, "as it is": {"max_steps": "4", "lr_scheduler_type": "constant"}}
+    settings = {"further": further, "as it is": {"max_steps": "4", "lr_scheduler_type": "constant"}}
     plans = {
         name: plan_of(
             directory / name,
@@ -35,7 +35,7 @@ def children(assets, tmp_path_factory):
             resume_checkpoint=str(start),
             **alike,
         )
-        for name, values in wishes.items()
+        for name, values in settings.items()
     }
     return start, runs(directory, plans)
 

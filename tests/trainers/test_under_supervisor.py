@@ -62,7 +62,7 @@ def start_sft(world, *, max_steps, save_steps, framework=None):
 def test_sft_on_two_ranks_is_requeued_and_finished(world, framework):
     job_id = start_sft(world, max_steps=12, save_steps=4, framework=framework)
     world.wait(lambda: world.job(job_id).current_step >= 2, 60, job_id)
-    world.wish(job_id, "requeue")
+    world.request(job_id, "requeue")
     assert world.wait_for_end(job_id, 60).state is JobState.QUEUED, world.describe(job_id)
     saved_at = max(checkpoint.step for checkpoint in rows(world, Checkpoint))
 

@@ -106,7 +106,7 @@ def shift_the_clock(seconds: float) -> None:
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds a module by the other finders and wraps its functions before anybody else sees them."""
+    """Finds a module by the other finders and wraps its functions before any importer sees them."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

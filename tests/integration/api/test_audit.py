@@ -28,7 +28,7 @@ def entries(api: Api, query: str = "", *, key: str | None = None) -> list[Any]:
     return found
 
 
-def told(api: Api, query: str = "") -> list[tuple[str, str]]:
+def logged(api: Api, query: str = "") -> list[tuple[str, str]]:
     """(action, target) of the lines."""
     return [(entry["action"], entry["target"]) for entry in entries(api, query)]
 
@@ -109,7 +109,7 @@ def test_what_is_done_to_keys_and_projects_is_written(api: Api) -> None:
     api.call("DELETE", f"/v1/keys/{made}")
     api.call("DELETE", "/v1/projects/team-a")
 
-    assert told(api, "project=team-a") == [
+    assert logged(api, "project=team-a") == [
         ("project.create", "team-a"),
         ("project.patch", "team-a"),
         ("key.create", made),

@@ -270,7 +270,7 @@ def test_examples_of_the_page_run(served: Served, page: list[str], tmp_path: Pat
 
     exec(first, names)
     exec(before, names)
-    names["client"].cancel(names["submitted"].job_id)  # a stream of a job that nobody trains would never end
+    names["client"].cancel(names["submitted"].job_id)  # the stream of a job that never runs would not end
     exec(following, names)
     exec(results, names | {"job_id": ended})
     exec(pausing, names | {"job_id": served.api.submit(), "ended": names["submitted"].job_id})

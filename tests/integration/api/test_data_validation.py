@@ -1,4 +1,4 @@
-"""POST /v1/data/validate as seen by callers, with a stand-in for the coordinator that looks."""
+"""POST /v1/data/validate as seen by clients, with a stand-in for the coordinator that inspects."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -107,7 +107,7 @@ def test_a_repeated_request_is_answered_once(api: Api):
     assert api.problem(other, 409)["code"] == "IDEMPOTENCY_CONFLICT"
 
 
-def test_whoever_gave_up_waiting_finds_the_answer_later(api: Api):
+def test_client_that_gave_up_waiting_gets_the_answer_later(api: Api):
     document = whole_document(api, "s3://bucket/train.jsonl")
     ask = patient(api, document)
 

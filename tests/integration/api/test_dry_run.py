@@ -63,7 +63,7 @@ def test_nodes_are_chosen_by_their_labels_and_names(api: Api):
     assert "far (nvlink, rack-1), near (nvlink, rack-2)" in refused["message"]
 
 
-def test_nothing_is_written_and_nobody_is_told(api: Api):
+def test_dry_run_writes_nothing_and_sends_no_message(api: Api):
     models = (Job, JobEvent, IdempotentReply, AuditEntry)
     before = rows(api, *models)
 

@@ -98,7 +98,7 @@ def test_job_that_runs_there_has_taken_what_is_taken(api: Api) -> None:
     assert reasons(why(api, "gpu-1", job_id)) == {"job_waits": "the job is SCHEDULING on gpu-1"}
 
 
-def test_pause_of_a_clock_that_was_set_back_holds_nobody_up(api: Api) -> None:
+def test_pause_of_a_clock_that_was_set_back_delays_no_job(api: Api) -> None:
     job_id = waiting(api)
     with api.db.write() as session:
         job = session.get_one(Job, job_id)
@@ -162,7 +162,7 @@ def test_scores_say_which_of_the_nodes_it_is_given(api: Api) -> None:
     assert [placed.node for placed in planner.plan_once(api.db)] == ["gpu-2"]
 
 
-def test_a_gang_is_told_whether_enough_nodes_are_free(api: Api) -> None:
+def test_explanation_for_a_gang_says_whether_enough_nodes_are_free(api: Api) -> None:
     job_id = waiting(api, node_count=2)
 
     (alone,) = [each for each in why(api, "gpu-1", job_id)["filters"] if each["filter"] == "enough_nodes"]

@@ -160,7 +160,7 @@ def test_job_of_another_project_is_neither_changed_nor_saved_nor_deleted(sqlite_
 
 
 @pytest.mark.parametrize("state", ["TRAINING", "CHECKPOINTING", "EVALUATING"])
-def test_checkpoint_now_is_wished_told_and_nudged(api: Api, state: str):
+def test_checkpoint_now_is_requested_recorded_and_nudged(api: Api, state: str):
     job_id = training_job(api)
     with api.db.write() as session:
         session.get_one(Job, job_id).status = state

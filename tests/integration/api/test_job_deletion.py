@@ -191,7 +191,7 @@ def test_job_that_ran_goes_with_attempts_leases_and_events(api: Api):
 
 
 @pytest.mark.parametrize("query", ["?artifacts=yes", "?artifacts=", "?force=true"])
-def test_unknown_wishes_about_a_deletion_are_refused(sqlite_api: Api, query: str):
+def test_unknown_parameters_of_a_deletion_are_refused(sqlite_api: Api, query: str):
     job_id = ended_job(sqlite_api)
 
     assert sqlite_api.call("DELETE", f"/v1/jobs/{job_id}{query}").status_code == 422

@@ -116,7 +116,7 @@ def test_unknown_queue_is_refused_and_names_the_known_ones(api: Api):
     assert "default" in problem["message"]
 
 
-def test_job_that_fits_nowhere_is_refused_and_told_the_largest_that_would(api: Api):
+def test_job_that_fits_nowhere_is_refused_with_the_largest_that_would_fit(api: Api):
     with api.db.write() as session:
         make_node(session, "big", devices=2, device_type="a100", memory_mb=81920, cpu_cores=8)
 
@@ -222,7 +222,7 @@ def test_waiting_job_is_cancelled_at_once_and_again(api: Api):
     assert second["version"] == first["version"]
 
 
-def test_running_job_gets_the_wish_and_its_node_a_nudge(api: Api):
+def test_running_job_gets_the_control_request_and_its_node_a_nudge(api: Api):
     with api.db.write() as session:
         job = make_job(session)
         make_attempt(session, job, make_node(session, "n1"))
@@ -332,7 +332,7 @@ def test_every_order_pages_through_every_job_once(api: Api):
     assert walked["-name"] == walked["name"][::-1]
 
 
-def test_page_token_belongs_to_its_list_and_nobody_can_make_one(api: Api):
+def test_page_token_belongs_to_its_list_and_cannot_be_forged(api: Api):
     for _ in range(3):
         api.submit()
     token = api.get("/v1/jobs?page_size=1")["next_page_token"]

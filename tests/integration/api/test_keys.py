@@ -161,7 +161,7 @@ def test_a_grace_that_is_none_is_refused(sqlite_api: Api, grace: Any) -> None:
     assert problem["details"][0]["field"] == "grace_seconds"
 
 
-def test_nobody_touches_the_keys_of_others(api: Api) -> None:
+def test_admin_of_a_project_reaches_no_keys_of_others(api: Api) -> None:
     admin = api.make_key(Role.ADMIN, "team-a")
     theirs = make(api)["key_id"]
     supers = next(key["key_id"] for key in api.get("/v1/keys")["keys"] if key["role"] == "super_admin")

@@ -71,7 +71,7 @@ def test_draining_may_send_running_jobs_back(api: Api) -> None:
     assert api.dispatcher.nudged == [(job.id, "gpu-1")]
     with api.db.read() as session:
         assert session.get_one(Job, job.id).requested == "requeue"
-    assert api.get(f"/v1/jobs/{job.id}")["requested"] is None  # a wish of ours, not of its owner
+    assert api.get(f"/v1/jobs/{job.id}")["requested"] is None  # requested by the platform, not by its owner
 
 
 def test_a_drain_that_is_asked_for_twice_with_one_key_answers_once(api: Api) -> None:
@@ -114,14 +114,14 @@ def test_a_lost_node_is_not_enabled_but_may_be_drained(api: Api) -> None:
     assert api.data(api.post("/v1/nodes/gpu-1/drain"))["status"] == "draining"
 
 
-def test_links_of_a_node_are_those_it_told_last_and_a_job_gets_linked_devices(api: Api) -> None:
-    def told(*groups: int | None) -> list[int | None]:
+def test_links_of_a_node_are_those_it_reported_last_and_a_job_gets_linked_devices(api: Api) -> None:
+    def links_after_report(*groups: int | None) -> list[int | None]:
         devices = tuple(Device(index=index, type="h200", link_group=group) for index, group in enumerate(groups))
         registry.register(api.db, replace(report(), devices=devices))
         return [device["link_group"] for device in api.get("/v1/nodes/gpu-1")["devices"]]
 
-    assert told(0, 0, None, None) == [0, 0, None, None]
-    assert told(None, 0, None, 0) == [None, 0, None, 0]
+    assert links_after_report(0, 0, None, None) == [0, 0, None, None]
+    assert links_after_report(None, 0, None, 0) == [None, 0, None, 0]
     with api.db.write() as session:
         two = make_document(resource_config={"gpu_count": 2, "device_type": "cuda"})
         job_id = make_job(session, document=two).id

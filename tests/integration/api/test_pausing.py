@@ -1,4 +1,4 @@
-"""Pausing over HTTP: from every state, what is refused, and what is told of it."""
+"""Pausing over HTTP: from every state, what is refused, and which events record it."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ SAVING = ("TRAINING", "CHECKPOINTING", "EVALUATING")
 
 
 @pytest.mark.parametrize("state", sorted(UNHELD - {JobState.PAUSED}))
-def test_job_that_nobody_works_on_is_paused_at_once(api: Api, state: JobState):
+def test_job_without_a_holder_is_paused_at_once(api: Api, state: JobState):
     with api.db.write() as session:
         job_id = make_job(session, state=state, not_before_at=utc_now()).id
 
@@ -69,7 +69,7 @@ def test_cancel_takes_an_attempt_back_that_no_node_took_up(api: Api):
 
 
 @pytest.mark.parametrize("state", [*SAVING, "PREPARING"])
-def test_pause_of_a_held_job_is_a_wish_that_its_holder_reads(api: Api, state: str):
+def test_pause_of_a_held_job_is_a_control_request_that_its_holder_reads(api: Api, state: str):
     job_id = held_job(api, state)
 
     job = verb(api, job_id, "pause")
@@ -78,10 +78,10 @@ def test_pause_of_a_held_job_is_a_wish_that_its_holder_reads(api: Api, state: st
     assert api.dispatcher.nudged == [(job_id, "local")]
     with api.db.read() as session:
         lease = session.scalars(select(Lease)).one()
-    wishes = leases.renew(api.db, lease_id=lease.id, fence=lease.fence, ran_seconds=1.0)
-    assert (wishes.requested, wishes.pause_saves) == ("pause", True)
-    (told,) = events(api, job_id)
-    assert (told["type"], told["data"]) == ("job.pause_requested", {"save_checkpoint": True, "force": False})
+    renewed = leases.renew(api.db, lease_id=lease.id, fence=lease.fence, ran_seconds=1.0)
+    assert (renewed.requested, renewed.pause_saves) == ("pause", True)
+    (event,) = events(api, job_id)
+    assert (event["type"], event["data"]) == ("job.pause_requested", {"save_checkpoint": True, "force": False})
     assert audited(api, "job.pause") == [(job_id, {"save_checkpoint": True, "force": False})]
 
 
@@ -101,13 +101,13 @@ def test_pause_is_idempotent(api: Api):
 def test_repeated_pause_may_be_stricter_and_never_milder(api: Api):
     job_id = held_job(api)
 
-    wished = []
+    stored = []
     for body in ({}, {"force": True}, {"save_checkpoint": False}, {}):
         verb(api, job_id, "pause", body)
         job = job_of(api, job_id)
-        wished.append((job.pause_saves, job.pause_force))
+        stored.append((job.pause_saves, job.pause_force))
 
-    assert wished == [(True, False), (True, True), (False, True), (False, True)]
+    assert stored == [(True, False), (True, True), (False, True), (False, True)]
     assert len(events(api, job_id)) == 3
 
 
@@ -122,7 +122,7 @@ def test_new_pause_forgets_how_an_earlier_one_was_asked_for(api: Api):
     assert (job_of(api, job_id).pause_saves, job_of(api, job_id).pause_force) == (True, False)
 
 
-def test_pause_takes_the_place_of_a_wish_of_the_platform(api: Api):
+def test_pause_replaces_a_control_request_of_the_platform(api: Api):
     job_id = held_job(api)
     with api.db.write() as session:
         session.get_one(Job, job_id).requested = "requeue"
@@ -156,7 +156,7 @@ def test_cancel_takes_the_place_of_a_pause(api: Api):
 
 
 @pytest.mark.parametrize("can", [None, False])
-def test_script_that_cannot_save_is_not_paused_unless_told_so(sqlite_api: Api, can: bool | None):  # noqa: FBT001
+def test_script_that_cannot_save_is_paused_only_without_a_checkpoint(sqlite_api: Api, can: bool | None):  # noqa: FBT001
     job_id = held_job(sqlite_api, training_config=SCRIPT)
     with sqlite_api.db.write() as session:
         session.get_one(Attempt, (job_id, 1)).can_checkpoint = can
@@ -211,17 +211,17 @@ def test_paused_job_shows_its_checkpoint_and_holds_nothing(api: Api):
 
 def test_pause_whose_checkpoint_cannot_be_saved_is_taken_back(api: Api):
     job_id = held_job(api)
-    wished = verb(api, job_id, "pause")
+    requested = verb(api, job_id, "pause")
     work = work_orders.load_work(api.db, job_id, 1)
 
     for _ in range(2):
         failed_pauses.withdraw(api.db, work, "the disk is full")
 
     job = api.get(f"/v1/jobs/{job_id}")
-    assert (job["status"], job["requested"], job["version"]) == ("TRAINING", None, wished["version"] + 1)
-    _, told = events(api, job_id)
-    assert (told["type"], told["reason"]) == ("job.pause_failed", "checkpoint_failed")
-    assert "the disk is full" in told["message"]
+    assert (job["status"], job["requested"], job["version"]) == ("TRAINING", None, requested["version"] + 1)
+    _, event = events(api, job_id)
+    assert (event["type"], event["reason"]) == ("job.pause_failed", "checkpoint_failed")
+    assert "the disk is full" in event["message"]
     assert [target for target, _ in audited(api, "job.pause_failed")] == [job_id]
     assert verb(api, job_id, "pause")["requested"] == "pause"
 
@@ -240,7 +240,7 @@ def test_only_a_pause_that_has_to_save_is_taken_back(api: Api, column: dict[str,
     assert job_of(api, job_id).requested == column.get("requested", "pause")
 
 
-def test_nobody_who_lost_the_job_takes_its_pause_back(api: Api):
+def test_former_holder_of_a_job_cannot_withdraw_its_pause(api: Api):
     job_id = held_job(api)
     verb(api, job_id, "pause")
     work = work_orders.load_work(api.db, job_id, 1)

@@ -162,7 +162,7 @@ def test_the_default_project_stays(api: Api) -> None:
 
 @pytest.mark.both_databases
 def test_a_job_submitted_while_its_project_goes_is_refused_and_not_lost(api: Api) -> None:
-    """Whoever is first wins; the other one is told, and neither fails."""
+    """The first request wins, the other one is refused, and neither is an internal error."""
     api.post("/v1/projects", {"name": "team-a"})
     statuses: dict[str, int] = {}
     together = threading.Barrier(2)
@@ -238,7 +238,7 @@ def test_a_super_admin_acts_within_the_project_that_the_header_names(api: Api) -
     assert key["project"] == "team-a"
 
 
-def test_the_header_takes_nobody_anywhere_else(api: Api) -> None:
+def test_project_header_grants_no_access(api: Api) -> None:
     member = api.make_key(Role.ADMIN, "team-a")
     api.make_key(Role.USER, "team-b")
 

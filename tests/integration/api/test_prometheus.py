@@ -126,7 +126,7 @@ def test_machines_and_queues_are_described(api: Api) -> None:
     assert of(found, "queue_max_waiting_jobs", queue="night") is None
 
 
-def test_lags_and_backlogs_are_told(api: Api) -> None:
+def test_lags_and_backlogs_are_exported(api: Api) -> None:
     now = utc_now()
     with api.db.write() as session:
         node = make_node(session, "a", devices=4)

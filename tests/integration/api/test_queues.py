@@ -82,7 +82,7 @@ def test_a_full_queue_refuses_with_a_time_to_try_again(api: Api, path: str) -> N
     assert api.get("/v1/jobs")["total_count"] == 1
 
 
-def test_a_full_queue_of_somebody_else_does_not_matter(api: Api) -> None:
+def test_a_full_queue_does_not_affect_another_one(api: Api) -> None:
     with api.db.write() as session:
         make_queue(session, "night").max_waiting_jobs = 0
 

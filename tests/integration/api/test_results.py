@@ -335,7 +335,7 @@ def test_ready_when_database_broker_and_coordinator_are_there(database, tmp_path
     assert api.data(api.client.get("/health")) == {"status": "live"}
 
 
-def test_not_ready_without_a_broker_and_its_password_is_not_told(database, tmp_path, redis_server: RedisServer):
+def test_not_ready_without_a_broker_and_its_password_is_not_shown(database, tmp_path, redis_server: RedisServer):
     api = Api(database, tmp_path, TRAINYARD_BROKER_URL="redis://:geheim@127.0.0.1:1/0")
     beat(api)
 

@@ -22,9 +22,9 @@ def test_paused_job_goes_back_into_the_queue(api: Api):
     assert (job["status"], job["pending_reason"]) == ("QUEUED", "")
     assert api.get(f"/v1/jobs/{job['job_id']}")["queue_position"] == 1
     assert job_of(api, job_id).not_before_at is None
-    (told,) = events(api, job_id)
-    assert (told["from_status"], told["to_status"], told["reason"]) == ("PAUSED", "QUEUED", "resumed")
-    assert told["data"] == {"checkpoint_id": made[20], "step": 20}
+    (event,) = events(api, job_id)
+    assert (event["from_status"], event["to_status"], event["reason"]) == ("PAUSED", "QUEUED", "resumed")
+    assert event["data"] == {"checkpoint_id": made[20], "step": 20}
     assert audited(api, "job.resume") == [(job_id, {"checkpoint_id": made[20], "step": 20})]
     assert job_of(api, job_id).chosen_checkpoint_id is None
 
@@ -97,7 +97,7 @@ def test_checkpoint_that_is_not_the_jobs_own_is_refused(api: Api):
     assert job_of(api, job_id).status == "PAUSED"
 
 
-def test_best_that_nobody_knows_is_refused(sqlite_api: Api):
+def test_resuming_from_an_unknown_best_checkpoint_is_refused(sqlite_api: Api):
     job_id = paused_job(sqlite_api)
     made = with_checkpoints(sqlite_api, job_id, best=None)
 

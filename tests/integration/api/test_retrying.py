@@ -86,7 +86,8 @@ def test_job_that_has_ended_gets_a_child_that_does_the_same(api: Api, state: Job
     old = api.get(f"/v1/jobs/{parent}")
     assert (old["status"], old["child_job_ids"]) == (state, [child["job_id"]])
     assert config(child) == config(old)
-    outlook = {"estimated_start_at": None, "queue_position": None}  # told to who reads: the retry does not wait for it
+    # Only reads compute it: the answer to the retry does not wait for it.
+    outlook = {"estimated_start_at": None, "queue_position": None}
     assert api.get(f"/v1/jobs/{child['job_id']}") | outlook == child
     assert api.dispatcher.admitted[-1] == (child["job_id"], "default", 5)
 
@@ -119,9 +120,9 @@ def test_history_audit_and_webhooks_tell_of_it(api: Api):
 
     child = retry(api, parent)["job_id"]
 
-    (told,) = events(api, child)
+    (event,) = events(api, child)
     linked = {"parent_job_id": parent, "checkpoint_id": made[20]}
-    assert (told["type"], told["data"]) == ("job.submitted", linked)
+    assert (event["type"], event["data"]) == ("job.submitted", linked)
     assert audited(api, "job.submit")[-1] == (child, linked)
     done = {"child_job_id": child, "checkpoint_id": made[20], "resources": {}}
     assert audited(api, "job.retry") == [(parent, done)]
@@ -298,8 +299,8 @@ def test_secrets_go_with_the_child_and_are_never_shown(api: Api):
     assert opened(api, parent) == opened(api, child["job_id"]) == SECRETS
     assert child["training_config"]["environment"] == {"HF_TOKEN": "***", "MODE": "x"}
     stored = json.dumps(job_of(api, child["job_id"]).spec)
-    told = json.dumps([child, events(api, child["job_id"]), audited(api, "job.retry"), stored])
-    assert [secret for secret in SECRETS.values() if secret in told] == []
+    shown = json.dumps([child, events(api, child["job_id"]), audited(api, "job.retry"), stored])
+    assert [secret for secret in SECRETS.values() if secret in shown] == []
     with api.db.write() as session:
         session.get_one(Job, child["job_id"]).status = JobState.FAILED
     assert opened(api, retry(api, child["job_id"])["job_id"]) == SECRETS

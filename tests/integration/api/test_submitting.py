@@ -108,8 +108,8 @@ def test_field_without_effect_is_named_in_the_answer_the_dry_run_and_the_history
     assert warning.startswith("output_config.checkpoint.save_on_each_node: checkpoints are saved once")
     assert planned["warnings"][0] == warning
     events = api.get(f"/v1/jobs/{submitted['job_id']}/events")["events"]
-    (told,) = [event for event in events if event["reason"] == "NOT_ACTED_ON"]
-    assert told["data"]["warnings"] == [warning]
+    (recorded,) = [event for event in events if event["reason"] == "NOT_ACTED_ON"]
+    assert recorded["data"]["warnings"] == [warning]
 
 
 def test_submission_of_what_is_acted_on_warns_of_nothing(api: Api) -> None:

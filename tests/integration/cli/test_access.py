@@ -14,7 +14,7 @@ from app.domain.errors import CredentialsInvalid
 from app.services.access import api_keys, audit_log
 from app.services.lifecycle import audit
 from tests.builders.factories import make_job
-from tests.systems.commands import run, told
+from tests.systems.commands import run, run_json
 
 
 def exported(*arguments: str) -> list[Any]:
@@ -24,10 +24,10 @@ def exported(*arguments: str) -> list[Any]:
 
 
 def test_a_key_is_rotated_with_and_without_grace(db: Database) -> None:
-    old = told("keys", "create", "--role", "admin")
+    old = run_json("keys", "create", "--role", "admin")
 
-    new = told("keys", "rotate", old["key_id"], "--grace", "60")
-    newest = told("keys", "rotate", new["key_id"], "--grace", "0")
+    new = run_json("keys", "rotate", old["key_id"], "--grace", "60")
+    newest = run_json("keys", "rotate", new["key_id"], "--grace", "0")
 
     assert set(new) == {"key_id", "key", "access_key", "secret_key"}
     assert {api_keys.authenticate(db, key["key"]).role for key in (old, newest)} == {"admin"}
@@ -44,14 +44,14 @@ def test_a_key_is_rotated_with_and_without_grace(db: Database) -> None:
 @pytest.mark.both_databases
 @pytest.mark.usefixtures("db")
 def test_a_project_is_described_and_deleted() -> None:
-    told("projects", "create", "team-a")
+    run_json("projects", "create", "team-a")
 
-    assert told("projects", "change", "team-a", "--description", "speech")["description"] == "speech"
+    assert run_json("projects", "change", "team-a", "--description", "speech")["description"] == "speech"
     assert "speech" in run("projects", "list").stdout
     assert run("projects", "change", "team-a", "--description", "x" * 256).exit_code == 2
     assert CliRunner().invoke(main, ["projects", "delete", "team-a"], input="n\n").exit_code == 1
-    assert told("projects", "show", "team-a")["name"] == "team-a"
-    assert told("projects", "delete", "team-a", "--yes") == {"name": "team-a", "deleted": True}
+    assert run_json("projects", "show", "team-a")["name"] == "team-a"
+    assert run_json("projects", "delete", "team-a", "--yes") == {"name": "team-a", "deleted": True}
     assert run("projects", "show", "team-a").exit_code == 1
 
 
@@ -61,7 +61,7 @@ def test_a_key_gets_no_name_that_the_api_would_refuse(name: str) -> None:
     refused = run("keys", "create", "--name", name)
 
     assert (refused.exit_code, "Invalid value for '--name'" in refused.stderr) == (2, True)
-    assert [key["name"] for key in told("keys", "list")["keys"]] == ["made at start"]
+    assert [key["name"] for key in run_json("keys", "list")["keys"]] == ["made at start"]
 
 
 def test_a_project_with_jobs_is_not_deleted(db: Database) -> None:
@@ -75,16 +75,16 @@ def test_a_project_with_jobs_is_not_deleted(db: Database) -> None:
 
 @pytest.mark.usefixtures("db")
 def test_what_was_done_at_the_machine_is_in_the_trail() -> None:
-    key_id = told("keys", "create", "--project", "team-a")["key_id"]
-    told("keys", "revoke", key_id)
+    key_id = run_json("keys", "create", "--project", "team-a")["key_id"]
+    run_json("keys", "revoke", key_id)
 
-    lines = told("audit", "list", "--project", "team-a", "--actor", "cli")["entries"]
+    lines = run_json("audit", "list", "--project", "team-a", "--actor", "cli")["entries"]
 
     assert [line["action"] for line in lines] == ["key.revoke", "key.create", "project.create"]
-    assert [line["id"] for line in told("audit", "list", "--action", "key", "--target", key_id)["entries"]] == [
+    assert [line["id"] for line in run_json("audit", "list", "--action", "key", "--target", key_id)["entries"]] == [
         line["id"] for line in lines[:2]
     ]
-    assert told("audit", "show", lines[0]["id"]) == lines[0]
+    assert run_json("audit", "show", lines[0]["id"]) == lines[0]
     assert key_id in run("audit", "show", lines[0]["id"]).stdout
     assert "key.revoke" in run("audit", "list").stdout
     assert run("audit", "list", "--outcome", "denied").stdout == "no entries\n"
@@ -104,7 +104,7 @@ def test_an_export_has_every_line_oldest_first(db: Database, monkeypatch: pytest
     assert [line["target"] for line in lines] == [str(number) for number in range(10)]
     assert exported("--actor", "x", "--json") == lines
     assert exported("--actor", "x", "--after", lines[-1]["at"]) == []
-    assert exported("--actor", "nobody") == []
+    assert exported("--actor", "unknown") == []
 
 
 def test_an_export_for_spreadsheets_holds_no_formulas(db: Database) -> None:
@@ -116,4 +116,4 @@ def test_an_export_for_spreadsheets_holds_no_formulas(db: Database) -> None:
 
     row = dict(zip(head, line, strict=True))
     assert (row["target"], row["message"], row["data"], row["project"]) == ("'=1+1", 'a,"b"\n@c', "{}", "")
-    assert len(run("audit", "export", "--actor", "nobody", "--csv").stdout.splitlines()) == 1
+    assert len(run("audit", "export", "--actor", "unknown", "--csv").stdout.splitlines()) == 1

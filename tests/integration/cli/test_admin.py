@@ -13,12 +13,12 @@ from app.models.base import utc_now
 from app.services.access import api_keys
 from app.services.lifecycle import transitions
 from tests.builders.factories import make_job, make_node
-from tests.systems.commands import run, told
+from tests.systems.commands import run, run_json
 
 
 @pytest.mark.usefixtures("db")
 def test_init_makes_the_admin_key_and_tells_where(tmp_path: Path) -> None:
-    answer = told("db", "init")
+    answer = run_json("db", "init")
 
     assert answer["admin_key_file"] == str(tmp_path / "data" / "admin.key")
     assert (tmp_path / "data" / "admin.key").stat().st_mode & 0o777 == 0o600
@@ -26,15 +26,15 @@ def test_init_makes_the_admin_key_and_tells_where(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("db")
 def test_the_schema_moves_down_and_up() -> None:
-    newest = told("db", "current")["needed"]
-    assert told("db", "current") == {"revision": newest, "needed": newest}
-    assert told("db", "downgrade", "base", "--yes") == {"revision": None}
+    newest = run_json("db", "current")["needed"]
+    assert run_json("db", "current") == {"revision": newest, "needed": newest}
+    assert run_json("db", "downgrade", "base", "--yes") == {"revision": None}
 
     refused = run("jobs", "list")
 
     assert refused.exit_code == 1
     assert "trainyard db init" in refused.stderr
-    assert told("db", "upgrade") == {"revision": newest}
+    assert run_json("db", "upgrade") == {"revision": newest}
 
 
 def test_jobs_are_listed_newest_first_and_filtered(db: Database) -> None:
@@ -42,9 +42,9 @@ def test_jobs_are_listed_newest_first_and_filtered(db: Database) -> None:
         first = make_job(session).id
         second = make_job(session, project="other").id
 
-    assert [job["job_id"] for job in told("jobs", "list")["jobs"]] == [second, first]
-    assert [job["job_id"] for job in told("jobs", "list", "--project", "other")["jobs"]] == [second]
-    assert told("jobs", "list", "--status", "training")["jobs"] == []
+    assert [job["job_id"] for job in run_json("jobs", "list")["jobs"]] == [second, first]
+    assert [job["job_id"] for job in run_json("jobs", "list", "--project", "other")["jobs"]] == [second]
+    assert run_json("jobs", "list", "--status", "training")["jobs"] == []
     assert run("jobs", "list", "--quiet").stdout == f"{second}\n{first}\n"
     assert run("jobs", "list", "-q", "--status", "training").stdout == ""
     assert first in run("jobs", "list").stdout
@@ -55,7 +55,7 @@ def test_a_job_is_shown_with_its_history(db: Database) -> None:
         job_id = make_job(session).id
     run("jobs", "cancel", job_id, "--reason", "no more need")
 
-    shown = told("jobs", "show", job_id)
+    shown = run_json("jobs", "show", job_id)
 
     assert shown["status"] == "CANCELLED"
     assert (shown["events"][-1]["actor"], shown["events"][-1]["message"]) == ("cli", "no more need")
@@ -73,11 +73,11 @@ def test_a_long_history_is_shown_from_its_end(db: Database) -> None:
     assert "event 699" in said
     assert "event 679" not in said
     assert "The last 20 of 700 events" in said
-    events = told("jobs", "show", job_id)["events"]
+    events = run_json("jobs", "show", job_id)["events"]
     assert [events[0]["message"], events[-1]["message"]] == ["event 200", "event 699"]
 
 
-def test_an_unknown_job_is_told_in_a_line(db: Database) -> None:
+def test_an_unknown_job_is_reported_in_one_line(db: Database) -> None:
     answer = run("jobs", "show", "job-1")
 
     assert (answer.exit_code, answer.stderr) == (1, "Error: no job job-1\n")
@@ -87,9 +87,9 @@ def test_nodes_are_drained_and_enabled(db: Database) -> None:
     with db.write() as session:
         make_node(session, "gpu-1")
 
-    assert told("nodes", "drain", "gpu-1")["status"] == "draining"
-    assert told("nodes", "show", "gpu-1")["status"] == "draining"
-    assert told("nodes", "enable", "gpu-1")["status"] == "ready"
+    assert run_json("nodes", "drain", "gpu-1")["status"] == "draining"
+    assert run_json("nodes", "show", "gpu-1")["status"] == "draining"
+    assert run_json("nodes", "enable", "gpu-1")["status"] == "ready"
     assert "gpu-1" in run("nodes", "list").stdout
     assert run("nodes", "drain", "gpu-2").exit_code == 1
 
@@ -99,10 +99,10 @@ def test_nodes_are_listed_by_name(db: Database) -> None:
         for name in ("gpu-2", "gpu-3", "gpu-1"):
             make_node(session, name)
 
-    assert [node["name"] for node in told("nodes", "list")["nodes"]] == ["gpu-1", "gpu-2", "gpu-3"]
+    assert [node["name"] for node in run_json("nodes", "list")["nodes"]] == ["gpu-1", "gpu-2", "gpu-3"]
 
 
-def test_it_is_told_how_many_devices_were_put_back(db: Database) -> None:
+def test_put_back_prints_the_number_of_devices(db: Database) -> None:
     with db.write() as session:
         make_node(session, "gpu-1")
         before = utc_now() - timedelta(hours=1)
@@ -110,17 +110,17 @@ def test_it_is_told_how_many_devices_were_put_back(db: Database) -> None:
 
     assert run("nodes", "put-back", "gpu-1").stdout == "gpu-1: 1 device put back\n"
     assert run("nodes", "put-back", "gpu-1").stdout == ("gpu-1: no device is out of service, nothing was put back\n")
-    assert told("nodes", "put-back", "gpu-1")["devices"] == 0
+    assert run_json("nodes", "put-back", "gpu-1")["devices"] == 0
     assert run("nodes", "put-back", "gpu-2").stderr == "Error: no node 'gpu-2'\n"
 
 
-def test_what_keeps_a_job_from_a_node_is_told(db: Database) -> None:
+def test_what_keeps_a_job_from_a_node_is_shown(db: Database) -> None:
     with db.write() as session:
         make_node(session, "gpu-1")
         job_id = make_job(session).id
 
-    assert told("nodes", "why", "gpu-1", job_id)["starts_now"] is True
-    told("nodes", "drain", "gpu-1")
+    assert run_json("nodes", "why", "gpu-1", job_id)["starts_now"] is True
+    run_json("nodes", "drain", "gpu-1")
 
     said = run("nodes", "why", "gpu-1", job_id).stdout
     assert said.startswith(f"{job_id} cannot start there now\n")
@@ -129,26 +129,26 @@ def test_what_keeps_a_job_from_a_node_is_told(db: Database) -> None:
 
 
 def test_queues_are_made_and_show_who_waits(db: Database) -> None:
-    told("queues", "create", "night")
+    run_json("queues", "create", "night")
     with db.write() as session:
         job_id = make_job(session, queue="night").id
 
-    assert [queue["name"] for queue in told("queues", "list")["queues"]] == ["default", "night"]
-    assert [entry["job_id"] for entry in told("queues", "show", "night")["entries"]] == [job_id]
-    assert told("queues", "show", "default")["entries"] == []
+    assert [queue["name"] for queue in run_json("queues", "list")["queues"]] == ["default", "night"]
+    assert [entry["job_id"] for entry in run_json("queues", "show", "night")["entries"]] == [job_id]
+    assert run_json("queues", "show", "default")["entries"] == []
     assert run("queues", "show", "nigth").exit_code == 1
     assert run("queues", "create", "a:b").exit_code == 2
 
 
 def test_a_key_is_made_used_listed_and_revoked(db: Database) -> None:
-    made = told("keys", "create", "--role", "viewer", "--expires", "3", "--name", "ci")
+    made = run_json("keys", "create", "--role", "viewer", "--expires", "3", "--name", "ci")
 
     assert set(made) == {"key_id", "key", "access_key", "secret_key"}
     assert api_keys.authenticate(db, made["key"]).role == "viewer"
-    listed = {key["key_id"]: key for key in told("keys", "list")["keys"]}
+    listed = {key["key_id"]: key for key in run_json("keys", "list")["keys"]}
     assert listed[made["key_id"]]["project"] == "default"
     assert made["key"] not in json.dumps(listed)
-    assert told("keys", "revoke", made["key_id"])["revoked"]
+    assert run_json("keys", "revoke", made["key_id"])["revoked"]
     assert "revoked" in run("keys", "list").stdout
 
 
@@ -157,11 +157,11 @@ def test_a_key_for_a_new_project_makes_it_and_says_so(db: Database) -> None:
 
     assert "Created the project team-b." in answer.stderr
     assert api_keys.authenticate(db, json.loads(answer.stdout)["key"]).project == "team-b"
-    assert told("projects", "show", "team-b")["name"] == "team-b"
+    assert run_json("projects", "show", "team-b")["name"] == "team-b"
 
 
 def test_a_super_admins_key_has_no_project(db: Database) -> None:
-    made = told("keys", "create", "--role", "super_admin")
+    made = run_json("keys", "create", "--role", "super_admin")
 
     assert api_keys.authenticate(db, made["key"]).project is None
     assert run("keys", "create", "--role", "super_admin", "--project", "default").exit_code == 1
@@ -169,9 +169,9 @@ def test_a_super_admins_key_has_no_project(db: Database) -> None:
 
 @pytest.mark.usefixtures("db")
 def test_projects_are_made_and_listed() -> None:
-    told("projects", "create", "team-a")
+    run_json("projects", "create", "team-a")
 
-    assert {project["name"] for project in told("projects", "list")["projects"]} == {"default", "team-a"}
+    assert {project["name"] for project in run_json("projects", "list")["projects"]} == {"default", "team-a"}
     assert run("projects", "create", "Team A").exit_code == 2
 
 
@@ -185,9 +185,9 @@ def test_a_directory_without_a_database_is_named_and_not_made(tmp_path: Path, mo
     assert not (tmp_path / "nowhere" / "trainyard.db").exists()
 
 
-def test_a_database_that_is_away_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_unreachable_database_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("TRAINYARD_DATABASE_URL", "postgresql://nobody:secret@127.0.0.1:1/none")
+    monkeypatch.setenv("TRAINYARD_DATABASE_URL", "postgresql://unknown:secret@127.0.0.1:1/none")
 
     answer = run("jobs", "list")
 
@@ -198,10 +198,10 @@ def test_a_database_that_is_away_is_told_in_a_line(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("db")
 def test_a_quota_is_set_shown_and_taken_away() -> None:
-    told("projects", "create", "team-a")
+    run_json("projects", "create", "team-a")
 
-    made = told("projects", "quota", "set", "team-a", "--gpus-deserved", "2", "--gpus-limit", "8", "--running", "3")
-    changed = told("projects", "quota", "set", "team-a", "--gpus-limit", "none", "--gpu-hours", "1.5")
+    made = run_json("projects", "quota", "set", "team-a", "--gpus-deserved", "2", "--gpus-limit", "8", "--running", "3")
+    changed = run_json("projects", "quota", "set", "team-a", "--gpus-limit", "none", "--gpu-hours", "1.5")
     shown = run("projects", "quota", "show", "team-a").stdout
 
     assert made["quota"]["gpus"] == {"deserved": 2, "limit": 8, "over_quota_weight": 1.0}
@@ -224,7 +224,7 @@ def test_a_quota_is_set_shown_and_taken_away() -> None:
     ],
 )
 def test_a_bad_quota_says_what_is_wrong(options: list[str], said: str) -> None:
-    told("projects", "create", "team-a")
+    run_json("projects", "create", "team-a")
 
     answer = run("projects", "quota", "set", "team-a", *options)
 

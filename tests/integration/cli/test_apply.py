@@ -55,8 +55,8 @@ def test_manifests_are_created_and_applied_again(served: Api, tmp_path: Path) ->
         "clustertrainingruntime.ome.io/team created",
         "trainingjob.ome.io/words created",
     ]
-    told: list[Any] = json.loads(again.output)
-    assert [each["kind"] for each in told] == ["ClusterTrainingRuntime", "TrainingJob"]
+    applied: list[Any] = json.loads(again.output)
+    assert [each["kind"] for each in applied] == ["ClusterTrainingRuntime", "TrainingJob"]
     assert served.get("/v1/jobs")["total_count"] == 1
 
 

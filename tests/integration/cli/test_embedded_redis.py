@@ -53,7 +53,7 @@ def test_it_answers_only_to_its_password(server: EmbeddedRedis, start: Start) ->
         client.ping()
 
 
-def test_it_keeps_what_it_was_told_and_never_drops_a_message(server: EmbeddedRedis, start: Start) -> None:
+def test_it_persists_its_data_and_never_drops_a_message(server: EmbeddedRedis, start: Start) -> None:
     start(server)
 
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
@@ -80,7 +80,7 @@ def test_data_outlives_a_kill(server: EmbeddedRedis, start: Start) -> None:
     process = start(server)
     with redis.Redis.from_url(server.url) as client:
         client.set("kept", "yes")
-        time.sleep(1.2)  # appendfsync everysec: what the operating system was not yet told is lost by design
+        time.sleep(1.2)  # appendfsync everysec: writes that are not yet flushed are lost by design
     process.kill()
     process.wait()
 
@@ -96,7 +96,7 @@ def test_port_and_password_stay_from_one_start_to_the_next(server: EmbeddedRedis
     assert embedded_redis.choose(tmp_path, tmp_path / "broker.url") == server
 
 
-def test_a_port_that_somebody_took_is_given_up(server: EmbeddedRedis, tmp_path: Path) -> None:
+def test_a_port_taken_by_another_process_is_replaced(server: EmbeddedRedis, tmp_path: Path) -> None:
     replace_secret(tmp_path / "broker.url", server.url)
     with socket.create_server(("127.0.0.1", server.port)):
         other = embedded_redis.choose(tmp_path, tmp_path / "broker.url")
@@ -105,7 +105,7 @@ def test_a_port_that_somebody_took_is_given_up(server: EmbeddedRedis, tmp_path: 
     assert other.password == server.password
 
 
-def test_somebody_elses_server_is_not_taken_for_ours(server: EmbeddedRedis, redis_server: RedisServer) -> None:
+def test_server_of_another_user_is_not_taken_for_ours(server: EmbeddedRedis, redis_server: RedisServer) -> None:
     other = EmbeddedRedis(program=server.program, directory=server.directory, port=redis_server.port, password="wrong")
 
     assert not other.answers()

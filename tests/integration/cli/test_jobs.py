@@ -18,7 +18,7 @@ from app.schemas.jobs import SubmitJobSchema
 from app.services.lifecycle import labels
 from app.storage.storage import Storage
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
-from tests.systems.commands import run, told
+from tests.systems.commands import run, run_json
 
 
 def stored(db: Database, **columns: Any) -> str:
@@ -34,23 +34,24 @@ def test_jobs_are_found_by_name_and_labels(db: Database) -> None:
     stored(db, name="other")
     wanted = stored(db, name="mine", labels={"team": "a", "run": "1"})
 
-    assert [job["job_id"] for job in told("jobs", "list", "--name", "mi")["jobs"]] == [wanted]
-    assert [job["job_id"] for job in told("jobs", "list", "--label", "team=a", "--label", "run=1")["jobs"]] == [wanted]
-    assert told("jobs", "list", "--label", "team=b")["jobs"] == []
+    assert [job["job_id"] for job in run_json("jobs", "list", "--name", "mi")["jobs"]] == [wanted]
+    labelled = run_json("jobs", "list", "--label", "team=a", "--label", "run=1")["jobs"]
+    assert [job["job_id"] for job in labelled] == [wanted]
+    assert run_json("jobs", "list", "--label", "team=b")["jobs"] == []
     assert run("jobs", "list", "--label", "team").exit_code == 2
 
 
 def test_priority_and_labels_are_changed(db: Database) -> None:
     job_id = stored(db, labels={"a": "b"})
 
-    changed = told("jobs", "change", job_id, "--priority", "9", "--label", "c=d=e")
+    changed = run_json("jobs", "change", job_id, "--priority", "9", "--label", "c=d=e")
 
     assert (changed["scheduling_config"]["priority"], changed["labels"]) == (9, {"c": "d=e"})
-    assert told("jobs", "change", job_id, "--no-labels")["labels"] == {}
+    assert run_json("jobs", "change", job_id, "--no-labels")["labels"] == {}
     assert "priority 9" in run("jobs", "change", job_id, "--priority", "9").stdout
     nothing = run("jobs", "change", job_id)
     assert (nothing.exit_code, "at least one of" in nothing.stderr) == (2, True)
-    assert told("jobs", "show", job_id)["events"][-1]["actor"] == "cli"
+    assert run_json("jobs", "show", job_id)["events"][-1]["actor"] == "cli"
 
 
 @pytest.mark.parametrize("label", ["bad!key=x", f"{'k' * 64}=x", f"k={'v' * 256}"])
@@ -60,7 +61,7 @@ def test_labels_that_the_api_would_refuse_are_a_usage_error(db: Database, label:
     refused = run("jobs", "change", job_id, "--label", label)
 
     assert (refused.exit_code, "Error: labels: " in refused.stderr) == (2, True)
-    assert told("jobs", "show", job_id)["labels"] == {"a": "b"}
+    assert run_json("jobs", "show", job_id)["labels"] == {"a": "b"}
 
 
 def test_running_job_is_asked_to_save(db: Database) -> None:
@@ -70,7 +71,7 @@ def test_running_job_is_asked_to_save(db: Database) -> None:
         job.status = JobState.TRAINING
         job_id = job.id
 
-    assert told("jobs", "checkpoint", job_id)["status"] == "TRAINING"
+    assert run_json("jobs", "checkpoint", job_id)["status"] == "TRAINING"
 
     with db.read() as session:
         assert session.get_one(Job, job_id).checkpoint_requests == 1
@@ -85,16 +86,16 @@ def test_job_is_paused_and_resumed(db: Database) -> None:
         job.best_checkpoint_id = made[1]
 
     assert run("jobs", "pause", job_id).stdout == f"{job_id} PAUSED\n"
-    assert told("jobs", "resume", job_id, "--best")["status"] == "QUEUED"
+    assert run_json("jobs", "resume", job_id, "--best")["status"] == "QUEUED"
     assert run("jobs", "pause", job_id).exit_code == 0
     wrong = run("jobs", "resume", job_id, "--checkpoint", "ckpt-other")
     assert (wrong.exit_code, "has no checkpoint ckpt-other" in wrong.stderr) == (2, True)
     assert run("jobs", "resume", job_id, "--checkpoint", made[2]).stdout == f"{job_id} QUEUED\n"
     assert "cannot be resumed" in run("jobs", "resume", job_id).stderr
-    assert told("jobs", "show", job_id)["events"][-1]["actor"] == "cli"
+    assert run_json("jobs", "show", job_id)["events"][-1]["actor"] == "cli"
 
 
-def test_pause_of_a_running_job_is_a_wish(db: Database) -> None:
+def test_pause_of_a_running_job_is_a_control_request(db: Database) -> None:
     with db.write() as session:
         job = make_job(session)
         make_attempt(session, job, make_node(session))
@@ -149,11 +150,11 @@ def test_ended_job_is_retried_with_other_resources(db: Database, monkeypatch: py
         job.spec = SubmitJobSchema().load(job.spec).to_json()
         make_node(session)
 
-    child = told("jobs", "retry", parent, "--from-start", "--resource", "gpu_count=2")
+    child = run_json("jobs", "retry", parent, "--from-start", "--resource", "gpu_count=2")
 
     assert (child["parent_job_id"], child["status"]) == (parent, "PENDING")
     assert child["resource_config"]["gpu_count"] == 2
-    assert told("jobs", "show", parent)["child_job_ids"] == [child["job_id"]]
+    assert run_json("jobs", "show", parent)["child_job_ids"] == [child["job_id"]]
     for wrong in ("gpu_count=many", "gpus=2", "gpu_count", "gpu_count=500"):
         refused = run("jobs", "retry", parent, "--resource", wrong)
         assert (refused.exit_code, refused.stdout) == (2, "")
@@ -161,7 +162,7 @@ def test_ended_job_is_retried_with_other_resources(db: Database, monkeypatch: py
 
 
 @pytest.mark.both_databases
-def test_deletion_asks_first_and_removes_files_only_if_told(db: Database, tmp_path: Path) -> None:
+def test_deletion_asks_first_and_removes_files_only_on_request(db: Database, tmp_path: Path) -> None:
     kept, gone = stored(db, state=JobState.COMPLETED), stored(db, state=JobState.FAILED)
     storage = Storage(f"file://{tmp_path}/data/files")
     for job_id in (kept, gone):
@@ -169,11 +170,11 @@ def test_deletion_asks_first_and_removes_files_only_if_told(db: Database, tmp_pa
 
     refused = run("jobs", "delete", kept, input="n\n")
     assert refused.exit_code == 1
-    assert told("jobs", "show", kept)["status"] == "COMPLETED"
+    assert run_json("jobs", "show", kept)["status"] == "COMPLETED"
     assert run("jobs", "delete", kept, input="y\n").stdout == f"{kept} deleted\n"
-    assert told("jobs", "delete", gone, "--artifacts", "--yes") == {"job_id": gone, "deleted": True}
+    assert run_json("jobs", "delete", gone, "--artifacts", "--yes") == {"job_id": gone, "deleted": True}
 
-    assert told("jobs", "list")["jobs"] == []
+    assert run_json("jobs", "list")["jobs"] == []
     assert [len(storage.list(f"jobs/{job_id}")) for job_id in (kept, gone)] == [1, 0]
 
 

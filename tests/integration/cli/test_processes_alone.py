@@ -29,7 +29,7 @@ def world(tmp_path: Path, sqlite_url: str) -> Iterator[CeleryWorld]:
 
 
 @pytest.mark.parametrize("arguments", [["api"], ["coordinator"], ["node", "--name", "box"]])
-def test_no_broker_is_told_with_the_way_out(
+def test_a_missing_broker_is_reported_with_the_way_out(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path))
@@ -68,5 +68,5 @@ def status(world: CeleryWorld, path: str) -> int:
     except urllib.error.HTTPError as error:
         with error:
             return error.code
-    except OSError:  # nobody listens yet, or is busy with its own start
+    except OSError:  # the server is not listening yet, or is still starting
         return 0

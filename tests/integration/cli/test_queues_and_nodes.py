@@ -7,7 +7,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Device, Job, Node
 from app.services.scheduling import planner
 from tests.builders.factories import make_attempt, make_job, make_node
-from tests.systems.commands import run, told
+from tests.systems.commands import run, run_json
 
 
 def actions(db: Database) -> list[tuple[str, str, str]]:
@@ -17,17 +17,17 @@ def actions(db: Database) -> list[tuple[str, str, str]]:
 
 
 def test_a_queue_is_paused_resumed_and_limited(db: Database) -> None:
-    told("queues", "create", "night")
+    run_json("queues", "create", "night")
     with db.write() as session:
         make_node(session)
         job_id = make_job(session, queue="night").id
 
-    assert told("queues", "pause", "night")["paused"] is True
+    assert run_json("queues", "pause", "night")["paused"] is True
     assert planner.plan_once(db) == []
     assert "is paused" in run("queues", "show", "night").stdout
     assert run("queues", "resume", "night").stdout == "night open\n"
     assert [dispatched.job_id for dispatched in planner.plan_once(db)] == [job_id]
-    limited = told("queues", "limit", "night", "--running", "2", "--waiting", "0")
+    limited = run_json("queues", "limit", "night", "--running", "2", "--waiting", "0")
     assert (limited["max_running_jobs"], limited["max_waiting_jobs"]) == (2, 0)
     said = run("queues", "limit", "night", "--no-waiting").stdout
     assert said == "night open, running at most 2\n"
@@ -46,25 +46,25 @@ def test_a_nodes_devices_are_shown_with_their_links(db: Database) -> None:
 
 
 def test_making_a_queue_again_leaves_it_as_it_is(db: Database) -> None:
-    told("queues", "create", "night")
-    told("queues", "pause", "night")
+    run_json("queues", "create", "night")
+    run_json("queues", "pause", "night")
 
-    assert told("queues", "create", "night")["paused"] is True
+    assert run_json("queues", "create", "night")["paused"] is True
     assert run("queues", "create", "night").stdout == "night\n"
 
 
 def test_queues_are_listed_with_their_limits(db: Database) -> None:
     with db.write() as session:
         make_job(session, state=JobState.TRAINING)
-    told("queues", "limit", "default", "--running", "7")
-    told("queues", "weight", "default", "2.5")
+    run_json("queues", "limit", "default", "--running", "7")
+    run_json("queues", "weight", "default", "2.5")
 
     lines = run("queues", "list").stdout.splitlines()
 
     assert lines[0].split() == ["name", "status", "waiting", "max", "waiting", "running", "max", "running", "weight"]
     assert lines[1].split()[:3] == ["default", "open", "0"]
     assert lines[1].split()[-3:] == ["1", "7", "2.5"]
-    assert told("queues", "weight", "default", "--none")["weight"] is None
+    assert run_json("queues", "weight", "default", "--none")["weight"] is None
 
 
 @pytest.mark.usefixtures("db")
@@ -82,7 +82,7 @@ def test_queues_are_listed_with_their_limits(db: Database) -> None:
         (["resume", "nigth"], 1),
     ],
 )
-def test_what_cannot_be_changed_is_told(arguments: list[str], code: int) -> None:
+def test_what_cannot_be_changed_is_reported(arguments: list[str], code: int) -> None:
     answer = run("queues", *arguments)
 
     assert answer.exit_code == code
@@ -97,7 +97,7 @@ def test_draining_may_send_jobs_back(db: Database) -> None:
     assert run("nodes", "drain", "gpu-1", "--requeue").stdout == "gpu-1 draining, requeued jobs: 1\n"
     with db.read() as session:
         assert session.get_one(Job, job.id).requested == "requeue"
-    assert told("nodes", "enable", "gpu-1") == {"name": "gpu-1", "status": "ready"}
+    assert run_json("nodes", "enable", "gpu-1") == {"name": "gpu-1", "status": "ready"}
     assert actions(db) == [("cli", "node.drain", "gpu-1"), ("cli", "node.enable", "gpu-1")]
 
 
@@ -106,7 +106,7 @@ def test_a_node_is_labelled_beside_what_its_file_says(db: Database) -> None:
         make_node(session, "gpu-1", labels=["rack-7"])
 
     assert run("nodes", "label", "gpu-1", "fast", "new", "fast").stdout == "gpu-1: rack-7, fast, new\n"
-    assert told("nodes", "label", "gpu-1", "big", "--remove", "new")["admin_labels"] == ["fast", "big"]
+    assert run_json("nodes", "label", "gpu-1", "big", "--remove", "new")["admin_labels"] == ["fast", "big"]
     assert run("nodes", "label", "gpu-1", "rack-7").stdout == "gpu-1: rack-7, fast, big\n"
     assert actions(db) == [("cli", "node.label", "gpu-1")] * 2
 
@@ -161,7 +161,7 @@ def test_only_a_lost_node_is_forgotten(db: Database, state: str, way_out: str) -
 
     assert answer.exit_code == 1
     assert way_out in answer.stderr
-    assert told("nodes", "show", "gpu-1")["status"] == state
+    assert run_json("nodes", "show", "gpu-1")["status"] == state
 
 
 def test_a_node_whose_attempt_is_not_ended_yet_stays(db: Database) -> None:

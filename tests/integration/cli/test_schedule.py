@@ -11,7 +11,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Project
 from simulation.planners import POLICIES
 from tests.builders.factories import make_attempt, make_document, make_job, make_node, make_project
-from tests.systems.commands import run, told
+from tests.systems.commands import run, run_json
 
 JOBS = "submitted_at,run_seconds,project,gpus,preemptible\n0,600,red,2,true\n10,60,blue,1,\n20,60,blue,2,\n"
 NODES = "name,gpus,gpu_type\nbox,2,H100-80GB\n"
@@ -33,7 +33,7 @@ def test_a_job_that_waits_is_explained_node_by_node(db: Database) -> None:
         wanted = make_document(resource_config={"gpu_count": 2})
         job_id = make_job(session, document=wanted, pending_reason="needs 2 CPU slots").id
 
-    answer = told("schedule", "explain", job_id)
+    answer = run_json("schedule", "explain", job_id)
 
     assert (answer["job"]["queue_position"], answer["job"]["pending_reason"]) == (1, "needs 2 CPU slots")
     assert [(fit["node"], fit["could_hold"], fit["starts_now"]) for fit in answer["nodes"]] == [
@@ -62,7 +62,7 @@ def test_of_a_node_that_is_too_small_it_is_not_said_what_is_free_there(db: Datab
     assert last.endswith("has 1 of 2 such devices")
 
 
-def test_shares_name_the_project_whose_turn_is_next_first(db: Database) -> None:
+def test_shares_are_listed_in_serving_order(db: Database) -> None:
     with db.write() as session:
         node = make_node(session, devices=4)
         make_project(session, "red").quota = {"cpu_slots": {"deserved": 3, "limit": 8}}
@@ -72,7 +72,7 @@ def test_shares_name_the_project_whose_turn_is_next_first(db: Database) -> None:
             make_attempt(session, make_job(session, project="blue"), node, device_indices=(index,))
         make_job(session, project="blue", state=JobState.QUEUED)
 
-    answer = told("schedule", "shares")["shares"]
+    answer = run_json("schedule", "shares")["shares"]
 
     blue = {"deserved": 1, "used": 2.0, "borrowed": 1.0, "limit": None, "over_quota_weight": 2.0}
     assert [each["project"] for each in answer] == ["red", "default", "blue"]
@@ -88,7 +88,7 @@ def test_shares_are_those_of_the_kinds_of_devices_that_there_are(db: Database) -
     with db.write() as session:
         make_node(session, device_type="h100")
 
-    assert {each["kind"] for each in told("schedule", "shares")["shares"]} == {"gpus"}
+    assert {each["kind"] for each in run_json("schedule", "shares")["shares"]} == {"gpus"}
 
 
 def test_where_it_may_start_comes_first(db: Database) -> None:
@@ -97,14 +97,14 @@ def test_where_it_may_start_comes_first(db: Database) -> None:
         make_node(session, "b-free", devices=1)
         job_id = make_job(session).id
 
-    assert [fit["starts_now"] for fit in told("schedule", "explain", job_id)["nodes"]] == [True, False]
+    assert [fit["starts_now"] for fit in run_json("schedule", "explain", job_id)["nodes"]] == [True, False]
     assert run("schedule", "explain", job_id).stdout.splitlines()[-2].split()[:2] == ["b-free", "now"]
 
 
 def test_every_policy_is_compared_in_one_table(files: list[str], tmp_path: Path) -> None:
     picture = tmp_path / "out.svg"
 
-    answer = told("schedule", "simulate", *files, "--picture", str(picture))
+    answer = run_json("schedule", "simulate", *files, "--picture", str(picture))
 
     assert list(answer["policies"]) == list(POLICIES)
     assert (answer["jobs"], answer["devices"]) == (3, {"h100": 2})
@@ -119,8 +119,9 @@ def test_quotas_from_a_file_change_who_is_served(files: list[str], tmp_path: Pat
     (tmp_path / "quotas.json").write_text(json.dumps({"blue": {"gpus": {"deserved": 2}}}))
     arguments = ["schedule", "simulate", *files, "--policy", "default"]
 
-    free = told(*arguments)["policies"]["default"]
-    bound = told(*arguments, "--quotas", str(tmp_path / "quotas.json"), "--save-seconds", "5")["policies"]["default"]
+    free = run_json(*arguments)["policies"]["default"]
+    quotas = ("--quotas", str(tmp_path / "quotas.json"), "--save-seconds", "5")
+    bound = run_json(*arguments, *quotas)["policies"]["default"]
 
     assert (free["preemptions"], bound["preemptions"]) == (0, 1)
     assert bound["waits"]["project"]["blue"]["longest"] < free["waits"]["project"]["blue"]["longest"]
@@ -133,7 +134,7 @@ def test_the_cluster_as_it_is_now_is_replayed_empty(db: Database, files: list[st
         make_node(session, "away", device_type="h100", state="lost")
         session.add(Project(name="red", quota={"gpus": {"limit": 1}}))
 
-    answer = told("schedule", "simulate", files[0], "--like-now", "--policy", "default")
+    answer = run_json("schedule", "simulate", files[0], "--like-now", "--policy", "default")
 
     assert answer["devices"] == {"h100": 2}
     assert (answer["policies"]["default"]["finished"], answer["policies"]["default"]["refused"]) == (2, 1)
@@ -151,7 +152,7 @@ def test_where_no_job_starts_it_says_why(db: Database, files: list[str]) -> None
         "2 never started, first job000002: needs 2 GPUs; no node is ready",
         "1 never started, first job000003: needs 1 GPU; no node is ready",
     ]
-    answer = told("schedule", "simulate", files[0], "--like-now")["never_started"]
+    answer = run_json("schedule", "simulate", files[0], "--like-now")["never_started"]
     assert [(each["first"], each["jobs"], each["policies"]) for each in answer] == [("job000002", 1, list(POLICIES))]
     assert answer[0]["why"].startswith("the project red may use at most 1 GPUs at a time, and the job needs 2")
 
@@ -168,7 +169,7 @@ def test_where_no_job_starts_it_says_why(db: Database, files: list[str]) -> None
         (["--nodes", "nodes.csv", "--policy", "magic"], "Invalid value for '--policy'"),
     ],
 )
-def test_what_can_not_be_replayed_is_told_in_a_line(
+def test_what_cannot_be_replayed_is_reported_in_one_line(
     files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], said: str
 ) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n")
@@ -195,10 +196,10 @@ def test_a_bad_line_of_the_trace_is_named(files: list[str]) -> None:
 def test_what_is_made_up_can_be_replayed(tmp_path: Path) -> None:
     trace, nodes = str(tmp_path / "t.csv"), str(tmp_path / "n.csv")
 
-    made = told("schedule", "generate", trace, nodes, "--jobs", "30", "--node-count", "2", "--seed", "7")
+    made = run_json("schedule", "generate", trace, nodes, "--jobs", "30", "--node-count", "2", "--seed", "7")
 
     assert (made["jobs"], made["nodes"]) == (30, 2)
-    answer = told("schedule", "simulate", trace, "--nodes", nodes, "--policy", "first-fit")
+    answer = run_json("schedule", "simulate", trace, "--nodes", nodes, "--policy", "first-fit")
     assert answer["devices"] == {"h100": 16}
     assert answer["policies"]["first-fit"]["finished"] == 30
     assert "30 jobs of" in run("schedule", "generate", trace, nodes, "--jobs", "30").stdout

@@ -56,7 +56,7 @@ class Site:
         return psutil.Process(self.process.pid).children()
 
     def job(self, **values: float) -> str:
-        """One that has told these metrics in its first step."""
+        """The id of a job that reported these metrics in its first step."""
         job_id = new_id("job")
         now = time.time()
         self.storage.write(key(job_id), first_event(now) + scalars_event(now, 1, values))
@@ -136,7 +136,7 @@ def test_browser_opens_it_by_the_token_of_the_address(site: Site) -> None:
     assert environment["window_title"] == job_id
 
 
-def test_nobody_sees_a_job_without_its_own_token(site: Site) -> None:
+def test_a_job_is_only_shown_with_its_own_token(site: Site) -> None:
     job_id, other = site.job(loss=1.0), site.job(loss=1.0)
     expired = site.token(job_id)[:-4] + "AAAA"
 
@@ -168,7 +168,7 @@ def test_board_that_died_is_started_again(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_boards_are_few_end_when_nobody_looks_and_with_their_server(start: Callable[..., Site]) -> None:
+def test_boards_are_limited_and_end_when_idle_or_with_their_server(start: Callable[..., Site]) -> None:
     small = start(TRAINYARD_TENSORBOARD_MOST="1", TRAINYARD_TENSORBOARD_IDLE_SECONDS="1")
     first, second = small.job(loss=1.0), small.job(loss=1.0)
     wait_for(lambda: small.ask("/health")[0] == 200, seconds=SECONDS, what="it serves")

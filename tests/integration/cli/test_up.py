@@ -61,7 +61,7 @@ def test_secrets_are_for_the_owner_alone_and_in_no_command_line(up: RunningUp) -
 
 
 def test_flower_asks_for_its_password(up: RunningUp) -> None:
-    # Ready does not mean Flower: nobody waits for it.
+    # Readiness does not include Flower: `trainyard up` does not wait for it.
     wait_until(lambda: not is_free("127.0.0.1", up.flower_port))
     url = f"http://127.0.0.1:{up.flower_port}/api/workers"
     with pytest.raises(urllib.error.HTTPError, match="401") as refused:
@@ -123,7 +123,7 @@ def test_a_flower_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
     assert "--flower-port" in started.stderr
 
 
-def test_settings_that_are_wrong_are_all_told(tmp_path: Path) -> None:
+def test_all_wrong_settings_are_reported(tmp_path: Path) -> None:
     started = subprocess.run(
         trainyard("up", "--data-dir", str(tmp_path)),
         env={**os.environ, "TRAINYARD_API_PROT": "1", "TRAINYARD_API_THREADS": "many"},
@@ -250,7 +250,7 @@ def test_each_start_has_the_database_and_the_broker_that_it_is_given_and_ends_cl
 
 @pytest.mark.long
 def test_a_database_that_is_away_is_named(tmp_path: Path) -> None:
-    environment = {"TRAINYARD_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    environment = {"TRAINYARD_DATABASE_URL": "postgresql://unknown@127.0.0.1:1/none"}
     running = RunningUp(tmp_path / "data", environment=environment)
 
     assert running.process.wait(40) == 1

@@ -17,23 +17,23 @@ def run(*arguments: str) -> Result:
     return commands.run("webhooks", *arguments)
 
 
-def told(*arguments: str) -> Any:
-    return commands.told("webhooks", *arguments)
+def run_json(*arguments: str) -> Any:
+    return commands.run_json("webhooks", *arguments)
 
 
 def test_webhook_is_made_shown_switched_and_deleted(db: Database) -> None:
-    made = told("create", URL, "--event", "FAILED", "--event", "checkpoint.saved", "--description", "for us")
+    made = run_json("create", URL, "--event", "FAILED", "--event", "checkpoint.saved", "--description", "for us")
 
     assert made["secret"].startswith("whsec_")
     assert made["event_types"] == ["FAILED", "checkpoint.saved"]
-    assert told("show", made["webhook_id"])["created_by"] == "cli"
-    assert told("disable", made["webhook_id"])["is_active"] is False
+    assert run_json("show", made["webhook_id"])["created_by"] == "cli"
+    assert run_json("disable", made["webhook_id"])["is_active"] is False
     assert "off" in run("list").stdout
-    assert told("enable", made["webhook_id"])["is_active"] is True
-    assert [hook["webhook_id"] for hook in told("list", "--project", "default")["webhooks"]] == [made["webhook_id"]]
+    assert run_json("enable", made["webhook_id"])["is_active"] is True
+    assert [hook["webhook_id"] for hook in run_json("list", "--project", "default")["webhooks"]] == [made["webhook_id"]]
     assert made["secret"] not in run("list").stdout + run("show", made["webhook_id"]).stdout
-    assert told("delete", made["webhook_id"]) == {"webhook_id": made["webhook_id"], "deleted": True}
-    assert told("list")["webhooks"] == []
+    assert run_json("delete", made["webhook_id"]) == {"webhook_id": made["webhook_id"], "deleted": True}
+    assert run_json("list")["webhooks"] == []
     with db.read() as session:
         actions = {entry.action for entry in session.query(AuditEntry).filter_by(target=made["webhook_id"])}
     assert actions == {"webhook.create", "webhook.patch", "webhook.delete"}
@@ -48,15 +48,15 @@ def test_secret_is_printed_once_for_people_too() -> None:
 
 
 def test_test_event_and_redelivery_are_listed(db: Database) -> None:
-    made = told("create", URL)
+    made = run_json("create", URL)
 
-    first = told("test", made["webhook_id"])
-    second = told("redeliver", made["webhook_id"], first["delivery_id"])
+    first = run_json("test", made["webhook_id"])
+    second = run_json("redeliver", made["webhook_id"], first["delivery_id"])
 
-    listed = told("deliveries", made["webhook_id"])
+    listed = run_json("deliveries", made["webhook_id"])
     assert [row["delivery_id"] for row in listed["deliveries"]] == [second["delivery_id"], first["delivery_id"]]
-    assert told("deliveries", made["webhook_id"], "--state", "given_up")["deliveries"] == []
-    assert told("deliveries", made["webhook_id"], first["delivery_id"])["payload"]["event"]["actor"] == "cli"
+    assert run_json("deliveries", made["webhook_id"], "--state", "given_up")["deliveries"] == []
+    assert run_json("deliveries", made["webhook_id"], first["delivery_id"])["payload"]["event"]["actor"] == "cli"
     assert "webhook.test" in run("deliveries", made["webhook_id"]).stdout
     assert run("test", made["webhook_id"]).stdout.startswith("dlv-")
     assert run("redeliver", made["webhook_id"], first["delivery_id"]).stdout.startswith("dlv-")
@@ -64,11 +64,11 @@ def test_test_event_and_redelivery_are_listed(db: Database) -> None:
 
 
 @pytest.mark.usefixtures("db")
-def test_what_cannot_be_is_told_in_a_line() -> None:
+def test_invalid_requests_are_reported_in_one_line() -> None:
     assert run("show", "whk-1").stderr == "Error: no webhook whk-1\n"
     assert "TRAINYARD_WEBHOOK_ALLOW" in run("create", "http://127.0.0.1/").stderr
     assert run("create", URL, "--event", "job.finished").exit_code == 2
-    assert run("create", URL, "--project", "nobody").stderr == "Error: no project nobody\n"
+    assert run("create", URL, "--project", "unknown").stderr == "Error: no project unknown\n"
 
 
 @pytest.mark.both_databases
@@ -81,4 +81,4 @@ def test_deleted_project_takes_its_webhooks_along(db: Database) -> None:
     with db.write() as session:
         session.connection().exec_driver_sql(f"DELETE FROM project WHERE name = '{project}'")
 
-    assert told("list")["webhooks"] == []
+    assert run_json("list")["webhooks"] == []

@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 from app.security.permissions import Role
 
 OWN = "team-a"
-# Who may at all; whoever stands further right may, too.
+# In rising order: a role may do whatever the roles to its left may.
 RANKS = (Role.VIEWER, Role.USER, Role.ADMIN, Role.SUPER_ADMIN)
 VIEWER, USER, ADMIN, SUPER = RANKS
 MISSING = 404
 
 
 class Row(NamedTuple):
-    """``who`` None: open to everybody, with any key or none. ``foreign``: what an admin of another project gets."""
+    """``who`` None: open to every caller, with any key or none. ``foreign``: what an admin of another project gets."""
 
     who: Role | None
     answer: int = 200

@@ -166,7 +166,7 @@ TRAINING: dict[str, Any] = {
     },
 }
 
-# All of it that nothing comes of, by the lines that say so.
+# The fields of it that are accepted but ignored, as the warnings name them.
 WITHOUT_EFFECT = {
     f"spec.{field}"
     for field in (

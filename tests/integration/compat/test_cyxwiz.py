@@ -123,7 +123,7 @@ def test_messages_travel_in_binary_form_too(api: Api) -> None:
         ({**CONFIG, "jobId": "night-8"}, "job_id"),
     ],
 )
-def test_what_is_wrong_is_told_by_the_name_that_the_client_knows(api: Api, body: Any, field: str) -> None:
+def test_errors_name_the_field_as_the_client_knows_it(api: Api, body: Any, field: str) -> None:
     answer = api.post(f"{BASE}/jobs", body)
 
     assert answer.status_code == 400, answer.text
@@ -132,7 +132,7 @@ def test_what_is_wrong_is_told_by_the_name_that_the_client_knows(api: Api, body:
     assert api.get("/v1/jobs")["total_count"] == 0
 
 
-def test_binary_message_with_fields_that_nobody_knows_is_refused(api: Api) -> None:
+def test_binary_message_with_unknown_fields_is_refused(api: Api) -> None:
     body = json_format.ParseDict(CONFIG, pb.JobConfig()).SerializeToString() + b"\xa2\x06\x01x"  # field 100
 
     answer = api.call("POST", f"{BASE}/jobs", data=body, headers={"Content-Type": BINARY})
@@ -226,8 +226,8 @@ def test_job_is_paused_resumed_and_cancelled(api: Api) -> None:
     cancelled = api.post(f"{BASE}/jobs/night-7/cancel", {"reason": "the data was wrong"})
     late = api.post(f"{BASE}/jobs/night-7/resume")
 
-    told = [(answer.status_code, said(answer)["status"]) for answer in (paused, again, resumed, cancelled)]
-    assert told == [(200, "PAUSED"), (200, "PAUSED"), (200, "PENDING"), (200, "CANCELLED")]
+    answered = [(answer.status_code, said(answer)["status"]) for answer in (paused, again, resumed, cancelled)]
+    assert answered == [(200, "PAUSED"), (200, "PAUSED"), (200, "PENDING"), (200, "CANCELLED")]
     assert (late.status_code, said(late)["code"]) == (409, 9)
     assert "the data was wrong" in str(api.get(f"/v1/jobs/{job_id}/events"))
 

@@ -35,7 +35,7 @@ def test_messages_are_served_for_compilers(api: Api) -> None:
     assert "int64 max_output_size_mb = 12;" in answer.text
 
 
-def test_path_that_is_not_there_is_told_in_its_own_words(api: Api) -> None:
+def test_unknown_path_is_an_error_of_the_vocabulary(api: Api) -> None:
     answer = api.call("GET", f"{BASE}/nothing")
 
     assert answer.status_code == 404

@@ -1,4 +1,4 @@
-"""Lists in foreign vocabularies where there are more jobs than they look at: what is asked for is still found."""
+"""Lists in foreign vocabularies with more jobs than they read at once: what is requested is still found."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,7 +30,7 @@ def said(answer: TestResponse) -> Any:
 
 @pytest.fixture
 def many(api: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
-    """Eight jobs, an hour apart, where a list looks at three: the first ones differ from each other."""
+    """Eight jobs, an hour apart, where a list reads three: the first ones differ from each other."""
     monkeypatch.setattr(every_job, "MAX_JOBS", 3)
     made_a_model = {"report": {"model_hash": "abc", "model_uri": "file:///srv/files/model"}}
     rows: list[tuple[str, JobState, dict[str, Any]]] = [
@@ -80,7 +80,7 @@ def test_workloads_are_counted_among_very_many(many: Api, query: str) -> None:
     assert many.call("GET", f"{WORKLOADS}/count?{query}").json == {"count": 1}
 
 
-def test_project_of_others_is_not_told(many: Api) -> None:
+def test_project_of_others_is_not_listed(many: Api) -> None:
     key = many.make_key(Role.USER)
 
     assert said(many.call("GET", f"{WORKLOADS}?filterBy=projectId==other", key=key)) == {"workloads": []}
@@ -140,11 +140,11 @@ def test_events_come_in_pages_and_without_those_of_deleted_jobs(api: Api, monkey
         pages.append([(each["involvedObject"]["name"], each["metadata"]["name"]) for each in page["items"]])
         place = f"&continue={page['metadata']['continue']}" if "continue" in page["metadata"] else ""
 
-    told = [each for page in pages for each in page]
+    listed = [each for page in pages for each in page]
     assert len(newest) == 4
     assert newest[1:] == jobs, "the newest come last, those of another namespace not at all"
-    assert {job_id for job_id, _ in told} == {jobs[0], jobs[2]}
-    assert [event_id for _, event_id in told] == sorted({event_id for _, event_id in told})
+    assert {job_id for job_id, _ in listed} == {jobs[0], jobs[2]}
+    assert [event_id for _, event_id in listed] == sorted({event_id for _, event_id in listed})
     assert all(len(page) == 3 for page in pages[:-1])
     assert api.call("GET", f"{EVENTS}?limit=3&continue=evt-x").status_code == 400
 

@@ -28,7 +28,7 @@ def test_newest_change_counts_the_callers_jobs_and_differs_after_each_change(dat
     assert before != after
 
 
-def test_existing_rows_are_told_from_deleted_ones_however_many_are_asked_for(database: Database, monkeypatch) -> None:
+def test_existing_and_deleted_rows_are_distinguished_for_any_number_of_ids(database: Database, monkeypatch) -> None:
     monkeypatch.setattr(existing_rows, "_MOST_PARAMETERS", 2)
     with database.write() as session:
         ids = {make_job(session).id for _ in range(5)}

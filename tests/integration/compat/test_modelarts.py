@@ -171,7 +171,7 @@ def test_batches_are_deleted_whole_or_not_at_all(api: Api) -> None:
         ({"colour": "blue"}, 2788, "colour"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_number_and_name(api: Api, changes: Any, number: int, field: str) -> None:
+def test_errors_have_their_number_and_name_the_field(api: Api, changes: Any, number: int, field: str) -> None:
     with api.db.write() as session:
         make_node(session)
 
@@ -291,7 +291,7 @@ def test_logs_events_stages_tasks_and_metrics_of_a_job(api: Api) -> None:
     refused(api.call("GET", f"{here}/logs/worker-0?base_line=x"), 400, 2788)
 
 
-def test_jobs_that_the_platform_has_lost_hold_of_are_told_as_such(api: Api) -> None:
+def test_jobs_that_the_platform_lost_control_of_have_their_own_phases(api: Api) -> None:
     with api.db.write() as session:
         node = make_node(session)
         unheard, stopped, refused_job = (make_job(session).id for _ in range(3))
@@ -356,7 +356,7 @@ def test_what_has_no_effect_is_named_in_the_answer_and_in_the_history(api: Api) 
     )
 
 
-def test_resource_can_be_sent_as_it_is_told(api: Api) -> None:
+def test_resource_can_be_sent_as_it_was_returned(api: Api) -> None:
     with api.db.write() as session:
         make_node(session, arch="aarch64")
     first = said(api.post(JOBS, BODY), 201)["spec"]

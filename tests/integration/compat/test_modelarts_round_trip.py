@@ -1,4 +1,4 @@
-"""What is told of a training job makes another one of the same kind when it is sent again."""
+"""A training job as returned makes another one of the same kind when it is sent again."""
 
 from typing import Any
 
@@ -45,9 +45,9 @@ _FAULTS = {"tensorboard/enable": "true", "fault-tolerance/job-retry-num": "2"}
 
 def again(api: Api, job: str) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     """The native documents of a job and of the one that its answer makes, and the fields that are warned of."""
-    told = said(api.call("GET", f"{JOBS}/{job}"))
-    told["metadata"]["name"] = "again"
-    answer = api.post(JOBS, told)
+    returned = said(api.call("GET", f"{JOBS}/{job}"))
+    returned["metadata"]["name"] = "again"
+    answer = api.post(JOBS, returned)
     other = said(answer, 201)["metadata"]["id"]
     lines = [line.removeprefix('299 - "').partition(": ")[0] for line in answer.headers.getlist("Warning")]
     first, second = (api.get(f"/v1/jobs/job-{each}") for each in (job, other))
@@ -55,7 +55,7 @@ def again(api: Api, job: str) -> tuple[dict[str, Any], dict[str, Any], list[str]
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_what_is_told_of_a_job_can_be_sent_again(sqlite_api: Api, body: dict[str, Any]) -> None:
+def test_returned_job_can_be_sent_again(sqlite_api: Api, body: dict[str, Any]) -> None:
     with sqlite_api.db.write() as session:
         make_node(session, device_type="a100", memory_mb=80_000, labels=["pool-1"])
     metadata = {"name": "first", "description": "d", "annotations": _FAULTS}
@@ -76,7 +76,7 @@ def test_what_is_told_of_a_job_can_be_sent_again(sqlite_api: Api, body: dict[str
         {"type": "CUSTOM", "custom_script_path": "/srv/models/x.py", "custom_arguments": ["--lr=1"]},
     ],
 )
-def test_job_of_the_native_api_can_be_sent_again_as_it_is_told(sqlite_api: Api, framework: dict[str, Any]) -> None:
+def test_returned_job_of_the_native_api_can_be_sent_again(sqlite_api: Api, framework: dict[str, Any]) -> None:
     document = make_document(training_config={"framework": framework})
     with sqlite_api.db.write() as session:
         job = make_job(session, document=document).id.removeprefix("job-")

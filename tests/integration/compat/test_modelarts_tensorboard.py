@@ -30,7 +30,7 @@ def created(api: Api, name: str = "minist", **changes: Any) -> str:
     return str(said(api.post(JOBS, {**BODY, "metadata": {"name": name}, **changes}), 201)["metadata"]["id"])
 
 
-def test_tensorboard_is_told_of_when_it_is_asked_for(api: Api) -> None:
+def test_tensorboard_is_returned_on_request(api: Api) -> None:
     wanted = {"metadata": {"name": "seen", "annotations": {"tensorboard/enable": "true"}}}
     made = said(api.post(JOBS, {**BODY, **wanted}), 201)
     silent = said(api.call("GET", f"{JOBS}/{created(api)}"))
@@ -44,7 +44,7 @@ def test_tensorboard_is_told_of_when_it_is_asked_for(api: Api) -> None:
     assert [event for event in events if event["reason"] == "NOT_ACTED_ON"] == []
 
 
-def test_tensorboard_that_nobody_serves_is_a_warning(database: Database, tmp_path: Path) -> None:
+def test_tensorboard_without_a_server_is_a_warning(database: Database, tmp_path: Path) -> None:
     api = Api(database, tmp_path, TRAINYARD_TENSORBOARD_URL="")
     wanted = {"metadata": {"name": "seen", "annotations": {"tensorboard/enable": "true"}}}
     made = said(api.post(JOBS, {**BODY, **wanted}), 201)

@@ -12,7 +12,7 @@ from tests.systems.apps import Api
 
 pytestmark = pytest.mark.both_databases
 
-# A value and a variable by which nobody could tell that they are secret.
+# A value and a variable that do not look secret.
 VALUE = "plain-looking"
 
 
@@ -35,7 +35,7 @@ def by_ome(api: Api, name: str = "db", key: str = "url") -> Any:
 
 
 @pytest.mark.parametrize("ask", [by_runai, by_ome])
-def test_job_gets_the_secret_and_nobody_is_told_it(api: Api, ask: Any) -> None:
+def test_job_gets_the_secret_and_no_answer_contains_it(api: Api, ask: Any) -> None:
     lay_down(api)
 
     answer = ask(api)

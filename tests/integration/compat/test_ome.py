@@ -219,7 +219,7 @@ def test_changes_are_watched(api: Api) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_by_its_field(api: Api, changes: Any, status: int, field: str) -> None:
+def test_errors_name_the_field(api: Api, changes: Any, status: int, field: str) -> None:
     with api.db.write() as session:
         make_node(session)
 
@@ -349,7 +349,7 @@ def test_pods_are_chosen_by_the_whole_label_and_watched(api: Api) -> None:
     assert {each["involvedObject"]["name"] for each in events} == {"b"}
 
 
-def test_no_secret_of_a_manifest_is_told(api: Api) -> None:
+def test_no_secret_of_a_manifest_is_returned(api: Api) -> None:
     trainer = {"command": ["python", "train.py"], "env": [{"name": "HF_TOKEN", "value": "hf_secret"}]}
     body = manifest(trainer=trainer)
     body["metadata"]["annotations"] = {APPLIED: json.dumps(body) + "\n"}

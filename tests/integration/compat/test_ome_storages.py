@@ -119,18 +119,18 @@ def test_namespace_and_region_of_oracle_name_the_service(api: Api) -> None:
     assert source["storage_options"] == {"region": "us-phoenix-1", "namespace": "space"}
 
 
-def test_nothing_of_a_secret_is_told_or_written_in_clear(sqlite_api: Api, tmp_path: Path) -> None:
+def test_no_secret_is_returned_or_written_in_clear(sqlite_api: Api, tmp_path: Path) -> None:
     lay_down(sqlite_api, "own", AWS)
 
     made = said(job_on(sqlite_api, {"storageUri": S3, "storageKey": "own"}), 201)
 
     job_id = f"job-{made['metadata']['uid']}"
     paths = (f"/v1/jobs/{job_id}", f"/v1/jobs/{job_id}/events", f"{JOBS}/words", f"{JOBS}?watch=0")
-    told = [json.dumps(made), *(sqlite_api.call("GET", path).get_data(as_text=True) for path in paths)]
+    answers = [json.dumps(made), *(sqlite_api.call("GET", path).get_data(as_text=True) for path in paths)]
     files = [path for path in tmp_path.rglob("*") if path.is_file() and "secrets" not in path.parts]
     assert any(path.name.startswith("trainyard.db") for path in files)
     for value in KEYS.values():
-        assert not [text for text in told if value in text]
+        assert not [text for text in answers if value in text]
         assert not [path for path in files if value.encode() in path.read_bytes()]
 
 

@@ -1,4 +1,4 @@
-"""What changes among resources of OME, as watches tell it; and changes that are rehearsed only."""
+"""Changes of OME resources as watches report them, and changes that are rehearsed only."""
 
 import json
 import threading
@@ -26,7 +26,7 @@ from tests.systems.apps import Api
 
 MINE = f"{BASE}/namespaces/default/trainingruntimes"
 DRY = "dryRun=All"
-LONGER_AGO = 0.6  # seconds; what was changed within half a second before is told once more
+LONGER_AGO = 0.6  # seconds; changes of the last half second are reported again
 
 
 def watched(api: Api, path: str, query: str, seconds: int = 1) -> list[Any]:
@@ -34,8 +34,8 @@ def watched(api: Api, path: str, query: str, seconds: int = 1) -> list[Any]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def told(api: Api, path: str, query: str, seconds: int = 1) -> list[tuple[str, str]]:
-    """What a watch says: kinds of changes and names."""
+def watched_names(api: Api, path: str, query: str, seconds: int = 1) -> list[tuple[str, str]]:
+    """What a watch reports: kinds of changes and names."""
     return [(each["type"], each["object"]["metadata"]["name"]) for each in watched(api, path, query, seconds)]
 
 
@@ -56,7 +56,7 @@ def shortly(*steps: Any) -> Iterator[None]:
         thread.join()
 
 
-def test_jobs_that_come_and_go_beside_others_are_told(api: Api) -> None:
+def test_watch_reports_jobs_that_come_and_go_beside_others(api: Api) -> None:
     first = created(api, "first")
     native = api.submit()
     for step in ("cancel", "delete"):
@@ -70,11 +70,11 @@ def test_jobs_that_come_and_go_beside_others_are_told(api: Api) -> None:
     ):
         changes = watched(api, JOBS, "", seconds=5)
 
-    told_of = [(each["type"], each["object"]["metadata"]["name"]) for each in changes]
-    assert told_of[:4] == [(("ADDED"), name) for name in ("first", "before-the-cancel", "before-the-delete", native)]
-    came_and_went = [each for each in told_of[4:] if each[0] != "MODIFIED"]
+    reported = [(each["type"], each["object"]["metadata"]["name"]) for each in changes]
+    assert reported[:4] == [(("ADDED"), name) for name in ("first", "before-the-cancel", "before-the-delete", native)]
+    came_and_went = [each for each in reported[4:] if each[0] != "MODIFIED"]
     assert came_and_went[0] == ("ADDED", "second")
-    # In either order: the stream may look between the two requests.
+    # In either order: the stream may poll between the two requests.
     assert sorted(came_and_went[1:3]) == [("ADDED", "third"), ("DELETED", native)]
     assert came_and_went[3:] == [("DELETED", "first"), ("ADDED", "first")]
     assert changes[-2]["object"]["metadata"]["uid"] == first["metadata"]["uid"]
@@ -90,17 +90,17 @@ def test_runtimes_are_watched(api: Api) -> None:
     with shortly(
         lambda: patch(api, f"{MINE}/old", "merge-patch+json", change), lambda: api.call("DELETE", f"{MINE}/new")
     ):
-        changes = told(api, MINE, f"resourceVersion={version}", seconds=4)
+        changes = watched_names(api, MINE, f"resourceVersion={version}", seconds=4)
 
     assert changes == [("ADDED", "new"), ("MODIFIED", "old"), ("DELETED", "new")]
-    assert told(api, MINE, "fieldSelector=metadata.name%3Dold") == [("ADDED", "old")]
+    assert watched_names(api, MINE, "fieldSelector=metadata.name%3Dold") == [("ADDED", "old")]
 
 
 def test_built_in_runtime_that_is_replaced_goes_before_the_new_one_comes(api: Api) -> None:
     own = runtime("mpi-runtime", mpi={"numProcPerNode": 4})
 
     with shortly(lambda: patch(api, f"{RUNTIMES}/mpi-runtime", "apply-patch+yaml", own)):
-        changes = told(api, RUNTIMES, "fieldSelector=metadata.name%3Dmpi-runtime", seconds=3)
+        changes = watched_names(api, RUNTIMES, "fieldSelector=metadata.name%3Dmpi-runtime", seconds=3)
 
     assert changes == [("ADDED", "mpi-runtime"), ("DELETED", "mpi-runtime"), ("ADDED", "mpi-runtime")]
 
@@ -131,12 +131,15 @@ def test_events_go_with_their_job(api: Api) -> None:
     assert ("DELETED", "words") not in about
 
 
-def test_client_that_comes_back_is_told_what_it_missed(api: Api) -> None:
+def test_client_that_reconnects_gets_what_it_missed(api: Api) -> None:
     for name in "ab":
         created(api, name)
     version = watched(api, JOBS, "")[-1]["object"]["metadata"]["resourceVersion"]
     time.sleep(LONGER_AGO)
-    assert told(api, JOBS, f"resourceVersion={version}") in ([("ADDED", "b")], [("ADDED", "a"), ("ADDED", "b")])
+    assert watched_names(api, JOBS, f"resourceVersion={version}") in (
+        [("ADDED", "b")],
+        [("ADDED", "a"), ("ADDED", "b")],
+    )
 
     time.sleep(LONGER_AGO)
     listed = said(api.call("GET", JOBS))["metadata"]["resourceVersion"]
@@ -144,11 +147,11 @@ def test_client_that_comes_back_is_told_what_it_missed(api: Api) -> None:
     api.call("DELETE", f"{JOBS}/b")
     created(api, "c")
 
-    assert told(api, JOBS, f"resourceVersion={listed}") == [("DELETED", "b"), ("ADDED", "a"), ("ADDED", "c")]
-    assert told(api, f"{CORE}/pods", f"resourceVersion={listed}")[0] == ("DELETED", "b-0")
+    assert watched_names(api, JOBS, f"resourceVersion={listed}") == [("DELETED", "b"), ("ADDED", "a"), ("ADDED", "c")]
+    assert watched_names(api, f"{CORE}/pods", f"resourceVersion={listed}")[0] == ("DELETED", "b-0")
     created(api, "b")
-    assert ("DELETED", "b") not in told(api, JOBS, f"resourceVersion={listed}")
-    assert ("DELETED", "b") not in told(api, JOBS, "")
+    assert ("DELETED", "b") not in watched_names(api, JOBS, f"resourceVersion={listed}")
+    assert ("DELETED", "b") not in watched_names(api, JOBS, "")
 
 
 def test_rehearsed_job_is_checked_and_not_made(api: Api) -> None:
@@ -326,7 +329,7 @@ def test_pages_of_pods_end_also_within_a_job(api: Api) -> None:
 
 
 def expired(api: Api, path: str, query: str) -> bool:
-    """Whether a watch says that it can't tell all that has happened."""
+    """Whether a watch answers that it cannot report every change since this version."""
     found = watched(api, path, query)
     if found and found[0]["type"] == "ERROR":
         assert len(found) == 1
@@ -335,7 +338,7 @@ def expired(api: Api, path: str, query: str) -> bool:
     return False
 
 
-def test_client_lists_again_where_it_can_not_be_told_what_it_missed(api: Api) -> None:
+def test_client_lists_again_where_what_it_missed_is_unknown(api: Api) -> None:
     api.post(MINE, runtime("team", "TrainingRuntime", numNodes=1))
     native = api.submit()
     created(api)
@@ -367,10 +370,10 @@ def test_labels_that_clients_of_other_systems_change_are_audited(api: Api) -> No
 
     lines = api.get(f"/v1/audit?target={job_id}")["entries"]
 
-    told_of = {line["action"]: line["data"] for line in lines}
+    recorded = {line["action"]: line["data"] for line in lines}
     labels = {"team": "nlp", "stage": "dev"}
-    assert told_of["job.patch"] == {"labels": labels, "annotations": {}}
-    assert told_of["job.withdraw"] == {"dialect": "ome"}
+    assert recorded["job.patch"] == {"labels": labels, "annotations": {}}
+    assert recorded["job.withdraw"] == {"dialect": "ome"}
 
 
 def test_rows_come_with_whole_objects_for_those_who_sort_them(api: Api) -> None:

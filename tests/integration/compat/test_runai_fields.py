@@ -25,13 +25,13 @@ def test_example_of_the_documentation_is_taken_as_it_is(api: Api, nodes: int) ->
 
     answered = api.post(TRAININGS, TRAINING, key=key)
     answer = said(answered, 202)
-    told = said(api.call("GET", f"{TRAININGS}/{answer['workloadId']}", key=key))
+    returned = said(api.call("GET", f"{TRAININGS}/{answer['workloadId']}", key=key))
 
-    assert told == answer
-    assert told["spec"] == TRAINING["spec"]
-    assert told["requestedName"] == TRAINING["name"]
-    assert re.fullmatch(r"my-workload-name-[a-z0-9]{8}", told["name"])
-    assert (told["projectId"], told["departmentId"], told["createdBy"]) == (1, 1, "test@lab.com")
+    assert returned == answer
+    assert returned["spec"] == TRAINING["spec"]
+    assert returned["requestedName"] == TRAINING["name"]
+    assert re.fullmatch(r"my-workload-name-[a-z0-9]{8}", returned["name"])
+    assert (returned["projectId"], returned["departmentId"], returned["createdBy"]) == (1, 1, "test@lab.com")
     assert '299 - "spec.image: jobs run on the node itself' in answered.headers["Warning"]
     events = said(api.call("GET", f"{BASE}/workloads/{answer['workloadId']}/events", key=key))["events"]
     warning = next(event for event in events if event["type"] == "Warning")
@@ -128,7 +128,7 @@ def test_example_of_the_documentation_waits_for_a_node_that_has_what_it_asks_for
         ),
     ],
 )
-def test_what_is_wrong_is_told_by_the_name_that_the_client_knows(api: Api, changes: Any, field: str) -> None:
+def test_errors_name_the_field_as_the_client_knows_it(api: Api, changes: Any, field: str) -> None:
     with api.db.write() as session:
         make_node(session)
 

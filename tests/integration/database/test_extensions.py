@@ -59,21 +59,21 @@ def test_who_stands_still_in_a_transaction_holds_no_row_for_ever(postgres_url):
     # As by default, only sooner: what the URL says wins.
     engine = make_engine(f"{postgres_url}?options=-c%20idle_in_transaction_session_timeout%3D1500")
     with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE seat (holder text)"))
-        connection.execute(text("INSERT INTO seat VALUES ('nobody')"))
+        connection.execute(text("CREATE TABLE leadership (holder text)"))
+        connection.execute(text("INSERT INTO leadership VALUES ('none')"))
 
     stopped = engine.connect()
-    stopped.execute(text("UPDATE seat SET holder = 'first'"))
+    stopped.execute(text("UPDATE leadership SET holder = 'first'"))
     asked = time.monotonic()
     with engine.begin() as other:
-        other.execute(text("UPDATE seat SET holder = 'second' WHERE holder = 'nobody'"))
+        other.execute(text("UPDATE leadership SET holder = 'second' WHERE holder = 'none'"))
     waited = time.monotonic() - asked
-    with pytest.raises(DBAPIError, match="idle-in-transaction") as told:
+    with pytest.raises(DBAPIError, match="idle-in-transaction") as failed:
         stopped.execute(text("SELECT 1"))
     stopped.close()
 
     with engine.connect() as connection:
-        assert connection.scalar(text("SELECT holder FROM seat")) == "second"
-    assert told.value.connection_invalidated  # which counts as an error that passes
+        assert connection.scalar(text("SELECT holder FROM leadership")) == "second"
+    assert failed.value.connection_invalidated  # which counts as transient
     assert waited > 1
     engine.dispose()

@@ -1,4 +1,4 @@
-"""Writers of one process share a transaction of SQLite, and nobody notices but for the time it takes."""
+"""Writers of one process share a transaction of SQLite, which changes nothing but the time that a write takes."""
 
 import sqlite3
 import threading
@@ -27,12 +27,12 @@ def db(sqlite_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group takes in everybody who waits, however slow this machine is."""
+    """A group admits every writer that waits, however slow this machine is."""
     monkeypatch.setattr(group_commit, "LONGEST_SECONDS", LONG)
 
 
 class Crowd:
-    """Writers that come while a first one is at work, in the order in which they are given."""
+    """Writers that arrive while the first one is writing, in the given order."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -46,7 +46,7 @@ class Crowd:
             others = []
             for number, block in enumerate(blocks[1:], start=1):
                 others.append(pool.submit(self._one, block))
-                if number < len(blocks) - 1:  # with the last one the first goes on: it may have waited already
+                if number < len(blocks) - 1:  # the last one lets the first continue: it may be past waiting
                     self._until_waiting(number)
             return [future.exception(LONG) for future in (first, *others)]
 
@@ -124,7 +124,7 @@ def test_writers_one_after_the_other_commit_each(db: Database) -> None:
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(("failing", "error"), [(fail, ValueError), (break_a_rule, IntegrityError)])
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_what_fails_takes_nobody_else_along(
+def test_failing_writer_does_not_fail_the_others(
     db: Database, failing: Callable[[Session], object], error: type[Exception], place: int
 ) -> None:
     blocks = [make("a"), make("b"), make("c")]
@@ -142,7 +142,7 @@ def test_what_fails_takes_nobody_else_along(
 def test_who_fails_finds_committed_what_it_may_have_met(db: Database) -> None:
     looked, found = threading.Event(), []
 
-    class InspectionSettings(Crowd):
+    class ReadingCrowd(Crowd):
         def _one(self, block: Callable[[Session], object]) -> None:
             try:
                 super()._one(block)
@@ -150,8 +150,8 @@ def test_who_fails_finds_committed_what_it_may_have_met(db: Database) -> None:
                 found.append(names(db))
                 looked.set()
 
-    # The last one leaves the second all the time to look too early.
-    raised = InspectionSettings(db).write(make("a"), break_a_rule, lambda _: looked.wait(0.5))
+    # The last one gives the second all the time to read too early.
+    raised = ReadingCrowd(db).write(make("a"), break_a_rule, lambda _: looked.wait(0.5))
 
     assert raised == [None] * 3
     assert "a" in found[0]
@@ -173,7 +173,7 @@ def test_writer_may_roll_back_what_it_wrote(db: Database, place: int) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_lost_transaction_is_told_to_all_who_wrote_in_it(db: Database) -> None:
+def test_lost_transaction_is_an_error_of_all_its_writers(db: Database) -> None:
     before, after = make("before"), make("after")
 
     raised = Crowd(db).write(before, lose_everything, after)
@@ -184,7 +184,7 @@ def test_lost_transaction_is_told_to_all_who_wrote_in_it(db: Database) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_failing_commit_is_told_to_all(db: Database) -> None:
+def test_failing_commit_is_an_error_of_all_writers(db: Database) -> None:
     def refuse(_connection: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
@@ -199,7 +199,7 @@ def test_failing_commit_is_told_to_all(db: Database) -> None:
     assert "later" in names(db)
 
 
-def test_nobody_goes_on_before_the_commit(db: Database, sqlite_url: str) -> None:
+def test_no_writer_continues_before_the_commit(db: Database, sqlite_url: str) -> None:
     seen_by_another: list[bool] = []
 
     def write(name: str) -> None:
@@ -219,7 +219,7 @@ def test_group_is_ended_though_its_next_writer_gave_up(db: Database) -> None:
     group = db._group
     assert group is not None
 
-    group._waiting += 1  # somebody who was interrupted before the turn came
+    group._waiting += 1  # a writer that was interrupted while it waited
     with db.write() as session:
         make("a")(session)
     group._waiting -= 1

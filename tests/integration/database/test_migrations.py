@@ -168,7 +168,7 @@ def test_a_failed_migration_changes_nothing(engine: Engine) -> None:
     assert set(inspect(engine).get_table_names()) == {"lease"}
 
 
-def test_waiting_for_a_schema_that_nobody_makes_says_what_to_do(engine: Engine) -> None:
+def test_waiting_for_a_missing_schema_says_what_to_do(engine: Engine) -> None:
     with pytest.raises(SchemaNotReady, match="trainyard db upgrade"):
         wait_until_current(engine, seconds=0.1)
 
@@ -179,7 +179,7 @@ def _rows(engine: Engine, table: str) -> list[Any]:
 
 
 def _shape(engine: Engine) -> dict[str, object]:
-    """Everything that inspection tells about the tables but their order."""
+    """Everything that inspection reports about the tables, except their order."""
     seen = inspect(engine)
     shape: dict[str, object] = {}
     for table in set(seen.get_table_names()) - {"alembic_version"}:

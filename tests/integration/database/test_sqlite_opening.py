@@ -19,7 +19,7 @@ SUFFIXES = ("", "-shm", "-wal")
 
 @pytest.fixture
 def usual_umask() -> Iterator[None]:
-    """Everybody may read what is made, unless its maker says otherwise."""
+    """Other users may read new files, unless the process that makes them sets another mode."""
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -54,7 +54,7 @@ def test_files_in_a_directory_that_is_open_to_others_are_not(tmp_path: Path) -> 
 
     write(engine)
 
-    assert mode(tmp_path) == 0o755  # somebody else's, who knows why
+    assert mode(tmp_path) == 0o755  # it existed before: its mode is left alone
     assert [mode(Path(f"{path}{suffix}")) for suffix in SUFFIXES] == [0o600] * 3
     engine.dispose()
 

@@ -124,7 +124,7 @@ def test_celerys_own_command_line_is_answered(running: CeleryWorld) -> None:
     ((worker, _),) = running.celery.control.ping(timeout=10, limit=1)[0].items()
 
     def inspect(question: str) -> object:
-        """As anybody would who knows the broker's address alone."""
+        """As a client that knows only the broker's address."""
         command = ["celery", "-b", running.settings.broker.url, "inspect", question, "-j", "-t", "30", "-d", worker]
         run = subprocess.run([sys.executable, "-m", *command], capture_output=True, check=True, text=True, timeout=60)
         return json.loads(run.stdout)[worker]
@@ -273,13 +273,13 @@ def test_revoke_of_a_waiting_job_cancels_it(running: CeleryWorld) -> None:
 
 
 @pytest.mark.parametrize("terminate", [True, False])
-def test_revoke_of_a_running_job_wishes_it_cancelled(running: CeleryWorld, terminate: bool) -> None:  # noqa: FBT001
+def test_revoke_of_a_running_job_requests_its_cancellation(running: CeleryWorld, terminate: bool) -> None:  # noqa: FBT001
     with running.db.write() as session:
         job_id = running_job(session)
 
     running.celery.control.revoke([job_id, "job-unknown"], terminate=terminate, signal="SIGKILL")
 
-    wait_for(lambda: running.job(job_id).requested == "cancel", seconds=5, what="wished")
+    wait_for(lambda: running.job(job_id).requested == "cancel", seconds=5, what="requested")
     assert running.job(job_id).requested_by == "revoke"
 
 
@@ -306,7 +306,7 @@ def test_one_of_two_plans_and_the_other_takes_over_when_it_is_killed(make_world:
 
 
 def test_planner_that_stands_still_is_replaced(make_world: MakeWorld, redis_url: str, postgres_url: str) -> None:
-    """On PostgreSQL: whoever is stopped while it writes to a file of SQLite keeps all others from writing."""
+    """On PostgreSQL: a process that is stopped while it writes to an SQLite file blocks all other writers."""
     world = make_world(redis_url, database_url=postgres_url)
     processes = {process.pid: process for process in (world.start(), world.start())}
     wait_for(lambda: len(world.celery.control.ping(timeout=0.5, limit=2)) == 2, seconds=15, what="both answer")
@@ -314,7 +314,8 @@ def test_planner_that_stands_still_is_replaced(make_world: MakeWorld, redis_url:
     (other,) = processes.keys() - {first}
 
     processes[first].send_signal(signal.SIGSTOP)
-    wait_for(lambda: world.planner_pid() == other, seconds=25, what="taken over")  # 15 its transaction, 5 the seat
+    # 15 s until its transaction is ended, 5 s for the election.
+    wait_for(lambda: world.planner_pid() == other, seconds=25, what="taken over")
 
     processes[first].send_signal(signal.SIGCONT)
     time.sleep(1.5)  # long enough for the first to have tried to take it back

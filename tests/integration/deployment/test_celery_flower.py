@@ -35,7 +35,7 @@ def world(tmp_path: Path, sqlite_url: str, redis_url: str) -> Iterator[CeleryWor
 
 
 def call(world: CeleryWorld, method: str, path: str, password: str = PASSWORD) -> tuple[int, Any]:
-    """Status and, where it is JSON, body; status 0 as long as nobody listens."""
+    """Status and, where it is JSON, body; status 0 as long as no server listens."""
     request = urllib.request.Request(f"http://127.0.0.1:{world.settings.flower.port}{path}", method=method)
     request.add_header("Authorization", "Basic " + base64.b64encode(f"admin:{password}".encode()).decode())
     try:
@@ -50,7 +50,7 @@ def call(world: CeleryWorld, method: str, path: str, password: str = PASSWORD) -
 
 
 def listeners(redis_url: str) -> int:
-    """How many listen to what Celery tells everybody; what is told before is told to nobody."""
+    """Number of subscribers to Celery's events; what was sent before the first one is lost."""
     with redis.Redis.from_url(redis_url) as client:
         return int(client.pubsub_numpat())
 

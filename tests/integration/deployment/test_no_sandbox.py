@@ -1,4 +1,4 @@
-"""Machines without a sandbox: their nodes take no jobs and say why, jobs wait, and operators are told the ways out."""
+"""Machines without a sandbox: their nodes take no jobs and say why, jobs wait, and commands show the remedies."""
 
 import os
 import shutil
@@ -55,14 +55,14 @@ def test_jobs_wait_for_a_node_that_has_a_sandbox(api: Api) -> None:
     assert api.get("/v1/cluster")["devices"][0]["total"] == 2
 
 
-def test_a_node_without_a_sandbox_is_told_with_the_ways_out(db: Database) -> None:
+def test_a_node_without_a_sandbox_is_shown_with_the_remedies(db: Database) -> None:
     with db.write() as session:
         make_node(session, "n1", sandbox="forbidden")
 
     for command in (["list"], ["show", "n1"]):
-        told = run("nodes", *command).stdout
-        assert "n1 takes no jobs: it has no sandbox for jobs: bubblewrap may not make namespaces there" in told
-        assert "TRAINYARD_NODE_SANDBOX=process" in told
+        output = run("nodes", *command).stdout
+        assert "n1 takes no jobs: it has no sandbox for jobs: bubblewrap may not make namespaces there" in output
+        assert "TRAINYARD_NODE_SANDBOX=process" in output
 
 
 def test_the_doctor_fails_for_a_node_without_a_sandbox(site: Site) -> None:

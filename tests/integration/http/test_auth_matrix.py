@@ -92,7 +92,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/webhooks/<webhook_id>/deliveries"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>"): Row(VIEWER, foreign=MISSING),
     ("POST", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver"): Row(USER, 201, foreign=MISSING),
-    # Documented and not built: who may not ask is told that first.
+    # Documented and not built: permission is checked before the 501.
     ("GET", "/v1/projects/<name>/<path:path>"): Row(VIEWER, 501),
     ("POST", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
     ("PUT", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
@@ -187,7 +187,7 @@ class Things:
         return values
 
     def _job(self, session: Session) -> dict[str, str]:
-        """An ended one: whoever follows its streams comes to their end."""
+        """An ended one, whose streams end."""
         job_id = make_job(session, project=OWN, state=JobState.COMPLETED).id
         session.add(Artifact(job_id=job_id, path=ARTIFACT, size_bytes=1, sha256="5" * 64))
         self._api.app.extensions["trainyard"].plane.storage.write(f"jobs/{job_id}/artifacts/{ARTIFACT}", b"x")
@@ -319,7 +319,7 @@ def test_every_caller_gets_from_every_route_what_the_table_says(api: Api) -> Non
     assert len(got) > 700
 
 
-def test_the_other_base_path_lets_in_nobody_else(sqlite_api: Api) -> None:
+def test_the_other_base_path_admits_the_same_callers(sqlite_api: Api) -> None:
     expected, got = asked_for_everything(sqlite_api, NATIVE.bases[1])
 
     assert {cell: status for cell, status in got.items() if status != expected[cell]} == {}
@@ -345,7 +345,7 @@ def test_what_routes_declare_is_what_the_table_says(sqlite_api: Api) -> None:
     }
 
 
-def test_head_and_options_tell_nobody_more_than_get(sqlite_api: Api) -> None:
+def test_head_and_options_reveal_no_more_than_get(sqlite_api: Api) -> None:
     kinds = callers(sqlite_api)
     things = Things(sqlite_api)
     paths = {

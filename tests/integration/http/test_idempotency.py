@@ -1,4 +1,4 @@
-"""The same request twice at once: the slower one is told what the faster one was, not that it came too late."""
+"""The same request twice at once: the slower one gets the faster one's answer, not an error."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +16,7 @@ HEADERS = {"Idempotency-Key": "once"}
 
 
 def overtaken(api: Api, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]) -> list[TestResponse]:
-    """The answers to a request and to the same one, done in between the first one's look for an answer and its work."""
+    """The answers to a request and to the same one, sent after the first looked for an answer and before its work."""
     begin, faster = idempotency.begin, []
 
     def begin_slowly(document: dict[str, Any]) -> Any:

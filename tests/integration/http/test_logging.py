@@ -48,7 +48,7 @@ def test_process_logs_json_at_the_configured_level(
     assert [(line["process"], line["message"]) for line in lines(capsys)] == [("api", "wanted")]
 
 
-def test_a_fault_is_logged_with_its_traceback_and_the_id_that_the_caller_was_told(
+def test_a_fault_is_logged_with_its_traceback_and_the_id_that_the_caller_got(
     sqlite_api: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = create_app(sqlite_api.app.extensions["trainyard"].settings, db=sqlite_api.db, dispatcher=BrokenDispatcher())

@@ -92,7 +92,7 @@ def test_when_redis_goes_each_process_counts_its_own_and_shares_again_when_it_is
         assert client.exists("trainyard:rate:key-1")
 
 
-def test_a_key_that_asks_too_often_is_told_when_to_come_again(db: Database, tmp_path: Path, redis_url: str) -> None:
+def test_rate_limited_key_gets_the_time_to_retry_after(db: Database, tmp_path: Path, redis_url: str) -> None:
     limits = {"TRAINYARD_API_RATE_PER_SECOND": "0.1", "TRAINYARD_API_RATE_BURST": "3"}
     api = Api(db, tmp_path, TRAINYARD_BROKER_URL=redis_url, **limits)
     other = api.make_key(Role.VIEWER)
@@ -160,7 +160,7 @@ def test_the_address_is_the_one_that_a_configured_proxy_saw(db: Database, tmp_pa
     assert wrong("198.51.100.7, 192.0.2.1") == 429
 
 
-def test_without_a_configured_proxy_nobody_chooses_an_address(db: Database, tmp_path: Path) -> None:
+def test_without_a_configured_proxy_no_client_chooses_its_address(db: Database, tmp_path: Path) -> None:
     limits = {"TRAINYARD_API_WRONG_KEYS_PER_SECOND": "0.1", "TRAINYARD_API_WRONG_KEYS_BURST": "1"}
     api = Api(db, tmp_path, **limits)
 

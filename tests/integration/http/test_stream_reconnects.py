@@ -71,7 +71,7 @@ def _text(piece: str | bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("stream", "told"),
+    ("stream", "content"),
     [
         ("events", lambda data: data["message"] or data["to_status"]),
         ("metrics/stream", lambda data: str(int(data["value"]))),
@@ -79,7 +79,7 @@ def _text(piece: str | bytes) -> str:
     ],
 )
 def test_every_frame_comes_once_however_often_the_stream_breaks(
-    api: Api, stream: str, told: Callable[[dict[str, Any]], str]
+    api: Api, stream: str, content: Callable[[dict[str, Any]], str]
 ):
     backend = api.app.extensions["trainyard"]
     fast = StreamPace(poll_seconds=0.002, heartbeat_seconds=0.05, recheck_seconds=5.0)
@@ -97,7 +97,7 @@ def test_every_frame_comes_once_however_often_the_stream_breaks(
     found = cut_off_after_each(api, f"/v1/jobs/{job_id}/{stream}")
     thread.join()
 
-    seen = [told(data) for _, data in found]
+    seen = [content(data) for _, data in found]
     assert len({frame_id for frame_id, _ in found}) == len(found)
     # Of a point that was replaced before it was sent, only the new value is there.
     replaced = {str(n - 1) for n in range(1, COUNT + 1) if n % 3 == 0} if stream == "metrics/stream" else set()

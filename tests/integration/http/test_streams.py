@@ -1,4 +1,4 @@
-"""Server-sent events: order, ids to go on from, the end, and the limits."""
+"""Server-sent events: order, ids to resume from, the end, and the limits."""
 
 import dataclasses
 import json
@@ -89,7 +89,7 @@ def test_events_stream_goes_on_while_the_job_lives(api: Api):
     assert text(rest[-1]) == "data: [DONE]\n\n"
 
 
-def test_stream_that_nobody_asked_for_is_json(api: Api):
+def test_events_are_json_unless_a_stream_is_requested(api: Api):
     job_id = api.submit()
 
     assert api.get(f"/v1/jobs/{job_id}/events")["total_count"] == 1

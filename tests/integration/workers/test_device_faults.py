@@ -1,4 +1,4 @@
-"""A GPU that breaks under an attempt: its job goes on elsewhere, and its node is blamed."""
+"""A GPU that breaks under an attempt: its job resumes elsewhere, and the fault counts against its node."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from config.settings import Settings
 from tests.systems.supervising import NODE, World, rows
 from workers.node import spawn_supervisor
 
-# Every look at the GPU finds one error more, when there are any.
+# Every read of the error counter finds one more error, unless the GPU is sound.
 NVML = """
 class NVMLError(Exception):
     pass
@@ -25,7 +25,7 @@ class Rates:
 
 
 NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, NVML_FEATURE_ENABLED = 1, 0, 1
-looks = []
+reads = []
 
 
 def nvmlInit():
@@ -48,8 +48,8 @@ def nvmlDeviceGetMemoryInfo(handle):
 
 
 def nvmlDeviceGetTotalEccErrors(handle, kind, since):
-    looks.append(handle)
-    return len(looks) * ERRORS
+    reads.append(handle)
+    return len(reads) * ERRORS
 
 
 def nvmlDeviceGetRemappedRows(handle):

@@ -103,7 +103,9 @@ def lease_of(world: World, job_id: str, node: str) -> Lease:
 
 
 @pytest.mark.parametrize("failing", [0, 3])
-def test_when_a_rank_fails_anywhere_all_end_and_the_cause_is_told(any_world: World, start: Start, failing: int) -> None:
+def test_when_a_rank_fails_anywhere_all_end_and_the_cause_is_reported(
+    any_world: World, start: Start, failing: int
+) -> None:
     job_id = start(SLEEPS.replace("time.sleep(120)", f"rank == {failing} and exit(7)\ntime.sleep(120)"))
 
     job = any_world.wait_for_end(job_id)
@@ -123,7 +125,7 @@ def test_when_a_rank_fails_anywhere_all_end_and_the_cause_is_told(any_world: Wor
         ("os.kill(os.getpid(), 9)", JobState.QUEUED, "RANK_KILLED", "rank 3 was killed from outside"),
     ],
 )
-def test_the_error_that_came_first_is_told_though_its_node_ends_last(
+def test_the_first_error_is_reported_though_its_node_ends_last(
     any_world: World, start: Start, breaks: str, state: JobState, cause: str, said: str
 ) -> None:
     job_id = start(MEETS + LOSES.replace("BREAKS", breaks))
@@ -158,7 +160,7 @@ def test_cancel_ends_the_ranks_of_both_nodes(any_world: World, start: Start) -> 
     job_id = start(SLEEPS)
     wait_until_met(any_world, job_id)
 
-    any_world.wish(job_id, "cancel")
+    any_world.request(job_id, "cancel")
     job = any_world.wait_for_end(job_id)
 
     assert job.state is JobState.CANCELLED, any_world.describe(job_id)
@@ -170,7 +172,7 @@ def test_a_script_on_several_nodes_is_ended_for_a_pause(any_world: World, start:
     job_id = start("from trainyard import hooks\nhooks.init()\n" + SLEEPS)
     wait_until_met(any_world, job_id)
 
-    any_world.wish(job_id, "pause", pause_force=True)
+    any_world.request(job_id, "pause", pause_force=True)
     job = any_world.wait_for_end(job_id)
 
     assert job.state is JobState.PAUSED, any_world.describe(job_id)

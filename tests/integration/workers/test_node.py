@@ -45,7 +45,7 @@ def test_attempts_of_other_nodes_are_left_alone(world):
     assert world.job(job_id).state is JobState.SCHEDULING
 
 
-def test_nudge_brings_a_wish_to_the_supervisor_at_once(world, manager):
+def test_nudge_makes_the_supervisor_read_a_control_request_at_once(world, manager):
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
     with world.db.write() as session:
@@ -133,7 +133,7 @@ def test_leftover_run_directories_are_removed_and_living_ones_kept(world, manage
 
     assert not left.path.parent.exists()
     assert run_directory(world.data_dir, job_id, 1).path.exists()
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
     world.wait_for_end(job_id)
 
 
@@ -197,7 +197,7 @@ def test_node_process_registers_and_works_without_a_broker(world, worker):
     with world.db.read() as session:
         node = session.get_one(Node, NODE)
     assert (node.sandbox, node.state, node.arch) == ("bubblewrap", "ready", platform.machine())
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
     world.wait_for_end(job_id)
 
 

@@ -8,7 +8,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
 from tests.systems.supervising import rows, try_again
 
-# Goes on from its newest file, as scripts do; the first time it breaks after the third one.
+# Resumes from its newest file, as scripts do; the first attempt fails after the third one.
 SAVES = r"""
 import pathlib, sys, time
 folder = pathlib.Path("out")
@@ -118,7 +118,7 @@ def test_script_that_is_ended_by_a_requeue_may_still_save(world):
     )
     world.wait_for_line(job_id, "ready")
 
-    world.wish(job_id, "requeue")
+    world.request(job_id, "requeue")
 
     assert world.wait_for_end(job_id).state is JobState.QUEUED, world.describe(job_id)
     assert steps(world) == [7]

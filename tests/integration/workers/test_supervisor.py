@@ -170,7 +170,7 @@ def test_first_line_appears_quickly(world):
     world.wait_for_line(job_id, "ready")
 
     assert time.monotonic() - began < 4
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
     world.wait_for_end(job_id)
 
 

@@ -19,7 +19,7 @@ def test_cancel_leaves_no_process_after_five_seconds(world, script):
     world.wait_for_line(job_id, "ready")
     began = time.monotonic()
 
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
     job = world.wait_for_end(job_id)
 
     assert job.state is JobState.CANCELLED
@@ -45,7 +45,7 @@ def test_cancel_of_a_script_that_saves_keeps_checkpoints_and_leaves_no_process(w
     world.wait_for_line(job_id, "step 4")
     began = time.monotonic()
 
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
     job = world.wait_for_end(job_id)
 
     assert job.state is JobState.CANCELLED
@@ -55,12 +55,12 @@ def test_cancel_of_a_script_that_saves_keeps_checkpoints_and_leaves_no_process(w
     assert world.attempt(job_id).can_checkpoint is True
 
 
-@pytest.mark.parametrize(("wish", "state"), [("pause", JobState.PAUSED), ("requeue", JobState.QUEUED)])
-def test_pause_and_requeue_save_first(world, wish, state):
+@pytest.mark.parametrize(("requested", "state"), [("pause", JobState.PAUSED), ("requeue", JobState.QUEUED)])
+def test_pause_and_requeue_save_first(world, requested, state):
     job_id = world.start(training(steps=1000, pause=0.05))
     world.wait_for_line(job_id, "step 2")
 
-    world.wish(job_id, wish)
+    world.request(job_id, requested)
     job = world.wait_for_end(job_id)
 
     assert job.state is state, world.describe(job_id)
@@ -74,7 +74,7 @@ def test_script_that_cannot_save_is_ended_by_a_requeue(world):
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
 
-    world.wish(job_id, "requeue")
+    world.request(job_id, "requeue")
 
     assert world.wait_for_end(job_id).state is JobState.QUEUED
 
@@ -84,14 +84,14 @@ def test_checkpoint_that_is_asked_for_outside_is_saved_while_the_job_goes_on(any
     any_world.wait(lambda: any_world.attempt(job_id).can_checkpoint is True, 10.0, job_id)
 
     with any_world.db.write() as session:
-        control_requests.request_checkpoint(session, job_id, actor="somebody")
+        control_requests.request_checkpoint(session, job_id, actor="user-1")
     any_world.nudge(job_id)
     job = any_world.wait_for_end(job_id)
 
     assert job.state is JobState.COMPLETED, any_world.describe(job_id)
     assert len(rows(any_world, Checkpoint)) == 1
-    told = [event.type for event in any_world.events(job_id)]
-    assert told.index("job.checkpoint_requested") < told.index("checkpoint.saved")
+    recorded = [event.type for event in any_world.events(job_id)]
+    assert recorded.index("job.checkpoint_requested") < recorded.index("checkpoint.saved")
     assert any_world.job(job_id).attempt == 1
 
 
@@ -119,11 +119,11 @@ def test_second_start_of_an_attempt_is_refused(world):
     assert not world.start_supervisor(job_id, 1)
 
     world.wait_for_line(job_id, "ready")
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
     world.wait_for_end(job_id)
 
 
-def test_wish_is_obeyed_while_a_model_is_being_fetched(world, monkeypatch):
+def test_control_request_is_applied_while_a_model_is_being_fetched(world, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as deaf_hub:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{deaf_hub.getsockname()[1]}")
         job_id = world.submit("pass\n")
@@ -134,7 +134,7 @@ def test_wish_is_obeyed_while_a_model_is_being_fetched(world, monkeypatch):
         world.take_up(job_id)
         connection, _ = deaf_hub.accept()
 
-        world.wish(job_id, "cancel")
+        world.request(job_id, "cancel")
 
         assert world.wait_for_end(job_id, 5).state is JobState.CANCELLED
         connection.close()
@@ -151,17 +151,17 @@ def test_pause_during_preparing_needs_no_checkpoint(world, monkeypatch):
         world.take_up(job_id)
         deaf_hub.accept()[0].close()
 
-        world.wish(job_id, "pause")
+        world.request(job_id, "pause")
 
         assert world.wait_for_end(job_id, 5).state is JobState.PAUSED
 
 
-def test_rank_that_connects_after_the_wish_stops_with_the_others(world):
+def test_rank_that_connects_after_the_control_request_stops_with_the_others(world):
     late = "import os, time\nif os.environ['RANK'] == '1': time.sleep(2)\n"
     job_id = world.start(late + training(steps=1000, pause=0.05), ranks=2)
     world.wait_for_line(job_id, "step 2")
 
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     job = world.wait_for_end(job_id)
 
     assert job.state is JobState.PAUSED, world.describe(job_id)

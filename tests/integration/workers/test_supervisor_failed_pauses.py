@@ -47,7 +47,7 @@ def test_job_that_can_not_be_saved_goes_on_training_and_can_be_paused_later(worl
     refuse_checkpoints(world, job_id)
     world.wait_for_line(job_id, "step 2")
 
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     world.wait(lambda: failed_pauses(world, job_id) != [], 10, job_id)
     reached = world.log(job_id)[-1]
     world.wait(lambda: world.log(job_id)[-1] != reached, 10, job_id)
@@ -58,7 +58,7 @@ def test_job_that_can_not_be_saved_goes_on_training_and_can_be_paused_later(worl
     assert "checkpoint" in why
 
     accept_checkpoints(world, job_id)
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     job = world.wait_for_end(job_id)
     assert job.state is JobState.PAUSED, world.describe(job_id)
     (checkpoint,) = rows(world, Checkpoint)
@@ -72,7 +72,7 @@ def test_save_that_the_script_breaks_off_leaves_it_training(world):
     job_id = world.start("def world_saves(): return False\n" + script)
     world.wait_for_line(job_id, "step 2")
 
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     job = world.wait_for_end(job_id)
 
     assert (job.state, job.attempt) == (JobState.COMPLETED, 1), world.describe(job_id)
@@ -85,7 +85,7 @@ def test_script_that_ends_although_nothing_was_saved_is_not_paused(world):
     refuse_checkpoints(world, job_id)
     world.wait_for_line(job_id, "step 2")
 
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     job = world.wait_for_end(job_id)
 
     assert (job.state, job.requested) == (JobState.QUEUED, None), world.describe(job_id)
@@ -100,7 +100,7 @@ def test_forced_pause_stops_it_and_says_what_is_lost(world):
     stored.write_text("in the way")
     world.wait_for_line(job_id, "step 6")
 
-    world.wish(job_id, "pause", pause_force=True)
+    world.request(job_id, "pause", pause_force=True)
     job = world.wait_for_end(job_id)
 
     assert job.state is JobState.PAUSED, world.describe(job_id)
@@ -114,10 +114,10 @@ def test_pause_becomes_forced_while_it_is_saving(world):
     slow = SAVES + "\n            print('saving', flush=True); time.sleep(2); raise RuntimeError('no room')"
     job_id = world.start(asking_again(steps=2000, pause=0.05).replace(SAVES, slow))
     world.wait_for_line(job_id, "step 2")
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     world.wait_for_line(job_id, "saving")
 
-    world.wish(job_id, "pause", pause_force=True)
+    world.request(job_id, "pause", pause_force=True)
 
     assert world.wait_for_end(job_id).state is JobState.PAUSED, world.describe(job_id)
     assert failed_pauses(world, job_id) == []
@@ -127,10 +127,10 @@ def test_pause_gives_up_its_checkpoint_when_it_is_asked_again_without_one(world)
     endless = SAVES + "\n            print('saving', flush=True); time.sleep(600)"
     job_id = world.start(asking_again(steps=2000, pause=0.05).replace(SAVES, endless))
     world.wait_for_line(job_id, "step 2")
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     world.wait_for_line(job_id, "saving")
 
-    world.wish(job_id, "pause", pause_saves=False)
+    world.request(job_id, "pause", pause_saves=False)
 
     assert world.wait_for_end(job_id, 10).state is JobState.PAUSED, world.describe(job_id)
 
@@ -139,7 +139,7 @@ def test_script_that_can_not_save_is_stopped_when_it_need_not(world):
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
 
-    world.wish(job_id, "pause", pause_saves=False)
+    world.request(job_id, "pause", pause_saves=False)
 
     assert world.wait_for_end(job_id, 10).state is JobState.PAUSED, world.describe(job_id)
 
@@ -169,13 +169,13 @@ def test_pause_that_no_rank_can_follow_in_time_loses_nothing_and_is_given_up(wor
     job_id = world.start(script)
     world.wait_for_line(job_id, "step 3")
 
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     world.wait_for_line(job_id, "step 6")
 
     job = world.job(job_id)
     assert (job.state, job.requested, job.attempt) == (JobState.TRAINING, None, 1), world.describe(job_id)
     assert "not saved and stopped within" in failed_pauses(world, job_id)[0]
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     assert world.wait_for_end(job_id).state is JobState.PAUSED, world.describe(job_id)
     assert world.attempt(job_id).lost_steps == 0
 
@@ -186,7 +186,7 @@ def test_script_that_saves_and_stops_too_late_is_put_back_without_cost(world):
     job_id = world.start(training(steps=2000, pause=0.05).replace(SAVES, slow))
     world.wait_for_line(job_id, "step 2")
 
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     job = world.wait_for_end(job_id)
 
     assert (job.state, job.retries_used, job.error_type) == (JobState.QUEUED, 0, None), world.describe(job_id)
@@ -199,7 +199,7 @@ def test_time_limit_holds_after_a_pause_that_failed(world):
     job_id = world.start(asking_again(steps=2000, pause=0.05), max_runtime_seconds=5)
     refuse_checkpoints(world, job_id)
     world.wait_for_line(job_id, "step 2")
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
 
     job = world.wait_for_end(job_id, 30)
 
@@ -229,7 +229,7 @@ def test_preempted_job_saves_and_lets_its_devices_go(world, on_preemption, state
     job_id = world.start(asking_again(steps=2000, pause=0.05), document=document)
     world.wait_for_line(job_id, "step 2")
 
-    world.wish(job_id, "preempt")
+    world.request(job_id, "preempt")
     job = world.wait_for_end(job_id)
 
     assert (job.state, job.retries_used) == (state, 0), world.describe(job_id)
@@ -245,7 +245,7 @@ def test_preempted_job_ends_although_it_can_not_be_saved(world):
     refuse_checkpoints(world, job_id)
     world.wait_for_line(job_id, "step 2")
 
-    world.wish(job_id, "preempt")
+    world.request(job_id, "preempt")
     job = world.wait_for_end(job_id)
 
     assert (job.state, job.retries_used) == (JobState.QUEUED, 0), world.describe(job_id)
@@ -261,6 +261,6 @@ def test_cancel_ends_a_pause_that_is_being_given_up(world):
     world.nudge(job_id)
     world.wait(lambda: failed_pauses(world, job_id) != [], 10, job_id)
 
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
 
     assert world.wait_for_end(job_id, 10).state is JobState.CANCELLED

@@ -123,7 +123,7 @@ def test_plain_process_group_leaves_no_daemon_behind(bare_world):
     job_id = bare_world.start(daemon + STUBBORN)
     bare_world.wait_for_line(job_id, "ready")
 
-    bare_world.wish(job_id, "cancel")
+    bare_world.request(job_id, "cancel")
     job = bare_world.wait_for_end(job_id)
 
     assert job.state is JobState.CANCELLED

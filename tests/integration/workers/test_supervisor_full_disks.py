@@ -1,4 +1,4 @@
-"""Disks without room under a running attempt: nothing is corrupted, the job waits, and goes on when there is some."""
+"""Full disks under a running attempt: nothing is corrupted, and the job waits until there is room and resumes."""
 
 import os
 import subprocess
@@ -137,12 +137,12 @@ def test_pause_does_not_wait_for_room(stored_world, storage_disk):
     world.wait_for_line(job_id, "step 5")
     storage_disk.fill(leaving=100_000)
 
-    world.wish(job_id, "pause")
+    world.request(job_id, "pause")
     world.wait(lambda: any(e.type == "job.pause_failed" for e in world.events(job_id)), 10, job_id)
 
     world.wait(lambda: world.job(job_id).state is JobState.TRAINING, 5, job_id)
     assert world.job(job_id).attempt == 1
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
     world.wait_for_end(job_id)
 
 

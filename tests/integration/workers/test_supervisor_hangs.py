@@ -14,12 +14,12 @@ from tests.systems.supervising import World, environment, rows, training
 
 pytestmark = pytest.mark.long
 
-# The first attempt hangs after its checkpoint at step 3, the second one goes on from there.
+# The first attempt hangs after its checkpoint at step 3, the second one resumes from there.
 HANGS_ONCE = training(steps=6, pause=0.1, save_at=(3,)).replace(
     "    stop = run.should_stop()",
-    "    if step == 5 and not resumed:\n        wait_for_nobody()\n    stop = run.should_stop()",
+    "    if step == 5 and not resumed:\n        sleep_forever()\n    stop = run.should_stop()",
 )
-HANGS_ONCE = HANGS_ONCE.replace("import time\n", "import time\ndef wait_for_nobody():\n    time.sleep(600)\n", 1)
+HANGS_ONCE = HANGS_ONCE.replace("import time\n", "import time\ndef sleep_forever():\n    time.sleep(600)\n", 1)
 WATCH = {"TRAINYARD_WATCH_STEP_SECONDS": "3", "TRAINYARD_WATCH_FIRST_STEP_SECONDS": "6"}
 
 
@@ -55,7 +55,7 @@ def test_hang_is_put_on_record_and_the_job_goes_on(watched):
     assert 3.0 <= first.detect_seconds < 10.0
     text = diagnosis(watched, job_id)
     assert "rank 0" in text
-    assert "in wait_for_nobody" in text
+    assert "in sleep_forever" in text
     assert "state S (sleeping)" in text
 
 
@@ -74,7 +74,7 @@ def test_rank_that_was_stopped_hangs_and_shows_where_it_was(watched):
     assert "state T (stopped)" in text
     assert "train.py" in text
     assert processes.start_ticks(rank) is None
-    watched.wish(job_id, "cancel")
+    watched.request(job_id, "cancel")
     watched.wait_for_end(job_id)
 
 
@@ -90,7 +90,7 @@ def test_stopped_rank_is_a_hang_although_the_others_go_on(watched):
     text = diagnosis(watched, job_id)
     assert "==== rank 0" in text
     assert "==== rank 1" in text
-    watched.wish(job_id, "cancel")
+    watched.request(job_id, "cancel")
     watched.wait_for_end(job_id)
 
 
@@ -123,7 +123,7 @@ def test_announced_work_has_a_limit_of_its_own(watched):
     watched.wait(lambda: watched.job(job_id).attempt == 2, 30, job_id)
 
     assert "in its section 'counting sheep'" in watched.attempt(job_id, 1).end_reason
-    watched.wish(job_id, "cancel")
+    watched.request(job_id, "cancel")
     watched.wait_for_end(job_id)
 
 
@@ -134,7 +134,7 @@ def test_job_that_hangs_can_be_cancelled_before_it_is_noticed(watched):
     watched.wait_for_line(job_id, "step 5")
 
     began = time.monotonic()
-    watched.wish(job_id, "cancel")
+    watched.request(job_id, "cancel")
 
     assert watched.wait_for_end(job_id).state is JobState.CANCELLED
     assert time.monotonic() - began < 5

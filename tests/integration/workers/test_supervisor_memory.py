@@ -1,4 +1,4 @@
-"""Ranks that run out of the machine's memory: killed by a real kernel, or told so by Python."""
+"""Ranks that run out of the machine's memory: killed by a real kernel, or ended by a MemoryError."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ def group(no_memory_kills: None) -> Iterator[Path]:
     path.rmdir()
 
 
-def test_rank_that_the_kernel_killed_for_memory_is_told_from_one_that_somebody_killed(bare_world, group):
+def test_rank_killed_by_the_kernel_for_memory_ends_as_out_of_memory(bare_world, group):
     job_id = bare_world.start(EATS.format(group=group))
 
     job = bare_world.wait_for_end(job_id, 30)

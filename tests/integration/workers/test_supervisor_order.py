@@ -107,7 +107,7 @@ def test_pause_that_would_lose_steps_is_given_up_after_that_time(stops, part):
     ((_, _, end),) = loop._timers
     end()
 
-    assert part.calls == ["ranks are asked to pause", "ranks are told to go on", "the pause is withdrawn"]
+    assert part.calls == ["ranks are asked to pause", "ranks are asked to continue", "the pause is withdrawn"]
     assert (observations.stopping, observations.pause_given_up) == (None, True)
 
 

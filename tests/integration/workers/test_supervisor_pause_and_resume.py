@@ -13,14 +13,14 @@ from tests.systems.supervising import SLEEPS, World, rows, training
 
 def pause(world: World, job_id: str, *, saves: bool = True) -> None:
     with world.db.write() as session:
-        control_requests.request_pause(session, job_id, actor="somebody", saves=saves)
+        control_requests.request_pause(session, job_id, actor="user-1", saves=saves)
     world.nudge(job_id)
 
 
 def resume(world: World, job_id: str, checkpoint_id: str = "") -> None:
     """Back into the queue, and on the node again."""
     with world.db.write() as session:
-        control_requests.resume(session, job_id, actor="somebody", checkpoint_id=checkpoint_id)
+        control_requests.resume(session, job_id, actor="user-1", checkpoint_id=checkpoint_id)
     world.take_up(job_id)
 
 
@@ -78,7 +78,7 @@ def test_paused_job_goes_on_from_the_checkpoint_that_is_chosen(world: World) -> 
     assert world.attempt(job_id, 2).start_step == 4
 
 
-def test_script_that_knows_nothing_of_us_is_stopped_only_when_told_so_and_starts_again(world: World) -> None:
+def test_script_without_our_hooks_is_paused_only_without_a_checkpoint_and_starts_again(world: World) -> None:
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
     with pytest.raises(IllegalTransition, match="save_checkpoint: false"):
@@ -90,5 +90,5 @@ def test_script_that_knows_nothing_of_us_is_stopped_only_when_told_so_and_starts
     assert world.processes(job_id) == []
     resume(world, job_id)
     world.wait(lambda: world.log(job_id).count("ready") == 2, 10.0, job_id)
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
     assert world.wait_for_end(job_id).state is JobState.CANCELLED

@@ -1,4 +1,4 @@
-"""A finished model goes where its job wishes it, under the eyes of a real supervisor."""
+"""A real supervisor has a finished model published where its job asks for it."""
 
 import os
 import signal
@@ -97,7 +97,7 @@ def test_cancel_ends_an_upload(world, hub):
     counter = world.lease(job_id).counter
     world.wait(lambda: world.lease(job_id).counter > counter, 10, job_id)
 
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
     job = world.wait_for_end(job_id, 5)
 
     assert job.state is JobState.CANCELLED

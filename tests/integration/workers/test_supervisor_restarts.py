@@ -1,4 +1,4 @@
-"""A supervisor that goes on with the job's next attempt in place: same process, same devices, fenced as before."""
+"""A supervisor that starts the job's next attempt in place: same process, same devices, fenced as before."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def test_what_the_first_attempt_left_on_the_node_is_gone(world):
     directory = world.data_dir / "run" / "jobs" / job_id
     world.wait(lambda: sorted(path.name for path in directory.iterdir()) == ["2", "2.taken"], 5, job_id)
 
-    world.wish(job_id, "cancel")
+    world.request(job_id, "cancel")
     world.wait_for_end(job_id)
     assert not directory.exists()
 
@@ -107,14 +107,14 @@ def test_supervisor_of_the_second_attempt_is_fenced_too(make_world):
     assert time.monotonic() - began < 2.5
 
 
-def test_checkpoint_that_is_wished_for_during_the_restart_is_made_and_sigterm_puts_the_job_back(world):
+def test_checkpoint_requested_during_the_restart_is_made_and_sigterm_puts_the_job_back(world):
     job_id = world.start(training(steps=2000, pause=0.05))
     world.wait_for_line(job_id, "step 3")
     os.kill(rank_pid(world, job_id), signal.SIGKILL)
     world.wait(lambda: world.job(job_id).attempt == 2, 20, job_id)
 
     with world.db.write() as session:
-        session.get_one(Job, job_id).checkpoint_requests += 1  # nobody to nudge: its supervisor begins anew
+        session.get_one(Job, job_id).checkpoint_requests += 1  # without a nudge: the supervisor is restarting
     world.wait(lambda: bool(rows(world, Checkpoint)), 20, job_id)
 
     assert [made.attempt for made in rows(world, Checkpoint)] == [2]

@@ -1,4 +1,4 @@
-"""A rank that not even SIGKILL ends: its devices are out of service until it is gone, and the job goes on."""
+"""A rank that not even SIGKILL ends: its devices are out of service until it is gone, and the job resumes on others."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import Lease
 from app.services.attempts import leases
-from tests.builders.leaving_behind import offered, out_of_service, told
+from tests.builders.leaving_behind import offered, out_of_service, stuck_device_messages
 from tests.doubles.unkillable import unkillable
 from tests.systems.supervising import NODE, SLEEPS, World, environment, training
 from workers.node.attempt_manager import AttemptManager
@@ -51,17 +51,17 @@ def test_devices_of_a_cancelled_job_come_back_when_its_last_process_is_gone(impa
     rank = rank_of(world, job_id)
 
     with unkillable(rank):
-        world.wish(job_id, "cancel")
+        world.request(job_id, "cancel")
         assert world.wait_for_end(job_id, 30).state is JobState.CANCELLED, world.describe(job_id)
         assert processes.start_ticks(rank) is not None, "what is tested: it lives"
 
         assert (out_of_service(world), offered(world)) == ([0, 1], {2, 3})
-        (said,) = told(world, job_id)
+        (said,) = stuck_device_messages(world, job_id)
         assert "devices 0, 1 of node local are out of service" in said
         manager.clean()
         manager.clean()
         assert out_of_service(world) == [0, 1]
-        assert len(told(world, job_id)) == 1, "it is said once"
+        assert len(stuck_device_messages(world, job_id)) == 1, "it is said once"
     world.wait(lambda: processes.start_ticks(rank) is None, 5)
     manager.clean()
 
@@ -87,7 +87,7 @@ def test_failed_job_does_not_restart_in_place_beside_what_it_left(impatient, man
         manager.poll()
         world.wait(lambda: world.attempt_trains(job_id, 2), 20, job_id)
         assert run_directory(world.data_dir, job_id, 1).path.exists()
-        world.wish(job_id, "cancel")
+        world.request(job_id, "cancel")
         world.wait_for_end(job_id)
         assert out_of_service(world) == [0, 1]
 
@@ -107,7 +107,7 @@ def test_node_takes_over_from_a_supervisor_that_died_before_it_could_say(impatie
 
         assert world.job(job_id).state is JobState.QUEUED, world.describe(job_id)
         assert (out_of_service(world), offered(world)) == ([0], {1, 2, 3})
-        assert len(told(world, job_id)) == 1
+        assert len(stuck_device_messages(world, job_id)) == 1
         began = time.monotonic()
         manager.clean()  # the first that meets it, and waits
         manager.clean()
@@ -159,7 +159,7 @@ def test_thread_that_hangs_keeps_the_devices_although_the_main_thread_is_dead(co
     (thread,) = [tid for tid in [int(each.name) for each in Path(f"/proc/{rank}/task").iterdir()] if tid != rank]
 
     with unkillable(thread):
-        world.wish(job_id, "cancel")
+        world.request(job_id, "cancel")
         world.wait_for_end(job_id, 30)
         assert processes.state_of(rank) == "Z"
         manager.clean()
@@ -220,7 +220,7 @@ def test_device_whose_lease_was_taken_away_too_early_is_not_used_by_another_job(
 
 
 @pytest.mark.long
-def test_job_that_shares_a_device_disturbs_nobody_on_it(world):
+def test_job_that_shares_a_device_does_not_disturb_the_other_one(world):
     first, second = world.submit(SLEEPS), world.submit(SLEEPS)
     world.take_up(first, share=50)
     world.wait_for_line(first, "ready")
@@ -232,7 +232,7 @@ def test_job_that_shares_a_device_disturbs_nobody_on_it(world):
     assert (out_of_service(world), offered(world)) == ([], {1, 2, 3}), "both are on the same device"
     assert rank_of(world, first) == rank
     for job_id in (first, second):
-        world.wish(job_id, "cancel")
+        world.request(job_id, "cancel")
         world.wait_for_end(job_id)
 
 
@@ -255,12 +255,12 @@ def test_what_is_left_without_a_roll_is_found_by_its_marks(world, has_a_roll):
 
     assert processes.start_ticks(rank) is None, "it was ended before another one began on its device"
     assert out_of_service(world) == []
-    assert told(world, first) == []
+    assert stuck_device_messages(world, first) == []
     assert world.wait_for_end(second).state is JobState.COMPLETED
 
 
 @pytest.mark.long
-def test_message_that_comes_late_disturbs_nobody(world):
+def test_late_message_disturbs_no_running_job(world):
     first = world.start("print('hello')\n")
     assert world.wait_for_end(first).state is JobState.COMPLETED
     second = world.start(SLEEPS)  # on the same device
@@ -272,7 +272,7 @@ def test_message_that_comes_late_disturbs_nobody(world):
 
     assert processes.start_ticks(rank) is not None
     assert world.job(second).attempt == 1
-    world.wish(second, "cancel")
+    world.request(second, "cancel")
     world.wait_for_end(second)
 
 
@@ -293,4 +293,4 @@ def test_process_that_only_dies_slowly_is_no_news(world):
     held_for.join()
 
     assert world.job(job_id).state is JobState.QUEUED
-    assert (out_of_service(world), told(world, job_id)) == ([], [])
+    assert (out_of_service(world), stuck_device_messages(world, job_id)) == ([], [])

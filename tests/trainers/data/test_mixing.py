@@ -50,7 +50,7 @@ def test_weights_are_shares_of_an_epoch_in_which_the_scarcest_source_comes_once(
     assert [len(part) for part in parts] == [round(share * total) for share in shares]
     for part, count in zip(parts, counts, strict=True):
         times = Counter(part.tolist())
-        # Nobody comes a second time before everybody came once.
+        # No record is repeated before each was used once.
         assert set(times) == set(range(count))
         assert max(times.values()) - min(times.values()) <= 1
     assert all(

@@ -50,7 +50,7 @@ def test_bos_is_there_once_or_not_at_all(encode, make_tokenizer, record, adds_bo
 
 
 @pytest.mark.parametrize("record", [PAIR, {"text": "a text"}, {"text": "a text</s>"}])
-def test_text_and_completions_end_with_eos_unless_told_not_to(encode, record):
+def test_text_and_completions_end_with_eos_unless_disabled(encode, record):
     by_default, asked, refused = encode(record), encode(record, add_eos_token=True), encode(record, add_eos_token=False)
 
     assert by_default.input_ids[-1] == by_default.labels[-1] == EOS
@@ -58,7 +58,7 @@ def test_text_and_completions_end_with_eos_unless_told_not_to(encode, record):
     assert refused.input_ids == by_default.input_ids[:-1]
 
 
-def test_messages_end_as_their_template_does_unless_told_otherwise(encode, make_tokenizer):
+def test_messages_end_as_their_template_does_unless_configured(encode, make_tokenizer):
     template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
     def ids(**preprocess):

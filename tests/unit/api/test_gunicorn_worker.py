@@ -1,4 +1,4 @@
-"""Who stops in the middle of a body, or of an answer, is not waited for without end."""
+"""A client that stalls in the middle of a request body or of an answer is not waited for indefinitely."""
 
 import socket
 from collections.abc import Iterator
@@ -38,7 +38,9 @@ def test_body_that_stops_counts_as_ended_and_its_connection_is_closed(
     assert ours.gettimeout() is None
 
 
-def test_body_that_comes_in_time_is_whole_and_its_connection_goes_on(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_body_that_arrives_in_time_is_whole_and_its_connection_stays_open(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     ours, theirs = ends
     parser = parser_of(ours)
     theirs.sendall(HEAD + b"12345")
@@ -60,7 +62,7 @@ def test_unread_body_is_not_waited_for_longer_than_gunicorn_says(ends: tuple[soc
     assert parser.finish_body(deadline=0.0) is False
 
 
-def test_answer_that_nobody_reads_breaks_the_connection(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_unread_answer_breaks_the_connection(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, _theirs = ends
 
     with TimedSocket.over(ours, send_seconds=0.05) as connection, pytest.raises(BrokenPipeError):

@@ -59,7 +59,7 @@ def test_text_that_cannot_be_stored_names_its_place(document: dict[str, object],
     assert raised.value.details[0][0] == field
 
 
-def test_every_problem_of_a_document_is_told_with_its_dotted_field() -> None:
+def test_every_problem_of_a_document_is_reported_with_its_dotted_field() -> None:
     document = {
         "nam": "x",
         "labels": {"a b": "x", "k": 5},

@@ -56,8 +56,8 @@ PLAN = {
 
 
 def test_submit_dry_run_shows_plan_and_warnings_and_submits_nothing(server: ScriptedServer, tmp_path: Path) -> None:
-    told = {"valid": True, "plan": PLAN, "warnings": ["no node is free"]}
-    server.script(success(told))
+    returned = {"valid": True, "plan": PLAN, "warnings": ["no node is free"]}
+    server.script(success(returned))
     (tmp_path / "job.json").write_text(json.dumps(DOCUMENT))
 
     for_people = run("submit", str(tmp_path / "job.json"), "--dry-run")
@@ -67,7 +67,7 @@ def test_submit_dry_run_shows_plan_and_warnings_and_submits_nothing(server: Scri
     assert (for_people.exit_code, for_programs.exit_code) == (0, 0)
     assert "is drained" in for_people.stdout
     assert for_people.stderr == "Warning: no node is free\n"
-    assert json.loads(for_programs.stdout) == told
+    assert json.loads(for_programs.stdout) == returned
 
 
 def test_checkpoint_asks_for_one(server: ScriptedServer) -> None:
@@ -228,7 +228,7 @@ def test_watch_prints_the_job_as_a_line_of_json_each_time_it_changed(server: Scr
     assert [json.loads(line)["status"] for line in answer.stdout.splitlines()] == ["TRAINING", "COMPLETED"]
 
 
-def test_watch_goes_on_when_it_asked_too_often(server: ScriptedServer) -> None:
+def test_watch_continues_after_a_rate_limit(server: ScriptedServer) -> None:
     limited = failure(429, {"code": "RATE_LIMITED", "message": "too many requests", "retry_after": 1})
     server.script(success(job("TRAINING")), limited, success(job("COMPLETED")), success({}))
     began = time.monotonic()
@@ -240,7 +240,7 @@ def test_watch_goes_on_when_it_asked_too_often(server: ScriptedServer) -> None:
     assert time.monotonic() - began >= 1
 
 
-def test_watch_goes_on_when_the_server_was_away(server: ScriptedServer) -> None:
+def test_watch_continues_when_the_server_was_away(server: ScriptedServer) -> None:
     server.script(success(job("TRAINING")), drop, drop, success(job("CANCELLED")))
 
     answer = run("watch", "job-1")
@@ -249,7 +249,7 @@ def test_watch_goes_on_when_the_server_was_away(server: ScriptedServer) -> None:
     assert answer.stdout.count("waiting for the server") == 1
 
 
-def test_watch_fails_at_once_when_nobody_was_ever_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_fails_at_once_when_no_server_was_ever_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_URL", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("TRAINYARD_API_KEY", "k")
 
@@ -361,7 +361,7 @@ def test_verbs_pass_on_what_the_server_says(server: ScriptedServer) -> None:
 
 
 @pytest.mark.parametrize(("status", "exit_code"), [("PAUSED", 0), ("TRAINING", 1), ("COMPLETED", 1)])
-def test_pause_waits_until_nothing_is_left_of_the_wish(server: ScriptedServer, status: str, exit_code: int) -> None:
+def test_pause_waits_until_the_control_request_is_done(server: ScriptedServer, status: str, exit_code: int) -> None:
     server.script(success(job("TRAINING", requested="pause")))
     server.script(success(job("CHECKPOINTING", requested="pause")))
     server.script(success(job(status)))

@@ -36,6 +36,6 @@ def test_nothing_to_draw_is_no_line() -> None:
     assert draw([]) == []
 
 
-def test_the_fall_is_told_in_numbers() -> None:
+def test_the_fall_is_reported_in_numbers() -> None:
     assert fall([(step, 8.0 if step < 50 else 2.0) for step in range(100)]) == "8.000 → 2.000, 4.0 times lower"
     assert fall([]) == "was never reported"

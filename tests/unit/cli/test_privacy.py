@@ -9,7 +9,7 @@ import pytest
 from app.cli.local.command_lines import foreign_environment
 
 ASK = "import ctypes; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
-GUNICORN = "from types import SimpleNamespace as Some; arbiter = Some(cfg=Some(env={}))"  # as far as the hook looks
+GUNICORN = "from types import SimpleNamespace as Some; arbiter = Some(cfg=Some(env={}))"  # all that the hook reads
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The client against a small real HTTP server that answers what the test tells it to."""
+"""The client against a small real HTTP server with scripted answers."""
 
 import json
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ def test_an_answer_of_something_else_is_no_traceback(server: ScriptedServer, cli
         client.get("job-1")
 
 
-def test_nobody_listening_is_unreachable_and_names_the_url() -> None:
+def test_url_without_a_listener_is_unreachable_and_named() -> None:
     url = f"http://127.0.0.1:{free_port()}"
 
     with pytest.raises(Unreachable, match=url):

@@ -1,4 +1,4 @@
-"""Downloads that break, go on, and are checked."""
+"""Downloads: interruption, resumption and integrity checks."""
 
 import hashlib
 import re
@@ -38,7 +38,7 @@ def ranges(server: ScriptedServer) -> list[str | None]:
     return [headers.get("Range") for *_, headers, _ in server.seen]
 
 
-def test_what_breaks_goes_on_where_it_broke(server: ScriptedServer, tmp_path: Path) -> None:
+def test_broken_download_resumes_where_it_broke(server: ScriptedServer, tmp_path: Path) -> None:
     server.script(serving(at_most=10_000), drop, serving(at_most=10_000), serving())
 
     saved = Client(server.url).download("job-1", "m", tmp_path / "m")
@@ -48,7 +48,7 @@ def test_what_breaks_goes_on_where_it_broke(server: ScriptedServer, tmp_path: Pa
     assert list(tmp_path.iterdir()) == [saved]
 
 
-def test_a_later_call_goes_on_too(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_later_call_resumes_too(server: ScriptedServer, tmp_path: Path) -> None:
     server.script(serving(at_most=10_000), drop)
     with pytest.raises(Unreachable):
         Client(server.url, patience=RetryPolicy(tries=2)).download("job-1", "m", tmp_path / "m")

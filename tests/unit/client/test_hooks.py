@@ -1,4 +1,4 @@
-"""A script of one's own on one rank: real processes with `trainyard.hooks`, under a supervisor and alone."""
+"""A custom script on one rank: real processes with `trainyard.hooks`, under a supervisor and alone."""
 
 import json
 import subprocess
@@ -109,7 +109,7 @@ def test_checkpoint_on_request_does_not_stop(tmp_path):
     assert ended.phases == ["TRAINING", "CHECKPOINTING", "TRAINING"]
 
 
-def test_lost_checkpoint_of_a_run_that_goes_on_is_only_logged(tmp_path):
+def test_lost_checkpoint_of_a_continuing_run_is_only_logged(tmp_path):
     values = {"steps": "40", "seconds": "0.01"}
     when = [(at_step(2), {"type": "checkpoint"})]
     ended = supervised(tmp_path, LOOP, when=when, failure="disk full", hyperparameters=values)
@@ -119,7 +119,7 @@ def test_lost_checkpoint_of_a_run_that_goes_on_is_only_logged(tmp_path):
     assert "disk full" in ended.logs[0]
 
 
-def test_resumed_run_goes_on_from_its_checkpoint(tmp_path):
+def test_resumed_run_continues_from_its_checkpoint(tmp_path):
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt" / "state.json").write_text("3")
 
@@ -243,7 +243,7 @@ run.log_metrics({"loss": 1}, step=2)
     assert "ChannelClosed" in ended.logs[0]
 
 
-def test_script_works_outside_trainyard_and_goes_on(tmp_path):
+def test_script_works_outside_trainyard_and_resumes(tmp_path):
     first = alone(tmp_path, LOOP.replace("run.should_checkpoint()", "step == 3").replace("total = ", "total = 3 or "))
     second = alone(tmp_path, LOOP)
 

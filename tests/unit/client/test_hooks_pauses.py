@@ -1,4 +1,4 @@
-"""A script that is asked to pause and can't be saved: it goes on on every rank, and says so."""
+"""A pause whose checkpoint cannot be saved: every rank continues, and the run reports the failed pause."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def slow(steps: int) -> dict[str, str]:
     return {"steps": str(steps), "seconds": "0.01"}
 
 
-def test_run_goes_on_when_its_checkpoint_is_not_stored(tmp_path):
+def test_run_continues_when_its_checkpoint_is_not_stored(tmp_path):
     ended = supervised(
         tmp_path, ASKS_AGAIN, when=[(at_step(3), {"type": "pause"})], failure="no room", hyperparameters=slow(60)
     )
@@ -26,7 +26,7 @@ def test_run_goes_on_when_its_checkpoint_is_not_stored(tmp_path):
     assert (ended.result["stopped"], ended.result["step"]) == (None, 60)
 
 
-def test_run_goes_on_when_the_script_can_not_write(tmp_path):
+def test_run_continues_when_the_script_can_not_write(tmp_path):
     script = ASKS_AGAIN.replace(SAVES, '            raise OSError(28, "No space left on device")\n' + SAVES)
     ended = supervised(tmp_path, script, when=[(at_step(3), {"type": "pause"})], hyperparameters=slow(60))
 
@@ -63,7 +63,7 @@ def test_script_that_ends_all_the_same_fails_with_the_reason(tmp_path):
     assert ended.of_type("result") == []
 
 
-def test_save_that_nobody_asked_for_fails_the_script_as_before(tmp_path):
+def test_unrequested_save_fails_the_script_as_before(tmp_path):
     script = ASKS_AGAIN.replace("run.should_checkpoint()", "step == 4").replace(
         SAVES, '            raise OSError(28, "No space left on device")\n' + SAVES
     )
@@ -85,7 +85,7 @@ class FailsOnce(FakeSupervisor):
         return [message for message in self.messages if message["type"] == type_]
 
 
-def test_all_ranks_go_on_together_and_stop_together_later(tmp_path, monkeypatch):
+def test_all_ranks_continue_together_and_stop_together_later(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.unit.client.hook_scripts.FakeSupervisor", FailsOnce)
     script = ASKS_AGAIN.replace('get("seconds", 0))', 'get("seconds", 0)) * (1 + 2 * run.rank)')
     when = [
@@ -102,7 +102,7 @@ def test_all_ranks_go_on_together_and_stop_together_later(tmp_path, monkeypatch)
     assert len(ended.checkpoints) == 1
 
 
-def test_wish_that_comes_before_the_first_was_given_up_is_not_lost():
+def test_request_that_arrives_before_the_first_was_given_up_is_not_lost():
     commands = ReceivedCommands()
     first = Stop("pause", save_checkpoint=True)
     commands.apply(parse({"type": "pause"}))
@@ -140,7 +140,7 @@ def test_pause_that_the_platform_gives_up_is_not_followed_and_a_later_one_is(tmp
     when = [
         (at_step(5), {"type": "pause"}),
         (at_step(5), {"type": "forget", "number": 0}),
-        (at_step(61), {"type": "pause", "number": 1}),  # which the step it comes in may still follow
+        (at_step(61), {"type": "pause", "number": 1}),  # the step during which the request arrives may still finish
     ]
     ended = supervised(tmp_path, LOOP, when=when, hyperparameters=slow(2000), world_size=ranks)
 

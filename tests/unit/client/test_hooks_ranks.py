@@ -1,4 +1,4 @@
-"""A script of one's own on several ranks: stopping and saving together."""
+"""A custom script on several ranks: stopping and saving together."""
 
 from tests.builders.run_specs import make_run_spec
 from tests.trainers.supervision import at_step
@@ -76,7 +76,7 @@ def rank_of_two(directory, rank):
     return session.commands, Run(session, make_run_spec(), Agreement(directory / "agreement", rank, lambda: False))
 
 
-def test_ranks_that_heard_different_wishes_name_the_same_reason(tmp_path):
+def test_ranks_that_received_different_requests_name_the_same_reason(tmp_path):
     (first_commands, first), (second_commands, second) = rank_of_two(tmp_path, 0), rank_of_two(tmp_path, 1)
 
     first_commands.apply(parse({"type": "requeue"}))

@@ -1,4 +1,4 @@
-"""What the client sends again, what not, and what it raises."""
+"""Which requests the client retries, which not, and what it raises."""
 
 import json
 import threading
@@ -220,7 +220,7 @@ def test_a_stream_that_only_ever_opens_is_given_up(server: ScriptedServer) -> No
 
 
 class Clock:
-    """Time that passes only in sleep."""
+    """A clock that advances only during sleep."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -271,7 +271,7 @@ def test_a_server_that_says_nothing_does_not_prolong_the_waiting(
     given_up.set()
 
 
-def test_waiting_goes_on_over_many_lost_connections(
+def test_wait_survives_many_lost_connections(
     server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "WAIT_RETRY_POLICY", RetryPolicy(tries=1000, seconds=30.0))

@@ -276,5 +276,5 @@ def test_every_native_state_is_one_of_cyxwiz():
     }
 
 
-def test_metrics_that_are_no_numbers_are_told_as_they_are():
+def test_metrics_that_are_not_numbers_are_returned_unchanged():
     assert str(numbers({"loss": "NaN", "rate": 1})) == "{'loss': nan, 'rate': 1.0}"

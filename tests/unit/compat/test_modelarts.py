@@ -102,7 +102,7 @@ def details_of(native: Native, *, state: JobState = JobState.QUEUED, **columns: 
     return JobDetails(**{**shown, "job": job, "stored": spec, "elapsed_seconds": 1.5})
 
 
-def test_code_and_boot_file_are_a_script_that_is_told_where_its_channels_are():
+def test_code_and_boot_file_become_a_script_that_receives_the_paths_of_its_channels():
     parameters = [
         {"name": "epochs", "value": "3"},
         {"name": "log", "value": "/home/ma-user/modelarts/outputs/train_url_0/log"},
@@ -212,7 +212,7 @@ def test_policies_of_faults_times_and_priorities():
     ]
 
 
-def test_nothing_is_tried_again_unless_somebody_says_so():
+def test_nothing_is_retried_unless_an_annotation_says_so():
     assert translated(ALGORITHM).document["training_config"]["max_retries"] == 0
     for name in ("job-unconditional-retry", "hang-retry"):
         always = {"annotations": {f"fault-tolerance/{name}": "true"}}
@@ -302,7 +302,7 @@ WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, 
     environment=st.dictionaries(st.from_regex(r"X[A-Z]{1,6}", fullmatch=True), WORDS, max_size=3),
     priority=st.integers(1, 3),
 )
-def test_what_was_sent_is_told_again(parameters, environment, priority):
+def test_what_was_sent_is_returned(parameters, environment, priority):
     given_parameters = [{"name": name, "value": value} for name, value in parameters.items()]
     algorithm = {**ALGORITHM, "parameters": given_parameters, "environments": environment}
     native = translated(algorithm, spec={"schedule_policy": {"priority": priority}})
@@ -315,7 +315,7 @@ def test_what_was_sent_is_told_again(parameters, environment, priority):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_native_job_is_told_as_the_method_that_it_is(method):
+def test_native_job_is_shown_as_its_method(method):
     native = translated({"id": method, "parameters": [{"name": "base_model", "value": "org/m"}]})
     details = details_of(Native(native.document, {}, []))
 
@@ -334,7 +334,7 @@ def test_algorithm_is_named_as_its_method_and_what_brings_its_code_only_as_it_sa
     assert name_of({"id": "dpo", "parameters": [{"name": "base_model", "value": "org/m"}]}) == "DPO"
 
 
-def test_user_is_told_by_the_name_of_the_key():
+def test_user_is_shown_as_the_name_of_the_key():
     details = details_of(translated(ALGORITHM))
 
     assert job_of(details, [], CLUSTER)["metadata"]["user_name"] == "ada"

@@ -107,7 +107,7 @@ def test_what_has_no_effect_is_named_with_the_reason():
         ({"job_template": "Template RL", "owner": "me"}, ["job_template", "owner"]),
     ],
 )
-def test_annotations_are_heeded_or_named(annotations, warned_of):
+def test_annotations_are_applied_or_named_in_a_warning(annotations, warned_of):
     algorithm = {key: value for key, value in ALGORITHM.items() if key != "engine"}
 
     native = translated(algorithm, metadata={"annotations": annotations})
@@ -177,7 +177,7 @@ def test_script_and_command_start_in_the_working_directory(algorithm, start):
     assert command["custom_command"][2].startswith(f"cd '{start}' || exit\nls")
 
 
-def test_words_about_the_code_are_told_where_jobs_see_it():
+def test_words_about_the_code_become_the_path_that_jobs_see():
     assert framework(command="python /srv/src/x.py", code_dir="file:///srv/src/")["custom_command"] == [
         "bash",
         "-c",

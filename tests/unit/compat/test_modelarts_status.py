@@ -34,7 +34,7 @@ def attempt(number: int, begin: int, end: int | None, **columns: Any) -> Attempt
     return Attempt(number=number, **values)
 
 
-def told(details: JobDetails, *attempts: Attempt, seconds: int = 100) -> dict[str, Any]:
+def status_at(details: JobDetails, *attempts: Attempt, seconds: int = 100) -> dict[str, Any]:
     return status_of(details, attempts, now=START + timedelta(seconds=seconds))
 
 
@@ -51,11 +51,11 @@ def test_every_state_is_one_of_modelarts():
         (JobState.CANCELLED, {}, ("Terminated", "Terminated")),
     ],
 )
-def test_ends_are_told_by_what_ended_the_job(state, columns, phases):
+def test_phase_of_an_ended_job_depends_on_what_ended_it(state, columns, phases):
     assert phase_of(job(state=state, **columns)) == phases
 
 
-def test_job_that_the_platform_has_lost_hold_of_is_told_as_such():
+def test_job_out_of_the_platforms_control_is_reported_as_such():
     running, stopped = job(), job(state=JobState.CANCELLED)
     trouble = Trouble(unheard=frozenset({running.job.id}), unstoppable=frozenset({stopped.job.id}))
 
@@ -84,7 +84,7 @@ def test_phase_is_looked_for_where_it_may_be(state, error, requested, attempts, 
 
 
 def test_duration_is_what_the_records_add_up_to():
-    status = told(
+    status = status_at(
         job(nodes=2),
         attempt(
             1,
@@ -130,7 +130,7 @@ def test_duration_is_what_the_records_add_up_to():
 def test_related_task_is_one_of_the_tasks(related, task):
     details = job(nodes=2)
 
-    record = told(details, attempt(1, 0, 9, end_related_task=related))["running_records"][0]
+    record = status_at(details, attempt(1, 0, 9, end_related_task=related))["running_records"][0]
 
     assert record.get("end_related_task") == task
     assert task is None or task in tasks_of(details)
@@ -140,7 +140,9 @@ def test_task_of_a_rank_is_its_node_among_ranks_of_every_device():
     details = job(nodes=2, devices=4)
     details.stored["training_config"]["framework"]["distributed"]["config"]["num_proc_per_node"] = "gpu"
 
-    records = told(details, *(attempt(1, 0, 9, end_related_task=f"rank-{rank}") for rank in (3, 4)))["running_records"]
+    records = status_at(details, *(attempt(1, 0, 9, end_related_task=f"rank-{rank}") for rank in (3, 4)))[
+        "running_records"
+    ]
 
     assert [each["end_related_task"] for each in records] == ["worker-0", "worker-1"]
 
@@ -149,8 +151,8 @@ def test_every_task_has_a_status():
     failed = job(nodes=2, state=JobState.FAILED, error_type="SCRIPT_ERROR", error_message="boom")
     done = job(nodes=2, state=JobState.COMPLETED)
 
-    after_failure = told(failed, attempt(1, 0, 9, exit_code=3, end_related_task="rank-1"))["task_statuses"]
-    after_success = told(done, attempt(1, 0, 9, exit_code=0, end_reason="completed"))["task_statuses"]
+    after_failure = status_at(failed, attempt(1, 0, 9, exit_code=3, end_related_task="rank-1"))["task_statuses"]
+    after_success = status_at(done, attempt(1, 0, 9, exit_code=0, end_reason="completed"))["task_statuses"]
 
     assert after_failure == [
         {"task": "worker-0", "message": "stopped because worker-1 had ended"},
@@ -162,7 +164,7 @@ def test_every_task_has_a_status():
 
 
 def test_job_without_attempts_has_not_started():
-    status = told(job())
+    status = status_at(job())
 
     assert (status["start_time"], status["duration"], status["node_count_metrics"]) == (0, 0, None)
     assert "running_records" not in status
@@ -170,7 +172,7 @@ def test_job_without_attempts_has_not_started():
 
 
 def test_attempt_that_has_not_begun_is_no_record():
-    status = told(job(), attempt(1, 0, None, started_at=None))
+    status = status_at(job(), attempt(1, 0, None, started_at=None))
 
     assert (status["start_time"], status["duration"]) == (0, 0)
     assert "running_records" not in status

@@ -1,4 +1,4 @@
-"""Texts of native rules, told to clients that know none of the native names."""
+"""Messages of native rules in the vocabulary of clients that do not know the native names."""
 
 import ast
 from collections.abc import Iterator
@@ -42,10 +42,10 @@ TEXTS = sorted({*_texts()})
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 @pytest.mark.parametrize("text", TEXTS)
 def test_no_text_of_a_rule_has_a_native_name(vocabulary: str, text: str) -> None:
-    told = VOCABULARIES[vocabulary].text(text)
+    translated = VOCABULARIES[vocabulary].text(text)
 
-    assert native_names_in(told, vocabulary) == set(), told
-    assert told.strip(" ;")
+    assert native_names_in(translated, vocabulary) == set(), translated
+    assert translated.strip(" ;")
 
 
 def test_texts_of_many_rules_are_read() -> None:
@@ -53,7 +53,7 @@ def test_texts_of_many_rules_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("naming", "field", "text", "told"),
+    ("naming", "field", "text", "translated"),
     [
         (
             RUNAI,
@@ -126,11 +126,11 @@ def test_texts_of_many_rules_are_read() -> None:
         ),
     ],
 )
-def test_names_in_texts_are_the_clients_own(naming: Naming, field: str, text: str, told: str) -> None:
-    assert naming.text(text, of=field) == told
+def test_names_in_texts_are_the_clients_own(naming: Naming, field: str, text: str, translated: str) -> None:
+    assert naming.text(text, of=field) == translated
 
 
-def test_errors_about_the_native_document_are_told_in_the_clients_words() -> None:
+def test_errors_about_the_native_document_use_the_clients_words() -> None:
     with pytest.raises(BadSpec) as spec, RUNAI.errors():
         raise BadSpec("cpu_cores is too much; lower cpu_cores", field="resource_config.cpu_cores")
     with pytest.raises(BadShape) as shape, RUNAI.errors():
@@ -146,7 +146,7 @@ def test_errors_about_the_native_document_are_told_in_the_clients_words() -> Non
     assert quota.value.message == "too many; lower spec.compute.cpuCoreRequest"
 
 
-def test_warning_about_a_native_field_is_told_in_the_clients_words() -> None:
+def test_warning_about_a_native_field_uses_the_clients_words() -> None:
     line = "training_config.framework.distributed.backend: nccl is for GPUs; set device_type cpu"
 
     assert MODELARTS.line(line) == (

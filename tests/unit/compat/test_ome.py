@@ -111,8 +111,8 @@ def details_of(native: Native, spec: dict[str, Any], state: JobState = JobState.
         updated_at=at,
         **values,
     )
-    told: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
-    return JobDetails(**{**told, "job": job, "stored": document})
+    unset: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
+    return JobDetails(**{**unset, "job": job, "stored": document})
 
 
 def test_first_example_of_the_documentation_is_a_gang_of_custom_ranks():
@@ -293,7 +293,7 @@ def test_search_that_cannot_be_followed_is_refused_by_its_name(changes, field):
         ({"colour": "blue"}, "trainer.colour"),
     ],
 )
-def test_shape_that_is_wrong_is_told_by_its_field(trainer, field):
+def test_wrong_shape_is_reported_with_its_field(trainer, field):
     with pytest.raises(BadShape) as refused:
         training(trainer)
 
@@ -365,7 +365,7 @@ NAME = st.from_regex(r"[A-Z]{1,6}_X", fullmatch=True)
     nodes=st.integers(1, 9),
     words=st.lists(st.from_regex(r"[a-z]{1,8}", fullmatch=True), min_size=1, max_size=4),
 )
-def test_what_was_sent_is_told_again(env, nodes, words):
+def test_what_was_sent_is_returned(env, nodes, words):
     trainer = {
         "command": words,
         "env": [{"name": name, "value": value} for name, value in env.items()],
@@ -373,18 +373,18 @@ def test_what_was_sent_is_told_again(env, nodes, words):
     }
     spec = {**LLAMA, "trainer": trainer}
 
-    told = object_of(details_of(translated(spec), spec))["spec"]
+    returned = object_of(details_of(translated(spec), spec))["spec"]
 
-    assert {key: told["trainer"][key] for key in trainer} == trainer
-    assert told["runtimeRef"]["name"] == "pytorch-runtime"
+    assert {key: returned["trainer"][key] for key in trainer} == trainer
+    assert returned["runtimeRef"]["name"] == "pytorch-runtime"
 
 
-def test_values_that_are_secret_are_not_told():
+def test_secret_values_are_not_returned():
     spec = {**LLAMA, "trainer": {"command": ["true"], "env": [{"name": "HF_TOKEN", "value": "hf_secret"}]}}
 
-    told = object_of(details_of(translated(spec), spec))
+    returned = object_of(details_of(translated(spec), spec))
 
-    assert "hf_secret" not in str(told)
+    assert "hf_secret" not in str(returned)
 
 
 @pytest.mark.parametrize(

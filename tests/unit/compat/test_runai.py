@@ -41,7 +41,7 @@ def translated(spec: dict[str, Any], **more: Any) -> Native:
     return to_native(training, training["name"], may_read=lambda path: path.startswith("/srv"))
 
 
-def unheeded(native: Native) -> list[str]:
+def ignored_fields(native: Native) -> list[str]:
     assert all(": " in line for line in native.warnings)
     return sorted(line.partition(": ")[0] for line in native.warnings)
 
@@ -157,7 +157,7 @@ def test_only_fields_of_the_chosen_kind_count_and_the_others_are_named():
 
     native = translated({"compute": compute, "image": "python:3.8", "tty": True, "nodePools": ["a", "b"]})
 
-    assert unheeded(native) == [
+    assert ignored_fields(native) == [
         "spec.compute.cpuCoreLimit",
         "spec.compute.gpuMemoryRequest",
         "spec.compute.gpuPortionLimit",
@@ -204,7 +204,7 @@ def test_what_can_not_be_is_refused_with_its_field(spec, field):
     assert refused.value.field == field
 
 
-def test_secrets_are_told_to_nobody():
+def test_secrets_are_not_stored_with_the_foreign_document():
     variables = [{"name": "API_KEY", "value": "hunter2"}, {"name": "HOME", "value": "/x"}]
 
     native = translated({"environmentVariables": variables})
@@ -220,23 +220,23 @@ def test_quantities_of_memory(quantity, mib):
     assert megabytes(quantity) == mib
 
 
-def test_training_is_told_as_it_was_sent():
+def test_training_is_returned_as_it_was_sent():
     native = translated({"args": "-x", "image": "python:3.8"}, useGivenNameAsPrefix=True)
     details = details_of(native)
 
-    told = training_of(details, OWNER)
+    returned = training_of(details, OWNER)
 
-    assert told["spec"] == {"command": "true", "args": "-x", "image": "python:3.8"}
-    assert (told["requestedName"], told["clusterId"], told["createdBy"]) == ("my-training", CLUSTER, "Ada")
-    assert (told["projectId"], told["departmentId"]) == ("7", "1")
-    assert job_id_of(told["workloadId"]) == details.job.id
-    assert (told["desiredPhase"], told["actualPhase"]) == ("Running", "Pending")
+    assert returned["spec"] == {"command": "true", "args": "-x", "image": "python:3.8"}
+    assert (returned["requestedName"], returned["clusterId"], returned["createdBy"]) == ("my-training", CLUSTER, "Ada")
+    assert (returned["projectId"], returned["departmentId"]) == ("7", "1")
+    assert job_id_of(returned["workloadId"]) == details.job.id
+    assert (returned["desiredPhase"], returned["actualPhase"]) == ("Running", "Pending")
 
 
-def test_number_of_a_project_is_told_as_a_number_to_who_sent_one():
-    told = training_of(details_of(translated({}, projectId=7)), OWNER)
+def test_project_that_was_sent_as_a_number_is_returned_as_a_number():
+    returned = training_of(details_of(translated({}, projectId=7)), OWNER)
 
-    assert (told["projectId"], told["departmentId"]) == (7, 1)
+    assert (returned["projectId"], returned["departmentId"]) == (7, 1)
 
 
 @given(
@@ -262,9 +262,9 @@ def test_number_of_a_project_is_told_as_a_number_to_who_sent_one():
 def test_native_form_alone_tells_what_it_holds(spec):
     native = translated(spec)
 
-    told = spec_of(details_of(native))
+    returned = spec_of(details_of(native))
 
-    assert {name: told.get(name) for name in spec} == spec
+    assert {name: returned.get(name) for name in spec} == spec
 
 
 def test_every_native_state_is_one_phase():
@@ -296,9 +296,9 @@ def test_distributed_training_is_a_gang_whose_nodes_run_the_command_once():
 
     assert native.document["resource_config"] == {"gpu_count": 8, "node_count": 4}
     assert native.document["training_config"]["framework"]["distributed"] == {"config": {"num_proc_per_node": "1"}}
-    assert unheeded(native) == ["spec.slotsPerWorker"]
-    told = training_of(details_of(native), OWNER)
-    assert (told["spec"]["numWorkers"], told["masterSpecSameAsWorker"]) == (3, True)
+    assert ignored_fields(native) == ["spec.slotsPerWorker"]
+    returned = training_of(details_of(native), OWNER)
+    assert (returned["spec"]["numWorkers"], returned["masterSpecSameAsWorker"]) == (3, True)
 
 
 def test_masters_own_command_is_the_first_ranks():
@@ -315,7 +315,7 @@ def test_masters_own_command_is_the_first_ranks():
     script = """if [ "$RANK" = 0 ]; then exec python 'lead it.py'; else exec python work.py; fi"""
     assert native.document["training_config"]["framework"]["custom_command"] == ["sh", "-c", script]
     assert native.document["training_config"]["environment"] == {"A": "1", "B": "2"}
-    assert unheeded(native) == ["masterSpec.image"]
+    assert ignored_fields(native) == ["masterSpec.image"]
     assert training_of(details_of(native), OWNER)["masterSpec"]["args"] == "'lead it.py'"
 
 

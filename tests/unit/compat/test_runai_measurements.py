@@ -44,7 +44,7 @@ def test_pods_and_gpus_are_counted_over_the_attempts():
     assert values("GPU_ALLOCATION") == ["2", "0", "2", "2"]
 
 
-def test_requests_are_constant_and_only_told_where_something_was_asked_for():
+def test_requests_are_constant_and_returned_only_for_requested_resources():
     window = Window(NOON, minutes(1), 2)
 
     asked = requested("CPU_MEMORY_REQUEST_BYTES", ResourceConfig(ram_min_mb=1024), window)

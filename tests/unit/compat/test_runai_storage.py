@@ -21,7 +21,7 @@ def translated(spec: dict[str, Any], **more: Any) -> Native:
     return to_native(training, training["name"], may_read=lambda path: path.startswith("/srv"))
 
 
-def unheeded(native: Native) -> list[str]:
+def ignored_fields(native: Native) -> list[str]:
     assert all(": " in line for line in native.warnings)
     return sorted(line.partition(": ")[0] for line in native.warnings)
 
@@ -60,7 +60,7 @@ def test_volumes_are_data_that_the_words_refer_to():
         "--more=$(TRAINYARD_DATA_0)/deep:/mnt/setsx",
     ]
     assert native.document["training_config"]["environment"] == {"DATA_PATH": "$(TRAINYARD_DATA_1)"}
-    assert unheeded(native) == [
+    assert ignored_fields(native) == [
         "spec.storage.hostPath.etc",
         "spec.storage.pvc.0.readOnly",
         "spec.storage.pvc.new",

@@ -15,7 +15,7 @@ def test_servers_that_share_a_data_directory_count_apart(tmp_path):
     assert multiprocess_directory(first).parent == tmp_path / "run" / "measurements"
 
 
-def test_the_server_is_told_where_and_nobody_else(tmp_path):
+def test_only_the_server_gets_the_directory(tmp_path):
     settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path)})
 
     command = api_command(settings, bind="127.0.0.1:8000")

@@ -28,7 +28,7 @@ def settings(**variables: str) -> Settings:
     return load_settings({"TRAINYARD_BROKER_URL": URL, "TRAINYARD_FLOWER_PASSWORD": "hush", **variables})
 
 
-def test_everybody_agrees_on_priorities_and_leaves_kombu_its_separator() -> None:
+def test_publishers_and_consumers_share_priority_steps_and_keep_kombus_separator() -> None:
     for publisher in (True, False):
         options = celery_config(settings(), publisher=publisher)["broker_transport_options"]
 
@@ -63,12 +63,12 @@ def test_celery_knows_every_option() -> None:
     assert unknown == set()
 
 
-def test_queue_that_nobody_declared_is_refused() -> None:
+def test_undeclared_queue_is_refused() -> None:
     celery = Celery("test", set_as_current=False)
     celery.conf.update(celery_config(settings()))
 
     with pytest.raises(QueueNotFound):
-        celery.amqp.router.route({"queue": "nobody"}, "trainyard.run")
+        celery.amqp.router.route({"queue": "undeclared"}, "trainyard.run")
 
 
 def test_worker_reads_its_own_queues_and_no_other() -> None:
@@ -94,7 +94,7 @@ def test_no_command_line_holds_a_secret(command: list[str]) -> None:
     assert "s3cret" not in " ".join(command)
 
 
-def test_no_broker_is_told_with_the_way_out_instead_of_guessed() -> None:
+def test_missing_broker_is_reported_with_the_way_out_instead_of_guessed() -> None:
     for publisher in (True, False):
         with pytest.raises(SettingsError, match=r"TRAINYARD_BROKER_URL.*trainyard up"):
             celery_config(settings(TRAINYARD_BROKER_URL=""), publisher=publisher)

@@ -69,7 +69,7 @@ def test_each_line_of_a_secret_with_several_is_masked() -> None:
 
 
 @pytest.mark.parametrize("short", ["", "a", "true", "12345", "100000000"])
-def test_what_is_too_short_to_be_told_from_ordinary_words_is_not_masked(short: str) -> None:
+def test_what_is_too_short_to_differ_from_ordinary_words_is_not_masked(short: str) -> None:
     text = "a true 12345 of 100000000"
 
     assert Redaction([short])(text) == text
@@ -216,7 +216,7 @@ def test_every_secret_of_the_settings_is_known() -> None:
     assert shown == f"{MASK} {MASK} {MASK} {MASK} {MASK} {MASK} {MASK} {MASK} access-key /nonexistent"
 
 
-def test_a_setting_that_is_refused_is_not_told_with_its_password() -> None:
+def test_a_refused_setting_is_reported_without_its_password() -> None:
     with pytest.raises(SettingsError) as refused:
         load_settings({"TRAINYARD_FETCH_S3_ENDPOINT": "https://me:hunter2@host/"})
 

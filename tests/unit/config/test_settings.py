@@ -1,4 +1,4 @@
-"""The one reader of the environment: every setting parses, and every problem is told at once."""
+"""The only reader of the environment: parses every setting and reports all problems at once."""
 
 from dataclasses import FrozenInstanceError
 from pathlib import Path
@@ -42,15 +42,17 @@ def test_lists_are_split_as_documented(tmp_path):
     assert settings.fetch.allow == ("10.0.0.0/8", "hub.example")
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     with pytest.raises(SettingsError) as caught:
         load_settings(
             {"TRAINYARD_API_PORT": "eighty", "TRAINYARD_NODE_KEEP_RUNS": "perhaps", "TRAINYARD_SCHEDULER_TICK": "1"}
         )
 
-    told = "\n".join(caught.value.problems)
+    reported = "\n".join(caught.value.problems)
     assert len(caught.value.problems) == 3
-    assert all(name in told for name in ("TRAINYARD_API_PORT", "TRAINYARD_NODE_KEEP_RUNS", "TRAINYARD_SCHEDULER_TICK"))
+    assert all(
+        name in reported for name in ("TRAINYARD_API_PORT", "TRAINYARD_NODE_KEEP_RUNS", "TRAINYARD_SCHEDULER_TICK")
+    )
 
 
 @pytest.mark.parametrize(

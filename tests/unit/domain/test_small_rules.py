@@ -59,7 +59,7 @@ def test_a_change_starts_the_watch_anew() -> None:
     assert watch.observe([("a", 2)], 29.0) == ["a"]
 
 
-def test_time_in_which_nobody_could_look_does_not_count() -> None:
+def test_time_without_observation_does_not_count() -> None:
     watch = StandstillWatch(limit_seconds=15)
     watch.observe([("a", 1)], 0.0)
     watch.reset()

@@ -33,7 +33,7 @@ from app.domain.webhooks import (
         (("COMPLETED", "checkpoint.saved"), "checkpoint.saved", None, True),
     ],
 )
-def test_webhook_is_told_of_kinds_and_states_that_it_names(names, kind, to_status, wanted):
+def test_webhook_receives_the_kinds_and_states_that_it_names(names, kind, to_status, wanted):
     assert wants(names, kind, to_status) is wanted
 
 
@@ -180,7 +180,7 @@ def test_host_in_one_of_its_usual_forms_is_taken(host):
         ("[2606:4700::1111.8.8.8]", "IPv6"),
     ],
 )
-def test_host_that_nobody_has_or_that_reads_in_two_ways_is_refused(host, said):
+def test_reserved_or_ambiguous_host_is_refused(host, said):
     with pytest.raises(BadSpec, match=said) as caught:
         check_url(f"https://{host}/x", ("0.0.0.0/0",), field="url")
 

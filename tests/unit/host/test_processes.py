@@ -1,4 +1,4 @@
-"""What is read of /proc, where processes are called what they like."""
+"""Reading /proc, where a process may have any name."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ time.sleep(60)
 """
 
 
-def test_name_that_is_cut_within_a_letter_hides_nobody() -> None:
+def test_name_that_is_cut_within_a_letter_hides_no_process() -> None:
     with subprocess.Popen([sys.executable, "-c", NAMES_ITSELF], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "named\n"
@@ -33,7 +33,7 @@ def test_processes_of_another_node_on_this_machine_are_left_out() -> None:
     marks = {"TRAINYARD_JOB_ID": "job-of-two-nodes", "TRAINYARD_ATTEMPT": "1", "TRAINYARD_NODE": "n2"}
     with subprocess.Popen(["sleep", "60"], env=marks | {"PATH": os.environ["PATH"]}) as child:
         try:
-            # The kernel tells a new program's environment a moment after it has closed the files of the old one.
+            # The kernel shows a new program's environment a moment after it has closed the files of the old one.
             wait_for(
                 lambda: processes.processes_of_attempt("job-of-two-nodes", 1) == [child.pid], seconds=5, what="seen"
             )

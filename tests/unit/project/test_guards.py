@@ -1,4 +1,4 @@
-"""The guards themselves: a leak that nobody notices is how the others begin."""
+"""The guards themselves: they must detect every leak, since an undetected one affects later tests."""
 
 import socket
 import subprocess

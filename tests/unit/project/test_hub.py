@@ -131,7 +131,7 @@ def test_the_file_system_reads_ranges(hub):
     assert files.glob("datasets/acme/rows/*.parquet") == ["datasets/acme/rows/train.parquet"]
 
 
-def test_a_download_that_is_cut_goes_on_where_it_was(hub, tmp_path):
+def test_a_download_that_is_cut_resumes_where_it_was(hub, tmp_path):
     hub.add("acme/tiny", {"model.safetensors": WEIGHTS})
     hub.cut("GET /objects/", 5000)
 

@@ -94,7 +94,7 @@ def test_a_change_runs_its_lanes_and_an_unknown_one_everything(
     assert lanes_of(changed)[0] == expected
 
 
-def test_why_is_told() -> None:
+def test_the_reason_is_reported() -> None:
     assert lanes_of(["docs/api.md", "README.md"])[1] == "docs for docs/api.md"
     assert lanes_of(["docs/api.md", ".ci/run"])[1] == ".ci/run changed"
 

@@ -92,7 +92,7 @@ def test_units_start_commands_of_ours_without_secrets(name):
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_units_run_as_our_user_with_our_settings_and_nobody_elses_modules(name):
+def test_units_run_as_our_user_with_our_settings_and_modules_only(name):
     service = unit(name)["Service"]
 
     assert service["User"] == "trainyard"

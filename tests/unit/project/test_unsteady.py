@@ -1,4 +1,4 @@
-"""The second go of failed tests in `.ci/run`: for few, and no more than the list of unsteady ones has room for."""
+"""The retry of failed tests in `.ci/run`: only for a few, and only while the list of unsteady tests has room."""
 
 import json
 import re
@@ -22,24 +22,24 @@ def test_the_list_is_short_and_says_of_each_test_why_and_since_when() -> None:
 
 
 def test_few_failures_get_a_second_go_and_are_named() -> None:
-    goes_on, lines = judge(["tests/a.py::test_b[x-1]"], {"tests/a.py::test_b": WHY})
+    retried, lines = judge(["tests/a.py::test_b[x-1]"], {"tests/a.py::test_b": WHY})
 
-    assert goes_on
+    assert retried
     assert lines == [f"tests/a.py::test_b[x-1]: known ({WHY})"]
 
 
-def test_a_new_one_is_told_to_be_mended_or_written_down() -> None:
-    goes_on, lines = judge(["tests/a.py::test_b"], {})
+def test_a_new_one_is_reported_to_be_mended_or_written_down() -> None:
+    retried, lines = judge(["tests/a.py::test_b"], {})
 
-    assert goes_on
+    assert retried
     assert "new; if it passes now, mend it or write it down in tests/unsteady.toml" in lines[0]
 
 
 @pytest.mark.parametrize("count", [0, FEW + 1])
 def test_many_failures_and_a_run_without_results_get_none(count: int) -> None:
-    goes_on, lines = judge([f"tests/a.py::test[{number}]" for number in range(count)], {"tests/a.py::test": WHY})
+    retried, lines = judge([f"tests/a.py::test[{number}]" for number in range(count)], {"tests/a.py::test": WHY})
 
-    assert not goes_on
+    assert not retried
     assert lines[0].startswith(f"{count} tests failed")
 
 

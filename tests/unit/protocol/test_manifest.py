@@ -171,7 +171,7 @@ def test_discard_of_nothing_is_fine(tmp_path):
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("swap", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")])
-def test_file_swapped_for_a_pipe_or_link_is_corrupt_and_hangs_nobody(committed, swap):
+def test_file_swapped_for_a_pipe_or_link_is_corrupt_and_does_not_hang(committed, swap):
     manifest = _manifest.read(committed)
     (committed / "model.bin").unlink()
     swap(committed / "model.bin")

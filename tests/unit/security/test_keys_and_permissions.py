@@ -74,7 +74,7 @@ def test_roles_have_what_the_contract_says() -> None:
     assert PERMISSIONS[Role.SUPER_ADMIN] == set(Permission)
 
 
-def test_a_caller_is_told_which_roles_may() -> None:
+def test_a_refused_caller_learns_which_roles_may() -> None:
     caller = Caller(key_id="k", role=Role.VIEWER, project="p")
 
     caller.require(Permission.VIEW)
@@ -92,7 +92,7 @@ def test_other_projects_do_not_exist_for_a_caller() -> None:
         caller.require_project("q")
 
 
-def test_what_is_foreign_looks_missing_but_is_known_to_be_foreign() -> None:
+def test_foreign_objects_appear_missing_but_are_known_to_be_foreign() -> None:
     caller, everywhere = (Caller(key_id="k", role=Role.ADMIN, project=project) for project in ("p", None))
 
     caller.require_sight("p", "no job 1")

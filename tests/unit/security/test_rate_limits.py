@@ -20,7 +20,7 @@ class Clock:
 
 
 class Counted(LocalBuckets):
-    """Buckets that say how often they were asked."""
+    """Buckets that count their calls."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -32,7 +32,7 @@ class Counted(LocalBuckets):
 
 
 def served(limit: RateLimit, name: str, tries: int) -> int:
-    """How many of so many requests were let through."""
+    """The number of requests that were accepted."""
     count = 0
     for _ in range(tries):
         try:
@@ -111,7 +111,7 @@ def test_a_portion_that_was_not_used_is_lost() -> None:
     assert buckets.asked == 2
 
 
-def test_without_a_rate_nobody_is_asked() -> None:
+def test_without_a_rate_no_bucket_is_asked() -> None:
     clock = Clock()
     buckets = Counted(clock)
 

@@ -1,4 +1,4 @@
-"""What a coordinator sees of a pattern without looking for long, and without telling what jobs of others have left."""
+"""Fingerprints of patterns: bounded in time, and without revealing files of other users' jobs."""
 
 import os
 
@@ -62,7 +62,7 @@ def test_fingerprint_follows_every_file_that_fits(rules, tmp_path):
     assert fingerprint(rules, "a/train-1.jsonl") == fingerprint(rules, "a/train-1.jsonl")
 
 
-def test_pattern_that_takes_long_is_left_to_whoever_has_time(rules, tmp_path):
+def test_slow_pattern_gets_no_fingerprint(rules, tmp_path):
     for number in range(12):
         directory = tmp_path / "inputs" / f"d{number}"
         directory.mkdir()

@@ -1,4 +1,4 @@
-"""The fake and the real dispatcher are the same to whoever rings."""
+"""The fake dispatcher behaves like the real one for its callers."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""The dispatcher: whoever rings never waits and never fails, whatever the broker does."""
+"""The dispatcher: its callers never wait and never fail, whatever the broker does."""
 
 import os
 import threading
@@ -13,7 +13,7 @@ from config.settings import Settings, load_settings
 
 
 class Broker:
-    """Takes messages, unless it is told to fail or to hang."""
+    """Takes messages, unless a test makes it fail or hang."""
 
     def __init__(self) -> None:
         self.taken: list[Message] = []
@@ -96,7 +96,7 @@ def test_ringing_does_not_wait_for_a_broker_that_hangs(dispatcher: Dispatcher, b
     assert taken[-2].arguments[-1] == f"job-{5 * wakeups.WAITING_LIMIT - 1}"
 
 
-def test_submissions_that_come_together_are_told_of_together(dispatcher: Dispatcher, broker: Broker) -> None:
+def test_submissions_that_arrive_together_share_messages(dispatcher: Dispatcher, broker: Broker) -> None:
     broker.may_answer.clear()
     dispatcher.nudge("job-0", "box")  # keeps the thread busy
     for number in range(1, wakeups.MOST_TOGETHER + 2):
@@ -106,16 +106,14 @@ def test_submissions_that_come_together_are_told_of_together(dispatcher: Dispatc
     dispatcher.nudge("job-last", "box")
     broker.may_answer.set()
 
-    told = [message.arguments for message in broker.wait_for_last(("job-last",))]
+    sent = [message.arguments for message in broker.wait_for_last(("job-last",))]
 
     together = tuple(f"job-{number}" for number in range(1, wakeups.MOST_TOGETHER + 1))
     rest = (f"job-{wakeups.MOST_TOGETHER + 1}",)
-    assert told == [("job-0",), together, rest, ("job-urgent",), ("job-elsewhere",), ("job-last",)]
+    assert sent == [("job-0",), together, rest, ("job-urgent",), ("job-elsewhere",), ("job-last",)]
 
 
-def test_attempts_for_a_node_that_wait_for_the_broker_are_told_of_together(
-    dispatcher: Dispatcher, broker: Broker
-) -> None:
+def test_attempts_for_a_node_that_wait_for_the_broker_share_a_message(dispatcher: Dispatcher, broker: Broker) -> None:
     broker.may_answer.clear()
     dispatcher.nudge("job-0", "box")  # keeps the thread busy
     dispatcher.ring_run([("job-1", 1), ("job-2", 1)], "box", "cpu", 5)
@@ -132,7 +130,7 @@ def test_attempts_for_a_node_that_wait_for_the_broker_are_told_of_together(
     ]
 
 
-def test_first_of_many_submissions_is_told_of_at_once(
+def test_first_of_many_submissions_is_sent_at_once(
     dispatcher: Dispatcher, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakeups, "GATHER_SECONDS", 30.0)

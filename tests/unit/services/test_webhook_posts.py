@@ -112,7 +112,7 @@ def test_redirects_are_not_followed(receiver: WebServer, code: int) -> None:
 @pytest.mark.parametrize(
     ("header", "seconds"), [("120", 120), ("0", 0), ("soon", 0), ("-5", 0), ("9" * 30, 0), ("\u00b2", 0), ("", 0)]
 )
-def test_wish_to_be_left_alone_is_read_when_it_is_a_number(receiver: WebServer, header: str, seconds: int) -> None:
+def test_retry_after_header_is_read_when_it_is_a_number(receiver: WebServer, header: str, seconds: int) -> None:
     receiver.answers["/hook"] = status(503, Retry_After=header)
 
     assert sent(receiver.url("/hook")).retry_after_seconds == seconds
@@ -247,20 +247,20 @@ def test_one_that_takes_no_connections_is_given_up_in_time() -> None:
     assert posted.problem == "no answer within 0.3 seconds"
 
 
-def test_one_that_is_not_there_is_told_as_such() -> None:
+def test_unreachable_receiver_is_reported_as_such() -> None:
     assert sent(f"http://127.0.0.1:{free_port()}/x").problem == "it cannot be reached: Connection refused"
 
 
 @pytest.mark.parametrize("host", ["a..example", "x" * 64 + ".example", ""])
-def test_host_that_cannot_be_is_told_as_such(host: str) -> None:
+def test_impossible_host_is_reported_as_such(host: str) -> None:
     assert sent(f"https://{host}/x").problem
 
 
-def test_name_that_nobody_has_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(*_: Any, **__: Any) -> Any:
+def test_unresolvable_name_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unresolvable(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    monkeypatch.setattr(socket, "getaddrinfo", unresolvable)
 
     assert sent("https://no.such.host.example/x").problem == "its host name cannot be resolved"
 
@@ -298,7 +298,7 @@ def test_name_is_asked_for_once_and_only_its_public_addresses_are_tried(
 
     posted = sent("http://rebinding.example/hook", PostRules(allow=(), timeout_seconds=5))
 
-    assert posted.problem.startswith("it cannot be reached")  # tests reach nobody outside
+    assert posted.problem.startswith("it cannot be reached")  # tests have no network access
     assert asked == ["rebinding.example"]
     assert receiver.seen == []
 
@@ -345,7 +345,7 @@ def https(server: WebServer, host: str = "127.0.0.1") -> str:
     return f"https://{host}:{server.port}/hook"
 
 
-def test_certificate_that_nobody_vouches_for_is_refused(secure_receiver: WebServer) -> None:
+def test_self_signed_certificate_is_refused(secure_receiver: WebServer) -> None:
     posted = sent(https(secure_receiver))
 
     assert posted.problem.startswith("its certificate is not accepted: self-signed certificate")

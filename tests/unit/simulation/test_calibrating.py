@@ -23,8 +23,8 @@ def calibrated(trace: list[TraceJob], *gpus: int, eta_sigma: float = 0.0) -> Cal
 def test_by_hand() -> None:
     trace = [
         make_traced(0, 1000, job_id="runs"),
-        make_traced(100, 500, job_id="told"),
-        make_traced(200, 10, job_id="behind it: nobody knows"),
+        make_traced(100, 500, job_id="estimated"),
+        make_traced(200, 10, job_id="behind it: no estimate"),
     ]
 
     found = calibrated(trace, 1)
@@ -36,7 +36,7 @@ def test_by_hand() -> None:
 def test_of_jobs_alike_it_is_a_little_late_and_never_too_early() -> None:
     found = calibrated(ALIKE, 8, 8)
 
-    # Those before it in the line are taken to keep their devices, and some have ended before it starts.
+    # The estimate assumes that jobs ahead in the queue keep their devices, but some end before this job starts.
     assert found.estimated == found.waited >= 100
     assert found.median <= 0.12
     assert found.p90 <= 0.25

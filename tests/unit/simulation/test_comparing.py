@@ -45,11 +45,11 @@ def test_an_unknown_policy_is_refused() -> None:
 
 
 def test_programs_get_the_same_figures_as_json() -> None:
-    told = json.loads(json.dumps(documents(REPORTS)))
+    figures = json.loads(json.dumps(documents(REPORTS)))
 
-    assert told["fifo"]["waits"]["project"]["blue"]["jobs"] == 10
-    assert told["fifo"]["shares"]["blue"]["got_device_seconds"] > 0
-    assert 0 < told["default"]["utilisation"]["h100"] <= 1
+    assert figures["fifo"]["waits"]["project"]["blue"]["jobs"] == 10
+    assert figures["fifo"]["shares"]["blue"]["got_device_seconds"] > 0
+    assert 0 < figures["default"]["utilisation"]["h100"] <= 1
 
 
 def test_the_picture_is_an_svg_with_a_chart_for_each_policy_and_project() -> None:

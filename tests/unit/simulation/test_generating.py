@@ -1,4 +1,4 @@
-"""Made-up traces are the same for the same seed and have the load that was asked for."""
+"""Generated traces are the same for the same seed and have the requested load."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def test_no_job_is_larger_than_a_node() -> None:
     assert {job.request.device_count for job in trace} == {1, 2}
 
 
-def test_types_of_gpus_take_turns_and_some_jobs_name_one() -> None:
+def test_types_of_gpus_alternate_and_some_jobs_name_one() -> None:
     workload = replace(WORKLOAD, gpu_types=("h100", "a100"), jobs=200)
 
     assert make_cluster(workload).devices() == {"a100": 80, "h100": 80}

@@ -1,4 +1,4 @@
-"""Utilisation, waits, fairness and goodput of replays that are small enough to be reckoned by hand."""
+"""Utilisation, waits, fairness and goodput of replays small enough to be calculated by hand."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_jains_index_is_one_for_equals_and_one_of_n_for_a_monopoly() -> None:
     assert jain([0, 0]) == 1
 
 
-def test_percentiles_are_waits_that_somebody_had() -> None:
+def test_percentiles_are_waits_of_actual_jobs() -> None:
     waits = waits_of([float(seconds) for seconds in range(1, 101)])
 
     assert (waits.jobs, waits.mean, waits.p50, waits.p95, waits.longest) == (100, 50.5, 50, 95, 100)

@@ -36,7 +36,7 @@ def time_held(outcome: JobResult) -> float:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_everybody_is_served_and_nothing_is_given_away_twice(policy: str, seed: int) -> None:
+def test_every_job_is_served_and_no_device_is_allocated_twice(policy: str, seed: int) -> None:
     workload = replace(BUSY, seed=seed, wide=0.5 if seed == 2 else 0.0)
     behaviour = FORGETFUL if seed == 1 else Behaviour()
 
@@ -49,7 +49,7 @@ def test_everybody_is_served_and_nothing_is_given_away_twice(policy: str, seed: 
         attempts, saved = len(outcome.stays), outcome.preemptions * behaviour.save_seconds
         assert all(len(stay.nodes) == outcome.job.request.node_count for stay in outcome.stays)
         work = outcome.job.seconds + outcome.lost_seconds + attempts * behaviour.start_seconds + saved
-        # Who is asked to go within its start has not begun to work.
+        # A job that is preempted while it starts has not begun to work.
         assert work - attempts * behaviour.start_seconds - 1e-3 <= time_held(outcome) <= work + 1e-3
 
 
@@ -121,24 +121,24 @@ def test_a_large_job_is_held_back_no_longer_than_was_promised(seed: int) -> None
         for policy in ("default", "no-reserve")
     }
 
-    # Half an hour, what runs on one node, and the planner's next look.
+    # Half an hour, the longest job on the node, and the next planner pass.
     assert (waits["default"] or 0) <= RESERVE_AFTER + longest + 2
     assert (waits["no-reserve"] or 0) > 2 * (RESERVE_AFTER + longest)
 
 
-def test_so_is_one_of_a_project_whose_turn_seldom_comes() -> None:
+def test_so_is_one_of_a_project_that_is_seldom_served() -> None:
     longest = 4200.0
     small = [make_traced(at * 210.0, 3000 + (997 * at) % 1200, project="ab"[at % 2]) for at in range(12 * 3600 // 210)]
     large = make_traced(14_400, 600, gpus=8, project="a", job_id="large")
 
     found = outcomes(replayed([*small, large], make_site(8, 8)))
 
-    # The small ones ask for more than there is. Its project's turn comes once in a while; from then on a node is kept.
+    # The small jobs ask for more than there is. Once its project is served, a node is reserved for the large job.
     assert (found["large"].wait_seconds or 0) <= 2 * RESERVE_AFTER + longest
     assert small[-1].arrives_at > 11 * 3600
 
 
-def test_nobody_is_passed_by_what_came_much_later_however_urgent() -> None:
+def test_no_job_is_passed_by_much_later_ones_however_urgent() -> None:
     patient = make_traced(0.5, 3600, priority=0, job_id="patient")
     urgent = [make_traced(at * 2400.0, 3600, priority=10) for at in range(100)]
 
@@ -147,7 +147,7 @@ def test_nobody_is_passed_by_what_came_much_later_however_urgent() -> None:
     started = found["patient"].stays[0].started_at
     before = [each for each in found.values() if each.stays[0].started_at < started]
     assert max(each.job.arrives_at for each in before) <= 10 * AGEING_SECONDS + 0.5
-    # All that came before it could be passed no more, and that one that ran just then.
+    # It waits for the jobs that arrived early enough to pass it, and for the one that was running.
     assert started <= (len(before) + 1) * 3600
     assert len(before) > 50
 

@@ -1,4 +1,4 @@
-"""Traces from files: our own columns and Alibaba's, and what is said of a line that can't be meant."""
+"""Traces from files: our own columns and Alibaba's, and the errors for invalid lines."""
 
 from dataclasses import replace
 
@@ -86,7 +86,7 @@ def test_nodes_of_either_kind_are_read() -> None:
         (OPENB.replace(",BE,", ",XX,"), "column qos: is 'XX' and has to be one of LS, Guaranteed, Burstable, BE"),
     ],
 )
-def test_a_bad_line_is_told_with_its_column_and_the_rule(text: str, said: str) -> None:
+def test_a_bad_line_is_reported_with_its_column_and_the_rule(text: str, said: str) -> None:
     with pytest.raises(BadTrace) as refused:
         read_trace("t.csv", lines(text))
 

@@ -1,4 +1,4 @@
-"""Replays of a few jobs, of which it can be said by hand what becomes of them. The planner looks once a second."""
+"""Replays of a few jobs whose schedule can be derived by hand. A planner pass runs once a second."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -47,7 +47,7 @@ def test_what_can_never_start_is_refused_as_at_submit() -> None:
     assert found["large"].wait_seconds is None
 
 
-def test_a_preempted_job_goes_on_with_what_it_had_left() -> None:
+def test_a_preempted_job_resumes_with_the_work_it_had_left() -> None:
     trace = [
         make_traced(0, 1000, job_id="low", priority=1, is_preemptible=True),
         make_traced(400, 100, job_id="high", priority=9),
@@ -55,7 +55,7 @@ def test_a_preempted_job_goes_on_with_what_it_had_left() -> None:
 
     found = outcomes(replayed(trace, make_site(1), behaviour=Behaviour(start_seconds=10, save_seconds=20)))
 
-    # It has worked for 390 s when it is asked, saves for 20 s, and starts again when the other one has ended.
+    # It has worked for 390 s when it is preempted, saves for 20 s, and starts again when the other job has ended.
     assert spans(found["high"]) == [(420, 530)]
     assert spans(found["low"]) == [(0, 420), (530, 530 + 10 + 610)]
     assert (found["low"].preemptions, found["low"].lost_seconds) == (1, 0)
@@ -87,7 +87,7 @@ def test_a_job_that_is_nearly_done_ends_instead_of_saving() -> None:
     assert spans(found["high"]) == [(100, 150)]
 
 
-def test_nobody_goes_before_its_least_run_time() -> None:
+def test_no_job_is_preempted_before_its_least_run_time() -> None:
     trace = [
         make_traced(0, 1000, job_id="low", priority=1, is_preemptible=True, min_runtime_seconds=300),
         make_traced(10, 50, job_id="high", priority=9),
@@ -143,13 +143,15 @@ def test_the_first_node_by_name_that_has_room_is_taken() -> None:
     assert outcomes(done)["typed"].refused.startswith("needs 1 a100 on one node; no ready node has that: n0 has 0 of 1")
 
 
-def test_the_planner_looks_only_when_something_has_changed() -> None:
+def test_planner_passes_run_only_after_changes() -> None:
     trace = [make_traced(0, 1e6), make_traced(1, 1e6), make_traced(2.5, 1e6)]
 
-    assert replayed(trace, make_site(2)).passes == 5  # three come, one ends, and the 30 minutes of one that waits
+    assert (
+        replayed(trace, make_site(2)).passes == 5
+    )  # three arrivals, one end, and one job that has waited for 30 minutes
 
 
-def test_looks_are_no_closer_than_they_may_be() -> None:
+def test_planner_passes_keep_their_least_distance() -> None:
     times: list[float] = []
 
     replayed(
@@ -208,7 +210,7 @@ def make_gang(at: float, seconds: float, *, gpus: int, job_id: str, **more: Any)
     return replace(made, request=replace(made.request, node_count=2))
 
 
-def test_a_planner_that_starts_nobody_ends_the_replay() -> None:
+def test_a_planner_that_starts_no_job_ends_the_replay() -> None:
     def lazy(view: View) -> Plan:
         waiting = [job.job_id for line in view.lines.values() for job in line]
         return Plan(placements=(), pending_reasons={}, nodes=(), reservations=dict.fromkeys(waiting, ()))

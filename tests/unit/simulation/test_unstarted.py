@@ -1,4 +1,4 @@
-"""Why jobs of a replay never started, as it is told."""
+"""The report of why jobs of a replay never started."""
 
 from app.domain.scheduling.planner import Policy
 from simulation.comparing import compare
@@ -23,7 +23,7 @@ def test_jobs_with_the_same_reason_stand_together_under_the_policies_that_share_
     assert found[0].why == "needs 3 GPUs on one node; no ready node has that: n0 has 2 of 3 such devices"
 
 
-def test_what_differs_by_policy_is_told_of_each() -> None:
+def test_reasons_that_differ_by_policy_are_reported_for_each() -> None:
     one, two = make_site(1), make_site(2)
     trace = [make_traced(gpus=2, job_id="j")]
 
@@ -42,7 +42,7 @@ def test_what_differs_by_policy_is_told_of_each() -> None:
     ]
 
 
-def test_of_many_reasons_those_of_the_first_jobs_are_told() -> None:
+def test_of_many_reasons_those_of_the_first_jobs_are_reported() -> None:
     trace = [make_traced(number, gpus=2 + number, job_id=f"j{number}") for number in range(9)]
 
     found = unstarted({"default": replayed(trace, make_site(1))})

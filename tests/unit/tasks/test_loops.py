@@ -1,4 +1,4 @@
-"""Loops of the coordinator: go on after failures, wake early, end when told."""
+"""Loops of the coordinator: continue after failures, wake early, end when stopped."""
 
 import threading
 import time
@@ -49,7 +49,7 @@ def test_failing_work_is_tried_again_soon() -> None:
     loop.join()
 
 
-def test_loop_works_at_least_as_often_as_told() -> None:
+def test_loop_works_at_least_as_often_as_configured() -> None:
     work = Work()
     loop = Loop("test", work, every_seconds=0.01)
     loop.start()

@@ -1,4 +1,4 @@
-"""A model of thousands of files: other writers have their turn meanwhile, and none of its files is seen too early."""
+"""Artifact rows of a model with thousands of files: they do not block other writers or become visible too early."""
 
 import sqlite3
 
@@ -59,12 +59,12 @@ def complete(db, work, made):
 
 
 class OtherWriter:
-    """Renews the lease whenever a connection is given back, and does not wait for the lock for a moment."""
+    """Renews the lease whenever a connection returns to the pool, and never waits for the lock."""
 
     def __init__(self, database, work):
         self._connection = sqlite3.connect(database, timeout=0, isolation_level=None, check_same_thread=False)
         self._job_id = work.job_id
-        self.seen = []  # rows that there were at each of its turns
+        self.seen = []  # artifact rows at each of its writes
 
     def turn(self, *_):
         self._connection.execute("BEGIN IMMEDIATE")
@@ -77,7 +77,7 @@ class OtherWriter:
         self._connection.close()
 
 
-def test_another_writer_has_its_turn_after_each_few_hundred_files(sqlite_url):
+def test_another_writer_gets_the_lock_after_each_few_hundred_files(sqlite_url):
     db = Database().bind(make_engine(sqlite_url))
     work = started(db)
     other = OtherWriter(db.engine.url.database, work)

@@ -25,9 +25,9 @@ LARGE_BYTES = 48 << 20
 
 
 class Swapper(threading.Thread):
-    """Puts a link to the secret in the place of a file once ``a.bin`` was opened as often as ``opens`` says.
+    """Replaces a file by a link to the secret once ``a.bin`` was opened ``opens`` times.
 
-    0: again and again, taking turns with the file itself. It holds the directory open, wherever that is moved.
+    0: alternates between link and file until it is ended. It holds the directory open, wherever that is moved.
     """
 
     def __init__(self, directory: Path, secret: Path, opens: int) -> None:

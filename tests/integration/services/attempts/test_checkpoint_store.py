@@ -90,8 +90,10 @@ class Taker:
         self.answers: list[Any] = []
         self.lost = threading.Event()
         self.reporter = Reporter(db, work, lambda _: self.lost.set())
-        self.told: list[str] = []
-        self.room = DiskSpaceWatch(0.5, hurries=lambda: False, on_waiting=self.told.append, on_over=self.told.append)
+        self.messages: list[str] = []
+        self.room = DiskSpaceWatch(
+            0.5, hurries=lambda: False, on_waiting=self.messages.append, on_over=self.messages.append
+        )
         self.logs = LogStore(self.storage, work.job_id, work.attempt, room=self.room)
         ground = AttemptContext(db=db, storage=self.storage, work=work, run=self.run, redaction=Redaction())
         self.store = CheckpointStore(ground, self.reporter, self.logs, room=self.room, answer=self.answers.append)
@@ -190,7 +192,7 @@ def test_lost_answer_and_then_a_lost_lease_lose_no_checkpoint(db, taker):
     assert stored(taker) == [row.id]
 
 
-def test_stale_token_deletes_the_files_and_is_told(db, taker, work):
+def test_stale_token_deletes_the_files_and_reports_the_loss(db, taker, work):
     with db.write() as session:
         session.get_one(Job, work.job_id).fence += 1
 
@@ -240,7 +242,7 @@ def test_closing_ends_the_wait_for_a_database_that_is_away(db, work, tmp_path):
 
     end_while_away(db, taker)
 
-    assert len(stored(taker)) == 1  # nobody could say that it was not recorded: the sweep decides
+    assert len(stored(taker)) == 1  # it may have been recorded: the orphan sweep decides
 
 
 def test_checkpoint_before_whose_metrics_the_end_came_is_none(db, work, tmp_path):

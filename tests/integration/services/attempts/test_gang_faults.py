@@ -1,4 +1,4 @@
-"""Which node of a gang is at fault, and which of its errors is told; on both databases."""
+"""Which node of a gang is at fault, and which of its errors is reported; on both databases."""
 
 import threading
 import time
@@ -24,12 +24,12 @@ def gang(database: Database) -> str:
 
 
 @pytest.mark.parametrize("node", ["n1", "n2"])
-def test_of_two_errors_the_one_that_came_first_is_told_whoever_is_slower_to_end(
+def test_the_earlier_of_two_errors_is_reported_whichever_node_ends_later(
     database: Database, gang: str, node: str
 ) -> None:
     works = start_gang(database, gang, "n1", "n2")
     now = time.monotonic()
-    # A rank of the node that broke first did not end by itself: the other node has noticed, and ended, meanwhile.
+    # The node that failed first has a rank that did not exit by itself, so the other node noticed and ended earlier.
     cause = _failed("rank 1: KeyError", ends_since=now - 3)
     follows = _failed("connection reset", ends_since=now - 0.1)
     said = {work.node: cause if work.node == node else follows for work in works}
@@ -62,7 +62,7 @@ def test_what_waited_for_the_job_began_no_later_for_that(database: Database, gan
     assert job_of(database, gang).error_message == "rank 1: KeyError"
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.9])  # of two so close together nobody can tell which came first
+@pytest.mark.parametrize("seconds", [0.1, 0.9])  # too close together to say which came first
 def test_a_rank_that_was_killed_from_outside_is_the_cause_of_what_scripts_elsewhere_say(
     database: Database, gang: str, seconds: float
 ) -> None:

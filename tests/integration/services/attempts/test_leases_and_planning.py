@@ -235,8 +235,8 @@ def test_a_rank_has_the_threads_of_its_device(
     database: Database, devices: int, cpu_cores: int | None, threads: int
 ) -> None:
     make_node(database, devices=4, cpu_cores=8)
-    wish = {"gpu_count": devices} | ({"cpu_cores": cpu_cores} if cpu_cores else {})
-    job_id = make_job(database, state=JobState.QUEUED, document=factories.make_document(resource_config=wish))
+    resources = {"gpu_count": devices} | ({"cpu_cores": cpu_cores} if cpu_cores else {})
+    job_id = make_job(database, state=JobState.QUEUED, document=factories.make_document(resource_config=resources))
 
     assert start_attempt(database, job_id).threads_per_rank == threads
 
@@ -285,7 +285,7 @@ def test_a_draining_node_is_drained_when_its_last_attempt_has_ended(database: Da
     assert planner.plan_once(database) == []
 
 
-def test_a_document_that_cannot_be_read_holds_nobody_else_up(database: Database) -> None:
+def test_an_unreadable_document_does_not_block_other_jobs(database: Database) -> None:
     make_node(database)
     make_job(database, state=JobState.QUEUED, spec={"resource_config": []})
     sound = make_job(database, state=JobState.QUEUED)
@@ -293,7 +293,7 @@ def test_a_document_that_cannot_be_read_holds_nobody_else_up(database: Database)
     assert [d.job_id for d in planner.plan_once(database)] == [sound]
 
 
-def test_a_requeue_wish_never_stays_on_a_job_whose_attempt_ends_meanwhile(database: Database) -> None:
+def test_a_requeue_request_never_stays_on_a_job_whose_attempt_ends_meanwhile(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
@@ -312,7 +312,7 @@ def test_a_requeue_wish_never_stays_on_a_job_whose_attempt_ends_meanwhile(databa
     assert (job_of(database, job_id).state, job_of(database, job_id).requested) == (JobState.QUEUED, None)
 
 
-def test_a_long_line_that_cannot_start_holds_nobody_behind_it_up(database: Database) -> None:
+def test_a_long_queue_that_cannot_start_does_not_block_jobs_behind_it(database: Database) -> None:
     make_node(database)
     gpu = factories.make_document(resource_config={"device_type": "cuda"})
     for _ in range(7):
@@ -354,7 +354,7 @@ def test_a_job_that_starts_from_a_checkpoint_takes_its_threads_over(database: Da
     assert start_attempt(database, heir).threads_per_rank == 1
 
 
-def test_the_seat_stays_held_while_its_renewal_is_under_way(database: Database) -> None:
+def test_leadership_stays_held_while_its_renewal_is_under_way(database: Database) -> None:
     seat = LeaderLease(database, "me")
     seat.acquire(0.0)
     renewal = threading.Thread(target=lambda: seat.acquire(10.0))

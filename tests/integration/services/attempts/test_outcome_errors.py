@@ -77,7 +77,7 @@ def test_a_job_that_cannot_be_ended_as_it_should_is_let_go_all_the_same(
     assert (held(database), faults(database)) == ([], 0)
 
 
-def test_of_several_nodes_each_part_is_let_go_and_the_others_are_told(database: Database) -> None:
+def test_each_gang_part_is_released_and_the_others_are_notified(database: Database) -> None:
     job_id = make_gang(database)
     first, _ = start_gang(database, job_id, "n1", "n2")
     change(database, job_id, max_retries=1, spec=UNREADABLE)

@@ -84,7 +84,7 @@ def test_the_time_of_an_attempt_that_was_restarted_counts_once(database: Databas
 
 
 @pytest.mark.parametrize("state", [JobState.TRAINING, JobState.EVALUATING, JobState.CHECKPOINTING])
-def test_a_restarted_attempt_goes_on_from_whatever_state_the_job_is_in(database: Database, state: JobState) -> None:
+def test_a_restarted_attempt_resumes_from_whatever_state_the_job_is_in(database: Database, state: JobState) -> None:
     work = training(database)
     work_orders.enter_phase(database, work, state)
     again = restarted(database, work)
@@ -97,15 +97,15 @@ def test_a_restarted_attempt_goes_on_from_whatever_state_the_job_is_in(database:
     assert [event.data["attempt"] for event in started] == [1, 2]
 
 
-@pytest.mark.parametrize("wish", ["pause", "preempt", "requeue"])
-def test_nothing_is_restarted_in_place_against_a_wish(database: Database, wish: str) -> None:
+@pytest.mark.parametrize("request_kind", ["pause", "preempt", "requeue"])
+def test_nothing_is_restarted_in_place_against_a_control_request(database: Database, request_kind: str) -> None:
     work = training(database, document=factories.make_document(scheduling_config={"on_preemption": "requeue"}))
     with database.write() as session:
-        session.get_one(Job, work.job_id).requested = wish
+        session.get_one(Job, work.job_id).requested = request_kind
 
     ending = failed(database, work)
 
-    assert ending == Ending(state=JobState.PAUSED if wish == "pause" else JobState.QUEUED)
+    assert ending == Ending(state=JobState.PAUSED if request_kind == "pause" else JobState.QUEUED)
 
 
 def test_nothing_is_restarted_in_place_where_a_node_drains_or_a_model_is_exported(database: Database) -> None:
@@ -149,7 +149,7 @@ def test_a_pause_is_kept_when_the_supervisor_is_lost_while_it_exports(database: 
     assert [c.step for c in start_attempt(database, work.job_id).resume] == [3]
 
 
-def test_a_supervisor_that_was_told_to_end_restarts_nothing(database: Database) -> None:
+def test_a_supervisor_that_is_shutting_down_restarts_nothing(database: Database) -> None:
     ending = work_orders.finish(database, training(database), KILLED, NO_WAIT)
 
     assert ending == Ending(state=JobState.QUEUED)

@@ -35,9 +35,11 @@ def test_memory_halves_the_batch_in_place_without_costing_a_retry(database: Data
 
     assert job_of(database, work.job_id).retries_used == 0
     assert failed(database, work, cause) == Ending(state=JobState.FAILED)
-    told = events_of(database, work.job_id, "job.adjusted")
-    assert [event.data["adjustments"] for event in told] == [{"batch_halvings": n} for n in (1, 2, 3)]
-    assert told[0].message.startswith("4 records per device and step instead of 8, accumulated over 2 times as many")
+    adjusted = events_of(database, work.job_id, "job.adjusted")
+    assert [event.data["adjustments"] for event in adjusted] == [{"batch_halvings": n} for n in (1, 2, 3)]
+    assert adjusted[0].message.startswith(
+        "4 records per device and step instead of 8, accumulated over 2 times as many"
+    )
     assert "smaller batch_size" in (job_of(database, work.job_id).error_message or "")
 
 
@@ -56,10 +58,10 @@ def test_a_loss_that_went_wrong_ends_the_job_by_default(database: Database, caus
     assert "on_divergence: rollback" in (job_of(database, work.job_id).error_message or "")
 
 
-def test_a_rollback_goes_on_from_the_last_good_checkpoint_with_a_lower_rate(database: Database) -> None:
+def test_a_rollback_resumes_from_the_last_good_checkpoint_with_a_lower_rate(database: Database) -> None:
     work = training(database, document=ROLLBACK)
     good = [save(database, work, step, loss=1.0).checkpoint_id for step in (2, 4)]
-    save(database, work, 6)  # its loss was no number, which nobody stores
+    save(database, work, 6)  # its loss was NaN, which is not stored
 
     again = restarted(database, work, "DIVERGED", end_step=8)
 
@@ -118,7 +120,7 @@ def test_a_checkpoint_that_another_job_starts_from_stays_in_a_rollback(database:
     assert [checkpoint_id for checkpoint_id, _ in save(database, again, 4).prune] == [pinned]
 
 
-def test_a_rollback_never_goes_on_from_a_diverged_checkpoint_that_another_job_starts_from(database: Database) -> None:
+def test_a_rollback_never_resumes_from_a_diverged_checkpoint_that_another_job_starts_from(database: Database) -> None:
     work = training(database, document=ROLLBACK)
     pinned = save(database, work, 4, loss=9.0).checkpoint_id
     make_job(database, resume_checkpoint_id=pinned)
@@ -221,7 +223,7 @@ def test_lost_steps_are_what_has_to_be_done_again(database: Database) -> None:
     second = trained(database, restarted(database, work, end_step=9), 4)
     save(database, second, 10)
 
-    # The newest turns out to be damaged.
+    # The newest checkpoint is damaged.
     trained(database, restarted(database, second, end_step=12), 4)
 
     assert [record_of(database, work.job_id, n).lost_steps for n in (1, 2)] == [5, 8]

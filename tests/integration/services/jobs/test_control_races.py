@@ -1,4 +1,4 @@
-"""Verbs that meet each other, the planner, a claim or an end at one moment: one of them wins, none is half done."""
+"""Control requests that race each other, the planner, a claim or an outcome: one wins, none is half applied."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -94,7 +94,7 @@ def test_many_retries_under_one_key_make_one_child(api: Api):
     assert len(api.get(f"/v1/jobs/{job_id}")["child_job_ids"]) == 1
 
 
-def test_retry_and_deletion_leave_no_child_of_nobody(api: Api):
+def test_retry_and_deletion_leave_no_child_without_a_parent(api: Api):
     for _ in range(ROUNDS):
         job_id = api.submit()
         asked(api, job_id, "cancel")
@@ -108,7 +108,7 @@ def test_retry_and_deletion_leave_no_child_of_nobody(api: Api):
 
 
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
-def test_planner_and_claim_meet_a_wish(api: Api, verb: str):
+def test_planner_and_claim_race_a_control_request(api: Api, verb: str):
     with api.db.write() as session:
         make_node(session, devices=1)
     for _ in range(ROUNDS):
@@ -129,7 +129,7 @@ def test_planner_and_claim_meet_a_wish(api: Api, verb: str):
 
 
 @pytest.mark.parametrize(("verb", "kind"), [("pause", "paused"), ("cancel", "cancelled")])
-def test_completion_meets_a_wish(api: Api, verb: str, kind: Any):
+def test_completion_races_a_control_request(api: Api, verb: str, kind: Any):
     with api.db.write() as session:
         make_node(session, devices=1)
     for _ in range(ROUNDS):
@@ -145,7 +145,7 @@ def test_completion_meets_a_wish(api: Api, verb: str, kind: Any):
 
         job = job_of(api, job_id)
         assert (job.state, job.requested) == (JobState.COMPLETED, None)
-        assert status in (200, 202, 409), "whoever asked is told whether it came too late"
+        assert status in (200, 202, 409), "the response says whether the request came too late"
         assert asked(api, job_id, verb) == 409
         assert_whole(api.db, job_id)
         with pytest.raises(LeaseLost):

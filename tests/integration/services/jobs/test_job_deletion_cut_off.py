@@ -1,4 +1,4 @@
-"""Deletions that end in the middle: what was begun is known, nobody starts from it, and a coordinator ends it."""
+"""Interrupted deletions: they are recorded, no job starts from their files, and a coordinator completes them."""
 
 import os
 import signal
@@ -110,7 +110,7 @@ def begin_with_files(api: Api, job_id: str) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_deletion_by_a_process_that_was_killed_is_told_and_ended(api: Api, moment: str):
+def test_deletion_by_a_killed_process_is_audited_and_completed(api: Api, moment: str):
     job_id, key = ended_job(api), api.make_key(Role.ADMIN)
     environment = {
         "PATH": os.environ["PATH"],
@@ -134,7 +134,7 @@ def test_deletion_by_a_process_that_was_killed_is_told_and_ended(api: Api, momen
     assert (audited(api), swept(api)) == ([(owner, job_id, True)], 0)
 
 
-def test_nobody_starts_from_a_job_whose_files_are_going(api: Api, monkeypatch: pytest.MonkeyPatch):
+def test_no_job_starts_from_one_whose_files_are_being_deleted(api: Api, monkeypatch: pytest.MonkeyPatch):
     job_id = ended_job(api)
     answers: list[TestResponse] = []
 

@@ -1,4 +1,4 @@
-"""The way of a job through the services, wishes, checkpoints and metrics, on both databases."""
+"""Job lifecycle through the services: transitions, control requests, checkpoints and metrics, on both databases."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -128,7 +128,7 @@ def test_a_fatal_cause_is_never_retried(database: Database) -> None:
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.QUEUED, JobState.PAUSED])
-def test_cancel_is_immediate_when_nobody_holds_the_job(database: Database, state: JobState) -> None:
+def test_cancel_is_immediate_when_no_process_holds_the_job(database: Database, state: JobState) -> None:
     job_id = make_job(database, state=state)
 
     with database.write() as session:
@@ -145,7 +145,7 @@ def test_cancel_is_refused_after_another_end(database: Database, state: JobState
         control_requests.request_cancel(session, job_id, actor="me")
 
 
-def test_cancel_of_a_held_job_is_a_wish_that_its_holder_reads(database: Database) -> None:
+def test_cancel_of_a_held_job_is_a_control_request_that_its_holder_reads(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
@@ -158,8 +158,8 @@ def test_cancel_of_a_held_job_is_a_wish_that_its_holder_reads(database: Database
     ended = work_orders.finish(database, work, Outcome(kind="failed", cause="RANK_KILLED"), NO_WAIT)
     assert ended.state is JobState.CANCELLED
     with database.read() as session:
-        wishes = session.scalars(select(JobEvent).where(JobEvent.type == "job.cancel_requested")).all()
-    assert len(wishes) == 1
+        requests = session.scalars(select(JobEvent).where(JobEvent.type == "job.cancel_requested")).all()
+    assert len(requests) == 1
 
 
 def test_old_checkpoints_are_retired_but_never_the_best(database: Database) -> None:

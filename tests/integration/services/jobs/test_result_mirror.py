@@ -129,7 +129,7 @@ def test_change_is_shown_once_in_both_places(database: Database, celery: FakeCel
     assert (fields["uuid"], fields["name"]) == (job_id, "SFT:first")
 
 
-def test_start_of_each_attempt_is_told_under_its_node(database: Database, celery: FakeCelery) -> None:
+def test_start_of_each_attempt_is_sent_under_its_node(database: Database, celery: FakeCelery) -> None:
     job_id, mirror = held_job(database), ResultMirror(celery)
 
     mirror.show_changes(0.0)
@@ -177,7 +177,7 @@ def test_what_could_not_be_shown_stays_due(database: Database, celery: FakeCeler
     assert celery.backend.stored == [(job_id, "QUEUED")]
 
 
-def test_backend_that_lost_everything_is_told_everything_again(database: Database, celery: FakeCelery) -> None:
+def test_backend_that_lost_everything_is_sent_everything_again(database: Database, celery: FakeCelery) -> None:
     with database.write() as session:
         job_id = make_job(session).id
     mirror = ResultMirror(celery)

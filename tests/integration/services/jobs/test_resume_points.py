@@ -1,4 +1,4 @@
-"""Which checkpoint a job starts from, and a retried attempt goes on from: named, newest, best."""
+"""Which checkpoint a job starts from and a retried attempt resumes from: named, newest, best."""
 
 import re
 from collections.abc import Mapping
@@ -135,7 +135,7 @@ def test_a_checkpoint_that_was_just_retired_is_not_resumed_from(api: Api):
 
 
 @pytest.mark.parametrize(("document", "order"), [(from_best(), [1, 3, 2]), (make_document(), [3, 2, 1])])
-def test_retry_goes_on_from_the_newest_unless_the_best_is_wished(database: Database, document, order):
+def test_retry_resumes_from_the_newest_unless_the_best_is_requested(database: Database, document, order):
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED, document=document)
     work = start_attempt(database, job_id)

@@ -1,4 +1,4 @@
-"""What could fit is remembered for a moment; nobody is refused by what is remembered."""
+"""The inventory of devices is cached for a moment; a cached inventory never refuses a job."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What nodes tell of their caches, and who is placed by it."""
+"""What nodes report of their caches, and how it affects placement."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ def reading(model: str = "acme/tiny", data: str = "s3://bucket/data.jsonl", **re
     )
 
 
-def told(database: Database) -> dict[tuple[str, str], tuple[int, int]]:
+def reported(database: Database) -> dict[tuple[str, str], tuple[int, int]]:
     with database.read() as session:
         return {(row.node, row.source): (row.held_bytes, row.size_bytes) for row in session.query(CachedSource)}
 
@@ -49,12 +49,12 @@ def submit(database: Database, document: Mapping[str, Any]) -> str:
         return str(make_job(session, document=dict(document)).id)
 
 
-def test_what_a_node_tells_replaces_what_it_told_before(nodes: Database) -> None:
+def test_a_nodes_report_replaces_its_previous_one(nodes: Database) -> None:
     data_locality.report(nodes, "a", {MODEL: ALL, DATA: ALL})
     data_locality.report(nodes, "b", {MODEL: ALL})
     data_locality.report(nodes, "a", {MODEL: Holding(held_bytes=40, size_bytes=100)})
 
-    assert told(nodes) == {("a", MODEL): (40, 100), ("b", MODEL): (100, 100)}
+    assert reported(nodes) == {("a", MODEL): (40, 100), ("b", MODEL): (100, 100)}
 
 
 def test_job_whose_stored_model_is_no_text_does_not_block_others(nodes: Database) -> None:
@@ -67,14 +67,14 @@ def test_job_whose_stored_model_is_no_text_does_not_block_others(nodes: Database
     assert [placed.job_id for placed in planner.plan_once(nodes)] == [sound]
 
 
-def test_node_that_is_removed_takes_what_it_told_along(nodes: Database) -> None:
+def test_removed_node_takes_its_reported_sources_along(nodes: Database) -> None:
     data_locality.report(nodes, "a", {MODEL: ALL})
     with nodes.write() as session:
         session.delete(session.get_one(Node, "a"))
 
     data_locality.report(nodes, "a", {MODEL: ALL})
 
-    assert told(nodes) == {}
+    assert reported(nodes) == {}
 
 
 def test_job_goes_to_the_node_that_holds_its_model(nodes: Database) -> None:

@@ -159,7 +159,7 @@ def test_late_proof_lowers_the_reputation_and_quarantines_nothing(known: Databas
     assert reputation(known, "a") == 0.81, "one was too long ago"
 
 
-def test_what_runs_there_goes_on(known: Database) -> None:
+def test_what_runs_there_continues(known: Database) -> None:
     with known.write() as session:
         job = make_job(session, state=JobState.TRAINING)
         make_attempt(session, job, session.get_one(Node, "a"))
@@ -237,7 +237,7 @@ def test_it_can_be_turned_off(known: Database) -> None:
     assert state(known)[0] == "ready"
 
 
-def test_people_are_told(db: Database) -> None:
+def test_quarantine_is_shown_to_users(db: Database) -> None:
     with db.write() as session:
         make_node(session, "a", state="quarantined", quarantine_reason="attempts of 3 jobs were ended by the node")
 

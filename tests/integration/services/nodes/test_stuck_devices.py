@@ -23,7 +23,7 @@ from app.services.nodes.registry import NodeReport
 from app.services.operations.diagnosis import stuck
 from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site
-from tests.builders.leaving_behind import held, offered, out_of_service, told
+from tests.builders.leaving_behind import held, offered, out_of_service, stuck_device_messages
 from tests.systems.supervising import NODE, SLEEPS, World
 from workers.node.attempt_manager import AttemptManager
 from workers.run_dir.cleanup import settle
@@ -55,7 +55,7 @@ def test_kept_directories_of_the_dead_cost_a_start_nothing(world, monkeypatch):
 
 @pytest.fixture
 def left(world):
-    """A job whose attempt on device 1 has ended and left a process behind, as far as anybody knows."""
+    """A job whose attempt on device 1 has ended and, as far as the database says, left a process behind."""
     job_id = world.submit(SLEEPS)
     world.dispatch(job_id, first_device=1)
     (lease,) = leases.live(world.db)
@@ -85,7 +85,7 @@ BOOT = processes.place().partition("/")[0]
         (processes.place(), 0, True),  # nothing of it runs
         (f"{BOOT}/1", 1e6, False),  # another container: it may live
         ("another-boot/1", 1e6, True),
-        ("another-boot/1", 5, False),  # somebody sees it: another machine of this name
+        ("another-boot/1", 5, False),  # reported recently: by another machine of this name
     ],
 )
 def test_what_has_no_directory_any_more_is_judged_by_its_place(world, left, place, seen_seconds_ago, comes_back):
@@ -145,7 +145,7 @@ def test_process_that_is_seen_late_takes_devices_out_that_another_attempt_has(wo
     stuck_devices.mark(world.db, held(first, 0), actor="x")
 
     assert out_of_service(world) == [0]
-    assert len(told(world, first)) == 1
+    assert len(stuck_device_messages(world, first)) == 1
     assert world.job(second).state is JobState.SCHEDULING
     with world.db.write() as session:
         session.get_one(Job, second).status = JobState.TRAINING
@@ -153,11 +153,11 @@ def test_process_that_is_seen_late_takes_devices_out_that_another_attempt_has(wo
     ending = work_orders.finish(
         world.db, work, Outcome(kind="failed", cause="RANK_KILLED"), leases.NO_RETRY, may_restart=True
     )
-    assert (ending.state, ending.restart) == (JobState.QUEUED, None), "it does not go on there"
+    assert (ending.state, ending.restart) == (JobState.QUEUED, None), "it is not restarted there"
     assert offered(world) == {1, 2, 3}
 
 
-def test_nobody_puts_back_by_hand_what_the_node_still_sees(world, left):
+def test_put_back_by_hand_is_refused_while_the_node_still_sees_the_process(world, left):
     with pytest.raises(Conflict, match="was seen on node local within the last 60 s"):
         stuck_devices.put_back_by_hand(world.db, ADMINISTRATOR, NODE)
 
@@ -187,7 +187,7 @@ def test_doctor_names_the_job(world, left):
     assert finding.level is Level.WARNING
 
 
-def test_who_waits_is_told_that_devices_are_out_of_service(world, left):
+def test_waiting_job_is_shown_that_devices_are_out_of_service(world, left):
     with world.db.read() as session:
         (node,) = registry.capacities(session)
 

@@ -1,4 +1,4 @@
-"""A backup is a copy as of one moment; what it is put back into goes on as if nothing had been after it."""
+"""A backup is a copy as of one moment; a restored system continues from exactly that moment."""
 
 import json
 import sqlite3
@@ -165,7 +165,7 @@ def test_a_damaged_backup_changes_nothing(
     assert jobs(database) == {job_id}
 
 
-def test_a_database_that_somebody_uses_is_let_alone(database: Database, database_url: str, tmp_path: Path) -> None:
+def test_a_restore_over_a_database_in_use_is_refused(database: Database, database_url: str, tmp_path: Path) -> None:
     job_id = add_job(database)
     whole.backup(database, tmp_path / "copy")
 
@@ -295,7 +295,7 @@ def test_commands_back_up_and_restore(database: Database, tmp_path: Path, run: C
     assert json.loads(run("restore", copy, "--yes", "--json").stdout)["requeued_jobs"] == 0
 
 
-def test_failures_are_told_in_a_line(tmp_path: Path, run: Callable[..., Result]) -> None:
+def test_failures_are_reported_in_one_line(tmp_path: Path, run: Callable[..., Result]) -> None:
     answer = run("restore", str(tmp_path / "missing"), "--yes")
 
     assert answer.exit_code == 1

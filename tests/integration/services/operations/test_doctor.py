@@ -138,7 +138,7 @@ def test_a_database_without_tables_fails(site: Site) -> None:
         (["ALL ON job", "CREATE ON SCHEMA public"], Level.OK, "read, write and migrate"),
     ],
 )
-def test_a_user_of_postgresql_without_its_rights_is_told(
+def test_a_postgresql_user_without_privileges_is_reported(
     postgres_server: PostgresServer, postgres_url: str, grants: list[str], level: Level, words: str
 ) -> None:
     role = f"role_{len(grants)}_{len(grants[0])}"
@@ -217,7 +217,7 @@ def _no_library(name: str) -> None:
 @pytest.mark.parametrize(
     ("wanted", "level"), [("process", Level.WARNING), ("auto", Level.WARNING), ("bubblewrap", Level.FAILED)]
 )
-def test_a_machine_without_bubblewrap_is_told(
+def test_a_machine_without_bubblewrap_is_reported(
     site: Site, monkeypatch: pytest.MonkeyPatch, wanted: str, level: Level
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -275,7 +275,7 @@ def test_a_broker_that_evicts_fails_and_one_that_forgets_warns(site: Site, own_r
         ("rediss://:hush@redis.example/0?ssl_cert_reqs=required", Level.OK),
     ],
 )
-def test_a_broker_that_anybody_may_use_or_hear_is_told(site: Site, url: str, level: Level) -> None:
+def test_an_unprotected_broker_is_reported(site: Site, url: str, level: Level) -> None:
     assert said(with_broker(site, url), "broker protection")[0].level is level
 
 
@@ -313,10 +313,10 @@ def test_the_command_prints_what_to_do_and_fails_when_something_failed(deploymen
 def test_the_command_answers_programs(deployment: Settings) -> None:
     answer = run(deployment, "--json")
 
-    told = json.loads(answer.stdout)
-    assert (answer.exit_code, told["ok"]) == (1, False)
-    assert {row["check"] for row in told["checks"]} == {"settings", *(check.name for check in CHECKS)}
-    assert all(row["fix"] for row in told["checks"] if row["level"] in ("warning", "failed"))
+    report = json.loads(answer.stdout)
+    assert (answer.exit_code, report["ok"]) == (1, False)
+    assert {row["check"] for row in report["checks"]} == {"settings", *(check.name for check in CHECKS)}
+    assert all(row["fix"] for row in report["checks"] if row["level"] in ("warning", "failed"))
 
 
 def test_settings_that_cannot_work_are_all_named(deployment: Settings) -> None:

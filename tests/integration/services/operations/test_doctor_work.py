@@ -53,7 +53,7 @@ def test_a_node_with_many_faults_that_are_not_proven_is_named(site: Site) -> Non
 # ---- who works
 
 
-def test_nobody_working_fails(site: Site) -> None:
+def test_a_deployment_without_live_processes_fails(site: Site) -> None:
     with site.db.write() as session:
         make_node(session, "n1")
 
@@ -85,7 +85,7 @@ def test_a_quarantined_node_is_named_with_the_way_out(site: Site) -> None:
     assert "trainyard nodes enable NAME" in finding.fix
 
 
-def test_a_clock_that_is_wrong_is_told_with_its_difference(site: Site) -> None:
+def test_a_wrong_clock_is_reported_with_its_offset(site: Site) -> None:
     with site.db.write() as session:
         make_node(session, "n1")
 
@@ -109,11 +109,11 @@ def stuck_scheduling(session: Any) -> None:
     job.updated_at = utc_now() - LONG_AGO
 
 
-def held_by_nobody(session: Any) -> None:
+def held_without_lease(session: Any) -> None:
     make_job(session, state=JobState.TRAINING, updated_at=utc_now() - LONG_AGO)
 
 
-def wish_unheard(session: Any) -> None:
+def unanswered_request(session: Any) -> None:
     job = make_job(session, requested="pause", pause_requested_at=utc_now() - LONG_AGO)
     make_attempt(session, job, make_node(session))
 
@@ -129,7 +129,7 @@ def lease_of_an_ended_job(session: Any) -> None:
     session.execute(update(Job).values({"status": JobState.FAILED, "finished_at": utc_now() - LONG_AGO}))
 
 
-def reserved_for_nobody(session: Any) -> None:
+def reserved_for_ended_attempt(session: Any) -> None:
     make_attempt(session, make_job(session), make_node(session))
     session.flush()
     session.execute(update(Lease).values(released_at=utc_now()))
@@ -143,7 +143,7 @@ def delivery_overdue(session: Any, **webhook: Any) -> None:
     session.flush()
     session.add(
         WebhookDelivery(
-            id="job-is-told-1",
+            id="job-is-unknown-1",
             webhook_id="hook-1",
             event_id="evt-1",
             event_type="job.status",
@@ -153,7 +153,7 @@ def delivery_overdue(session: Any, **webhook: Any) -> None:
     )
 
 
-def look_that_does_not_end(session: Any) -> None:
+def stuck_inspection(session: Any) -> None:
     job = make_job(session, state=JobState.PENDING)
     session.add(Inspection(id="look-for-job-1", project=job.project, created_at=utc_now() - LONG_AGO))
 
@@ -163,13 +163,13 @@ def look_that_does_not_end(session: Any) -> None:
     [
         (stuck_pending, "jobs", Level.WARNING, "wait for admission"),
         (stuck_scheduling, "jobs", Level.FAILED, "does not claim them"),
-        (held_by_nobody, "jobs", Level.FAILED, "hold no lease"),
-        (wish_unheard, "jobs", Level.WARNING, "requested to stop long ago"),
+        (held_without_lease, "jobs", Level.FAILED, "hold no lease"),
+        (unanswered_request, "jobs", Level.WARNING, "requested to stop long ago"),
         (lease_standing_still, "leases", Level.FAILED, "neither renewed"),
         (lease_of_an_ended_job, "leases", Level.FAILED, "jobs that have ended"),
         (delivery_overdue, "messages", Level.WARNING, "deliveries are overdue"),
-        (look_that_does_not_end, "messages", Level.WARNING, "do not end"),
-        (reserved_for_nobody, "leases", Level.FAILED, "reserved for attempts that have ended"),
+        (stuck_inspection, "messages", Level.WARNING, "do not end"),
+        (reserved_for_ended_attempt, "leases", Level.FAILED, "reserved for attempts that have ended"),
     ],
 )
 def test_work_that_stands_still_is_named(

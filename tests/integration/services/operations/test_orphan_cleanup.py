@@ -1,4 +1,4 @@
-"""The sweep: what nobody needs goes, everything else stays."""
+"""The orphan sweep deletes what is no longer referenced and keeps everything else."""
 
 import os
 import uuid
@@ -49,7 +49,7 @@ def names(storage, job_id):
 def test_checkpoints_that_were_never_recorded_go_when_they_are_old(database, storage, storage_url, job_id):
     store(storage, job_id, old_id())
     young = store(storage, job_id, new_id("ckpt"))
-    foreign = store(storage, job_id, "somebody-elses")
+    foreign = store(storage, job_id, "another-users")
 
     assert OrphanSweep(database, storage_url).run_round() == 1
 
@@ -73,11 +73,11 @@ def test_retired_checkpoints_go_when_they_were_retired_long_ago(database, storag
 
 
 def test_jobs_of_another_database_are_let_alone(database, storage, storage_url):
-    name = store(storage, "job-of-somebody-else", old_id())
+    name = store(storage, "job-of-another-user", old_id())
 
     assert OrphanSweep(database, storage_url).run_round() == 0
 
-    assert names(storage, "job-of-somebody-else") == {name}
+    assert names(storage, "job-of-another-user") == {name}
 
 
 def test_remains_of_dead_writers_go(database, storage, storage_url, job_id):

@@ -1,4 +1,4 @@
-"""Retention: what is old or too much goes when the settings say so, what somebody still needs never does."""
+"""Retention deletes what exceeds the configured age or amount, and never what is still needed."""
 
 import json
 from collections.abc import Callable
@@ -315,7 +315,9 @@ def test_what_went_is_in_the_audit_trail(database: Database, configure: Configur
     assert [(entry.actor, entry.data) for entry in entries] == [("test", {"jobs": 1})]
 
 
-def test_a_storage_that_fails_keeps_nobody_from_the_rest(database: Database, configure: Configure, storage: Storage):
+def test_a_storage_error_does_not_stop_the_rest_of_the_pruning(
+    database: Database, configure: Configure, storage: Storage
+):
     with database.write() as session:
         checkpoint = stored(session, storage, ended(session))
     folder = storage.local_path(f"jobs/{checkpoint.job_id}/checkpoints")

@@ -1,4 +1,4 @@
-"""Jobs that wait for a look at their model and data, on both databases, without any process that looks."""
+"""Jobs that wait for the inspection of model and data, on both databases, without an inspecting process."""
 
 import os
 from datetime import timedelta
@@ -150,9 +150,9 @@ def test_a_job_that_cannot_be_looked_at_keeps_no_other_waiting(database, rules):
 def test_jobs_that_one_message_tells_of_are_admitted_each(database, rules):
     broken = make_job(database, document={**document(rules), "data_config": []})
     first, second = make_job(database), make_job(database)
-    told = [first, broken, "job-unknown", second, first]
+    announced = [first, broken, "job-unknown", second, first]
 
-    admitted = admission.admit_each(database, told, rules)
+    admitted = admission.admit_each(database, announced, rules)
 
     assert [next(admitted), next(admitted)] == [first, second]
     with pytest.raises(TypeError, match="DataConfig"):
@@ -182,7 +182,7 @@ def test_custom_jobs_and_what_this_machine_cannot_tell_do_not_wait(database, rul
 
 def test_a_long_line_of_different_looks_is_not_made_longer(database, rules):
     jobs = [submit(database, rules, seed=seed) for seed in range(5)]
-    same = submit(database, rules, seed=0)  # costs nobody more
+    same = submit(database, rules, seed=0)  # shares the inspection of an equal job
 
     assert [job_of(database, each).state for each in jobs] == [JobState.PENDING] * 3 + [JobState.QUEUED] * 2
     assert job_of(database, same).state is JobState.PENDING
@@ -220,7 +220,7 @@ def test_only_one_of_two_gets_it_and_only_the_holder_concludes(database, rules, 
     assert admission.conclude(database, theirs, PASSED)
 
 
-def test_what_stands_still_is_taken_and_what_goes_on_is_not(database, rules, line):
+def test_a_stalled_inspection_is_taken_over_and_an_active_one_is_not(database, rules, line):
     submit(database, rules)
     other = InspectionQueue(database, "there:boot:2:2", is_dead=lambda _holder: False)
     work = claim(database, line)
@@ -242,7 +242,7 @@ def test_what_the_dead_and_the_restarted_left_is_taken_at_once(database, rules, 
     assert line.free([work.id], 0.2) == []
 
 
-def test_what_kills_whoever_looks_is_left_to_the_node(database, rules, line):
+def test_what_kills_its_inspector_is_left_to_the_node(database, rules, line):
     submit(database, rules)
 
     works = [claim(database, line) for _ in range(4)]
@@ -257,7 +257,7 @@ def test_a_cancelled_job_is_cancelled_at_once_and_its_look_ends(database, rules,
 
     with database.write() as session:
         for job_id in (running, waiting):
-            control_requests.request_cancel(session, job_id, actor="somebody")
+            control_requests.request_cancel(session, job_id, actor="another-user")
 
     assert not inspections.renew(database, work)
     assert admission.conclude(database, work, BROKEN)
@@ -283,7 +283,7 @@ def test_old_results_are_forgotten(database, rules, line):
     assert [remaining(age) for age in (timedelta(minutes=5), timedelta(hours=1), timedelta(days=8))] == [2, 1, 0]
 
 
-def test_what_nobody_takes_up_is_left_when_nobody_looks_at_all(database, rules, line):
+def test_unclaimed_inspections_are_left_to_the_node_without_an_active_inspector(database, rules, line):
     submit(database, rules)
     submit(database, rules, seed=1)
     abandoned = AbandonedInspections(database, "unable:boot:3:3")
@@ -299,7 +299,7 @@ def test_what_nobody_takes_up_is_left_when_nobody_looks_at_all(database, rules, 
     assert after == [0, 1]
 
 
-def test_jobs_go_on_when_looking_was_switched_off(sqlite_url, rules, tmp_path, monkeypatch):
+def test_jobs_are_queued_when_inspections_are_disabled(sqlite_url, rules, tmp_path, monkeypatch):
     monkeypatch.setattr("app.services.preflight.inspection_queue.ABANDONED_SECONDS", 0.2)
     settings = load_settings(
         {
@@ -323,7 +323,7 @@ def test_jobs_go_on_when_looking_was_switched_off(sqlite_url, rules, tmp_path, m
     db.close()
 
 
-def test_a_question_that_nobody_takes_up_is_forgotten_and_a_job_is_not(database, rules):
+def test_an_unclaimed_validation_request_is_dropped_and_a_job_is_not(database, rules):
     job_id = submit(database, rules)
     asked = InspectionRequest(
         project="default", document=JobDocument(), sealed_secrets="sealed", request_hash="0" * 64, fingerprint=""

@@ -1,4 +1,4 @@
-"""Model and data looked at before a job waits for devices: real coordinators, real models, and people who ask."""
+"""Inspection of model and data before a job waits for devices, with real coordinators and models, and on request."""
 
 import functools
 import shutil
@@ -56,17 +56,19 @@ def copy(system: System, name: str, text: str | bytes) -> str:
     return name
 
 
-def looks(system: System) -> list[psutil.Process]:
-    """The processes that look at something for this installation's coordinator."""
+def inspections(system: System) -> list[psutil.Process]:
+    """The inspection processes of this installation's coordinator."""
     coordinator = psutil.Process(system.pid("coordinator"))
     return [each for each in coordinator.children() if "workers.prepare.preflight" in each.cmdline()]
 
 
-def stop_look(system: System) -> psutil.Process:
-    """Of the look that is under way, or soon will be: it goes no further."""
-    look = wait_for(lambda: next((each for each in looks(system) if each.children()), None), seconds=60, what="a look")
-    look.send_signal(signal.SIGSTOP)
-    return look
+def stop_inspection(system: System) -> psutil.Process:
+    """Suspend the running inspection, or the next one to start."""
+    inspection = wait_for(
+        lambda: next((each for each in inspections(system) if each.children()), None), seconds=60, what="an inspection"
+    )
+    inspection.send_signal(signal.SIGSTOP)
+    return inspection
 
 
 def is_over(process: psutil.Process) -> bool:
@@ -118,27 +120,31 @@ def test_a_model_with_cut_off_weights_fails_the_job(system: System) -> None:
     assert "model.safetensors" in job["error_message"]
 
 
-def test_cancelling_a_job_that_is_looked_at_works_at_once_and_ends_the_look(system: System) -> None:
+def test_cancelling_a_job_under_inspection_works_at_once_and_ends_the_inspection(system: System) -> None:
     shutil.copy(system.inputs / "train.jsonl", system.inputs / "cancelled.jsonl")
     job_id = system.submit(document("cancelled.jsonl"))
-    look = stop_look(system)
+    inspection = stop_inspection(system)
     assert "being inspected" in system.job(job_id)["pending_reason"]
 
     status, body = system.call("POST", f"/v1/jobs/{job_id}/cancel")
 
     assert (status, body["data"]["status"]) == (200, "CANCELLED")
-    wait_for(lambda: is_over(look), seconds=8, what="the look is over")
+    wait_for(lambda: is_over(inspection), seconds=8, what="the end of the inspection")
     assert system.statuses(job_id) == ["PENDING", "CANCELLED"]
 
 
-def test_a_look_ends_with_its_coordinator_and_the_next_one_begins_anew(system: System, owned_pids: set[int]) -> None:
+def test_an_inspection_ends_with_its_coordinator_and_the_next_one_begins_anew(
+    system: System, owned_pids: set[int]
+) -> None:
     shutil.copy(system.inputs / "train.jsonl", system.inputs / "lost.jsonl")
     job_id = system.submit(document("lost.jsonl"))
 
     for number in (signal.SIGTERM, signal.SIGKILL):
-        look = stop_look(system)
+        inspection = stop_inspection(system)
         system.kill("coordinator", number)
-        wait_for(functools.partial(is_over, look), seconds=5, what="the look is over, too")
+        wait_for(
+            functools.partial(is_over, inspection), seconds=5, what="the end of the inspection with its coordinator"
+        )
         assert system.job(job_id)["status"] == "PENDING"
         system.start_coordinator()
         owned_pids.add(system.pid("coordinator"))

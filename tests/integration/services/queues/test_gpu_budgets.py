@@ -21,9 +21,9 @@ pytestmark = pytest.mark.both_databases
 
 
 def requeue_over_budget(db: Database) -> list[tuple[str, str]]:
-    """The nudges; whoever is asked is nudged once on each of its nodes."""
+    """The nudges sent; each requeued job is nudged once on each of its nodes."""
     nudged: list[tuple[str, str]] = []
-    asked = gpu_budgets.requeue_over_budget(db, actor="coordinator", nudge=lambda *told: nudged.append(told))
+    asked = gpu_budgets.requeue_over_budget(db, actor="coordinator", nudge=lambda *nudge: nudged.append(nudge))
     assert asked == [job_id for job_id, _ in nudged]
     return nudged
 
@@ -56,10 +56,10 @@ def test_jobs_on_gpus_save_and_wait_until_there_are_hours_again(cluster: Databas
         gpu_hours.add(session, "speech", month, 7200.0)
 
     assert requeue_over_budget(cluster) == [(spender.job_id, "n1")]
-    assert requeue_over_budget(cluster) == [], "it is asked already"
+    assert requeue_over_budget(cluster) == [], "its requeue is already requested"
 
-    wishes = leases.renew(cluster, lease_id=spender.lease_id, fence=spender.fence, ran_seconds=1.0)
-    assert wishes.requested == "requeue"
+    renewal = leases.renew(cluster, lease_id=spender.lease_id, fence=spender.fence, ran_seconds=1.0)
+    assert renewal.requested == "requeue"
     assert job_of(cluster, on_cpu.job_id).requested is None
     assert job_of(cluster, other.job_id).requested is None
     with cluster.read() as session:
@@ -69,8 +69,8 @@ def test_jobs_on_gpus_save_and_wait_until_there_are_hours_again(cluster: Databas
 
     ending = work_orders.finish(cluster, spender, Outcome(kind="requeued", ran_seconds=1.0), NO_WAIT)
     assert ending.state is JobState.QUEUED
-    told = [event.message for event in events_of(cluster, spender.job_id, "attempt.ended")]
-    assert told == [entry.message], "its history says why"
+    messages = [event.message for event in events_of(cluster, spender.job_id, "attempt.ended")]
+    assert messages == [entry.message], "its history says why"
     assert planner.plan_once(cluster) == []
     assert "has used 2.0 of its 2 GPU-hours" in job_of(cluster, spender.job_id).pending_reason
     set_hours(cluster, "speech", 3.0)

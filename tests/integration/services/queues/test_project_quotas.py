@@ -355,7 +355,7 @@ def test_a_pass_asks_as_few_questions_for_many_projects_with_limits_as_for_one(d
     assert asked() == for_one
 
 
-def test_each_of_many_projects_is_told_of_its_own_limit(database: Database) -> None:
+def test_each_of_many_projects_is_shown_its_own_limit(database: Database) -> None:
     month = f"{utc_now():%Y-%m}"
     for name in ("hours", "storage", "neither"):
         set_quota(database, name, gpu_hours_per_month=2.0, storage_gb=0.000_002)

@@ -38,7 +38,7 @@ def started(db: Database, *, page_size: int = 500) -> list[str]:
     return [dispatched.job_id for dispatched in scheduling.plan_once(db, page_size=page_size)]
 
 
-def test_a_paused_queue_starts_none_and_goes_on_when_resumed(database: Database) -> None:
+def test_a_paused_queue_starts_no_jobs_until_it_is_resumed(database: Database) -> None:
     make_node(database, devices=4)
     set_queue(database, "night", is_paused=True)
     held = make_job(database, state=JobState.QUEUED, queue="night", priority=9)
@@ -49,7 +49,7 @@ def test_a_paused_queue_starts_none_and_goes_on_when_resumed(database: Database)
     assert started(database) == [held]
 
 
-def test_what_runs_goes_on_when_its_queue_is_paused(database: Database) -> None:
+def test_running_jobs_continue_when_their_queue_is_paused(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
@@ -152,7 +152,7 @@ def test_an_idle_look_asks_nothing_about_queues(database: Database) -> None:
         ({}, "needs 9 CPU slots"),
     ],
 )
-def test_who_waits_is_told_what_holds_the_queue_back(
+def test_waiting_job_is_shown_what_holds_the_queue_back(
     database: Database, columns: dict[str, object], reason: str
 ) -> None:
     running = make_job(database, state=JobState.TRAINING)
@@ -211,7 +211,7 @@ def test_submissions_at_once_never_exceed_a_limit(database: Database) -> None:
 def test_a_wait_is_counted_in_its_bucket(database: Database) -> None:
     make_node(database, devices=8)
     now = utc_now()
-    for seconds in (8, 20, 25, 100_000):  # each far from its bound: what looks takes its time, too
+    for seconds in (8, 20, 25, 100_000):  # far from the bucket bounds, because the planner pass takes time too
         make_job(database, state=JobState.QUEUED, queued_at=now - timedelta(seconds=seconds))
     make_job(database, state=JobState.QUEUED, project="other", queued_at=now - timedelta(seconds=20))
 

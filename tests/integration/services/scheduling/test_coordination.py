@@ -1,4 +1,4 @@
-"""Seat, reaper and revocations on both databases, with time passed in."""
+"""Leader election, reaper and revocations on both databases, with an injected clock."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def lives(_holder: str) -> bool:
     return False
 
 
-# ---- the seat
+# ---- leader election
 
 
 def test_first_comer_plans_and_the_second_does_not(database: Database) -> None:
@@ -41,7 +41,7 @@ def test_first_comer_plans_and_the_second_does_not(database: Database) -> None:
     assert not second.is_leader
 
 
-def test_seat_of_one_who_stands_still_is_taken(database: Database) -> None:
+def test_leadership_of_a_stalled_coordinator_is_taken(database: Database) -> None:
     first, second = LeaderLease(database, "a:b:1:1", is_dead=lives), LeaderLease(database, "a:b:2:2", is_dead=lives)
     first.acquire(0.0)
 
@@ -51,7 +51,7 @@ def test_seat_of_one_who_stands_still_is_taken(database: Database) -> None:
     assert not first.acquire(20.0)
 
 
-def test_seat_of_one_who_goes_on_is_never_taken(database: Database) -> None:
+def test_leadership_of_an_active_coordinator_is_never_taken(database: Database) -> None:
     first, second = LeaderLease(database, "a:b:1:1", is_dead=lives), LeaderLease(database, "a:b:2:2", is_dead=lives)
 
     for now in range(20):
@@ -59,7 +59,7 @@ def test_seat_of_one_who_goes_on_is_never_taken(database: Database) -> None:
         assert not second.acquire(float(now))
 
 
-def test_seat_of_the_dead_is_taken_at_once(database: Database) -> None:
+def test_leadership_of_a_dead_coordinator_is_taken_at_once(database: Database) -> None:
     LeaderLease(database, "a:b:1:1").acquire(0.0)
     second = LeaderLease(database, "a:b:2:2", is_dead=lambda holder: holder == "a:b:1:1")
 
@@ -147,7 +147,7 @@ def test_renewed_lease_is_kept(database: Database) -> None:
     assert state(database, job_id) is JobState.PREPARING
 
 
-def test_time_in_which_nobody_looked_does_not_count(database: Database) -> None:
+def test_time_without_sweeps_does_not_count(database: Database) -> None:
     job_id, reaper = held_job(database), Reaper(database, SETTINGS, actor="test")
 
     look(reaper, seconds=range(3))
@@ -170,7 +170,7 @@ def test_cause_tells_node_from_supervisor(database: Database) -> None:
     assert cause(database, both) == "NODE_LOST"
 
 
-def test_attempt_that_nobody_took_up_goes_back_without_costing_a_retry(database: Database) -> None:
+def test_unclaimed_attempt_goes_back_without_costing_a_retry(database: Database) -> None:
     job_id, reaper = held_job(database, claimed=False), Reaper(database, SETTINGS, actor="test")
 
     look(reaper, seconds=range(17))
@@ -197,20 +197,20 @@ def test_silent_node_is_lost_and_a_new_heartbeat_brings_it_back(database: Databa
 # ---- the rest
 
 
-def test_revoke_wishes_once_and_tells_the_node(database: Database) -> None:
+def test_revoke_requests_once_and_nudges_the_node(database: Database) -> None:
     job_id = held_job(database)
     nudged: list[tuple[str, str]] = []
 
     for _ in range(2):
-        revocation.revoke_job(database, job_id, lambda *told: nudged.append(told))
+        revocation.revoke_job(database, job_id, lambda *nudge: nudged.append(nudge))
 
     assert nudged[0] == (job_id, "box")
     with database.read() as session:
         assert session.get_one(Job, job_id).requested == "cancel"
 
 
-def never(*told: str) -> None:
-    pytest.fail(f"nudged: {told}")
+def never(*nudge: str) -> None:
+    pytest.fail(f"nudged: {nudge}")
 
 
 def test_revoke_of_an_ended_or_unknown_job_changes_nothing(database: Database) -> None:

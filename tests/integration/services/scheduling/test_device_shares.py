@@ -67,7 +67,7 @@ def test_jobs_share_a_device_up_to_the_whole_and_the_rest_waits_for_it(database:
     assert (device.in_use, device.share_in_use) == (True, 0.75)
 
 
-def test_whoever_ends_gives_back_its_share_and_pays_for_that_only(database: Database) -> None:
+def test_ended_job_gives_back_its_share_and_pays_for_that_only(database: Database) -> None:
     make_h100s(database)
     first, second = queued(database, gpu_fraction=0.5), queued(database, gpu_fraction=0.5)
     assert placed(database) == {first, second}

@@ -36,7 +36,7 @@ def test_both_nodes_are_cleared_for_it_and_stay_so_until_the_last_one_has_gone(d
     gang = make_job(database, JobState.QUEUED, document=document(node_count=2), priority=8)
     nudged: list[tuple[str, str]] = []
 
-    assert planner.plan_once(database, nudge=lambda *told: nudged.append(told)) == []
+    assert planner.plan_once(database, nudge=lambda *nudge: nudged.append(nudge)) == []
 
     assert asked(database) == {work.job_id for work in works}
     assert sorted(nudged) == sorted((work.job_id, work.node) for work in works)

@@ -54,8 +54,8 @@ def revoke(db: Database, node: str, cause: str = "NODE_LOST") -> bool:
     return leases.revoke(db, seen, cause=cause, message=f"{node} is gone", actor="reaper", backoff=NO_WAIT)
 
 
-def told(db: Database, work: Work) -> str:
-    """The node whose part has ended, so that this one is to end too."""
+def ended_part_node(db: Database, work: Work) -> str:
+    """The node whose gang part has ended, so that this part must end too; empty if there is none."""
     return leases.renew(db, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0).part_ended
 
 
@@ -112,16 +112,16 @@ def test_the_first_part_waits_for_the_others_and_ends_the_attempt(database: Data
     assert list(integrity.problems(database)) == []
 
 
-def test_parts_that_hang_in_their_exit_are_told_to_end(database: Database, gang: str) -> None:
+def test_parts_that_hang_at_exit_are_asked_to_end(database: Database, gang: str) -> None:
     first, second = start_gang(database, gang, "n1", "n2")
     done = Outcome(kind="completed", end_step=9, exit_code=0)
     work_orders.enter_phase(database, first, JobState.TRAINING)
     assert gang_parts.finish(database, first, done, NO_WAIT) is None
-    assert told(database, second) == ""
+    assert ended_part_node(database, second) == ""
 
     gang_parts.end_others(database, first, done)
 
-    assert told(database, second) == "n1"
+    assert ended_part_node(database, second) == "n1"
     killed = Outcome(kind="failed", cause="RANK_KILLED", message="its part on node n1 has ended", exit_code=137)
     assert gang_parts.finish(database, second, killed, NO_WAIT) is None
     ending = gang_parts.finish(database, first, done, NO_WAIT)
@@ -155,15 +155,15 @@ def test_a_part_is_not_ended_twice(database: Database, gang: str) -> None:
         gang_parts.finish(database, second, BROKEN, NO_WAIT)
 
 
-def test_when_one_part_breaks_the_others_are_told_and_the_job_recovers_once(database: Database, gang: str) -> None:
+def test_when_one_part_breaks_the_others_are_notified_and_the_job_recovers_once(database: Database, gang: str) -> None:
     first, second = start_gang(database, gang, "n1", "n2")
     killed = Outcome(kind="failed", cause="HOST_OUT_OF_MEMORY", message="rank 2 was killed", exit_code=137)
 
     gang_parts.finish(database, second, killed, NO_WAIT)
-    told = leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0)
+    renewal = leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0)
     ending = gang_parts.finish(database, first, BROKEN, NO_WAIT)
 
-    assert told.part_ended == "n2"
+    assert renewal.part_ended == "n2"
     assert ending is not None
     assert ending.state is JobState.QUEUED
     record = attempt_of(database, gang)
@@ -242,8 +242,8 @@ def test_a_pause_reaches_all_and_pauses_the_job(database: Database, gang: str) -
         job.requested = "pause"
 
     for work in (first, second):
-        wishes = leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
-        assert wishes.requested == "pause"
+        renewal = leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
+        assert renewal.requested == "pause"
     assert gang_parts.finish(database, first, STOPPED, NO_WAIT) is None
     assert gang_parts.finish(database, second, STOPPED, NO_WAIT) is None
     ending = gang_parts.finish(database, first, STOPPED, NO_WAIT)
@@ -294,8 +294,8 @@ def test_a_drained_node_asks_the_whole_job(database: Database, gang: str) -> Non
 
     assert registry.request_requeue(database, "n2") == 1
 
-    wishes = leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0)
-    assert wishes.requested == "requeue"
+    renewal = leases.renew(database, lease_id=first.lease_id, fence=first.fence, ran_seconds=1.0)
+    assert renewal.requested == "requeue"
 
 
 def test_the_nodes_that_are_kept_for_it_are_remembered_until_it_starts(database: Database) -> None:

@@ -105,7 +105,7 @@ def test_all_of_it_is_written_for_each(database: Database) -> None:
             assert (held.node, held.device_index, held.attempt) == ("n1", index, 1)
 
 
-def test_webhooks_are_told_of_the_jobs_of_their_projects(database: Database) -> None:
+def test_webhooks_are_notified_of_the_jobs_of_their_projects(database: Database) -> None:
     make_node(database, devices=4)
     (other,) = queued(database, 1, project="other")
     (ours,) = queued(database, 1)
@@ -157,7 +157,7 @@ def test_after_the_first_ones_each_node_gets_its_own_at_once(database: Database)
 
     dispatched = placement.place_all(database, placements, "planner", announced.append)
 
-    assert [each.job_id for each in announced[0]] == job_ids[: placement.TOGETHER]  # whose turn it was
+    assert [each.job_id for each in announced[0]] == job_ids[: placement.TOGETHER]  # the head of the serving order
     assert [len({each.node for each in together}) for together in announced[1:]] == [3, 3]
     assert sorted(each.job_id for each in dispatched) == sorted(job_ids)
     for name in names:

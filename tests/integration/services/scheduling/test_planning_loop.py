@@ -59,7 +59,7 @@ def finish(db: Database, job_id: str) -> None:
     work_orders.finish(db, work, Outcome(kind="completed"), NO_WAIT)
 
 
-def test_who_comes_starts_on_what_is_free_and_else_is_told_why(database: Database) -> None:
+def test_new_job_starts_on_free_devices_or_is_shown_why_not(database: Database) -> None:
     make_node(database, devices=2)
     queued(database, count=3)
     planner = Planner(database)

@@ -1,4 +1,4 @@
-"""Preemption, and what a wish makes of an attempt that nobody has taken up, on both databases."""
+"""Preemption, and the effect of control requests on unclaimed attempts, on both databases."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -21,14 +21,14 @@ from app.services.scheduling import planner, preemption
 from tests.builders import factories
 from tests.builders.recovering import events_of, failed, record_of, trained, training
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
-from tests.systems.commands import run, told
+from tests.systems.commands import run, run_json
 
 pytestmark = pytest.mark.both_databases
 
 REQUEUE = factories.make_document(scheduling_config={"on_preemption": "requeue"})
 
 
-def wish(db: Database, job_id: str) -> Job:
+def request_preemption(db: Database, job_id: str) -> Job:
     with db.write() as session:
         return preemption.request_preemption(session, job_id, actor="planner", reason="job-1 is more urgent")
 
@@ -42,11 +42,11 @@ def test_a_preempted_job_ends_or_waits_again_as_its_document_says(
     work = training(database, document=document, max_retries=0)
 
     for _ in range(2):
-        wish(database, work.job_id)
-    wishes = leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
+        request_preemption(database, work.job_id)
+    renewal = leases.renew(database, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0)
     ending = work_orders.finish(database, work, Outcome(kind="preempted", end_step=4), NO_WAIT, may_restart=True)
 
-    assert (wishes.requested, wishes.preemption) == ("preempt", "terminate" if after == "PREEMPTED" else "requeue")
+    assert (renewal.requested, renewal.preemption) == ("preempt", "terminate" if after == "PREEMPTED" else "requeue")
     assert ending == Ending(state=after)
     job = job_of(database, work.job_id)
     assert (job.retries_used, job.host_losses, job.requested, job.error_type) == (0, 0, None, None)
@@ -60,7 +60,7 @@ def test_preemption_never_counts_however_often(database: Database) -> None:
     job_id = make_job(database, JobState.QUEUED, document=REQUEUE, max_retries=0)
     for _ in range(6):
         work = trained(database, start_attempt(database, job_id))
-        wish(database, job_id)
+        request_preemption(database, job_id)
         assert work_orders.finish(database, work, Outcome(kind="preempted"), NO_WAIT).state is JobState.QUEUED
 
     assert job_of(database, job_id).retries_used == 0
@@ -69,7 +69,7 @@ def test_preemption_never_counts_however_often(database: Database) -> None:
 
 def test_a_rank_that_breaks_while_it_is_preempted_does_not_save_the_job_from_it(database: Database) -> None:
     work = training(database)
-    wish(database, work.job_id)
+    request_preemption(database, work.job_id)
 
     assert failed(database, work).state is JobState.PREEMPTED
 
@@ -81,14 +81,14 @@ def test_only_a_job_that_runs_is_preempted(database: Database, state: JobState) 
     job_id = make_job(database, state)
 
     with pytest.raises(IllegalTransition, match=f"is {state} and cannot be preempted"):
-        wish(database, job_id)
+        request_preemption(database, job_id)
 
 
 def test_a_job_that_is_about_to_stop_is_left_to_that(database: Database) -> None:
     work = training(database)
     registry.request_requeue(database, "n1")
 
-    assert wish(database, work.job_id).requested == "requeue"
+    assert request_preemption(database, work.job_id).requested == "requeue"
 
 
 @pytest.mark.parametrize("urgent", ["preempt", "requeue"])
@@ -102,7 +102,7 @@ def test_a_pause_can_not_fail_where_the_devices_are_needed(database: Database, u
 
     def need_devices() -> None:
         if urgent == "preempt":
-            wish(database, work.job_id)
+            request_preemption(database, work.job_id)
         else:
             registry.request_requeue(database, "n1")
 
@@ -124,7 +124,7 @@ def test_a_pause_can_not_fail_where_the_devices_are_needed(database: Database, u
         ("preempt", JobState.QUEUED),  # nothing of it ran
     ],
 )
-def test_an_attempt_that_nobody_wants_any_more_is_not_taken_up(
+def test_an_attempt_with_a_pending_control_request_is_not_claimed(
     database: Database, requested: str, after: JobState
 ) -> None:
     make_node(database)
@@ -150,7 +150,7 @@ def test_an_administrator_preempts_a_job_at_the_machine(db: Database) -> None:
     asked = run("jobs", "preempt", job_id, "--reason", "the node is needed")
 
     assert (asked.exit_code, asked.stdout) == (0, f"{job_id} PREPARING (preemption requested)\n")
-    assert told("jobs", "preempt", job_id)["status"] == "PREPARING"
+    assert run_json("jobs", "preempt", job_id)["status"] == "PREPARING"
     assert (job_of(db, job_id).requested, job_of(db, job_id).requested_reason) == ("preempt", "the node is needed")
 
 
@@ -159,7 +159,7 @@ def preemptible(**scheduling: Any) -> dict[str, Any]:
 
 
 def planned(db: Database) -> tuple[list[str], list[tuple[str, str]]]:
-    """Who was placed, and whose node was told that a job of its is to stop."""
+    """The jobs that were placed, and the nudges (job, node) for preempted jobs."""
     nudged: list[tuple[str, str]] = []
     placed = planner.plan_once(db, nudge=lambda job_id, node: nudged.append((job_id, node)))
     return [dispatched.job_id for dispatched in placed], nudged
@@ -258,7 +258,7 @@ def test_a_promise_that_can_not_be_kept_is_given_up(database: Database) -> None:
     assert job_of(database, high).awaits_node == ""
 
 
-def test_nobody_is_asked_who_has_changed_since_the_look(database: Database) -> None:
+def test_no_job_is_preempted_that_changed_since_the_snapshot(database: Database) -> None:
     make_node(database, devices=1)
     low = make_job(database, JobState.QUEUED, document=preemptible(), priority=2)
     trained(database, start_attempt(database, low))

@@ -1,4 +1,4 @@
-"""When a waiting job will start: told where it can be known, null where not."""
+"""Start estimates of waiting jobs: a time where it can be computed, otherwise null."""
 
 import re
 from datetime import datetime, timedelta
@@ -29,9 +29,9 @@ def running(api: Api, *, eta_seconds: float | None, name: str = "local") -> str:
         return str(job.id)
 
 
-def wait_told(api: Api, **changes: object) -> float | None:
-    told: float | None = api.data(api.post("/v1/jobs", make_document(**changes)), 201)["estimated_wait_seconds"]
-    return told
+def estimated_wait(api: Api, **changes: object) -> float | None:
+    seconds: float | None = api.data(api.post("/v1/jobs", make_document(**changes)), 201)["estimated_wait_seconds"]
+    return seconds
 
 
 def seconds_until(start: str) -> float:
@@ -42,13 +42,13 @@ def test_free_node_means_about_a_second(api: Api):
     with api.db.write() as session:
         make_node(session, devices=2)
 
-    assert wait_told(api) == PASS_SECONDS
+    assert estimated_wait(api) == PASS_SECONDS
 
 
 def test_busy_node_means_the_time_that_its_job_says(api: Api):
     running(api, eta_seconds=120.0)
 
-    assert wait_told(api) == 120.0
+    assert estimated_wait(api) == 120.0
 
     job = api.get("/v1/jobs")["jobs"][0]
     assert job["queue_position"] == 1
@@ -57,18 +57,18 @@ def test_busy_node_means_the_time_that_its_job_says(api: Api):
 
 
 def test_nothing_is_made_up(api: Api):
-    assert wait_told(api) is None  # no node
+    assert estimated_wait(api) is None  # no node yet
     running(api, eta_seconds=None)
-    assert wait_told(api) is None  # nobody says when it ends
+    assert estimated_wait(api) is None  # the running job reports no ETA
     assert [job["estimated_start_at"] for job in api.get("/v1/jobs?status=PENDING")["jobs"]] == [None, None]
 
 
-def test_who_stands_behind_a_job_of_unknown_length_is_told_nothing(api: Api):
+def test_no_estimate_behind_a_job_of_unknown_length(api: Api):
     running(api, eta_seconds=60.0)
     api.submit()
 
-    assert wait_told(api) is None
-    assert wait_told(api, scheduling_config={"priority": 9}) == 60.0
+    assert estimated_wait(api) is None
+    assert estimated_wait(api, scheduling_config={"priority": 9}) == 60.0
 
 
 def test_paused_queue_has_no_estimate_and_takes_nothing_from_others(api: Api):
@@ -77,8 +77,8 @@ def test_paused_queue_has_no_estimate_and_takes_nothing_from_others(api: Api):
         make_queue(session, "later").is_paused = True
     api.submit(scheduling_config={"queue": "later", "priority": 9})
 
-    assert wait_told(api, scheduling_config={"queue": "later"}) is None
-    assert wait_told(api) == PASS_SECONDS
+    assert estimated_wait(api, scheduling_config={"queue": "later"}) is None
+    assert estimated_wait(api) == PASS_SECONDS
 
 
 def test_queue_with_room_for_one_tells_only_the_first(api: Api):
@@ -86,7 +86,7 @@ def test_queue_with_room_for_one_tells_only_the_first(api: Api):
         make_node(session, devices=4)
         session.get_one(Queue, "default").max_running_jobs = 1
 
-    assert [wait_told(api), wait_told(api)] == [PASS_SECONDS, None]
+    assert [estimated_wait(api), estimated_wait(api)] == [PASS_SECONDS, None]
 
 
 def test_backoff_counts(api: Api):
@@ -95,20 +95,20 @@ def test_backoff_counts(api: Api):
         make_job(session, not_before_at=utc_now() + timedelta(hours=1))
 
     assert seconds_until(api.get("/v1/jobs")["jobs"][0]["estimated_start_at"]) > 3500
-    assert wait_told(api) == PASS_SECONDS  # the planner passes over who rests
+    assert estimated_wait(api) == PASS_SECONDS  # the planner skips jobs in backoff
     assert seconds_until(api.get("/v1/jobs")["jobs"][0]["estimated_start_at"]) < 60
 
 
-def test_far_back_in_a_long_line_nothing_is_told(api: Api):
+def test_no_estimate_far_back_in_a_long_queue(api: Api):
     with api.db.write() as session:
         make_node(session, devices=100)
         for _ in range(LOOK_AHEAD):
             make_job(session)
 
-    assert wait_told(api) is None
+    assert estimated_wait(api) is None
 
-    told = {job["queue_position"]: job["estimated_start_at"] for job in api.get("/v1/jobs?page_size=100")["jobs"]}
-    assert [place for place, start in sorted(told.items()) if start is None] == [LOOK_AHEAD + 1]
+    starts = {job["queue_position"]: job["estimated_start_at"] for job in api.get("/v1/jobs?page_size=100")["jobs"]}
+    assert [place for place, start in sorted(starts.items()) if start is None] == [LOOK_AHEAD + 1]
 
 
 def test_a_long_line_is_remembered_for_a_moment_and_for_its_priority_only(database: Database):
@@ -118,7 +118,7 @@ def test_a_long_line_is_remembered_for_a_moment_and_for_its_priority_only(databa
         make_node(session, devices=100)
         waiting = [make_job(session) for _ in range(LOOK_AHEAD)]
 
-    def told(priority: int) -> float | None:
+    def estimate_at(priority: int) -> float | None:
         with database.read() as session:
             return estimates.of_new(
                 session,
@@ -129,40 +129,42 @@ def test_a_long_line_is_remembered_for_a_moment_and_for_its_priority_only(databa
                 preemptible=False,
             )
 
-    assert told(waiting[0].priority) is None
+    assert estimate_at(waiting[0].priority) is None
     with database.write() as session:
         session.execute(update(Job).values(status=JobState.CANCELLED))
-    assert told(waiting[0].priority) is None
-    assert told(10) == PASS_SECONDS
+    assert estimate_at(waiting[0].priority) is None
+    assert estimate_at(10) == PASS_SECONDS
     now[0] += REMEMBERED_SECONDS + 0.1
-    assert told(waiting[0].priority) == PASS_SECONDS
+    assert estimate_at(waiting[0].priority) == PASS_SECONDS
 
 
 @pytest.mark.parametrize(("priority", "place"), [(9, 1), (5, 2), (1, 3)])
-def test_changed_job_is_told_the_place_and_the_start_that_it_has_then(api: Api, priority: int, place: int):
+def test_changed_job_gets_its_new_position_and_start(api: Api, priority: int, place: int):
     running(api, eta_seconds=90.0, name="first")
     with api.db.write() as session:
         make_node(session, devices=3)
     first, job_id, last = [api.submit() for _ in range(3)]
 
-    told = api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"priority": priority}))
+    changed = api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"priority": priority}))
     shown = api.get(f"/v1/jobs/{job_id}")
 
-    assert told["queue_position"] == shown["queue_position"] == place
-    assert seconds_until(told["estimated_start_at"]) == pytest.approx(seconds_until(shown["estimated_start_at"]), abs=5)
+    assert changed["queue_position"] == shown["queue_position"] == place
+    assert seconds_until(changed["estimated_start_at"]) == pytest.approx(
+        seconds_until(shown["estimated_start_at"]), abs=5
+    )
     assert {api.get(f"/v1/jobs/{other}")["queue_position"] for other in (first, last)} == {1, 2, 3} - {place}
 
 
-def test_changed_job_far_back_is_told_its_place_alone(api: Api):
+def test_changed_job_far_back_gets_only_its_position(api: Api):
     with api.db.write() as session:
         make_node(session, devices=100)
         for _ in range(LOOK_AHEAD):
             make_job(session)
     job_id = api.submit()
 
-    told = [api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"priority": priority})) for priority in (4, 6)]
+    changed = [api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"priority": priority})) for priority in (4, 6)]
 
-    assert [(job["queue_position"], job["estimated_start_at"] is None) for job in told] == [(21, True), (1, False)]
+    assert [(job["queue_position"], job["estimated_start_at"] is None) for job in changed] == [(21, True), (1, False)]
 
 
 def test_change_and_cancel_do_not_look_at_the_line_in_their_transaction(api: Api):

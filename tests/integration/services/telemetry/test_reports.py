@@ -144,7 +144,7 @@ def test_what_the_database_refuses_does_not_block_what_follows(database, work, r
     assert 3 in steps(database)
 
 
-def test_stale_token_writes_nothing_and_is_told(database, work, reporter, lost):
+def test_stale_token_writes_nothing_and_reports_the_loss(database, work, reporter, lost):
     with database.write() as session:
         session.get_one(Job, work.job_id).fence += 1
 

@@ -28,7 +28,7 @@ def receiver() -> Iterator[WebServer]:
 
 @pytest.fixture
 def world(tmp_path: Path, database_url: str) -> Iterator[CeleryWorld]:
-    """Without a broker: what is told does not depend on one."""
+    """Without a broker: deliveries do not depend on one."""
     made = CeleryWorld(
         tmp_path,
         database_url=database_url,
@@ -41,7 +41,7 @@ def world(tmp_path: Path, database_url: str) -> Iterator[CeleryWorld]:
 
 
 def pause_a_job(world: CeleryWorld, url: str) -> str:
-    """The id of the webhook that is to be told of it."""
+    """The id of the webhook that is to be notified."""
     with world.db.write() as session:
         hook = make_webhook(session, url=url, key=SECRET_KEY)
         transitions.transition(session, make_job(session), JobState.PAUSED, actor="test")

@@ -83,7 +83,7 @@ def states(db: Database, *hooks: str) -> set[str]:
     return {row.state for each in hooks for row in deliveries(db, each)}
 
 
-def told(receiver: WebServer, path: str) -> list[str]:
+def received_ids(receiver: WebServer, path: str) -> list[str]:
     """The ids of the deliveries that arrived there."""
     return [seen.headers["x-trainyard-delivery"] for seen in receiver.asked(path)]
 
@@ -168,7 +168,7 @@ def test_events_arrive_in_their_order_and_once(database: Database, receiver: Web
 
     rows = deliveries(database, hook_id)
     assert [row.event_id for row in rows] == event_ids
-    assert told(receiver, "/hook") == [row.id for row in rows]
+    assert received_ids(receiver, "/hook") == [row.id for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_failure_is_written_down_and_tried_again(
 
     row = deliveries(database, hook_id)[0]
     assert (row.tries, row.status_code, row.problem) == (2, 200, "")
-    assert set(told(receiver, "/hook")) == {row.id}
+    assert set(received_ids(receiver, "/hook")) == {row.id}
 
 
 def test_private_address_that_is_not_listed_is_never_reached(database: Database, receiver: WebServer) -> None:
@@ -227,7 +227,7 @@ def test_coordinator_with_another_secret_key_sends_nothing_unsigned(database: Da
 # ---- many receivers
 
 
-def test_hanging_receivers_hold_up_nobody_else(database: Database, receiver: WebServer) -> None:
+def test_hanging_receivers_do_not_delay_others(database: Database, receiver: WebServer) -> None:
     receiver.answers |= {"/hang": hang, "/good": status(200)}
     for _ in range(6):
         hook(database, receiver.url("/hang"))
@@ -246,7 +246,7 @@ def test_hanging_receivers_hold_up_nobody_else(database: Database, receiver: Web
     assert len(receiver.asked("/hang")) == 1  # a quarter of the threads
 
 
-def test_receivers_are_told_at_the_same_time_up_to_the_bound(database: Database, receiver: WebServer) -> None:
+def test_receivers_are_notified_in_parallel_up_to_the_limit(database: Database, receiver: WebServer) -> None:
     together = threading.Barrier(3, timeout=20)
 
     def meet(handler: Handler) -> None:
@@ -275,7 +275,7 @@ def test_two_coordinators_send_each_delivery_once_and_in_order(database: Databas
         wait_until(lambda: states(database, *hooks) == {"delivered"})
 
     for number, each in enumerate(hooks):
-        assert told(receiver, f"/{number}") == [row.id for row in deliveries(database, each)]
+        assert received_ids(receiver, f"/{number}") == [row.id for row in deliveries(database, each)]
 
 
 # ---- ends
@@ -314,11 +314,11 @@ def test_trouble_of_the_database_is_logged_and_ends_nothing(
         wait_until(lambda: "failed and will be retried" in caplog.text)
         with database.write() as session:
             session.execute(text("ALTER TABLE away RENAME TO webhook_delivery"))
-            # What nobody ends is over after a while.
+            # Expire the turn that the failed transaction left open.
             session.get_one(Webhook, hook_id).turn_until = None
         receiver.answers["/hook"] = status(200)
         wait_until(lambda: states(database, hook_id) == {"delivered"})
 
-    assert len(set(told(receiver, "/hook"))) == 1
+    assert len(set(received_ids(receiver, "/hook"))) == 1
     assert SECRET not in caplog.text
     assert receiver.url("/hook") not in caplog.text

@@ -1,4 +1,4 @@
-"""Turns, order, pauses and giving up, on both databases, with time passed in."""
+"""Serving order, backoff and giving up of deliveries, on both databases, with an injected clock."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -158,7 +158,7 @@ def test_each_success_prolongs_the_turn(database: Database, turns: Turns, clock:
     assert due(turns) == []
 
 
-def test_late_success_counts_and_ends_nobody_elses_turn(database: Database, turns: Turns, clock: Clock) -> None:
+def test_late_success_counts_and_does_not_end_the_current_turn(database: Database, turns: Turns, clock: Clock) -> None:
     hook, (first,) = make_deliveries(database)
     late = taken(turns, hook)
     clock.pass_seconds(A_TURN)
@@ -219,7 +219,7 @@ def test_changed_address_and_secret_hold_from_the_next_try_on(database: Database
     assert following.url == "https://other.example/hook"
 
 
-def test_secret_that_cannot_be_read_is_told_with_the_parcel(database: Database, turns: Turns) -> None:
+def test_unreadable_secret_is_reported_with_the_delivery_attempt(database: Database, turns: Turns) -> None:
     hook, _ = make_deliveries(database)
     with database.write() as session:
         session.get_one(Webhook, hook.webhook_id).sealed_secret = make_webhook(
@@ -232,7 +232,7 @@ def test_secret_that_cannot_be_read_is_told_with_the_parcel(database: Database, 
 # ---- who is next
 
 
-def test_whoever_had_no_turn_for_the_longest_time_is_first(database: Database, turns: Turns, clock: Clock) -> None:
+def test_least_recently_served_webhook_is_first(database: Database, turns: Turns, clock: Clock) -> None:
     hooks = [make_deliveries(database, 2)[0] for _ in range(3)]
     for hook in (hooks[1], hooks[0], hooks[2]):
         turns.settle(taken(turns, hook), TAKEN, go_on=False)
@@ -340,7 +340,7 @@ def test_dead_receiver_leaves_nothing_waiting_for_ever(database: Database, turns
     assert due(turns) == [other.webhook_id]
 
 
-def test_what_waited_for_a_day_while_nobody_delivered_is_tried_first(
+def test_what_waited_a_day_without_a_running_deliverer_is_tried_first(
     database: Database, turns: Turns, clock: Clock
 ) -> None:
     hook, (first,) = make_deliveries(database)

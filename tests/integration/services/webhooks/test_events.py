@@ -78,7 +78,7 @@ def test_event_is_on_its_way_with_what_the_api_shows_and_its_job(database: Datab
     }
 
 
-def test_line_of_the_history_is_told_like_a_change_of_state(database: Database) -> None:
+def test_history_event_is_delivered_like_a_state_change(database: Database) -> None:
     with database.write() as session:
         job = make_job(session)
         make_webhook(session)
@@ -91,19 +91,19 @@ def test_line_of_the_history_is_told_like_a_change_of_state(database: Database) 
     assert delivery.payload["job"]["status"] == "QUEUED"
 
 
-def test_only_active_webhooks_of_the_project_that_want_the_event_are_told(database: Database) -> None:
+def test_only_active_subscribed_webhooks_of_the_project_are_notified(database: Database) -> None:
     with database.write() as session:
         job = make_job(session)
-        told = [make_webhook(session).id, make_webhook(session, event_types=["job.warning", "FAILED"]).id]
+        expected = [make_webhook(session).id, make_webhook(session, event_types=["job.warning", "FAILED"]).id]
         make_webhook(session, event_types=["FAILED", "job.status"])
         make_webhook(session, is_active=False)
         make_webhook(session, project="other")
         warn(session, job.id)
 
-    assert sorted(delivery.webhook_id for delivery in deliveries(database)) == sorted(told)
+    assert sorted(delivery.webhook_id for delivery in deliveries(database)) == sorted(expected)
 
 
-def test_event_that_never_happened_is_not_told(database: Database) -> None:
+def test_rolled_back_event_is_not_delivered(database: Database) -> None:
     with database.write() as session:
         job = make_job(session)
         make_webhook(session)

@@ -1,4 +1,4 @@
-"""The recovery table, case by case, and what it makes of a job together with people's wishes."""
+"""The recovery table, case by case, and the next state of a job that also has a control request."""
 
 from typing import Any, get_args
 
@@ -209,7 +209,7 @@ def test_on_several_nodes_the_first_try_is_scheduled_anew_and_the_last_one_elsew
     assert later.wait_seconds > first.wait_seconds
 
 
-# ---- together with wishes
+# ---- with control requests
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_on_several_nodes_the_first_try_is_scheduled_anew_and_the_last_one_elsew
         ("failed", "DATA_INVALID", "cancel", JobState.CANCELLED),
     ],
 )
-def test_outcome_and_wish_decide_what_becomes_of_a_job(
+def test_outcome_and_control_request_decide_the_next_state(
     kind: Any, cause: str, requested: str | None, expected: JobState
 ) -> None:
     recovery = found(cause) if kind == "failed" else None
@@ -273,7 +273,7 @@ def test_where_the_table_has_no_such_step_a_job_goes_back_to_the_queue(
 
 
 @pytest.mark.parametrize("kind", ["failed", "requeued"])
-def test_an_export_that_broke_after_a_pause_was_wished_is_paused_by_way_of_the_queue(kind: Any) -> None:
+def test_an_export_that_broke_after_a_pause_request_is_paused_by_way_of_the_queue(kind: Any) -> None:
     recovery = found("NODE_LOST") if kind == "failed" else None
     decision = decide(kind, state=JobState.EXPORTING, requested="pause", preemption="terminate", recovery=recovery)
 

@@ -1,4 +1,4 @@
-"""What of a job's model and data nodes have in their caches, and what the planner makes of it."""
+"""How much of a job's model and data each node has cached, and how the planner uses that."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_part_of_a_node_is_that_of_the_bytes_that_it_holds() -> None:
     assert [read.on(name) for name in "abcd"] == [1.0, 0.45, 0.1, 0.0]
 
 
-def test_what_nobody_holds_says_nothing_of_any_node() -> None:
+def test_data_that_is_cached_nowhere_prefers_no_node() -> None:
     assert cached([source(100), source(0, a=1.0)]) is NOT_CACHED
     assert cached([source(100), source(50, a=1.0)]).on("a") == 1.0
 

@@ -1,4 +1,4 @@
-"""Parts of devices: who shares one with whom, and what is said of it."""
+"""GPU fractions: which jobs share a device, and what pending reasons say about it."""
 
 from dataclasses import replace
 from typing import Any
@@ -66,7 +66,7 @@ def test_a_node_with_a_device_that_is_shared_already_comes_before_one_without_wo
     assert placed([part(10), ONE_WHOLE, part(60)], [node("a"), busy]) == [("b", 0, 10), ("a", 0, 100), ("a", 1, 60)]
 
 
-def test_a_whole_device_is_one_that_nobody_has_a_part_of() -> None:
+def test_a_device_with_a_fraction_in_use_is_not_free_as_a_whole() -> None:
     shared = node(gpus=2, free=frozenset(), parts={0: 1, 1: 1})
 
     assert placed([ONE_WHOLE], [shared]) == []
@@ -80,7 +80,7 @@ def test_what_is_out_of_service_or_full_has_no_part_left() -> None:
     assert waits(part(1), none) == "needs 0.01 of 1 GPU on one node; free: nothing on n (1 out of service)"
 
 
-def test_a_part_that_waits_is_told_what_is_left_of_which_device() -> None:
+def test_a_waiting_fraction_names_the_largest_free_part_of_each_node() -> None:
     crowded = node("a", gpus=3, free=frozenset(), parts={1: 80, 2: 70})
 
     assert waits(part(50), crowded, node("b", gpus=1, free=frozenset())) == (

@@ -1,4 +1,4 @@
-"""What a project's quota lets start, and how far up the line it stands."""
+"""Which jobs a project's quota lets start, and the project's place in the serving order."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_without_a_quota_nothing_is_refused() -> None:
     assert refusal("team", QuotaUsage(), "cuda", 1000, preemptible=False) == ""
 
 
-def test_a_limit_holds_for_everybody() -> None:
+def test_a_limit_holds_for_preemptible_jobs_too() -> None:
     who = standing(6, limit=8)
 
     assert refused(who, 2) == refused(who, 2, preemptible=True) == ""
@@ -76,18 +76,18 @@ def test_what_is_spent_or_runs_already_is_said_first() -> None:
     assert refused(standing(running=1, max_running=2)) == ""
 
 
-def test_a_job_that_never_fits_is_told_the_way_out() -> None:
+def test_a_job_that_never_fits_is_refused_with_the_way_out() -> None:
     quota = ProjectQuota(devices={"cuda": DeviceQuota(deserved=2, limit=4)})
 
-    def told(count: int, *, preemptible: bool) -> str:
+    def limit_message(count: int, *, preemptible: bool) -> str:
         return never_fits("team", quota, "cuda", count, preemptible=preemptible)
 
-    assert told(2, preemptible=False) == told(4, preemptible=True) == ""
+    assert limit_message(2, preemptible=False) == limit_message(4, preemptible=True) == ""
     assert (
         "at most 2 GPUs at a time for jobs that are not preemptible, and the job needs 3: ask for fewer, or set"
-        in told(3, preemptible=False)
+        in limit_message(3, preemptible=False)
     )
-    assert "at most 4 GPUs at a time, and the job needs 5: ask for fewer, or have" in told(5, preemptible=True)
+    assert "at most 4 GPUs at a time, and the job needs 5: ask for fewer, or have" in limit_message(5, preemptible=True)
     assert never_fits("team", quota, "cpu", 99, preemptible=False) == ""
 
 

@@ -1,4 +1,4 @@
-"""What is said to a job that no node could ever hold."""
+"""How a job that no node could ever hold is refused."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -81,7 +81,9 @@ def test_a_busy_node_that_would_fit_is_enough() -> None:
         (Request(device_count=1, device_kind="cpu"), "resource_config", "largest that would fit is 4 a100"),
     ],
 )
-def test_the_wish_that_is_too_large_is_named_with_what_would_fit(request_: Request, field: str, said: str) -> None:
+def test_the_field_that_asks_for_too_much_is_named_with_what_would_fit(
+    request_: Request, field: str, said: str
+) -> None:
     nodes = [
         node("a", 2, capabilities=frozenset({"bf16"}), labels=frozenset({"rack-1"})),
         node("b", 4, labels=frozenset({"rack-2"})),

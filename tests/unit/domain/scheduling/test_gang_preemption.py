@@ -1,4 +1,4 @@
-"""Whose devices a waiting gang takes on several nodes: no more than it needs, nobody's when it would still not fit."""
+"""Preemption for a gang: no more jobs than it needs, and none at all when the gang would still not fit."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ SLOTS = 3
 
 
 def nodes(running: Iterable[Running], *names: str, kinds: Sequence[str] = ()) -> list[NodeCapacity]:
-    """Where everything is free that nobody has."""
+    """Nodes on which every device is free that no running job holds."""
     taken = Counter((each.node, index) for each in running for index in each.devices)
     made = []
     for number, name in enumerate(names):
@@ -55,7 +55,7 @@ def victims(made: Plan) -> set[str]:
     return {each.job_id for each in made.preemptions}
 
 
-def test_its_nodes_are_cleared_together_and_it_is_told() -> None:
+def test_its_nodes_are_cleared_together_and_its_pending_reason_names_them() -> None:
     running = [runs("x", 0, 1, 2, on="a"), runs("y", 0, 1, 2, on="b"), runs("z", 0, 1, 2, on="c", loss=9.0)]
 
     made = plan([gang()], nodes(running, "a", "b", "c"), running=running)
@@ -66,7 +66,7 @@ def test_its_nodes_are_cleared_together_and_it_is_told() -> None:
     assert {each.reason for each in made.preemptions} == {"its devices go to g, whose priority is 5, not 1"}
 
 
-def test_where_a_part_could_start_nobody_goes() -> None:
+def test_nothing_is_preempted_where_a_part_could_start() -> None:
     running = [runs("x", 0, 1, on="a", loss=3.0), runs("y", 0, 1, on="b", loss=2.0), runs("z", 2, on="c")]
 
     made = plan([gang()], nodes(running, "a", "b", "c"), running=running)
@@ -75,7 +75,7 @@ def test_where_a_part_could_start_nobody_goes() -> None:
     assert made.reservations == {"g": ("b", "c")}
 
 
-def test_nobody_goes_when_it_would_still_not_fit() -> None:
+def test_nothing_is_preempted_when_the_gang_would_still_not_fit() -> None:
     fixed = runs("fixed", 0, 1, on="b", may_be_preempted=False)
 
     for running in (
@@ -105,7 +105,7 @@ def test_a_gang_that_goes_from_one_of_its_nodes_goes_from_the_other() -> None:
     assert len(made.preemptions) == 1
 
 
-def test_of_what_goes_already_nobody_is_asked_again() -> None:
+def test_jobs_that_are_already_stopping_are_not_preempted_again() -> None:
     running = [runs("x", 0, 1, 2, on="a", is_stopping=True), runs("y", 0, 1, 2, on="b", is_stopping=True)]
 
     made = plan([gang()], nodes(running, "a", "b"), running=running)

@@ -1,4 +1,4 @@
-"""Many passes after each other: nodes that are kept for a job on several of them stay so until it starts."""
+"""Consecutive planner passes: nodes reserved for a gang stay reserved until it starts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,19 +32,19 @@ def node(name: str, kind: str = "h100", gpus: int = 4) -> NodeCapacity:
 
 @dataclass
 class Days:
-    """Jobs that come and end, one look of the planner each second; every job knows its end."""
+    """Jobs arrive and end, with one planner pass per second; every job knows when it ends."""
 
     nodes: dict[str, NodeCapacity]
     now: float = 0.0
     waiting: dict[str, QueuedJob] = field(default_factory=dict)
-    running: dict[str, tuple[QueuedJob, Placement, float]] = field(default_factory=dict)  # with its end
+    running: dict[str, tuple[QueuedJob, Placement, float]] = field(default_factory=dict)  # with its end time
     started: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  # how long it runs, where it is not as long as all
+    seconds: dict[str, float] = field(default_factory=dict)  # run time, where it differs from the common one
 
     def add(self, name: str, project: str, request: Request = SINGLE) -> None:
         self.waiting[name] = QueuedJob(job_id=name, project=project, priority=5, since=self.now, request=request)
 
-    def look(self, length: float) -> Plan:
+    def run_pass(self, length: float) -> Plan:
         self.now += 1.0
         for name in [name for name, (*_, end) in self.running.items() if end <= self.now]:
             job, placement, _ = self.running.pop(name)
@@ -101,11 +101,11 @@ class Days:
     def until(self, end: float, length: float, before_each: Callable[[], None]) -> None:
         while self.now < end:
             before_each()
-            self.look(length)
+            self.run_pass(length)
 
 
 def stream(days: Days, projects: Sequence[str], every: int) -> Callable[[], None]:
-    """Small jobs of each project, one after so many seconds."""
+    """Submits one small job per project every so many seconds."""
 
     def come() -> None:
         if int(days.now) % every == 0:
@@ -118,10 +118,10 @@ def stream(days: Days, projects: Sequence[str], every: int) -> Callable[[], None
 def test_a_stream_of_small_jobs_of_others_holds_a_gang_back_no_longer_than_was_promised() -> None:
     days = Days({name: node(name) for name in ("n1", "n2", "n3", "n4")})
     length = 40.0
-    for number in range(2):  # with these its project uses more than the others ever do: their turns come first
+    for number in range(2):  # its project then uses more than any other, and is served last
         days.add(f"long{number}", "a", replace(SINGLE, device_count=4))
         days.seconds[f"long{number}"] = 10_000.0
-    come = stream(days, ["b", "c"], every=9)  # they ask for more than is left
+    come = stream(days, ["b", "c"], every=9)  # more than the free devices can serve
     days.until(200, length, come)
 
     days.add("gang", "a", GANG)
@@ -133,17 +133,17 @@ def test_a_stream_of_small_jobs_of_others_holds_a_gang_back_no_longer_than_was_p
 
 
 class Counting(RunningIndex):
-    """Counts how many nodes are looked at closely."""
+    """Counts the nodes that are inspected closely."""
 
-    looks = 0
+    inspections = 0
 
     def room_on(self, job: QueuedJob, node: NodeCapacity) -> Room | None:
-        self.looks += 1
+        self.inspections += 1
         return super().room_on(job, node)
 
 
 def busy_cluster(names: Sequence[str], random: Random) -> tuple[dict[str, NodeCapacity], list[Running]]:
-    """Nodes of two types with jobs that end sooner or later, or nobody knows when."""
+    """Nodes of two types with running jobs, some of them without a known end."""
     nodes, running = {}, []
     for name in names:
         held = random.sample(range(4), random.randint(0, 4))
@@ -189,4 +189,4 @@ def test_of_many_nodes_few_are_looked_at() -> None:
     choices, running_index = GangIndex(full, DEFAULT_WEIGHTS), Counting(running, full)
 
     assert choices.rooms(QueuedJob(job_id="g", priority=5, since=0.0, request=WIDE), running_index)
-    assert 0 < running_index.looks < 30
+    assert 0 < running_index.inspections < 30

@@ -1,4 +1,4 @@
-"""Jobs on several nodes: all that they need or nothing, alike and near each other, and not starved by small ones."""
+"""Gangs: all their nodes at once or none, of one type and near each other, and not starved by small jobs."""
 
 from collections.abc import Sequence
 
@@ -314,7 +314,7 @@ def test_never_half_a_gang_and_never_more_than_there_is(
     assert again.placements == made.placements, "the order of the nodes decides"
 
 
-def test_whoever_is_preempted_on_one_node_goes_from_all() -> None:
+def test_a_gang_that_is_preempted_on_one_node_leaves_all() -> None:
     def part(on: str) -> Running:
         return Running(
             job_id="v",

@@ -1,4 +1,4 @@
-"""After every event those start who would start in a full pass, and in the same order."""
+"""After every event the same jobs start as in a full pass, in the same order."""
 
 import random
 from collections.abc import Sequence
@@ -38,11 +38,11 @@ SHAPES = (
 
 @dataclass
 class World:
-    """A cluster in the state in which the last look has left it; ``draw`` makes it up."""
+    """A random cluster, drawn from ``draw``, in the state in which the last planner pass left it."""
 
     draw: random.Random
     nodes: dict[str, NodeCapacity] = field(default_factory=dict)
-    running: dict[str, tuple[Running, ...]] = field(default_factory=dict)  # each job with its parts
+    running: dict[str, tuple[Running, ...]] = field(default_factory=dict)  # each job with its gang parts
     uses: dict[str, JobUsage] = field(default_factory=dict)
     waiting: list[QueuedJob] = field(default_factory=list)
     accounts: Accounts = field(default_factory=Accounts)
@@ -208,7 +208,7 @@ def test_after_an_event_those_start_who_would_in_a_full_pass(seed: int) -> None:
 
         expected = plan(world.waiting, list(world.nodes.values()), world.accounts)
         if found is None:
-            assert world.accounts.queue_weights, "it can be told without a full pass"
+            assert world.accounts.queue_weights, "only queue weights make this event need a full pass"
             return
         assert found.placements == expected.placements
         assert set(found.pending_reasons) <= set(expected.pending_reasons)
@@ -271,7 +271,7 @@ def names(found: IncrementalPlan | None) -> list[str] | None:
     return None if found is None else [placement.job_id for placement in found.placements]
 
 
-def test_who_comes_starts_where_something_is_free_and_else_is_told_why() -> None:
+def test_a_new_job_starts_on_free_devices_or_gets_a_pending_reason() -> None:
     following = following_of([job("large", 4)], [gpu("n", count=2)])
 
     found = following.submitted([job("one"), job("two", 2)])
@@ -309,7 +309,7 @@ def test_who_waits_for_room_in_the_queue_has_it_when_one_ends() -> None:
 
 
 @pytest.mark.parametrize("node", [gpu("new"), replace(gpu("n"), labels=frozenset({"ssd"}))])
-def test_a_full_pass_looks_at_nodes_that_are_not_as_they_were(node: NodeCapacity) -> None:
+def test_nodes_that_changed_need_a_full_pass(node: NodeCapacity) -> None:
     following = following_of([job("waits")], [gpu("n", busy=1)])
 
     assert following.ended([], [node]) is None

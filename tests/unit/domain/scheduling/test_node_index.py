@@ -1,4 +1,4 @@
-"""What kinds and classes of nodes answer is what the same questions to every single node would."""
+"""The index of node classes gives the same answers as an inspection of every node."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,16 +59,16 @@ def clusters(draw: st.DrawFn) -> list[NodeCapacity]:
 def requests(draw: st.DrawFn) -> Request:
     kind = draw(st.sampled_from(("cpu", "cuda", "cuda")))
     words = st.sampled_from((*LABELS, *NAMES[:3]))
-    wishes = st.frozensets(words, max_size=1)
+    label_sets = st.frozensets(words, max_size=1)
     either = st.frozensets(st.lists(words, min_size=1, max_size=2).map("|".join), max_size=2)
     request = Request(
         device_kind=kind,
         device_count=draw(st.integers(1, 2)),
         ram_min_mb=draw(st.sampled_from((0, 500, 1500))),
         required_labels=draw(either),
-        forbidden_labels=draw(wishes),
+        forbidden_labels=draw(label_sets),
         preferred_labels=draw(either),
-        avoided_labels=draw(wishes),
+        avoided_labels=draw(label_sets),
     )
     if kind == "cpu":
         return request
@@ -110,7 +110,7 @@ def lines(draw: st.DrawFn) -> list[QueuedJob]:
 
 
 def place(job: QueuedJob, nodes: dict[str, NodeCapacity]) -> Placement | str:
-    """By a look at every node."""
+    """The reference: places the job by inspecting every node."""
     excluded = avoided(job.request, job.avoids, nodes)
     late = {name: number for number, name in enumerate(job.no_room_on, start=1)}
     able = [
@@ -124,7 +124,7 @@ def place(job: QueuedJob, nodes: dict[str, NodeCapacity]) -> Placement | str:
     def score(node: NodeCapacity) -> float:
         return score_node(job.request, node, WEIGHTS) + WEIGHTS[CACHED] * job.cached.on(node.name)
 
-    # What had no room comes last, the longest ago first, whatever it scores.
+    # Nodes that had no room come last whatever they score, the least recent one first.
     best = min(able, key=lambda n: (late.get(n.name, 0), -score(n), n.name))
     devices = choose_devices(job.request, best) or ()
     return Placement(job_id=job.job_id, node=best.name, devices=devices, share=share_on(job.request, devices[0]))
@@ -137,7 +137,7 @@ def taken(node: NodeCapacity, job: QueuedJob, placement: Placement) -> NodeCapac
 
 @st.composite
 def alike_clusters(draw: st.DrawFn) -> list[NodeCapacity]:
-    """Nodes that only their labels tell apart."""
+    """Nodes that differ only in their labels."""
     return [
         NodeCapacity(
             name=name,
@@ -152,8 +152,8 @@ def alike_clusters(draw: st.DrawFn) -> list[NodeCapacity]:
 @st.composite
 def choosy_lines(draw: st.DrawFn) -> list[QueuedJob]:
     words = st.sampled_from((*LABELS, *NAMES[:3]))
-    wishes = st.frozensets(words, max_size=2)
-    some = draw(st.lists(st.tuples(wishes, wishes), min_size=1, max_size=3))
+    label_sets = st.frozensets(words, max_size=2)
+    some = draw(st.lists(st.tuples(label_sets, label_sets), min_size=1, max_size=3))
     required, forbidden = draw(st.frozensets(words, max_size=1)), draw(st.frozensets(words, max_size=1))
     read = cached([Source(size_bytes=1, held=draw(st.dictionaries(st.sampled_from(NAMES), st.just(1.0))))])
     requests_ = [
@@ -202,15 +202,15 @@ def test_every_job_gets_what_a_look_at_every_node_would_give_it(
     cluster: list[NodeCapacity], line: list[QueuedJob], few: float, few_holders: int
 ) -> None:
     nodes = {node.name: node for node in sorted(cluster, key=lambda node: node.name)}
-    told: dict[tuple[Request, frozenset[str]], str] = {}
+    explained: dict[tuple[Request, frozenset[str]], str] = {}
 
     with patch.object(node_classes, "FEW", few), patch.object(data_locality, "FEW_HOLDERS", few_holders):
         choices = NodeIndex(cluster, WEIGHTS)
         for job in line:
             expected, found = place(job, nodes), choices.place(job)
             if isinstance(expected, str):
-                # What is free is told as it was when it was asked for first.
-                assert found == told.setdefault((job.request, job.avoids), expected)
+                # The explanation is cached: it shows what was free when the first such request failed.
+                assert found == explained.setdefault((job.request, job.avoids), expected)
                 continue
             assert found == expected
             nodes[expected.node] = taken(nodes[expected.node], job, expected)

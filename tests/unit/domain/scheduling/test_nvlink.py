@@ -1,4 +1,4 @@
-"""Which devices of a node a job is given where NVLink connects some of them."""
+"""Which devices of a node a job gets where NVLink connects some of them."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -82,7 +82,7 @@ def test_a_gang_gets_linked_devices_of_each_node() -> None:
     assert given_ == {"a": [2, 3], "b": [4, 5]}
 
 
-def test_what_is_kept_is_the_group_that_the_job_will_get_and_nobody_else_takes_it() -> None:
+def test_the_group_that_a_job_will_get_is_kept_from_other_jobs() -> None:
     going = Running(
         job_id="r", project="p", node="n", priority=5, kind="cuda", devices=frozenset({3, 4}), is_stopping=True
     )

@@ -1,4 +1,4 @@
-"""Who starts where, and what the others are told."""
+"""Which jobs start on which nodes, and the pending reasons of the others."""
 
 from dataclasses import replace
 from typing import Any
@@ -103,13 +103,13 @@ def test_a_cpu_job_never_takes_a_gpu_and_a_gpu_job_never_a_slot() -> None:
     assert placed == [("g", "n", [1]), ("c", "n", [0])]
 
 
-def test_a_job_that_waits_is_told_counts_type_and_what_is_free() -> None:
+def test_a_pending_reason_has_counts_type_and_what_is_free() -> None:
     reasons = plan([job("j", device_count=2)], [node("n", cpu=2, busy=1)]).pending_reasons
 
     assert reasons == {"j": "needs 2 CPU slots on one node; free: 1 on n; gpu_count 1 would fit on n now"}
 
 
-def test_a_job_that_no_ready_node_could_hold_is_told_why() -> None:
+def test_a_job_that_no_ready_node_could_hold_gets_the_reason() -> None:
     nodes = [node("n", cpu=2)]
 
     def reason(**request: Any) -> str:
@@ -235,7 +235,7 @@ def test_a_job_that_does_not_fit_takes_no_room() -> None:
         ),
     ],
 )
-def test_a_queue_that_starts_nobody_says_why(*, is_paused: bool, limit: int | None, running: int, said: str) -> None:
+def test_a_queue_that_starts_no_jobs_says_why(*, is_paused: bool, limit: int | None, running: int, said: str) -> None:
     assert held_back("night", is_paused=is_paused, limit=limit, running=running) == said
 
 

@@ -1,4 +1,4 @@
-"""Whose devices a waiting job takes, what is kept for it meanwhile, and how long small jobs can hold it back."""
+"""Preemption: the victims of a waiting job, the devices reserved for it, and how long small jobs can delay it."""
 
 import random
 from dataclasses import replace
@@ -43,7 +43,7 @@ def victims(made: Plan) -> dict[str, str]:
     return {each.job_id: each.for_job for each in made.preemptions}
 
 
-def test_less_urgent_jobs_of_the_project_go_and_the_job_is_told() -> None:
+def test_less_urgent_jobs_of_the_project_are_preempted_and_the_pending_reason_says_so() -> None:
     made = plan([waits(count=2)], [node()], running=[runs("x", 0), runs("y", 1), runs("z", 2), runs("w", 3)])
 
     assert len(victims(made)) == 2
@@ -53,7 +53,7 @@ def test_less_urgent_jobs_of_the_project_go_and_the_job_is_told() -> None:
     assert made.preemptions[0].reason == "its devices go to j, whose priority is 5, not 1"
 
 
-def test_nobody_goes_who_is_as_urgent_not_preemptible_or_of_another_project() -> None:
+def test_no_job_is_preempted_that_is_as_urgent_not_preemptible_or_of_another_project() -> None:
     running = [
         runs("x", 0, priority=5),
         runs("y", 1, may_be_preempted=False),
@@ -78,7 +78,7 @@ def test_the_node_is_taken_where_the_least_is_lost() -> None:
     assert victims(plan([waits(count=4)], [node("a"), node("b")], running=running)) == {"y": "j"}
 
 
-def test_nobody_goes_when_the_job_would_still_not_fit() -> None:
+def test_nothing_is_preempted_when_the_job_would_still_not_fit() -> None:
     running = [runs("x", 0), runs("y", 1), runs("fixed", 2, 3, may_be_preempted=False)]
 
     assert plan([waits(count=3)], [node()], running=running).preemptions == ()
@@ -92,7 +92,7 @@ def test_amounts_count_as_devices_do() -> None:
     assert set(victims(plan([waits(request={"ram_min_mb": 500})], [full], running=running))) == {"x"}
 
 
-def test_while_somebody_stops_already_nobody_else_has_to() -> None:
+def test_no_further_job_is_preempted_while_one_is_already_stopping() -> None:
     running = [runs("x", 0, 1, is_stopping=True), runs("y", 2), runs("z", 3)]
 
     made = plan([waits("j", 2), waits("k", 2, since=1)], [node()], running=running)
@@ -283,7 +283,7 @@ def kept(
     return planning.result()
 
 
-def test_who_has_a_node_kept_takes_it_as_soon_as_somebody_may_be_preempted() -> None:
+def test_a_job_with_a_reserved_node_takes_it_as_soon_as_its_jobs_may_be_preempted() -> None:
     made = kept([runs("x", 0, 1, 2, 3)], [node()])
 
     assert victims(made) == {"x": "j"}
@@ -321,7 +321,7 @@ def test_small_jobs_take_what_the_quota_leaves_beside_what_is_kept_and_no_more()
     assert made.pending_reasons["k2"] == "what the project a may use is reserved for an older job of it"
 
 
-def test_a_job_for_which_nothing_helps_leaves_others_as_many_looks() -> None:
+def test_a_job_that_no_preemption_helps_uses_up_no_inspections_of_others() -> None:
     nodes = {f"n{number}": node(f"n{number}") for number in range(20)}
     running = [
         runs(f"{name}-{index}", index, on=name, may_be_preempted=index == 0) for name in nodes for index in range(4)
@@ -356,7 +356,7 @@ def test_what_a_preempted_gang_leaves_is_known_though_one_of_its_nodes_takes_no_
     assert [(seconds, name) for seconds, _, name in running_index.soonest(1)] == [(0.0, "n1"), (0.0, "n3")]
 
 
-def test_a_gang_gives_all_that_it_had_borrowed_back_so_nobody_else_has_to() -> None:
+def test_a_gang_returns_all_that_it_had_borrowed_so_no_other_job_has_to() -> None:
     running = [*on_two_nodes("b"), runs("other", 4, 5, 6, 7, on="n1", project="b")]
     accounts = Accounts(projects={"a": uses(0, deserved=8), "b": uses(12, deserved=4)})
 
@@ -364,7 +364,7 @@ def test_a_gang_gives_all_that_it_had_borrowed_back_so_nobody_else_has_to() -> N
         nodes = [node("n1", slots=8), node("n2", slots=4)]
         return victims(plan([waits(count=count)], nodes, accounts, running=running))
 
-    # The other one's slots are what its project deserves, once the gang's eight have come back.
+    # The other job's slots are what its project deserves, once the gang has returned its eight.
     assert asked(8) == {}
     assert len(asked(4)) == 1
 

@@ -1,4 +1,4 @@
-"""Many passes after each other: what is cleared for a job is its, and nobody is preempted again and again for it."""
+"""Consecutive planner passes: a cleared node goes to its job, and no job is preempted for it again and again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Passes:
-    """A site and its planner, pass by pass; who is preempted saves for some of them and then waits again."""
+    """A site and its planner, pass by pass. A preempted job saves for some passes and then waits again."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Passes:
         self.waiting, self.running = self.site.waiting, self.site.held
         self.saving_passes = saving_passes
         self.now = 0.0
-        self.going: dict[str, int] = {}  # job → passes until it has gone
+        self.going: dict[str, int] = {}  # job → passes until its devices are free
         self.preempted: list[str] = []
         self.started: list[str] = []
 
@@ -49,7 +49,7 @@ class Passes:
         values = {"project": "a", "priority": 5, "since": self.now, "is_preemptible": True, **more}
         self.site.add(QueuedJob(job_id=name, request=request, **values))
 
-    def look(self) -> Plan:
+    def run_pass(self) -> Plan:
         self.now += 1.0
         running = [self._running(name, held) for name, held in self.running.items()]
         made = planned(Policy(reserve_after_seconds=60.0)).decide(self.site.view(self.now, running))
@@ -89,7 +89,7 @@ class Passes:
     def passes(self, count: int, before_each: Callable[[], None] = lambda: None) -> None:
         for _ in range(count):
             before_each()
-            self.look()
+            self.run_pass()
 
 
 def node(name: str = "n", *, slots: int = 2, gpus: int = 0, ram: int = 1000) -> NodeCapacity:
@@ -102,7 +102,7 @@ def test_another_queue_that_has_less_than_its_weight_does_not_take_what_is_clear
     site = Passes([node()], weights={"q1": 1.0, "q2": 1.0})
     site.add("keeps", queue="q2", is_preemptible=False)
     site.add("goes", queue="q1", priority=0)
-    site.look()
+    site.run_pass()
     site.add("urgent", queue="q2", is_preemptible=False)
 
     site.passes(40)
@@ -111,10 +111,10 @@ def test_another_queue_that_has_less_than_its_weight_does_not_take_what_is_clear
     assert "urgent" in site.running
 
 
-def test_nobody_with_devices_of_another_kind_is_preempted_for_the_memory_that_it_holds() -> None:
+def test_no_job_on_devices_of_another_kind_is_preempted_for_its_memory() -> None:
     site = Passes([node(gpus=1)])
     site.add("on a gpu", kind="cuda", ram=1000, priority=0)
-    site.look()
+    site.run_pass()
     site.add("on a slot", ram=500)
 
     site.passes(20)
@@ -125,7 +125,7 @@ def test_nobody_with_devices_of_another_kind_is_preempted_for_the_memory_that_it
 def test_memory_that_is_cleared_is_kept_as_devices_are() -> None:
     site = Passes([node(slots=4)], saving_passes=6)
     site.add("goes", ram=900, priority=0)
-    site.look()
+    site.run_pass()
     site.add("urgent", ram=1000, is_preemptible=False)
     serial = iter(range(1000))
 
@@ -138,7 +138,7 @@ def test_memory_that_is_cleared_is_kept_as_devices_are() -> None:
 def test_two_that_wait_do_not_count_on_the_same_memory() -> None:
     site = Passes([node(slots=4)], saving_passes=3)
     site.add("goes", ram=900, priority=0)
-    site.look()
+    site.run_pass()
     for name in ("first", "second"):
         site.add(name, ram=600, is_preemptible=False)
 
@@ -152,9 +152,9 @@ def test_a_project_that_uses_less_does_not_take_what_is_cleared() -> None:
     site = Passes([node(slots=4)])
     for number in range(4):
         site.add(f"low{number}", priority=0)
-    site.look()
+    site.run_pass()
     site.add("urgent", is_preemptible=False)
-    site.look()
+    site.run_pass()
     site.add("of another project", project="b", is_preemptible=False)
 
     site.passes(30)
@@ -167,7 +167,7 @@ def test_a_project_that_uses_less_does_not_take_what_is_cleared() -> None:
 def test_what_is_deserved_comes_back_also_from_a_job_that_is_larger_than_what_it_borrowed(deserved: int) -> None:
     site = Passes([node(slots=8)], deserved={"a": 4, "b": deserved})
     site.add("large", project="b", count=8)
-    site.look()
+    site.run_pass()
     for number in range(4):
         site.add(f"own{number}", is_preemptible=False)
 
@@ -181,7 +181,7 @@ def test_what_is_given_back_is_no_more_than_what_is_deserved() -> None:
     site = Passes([node(slots=6)], deserved={"a": 2})
     for number in range(6):
         site.add(f"b{number}", project="b")
-    site.look()
+    site.run_pass()
     for number in range(6):
         site.add(f"a{number}", priority=0)
 
@@ -215,7 +215,7 @@ def test_a_large_job_at_its_projects_limit_is_not_passed_for_ever() -> None:
     site = Passes([node(slots=16)], limits={"a": 4})
     for number in range(4):
         site.add(f"first{number}", priority=0, is_preemptible=False)
-    site.look()
+    site.run_pass()
     site.add("large", count=4, priority=5, is_preemptible=False)
     serial = iter(range(100_000))
 
@@ -233,14 +233,14 @@ def test_a_large_job_at_its_projects_limit_is_not_passed_for_ever() -> None:
 def test_jobs_that_can_never_start_do_not_use_up_what_is_kept_for_others() -> None:
     site = Passes([node(slots=2)])
     site.add("runs", is_preemptible=False)
-    site.look()
+    site.run_pass()
     for number in range(40):
         site.add(f"never{number}", count=3, is_preemptible=False)
     site.add("waits", count=2, priority=0, is_preemptible=False)
     site.now += 61.0
     site.add("small", priority=0, is_preemptible=False)
 
-    made = site.look()
+    made = site.run_pass()
 
     assert made.placements == ()
     assert made.pending_reasons["waits"].endswith("n is reserved for it as running jobs end")
@@ -249,12 +249,12 @@ def test_jobs_that_can_never_start_do_not_use_up_what_is_kept_for_others() -> No
 def test_who_waits_for_one_that_never_ends_is_let_go() -> None:
     site = Passes([node(slots=1)])
     site.add("goes", priority=0)
-    site.look()
+    site.run_pass()
     site.add("urgent")
-    site.look()
-    site.going.clear()  # it could not stop, and its wish was given up
+    site.run_pass()
+    site.going.clear()  # it could not stop, and the preemption was given up
 
-    made = site.look()
+    made = site.run_pass()
 
     assert made.reservations["urgent"] in ((), ("n",))
     assert Quantities() == made.nodes[0].held
@@ -264,7 +264,7 @@ def test_two_that_wait_for_memory_on_one_node_clear_what_two_need() -> None:
     site = Passes([node(slots=8, ram=8 * 900 + 200)], saving_passes=6)
     for number in range(8):
         site.add(f"goes{number}", ram=900, priority=0)
-    site.look()
+    site.run_pass()
     for name in ("first", "second"):
         site.add(name, ram=1000, is_preemptible=False)
 
@@ -274,16 +274,16 @@ def test_two_that_wait_for_memory_on_one_node_clear_what_two_need() -> None:
     assert {"first", "second"} <= site.running.keys()
 
 
-def test_who_waits_for_its_quota_keeps_nobody_elses_jobs_from_free_devices() -> None:
+def test_a_job_that_waits_for_its_quota_keeps_no_other_projects_jobs_from_free_devices() -> None:
     site = Passes([node("n1"), node("n2", slots=4)], limits={"a": 2}, saving_passes=6)
     for name in ("goes", "stays"):
         site.add(name, priority=0)
-    site.look()
+    site.run_pass()
     site.add("urgent", priority=9)
-    site.look()
+    site.run_pass()
     site.add("other", project="b")
 
-    site.look()
+    site.run_pass()
 
     assert "other" in site.running
 
@@ -292,7 +292,7 @@ def test_a_job_that_can_not_be_preempted_needs_none_of_its_own_to_go_where_devic
     site = Passes([node(slots=8)], deserved={"a": 2}, saving_passes=3)
     for number in range(5):
         site.add(f"lent{number}", priority=0)
-    site.look()
+    site.run_pass()
     site.add("sure", is_preemptible=False, ram=1)
 
     site.passes(10)
@@ -318,9 +318,9 @@ def test_of_two_for_whom_nodes_are_cleared_each_gets_its_own() -> None:
     site = Passes([node("n1", slots=1), node("n2", slots=1)])
     for name in ("slow", "quick"):
         site.add(name, priority=0)
-    site.look()
+    site.run_pass()
     site.add("older", is_preemptible=False)
-    site.look()
+    site.run_pass()
     site.going["slow" if "slow" in site.going else "quick"] = 9
     site.add("younger", is_preemptible=False)
 
@@ -334,11 +334,11 @@ def test_a_promise_holds_while_the_rest_of_the_quota_comes_back_from_elsewhere()
     site = Passes([node("n1"), node("n2")], limits={"a": 3}, saving_passes=2)
     for number in range(3):
         site.add(f"own{number}", priority=0)
-    site.look()
+    site.run_pass()
     elsewhere = next(name for name, held in site.running.items() if held.placement.node == "n2")
     site.going[elsewhere] = 9
     site.add("wide", count=2, priority=5, is_preemptible=False)
-    site.look()
+    site.run_pass()
     asked = list(site.preempted)
     for number in range(4):
         site.add(f"b{number}", project="b", since=site.now)
@@ -352,11 +352,11 @@ def test_a_promise_holds_while_the_rest_of_the_quota_comes_back_from_elsewhere()
 def test_a_full_disk_of_one_job_does_not_keep_another_like_it_from_a_node() -> None:
     site = Passes([node("n1", slots=1)])
     site.add("goes", priority=0)
-    site.look()
+    site.run_pass()
     site.add("without room there", no_room_on=("n1",))
     site.add("with room", since=site.now + 1)
 
-    site.look()
+    site.run_pass()
 
     assert site.preempted == ["goes"]
     assert site.waiting["with room"].awaits == ("n1",)

@@ -1,4 +1,4 @@
-"""Whose turn it is: shares of projects and of queues, age against priority, and what no plan may ever do."""
+"""Serving order: fair shares of projects and queues, age against priority, and invariants of every plan."""
 
 import random
 from collections import Counter
@@ -52,15 +52,15 @@ def started(made: Plan) -> list[str]:
 
 @dataclass
 class Cluster:
-    """Slots on which jobs run for so many turns; every project has always more to start."""
+    """Slots on which jobs run for a number of rounds; every project always has more jobs to start."""
 
     slots: int
     projects: dict[str, QuotaUsage]
     weights: dict[str, float] = field(default_factory=dict)
-    running: list[tuple[int, QueuedJob]] = field(default_factory=list)  # (turns left, job)
+    running: list[tuple[int, QueuedJob]] = field(default_factory=list)  # (rounds left, job)
 
-    def turn(self, waiting: Iterable[QueuedJob], lasts: Callable[[QueuedJob], int]) -> list[QueuedJob]:
-        """Let one turn pass and the planner start what it will; returns that."""
+    def next_round(self, waiting: Iterable[QueuedJob], lasts: Callable[[QueuedJob], int]) -> list[QueuedJob]:
+        """Ends a round, runs the planner, and returns the jobs that it started."""
         self.running = [(left - 1, each) for left, each in self.running if left > 1]
         used = Counter[str]()
         queue_use = Counter[tuple[str, str, str]]()
@@ -78,7 +78,7 @@ class Cluster:
         return starts
 
 
-def test_projects_take_turns_whoever_came_first() -> None:
+def test_projects_alternate_regardless_of_arrival() -> None:
     waiting = [job(f"a{n}", "a", since=n) for n in range(4)] + [job(f"b{n}", "b", since=100 + n) for n in range(4)]
 
     assert started(plan(waiting, [node(4)])) == ["a0", "b0", "a1", "b1"]
@@ -97,14 +97,14 @@ def test_what_a_project_deserves_comes_before_what_another_borrows() -> None:
     assert sorted(started(plan(waiting, [node(4)], accounts))) == ["a0", "b0", "b1", "b2"]
 
 
-def test_what_nobody_else_wants_is_lent() -> None:
+def test_devices_that_no_other_project_wants_are_lent() -> None:
     waiting = [job(f"a{n}", "a", preemptible=True) for n in range(4)]
     accounts = Accounts(projects={"a": standing(deserved=1), "b": standing(deserved=3)})
 
     assert len(started(plan(waiting, [node(4)], accounts))) == 4
 
 
-def test_who_is_held_back_by_the_quota_is_told_and_others_pass() -> None:
+def test_a_job_held_back_by_its_quota_gets_the_reason_and_others_pass() -> None:
     waiting = [job("a0", "a", count=3), job("a1", "a", since=1), job("b0", "b", since=2)]
     accounts = Accounts(projects={"a": standing(limit=2)})
 
@@ -158,14 +158,14 @@ def test_shares_of_the_time_are_within_a_tenth_of_the_weights(weights: dict[str,
     cluster = Cluster(24, {name: standing(over_quota_weight=weight) for name, weight in weights.items()})
     serial = iter(range(10**6))
     had = Counter[str]()
-    for turn in range(400):
+    for round_number in range(400):
         waiting = [
-            job(f"{name}{next(serial)}", name, since=turn, count=draw.choice([1, 1, 2]))
+            job(f"{name}{next(serial)}", name, since=round_number, count=draw.choice([1, 1, 2]))
             for name in weights
             for _ in range(24)
         ]
-        cluster.turn(waiting, lambda _: draw.randint(1, 9))
-        if turn >= 20:
+        cluster.next_round(waiting, lambda _: draw.randint(1, 9))
+        if round_number >= 20:
             for _, each in cluster.running:
                 had[each.project] += each.request.device_count
 
@@ -209,7 +209,7 @@ nodes = st.lists(st.integers(0, 6), max_size=4).map(lambda sizes: [node(size, f"
 
 @settings(max_examples=100)
 @given(jobs, standings, st.dictionaries(st.sampled_from(["day", "night"]), st.sampled_from([1.0, 3.0])), st.randoms())
-def test_every_turn_is_that_of_the_first_of_the_projects_first(
+def test_every_job_served_is_the_first_among_the_heads_of_the_projects(
     waiting: list[QueuedJob], projects: dict[str, QuotaUsage], weights: dict[str, float], chance: random.Random
 ) -> None:
     ledger = Ledger(Accounts(projects=projects, queue_weights=weights))
@@ -255,7 +255,9 @@ def test_no_plan_breaks_a_rule(
     assert plan(shuffled, capacities, accounts) == made, "the same input, another plan"
     for each in waiting:
         waits_for_room = room.get(each.queue, 1) - sum(s.queue == each.queue for s in starts) <= 0
-        assert (each in starts) or (each.job_id in made.pending_reasons) or waits_for_room, "nobody said why"
+        assert (each in starts) or (each.job_id in made.pending_reasons) or waits_for_room, (
+            "a waiting job without a pending reason"
+        )
 
 
 def _assert_within(who: QuotaUsage, starts: list[QueuedJob]) -> None:

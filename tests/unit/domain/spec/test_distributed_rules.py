@@ -1,4 +1,4 @@
-"""What a job says of backend and strategy is what its ranks do, or it is told."""
+"""Backend and strategy of a job: its ranks use them, or validation refuses them or warns."""
 
 from typing import Any
 
@@ -64,5 +64,5 @@ def test_strategy_of_another_framework_is_refused_with_the_one_that_does_it(
     assert said in error.message
 
 
-def test_script_may_be_told_any_strategy() -> None:
+def test_script_may_be_given_any_strategy() -> None:
     assert spec_of(custom((FIELD, {"strategy": "pipeline"}))).document.training_config.framework.type == "CUSTOM"

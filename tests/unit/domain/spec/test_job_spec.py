@@ -237,7 +237,7 @@ def test_whole_numbers_beyond_what_can_be_stored_are_refused(name: str, value: s
     assert len(raised.value.message) < 200
 
 
-def test_defaults_are_stored_so_that_nobody_has_to_look_them_up() -> None:
+def test_defaults_are_stored_in_the_document() -> None:
     data = spec_of(changed(("data_config.sources.0.sampling", {"count": 5}))).document.to_json()["data_config"]
 
     assert data == {
@@ -288,7 +288,7 @@ def test_data_is_compared_with_its_defaults_whenever_it_was_stored() -> None:
         ("/srv/x.gz", None),
     ],
 )
-def test_formats_are_told_by_suffixes(path: str, expected: str | None) -> None:
+def test_formats_are_derived_from_suffixes(path: str, expected: str | None) -> None:
     document = changed(("data_config.sources.0.path", path))
 
     assert spec_of(document).document.to_json()["data_config"]["sources"][0].get("format") == expected

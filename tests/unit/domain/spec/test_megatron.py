@@ -1,4 +1,4 @@
-"""How a model is divided among ranks, and which wishes for it are refused."""
+"""How Megatron divides a model among ranks, and which configurations are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an attempt finds, what its spec says of it, and what its sandbox is told to hide."""
+"""Preparing an attempt: the inputs that it finds, its rank spec, and the paths that its sandbox hides."""
 
 import hashlib
 import os
@@ -229,7 +229,7 @@ def test_file_that_judges_completions_lies_where_jobs_may_read(library, reward, 
     assert failed.value.error_type == "INVALID_CONFIG"
 
 
-def test_secrets_are_opened_for_whoever_needs_them(tmp_path):
+def test_secrets_are_opened_for_hub_and_job(tmp_path):
     key = Fernet.generate_key().decode()
     settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_SECURITY_SECRET_KEY": key})
     sealed = SecretBox(key).seal({"training_config.environment.WANDB_KEY": "a", "output_config.hub_token": "b"})

@@ -11,8 +11,8 @@ from config.fetching import FetchSettings
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.input_library import Library
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find_script
-from workers.prepare.resolve_inputs import find_data as find_wished_data
-from workers.prepare.resolve_inputs import find_model as find_wished_model
+from workers.prepare.resolve_inputs import find_data as find_requested_data
+from workers.prepare.resolve_inputs import find_model as find_requested_model
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ def mine(tmp_path, library):
     return tmp_path / "mine"
 
 
-def find_data(library, location, **wish):
-    return find_wished_data(library, DataRequest(location=location, **wish))
+def find_data(library, location, **fields):
+    return find_requested_data(library, DataRequest(location=location, **fields))
 
 
-def find_model(library, model_id, revision=None, **wish):
-    return find_wished_model(library, ModelRequest(model_id=model_id, revision=revision, **wish))
+def find_model(library, model_id, revision=None, **fields):
+    return find_requested_model(library, ModelRequest(model_id=model_id, revision=revision, **fields))
 
 
 def refusal(function, *arguments):
@@ -181,14 +181,14 @@ def test_directory_or_glob_names_its_files(library, mine, shards, location, name
     assert set(data.visible) == {file.path for file in data.files}
 
 
-def test_file_whose_name_looks_like_a_glob_is_that_file(library, mine):
+def test_file_with_the_name_of_a_glob_is_that_file(library, mine):
     (mine / "x[1].jsonl").write_bytes(LINES)
 
     assert find_data(library, "x[1].jsonl").path.name == "x[1].jsonl"
 
 
 @pytest.mark.parametrize(
-    ("location", "wish", "error_type", "said"),
+    ("location", "fields", "error_type", "said"),
     [
         ("shards/*.csv", {}, "DATA_NOT_FOUND", "no file matches"),
         ("shards", {"format": "csv"}, "DATA_NOT_FOUND", "no csv file"),
@@ -199,7 +199,7 @@ def test_file_whose_name_looks_like_a_glob_is_that_file(library, mine):
         ("with-empty", {}, "DATA_INVALID", "b.jsonl is empty"),
     ],
 )
-def test_unusable_directory_is_refused(library, shards, tmp_path, location, wish, error_type, said):
+def test_unusable_directory_is_refused(library, shards, tmp_path, location, fields, error_type, said):
     mine = shards.parent
     for name in ("mixed/a.csv", "mixed/b.jsonl", "with-empty/a.jsonl", *(f"many/{n}.jsonl" for n in range(4))):
         (mine / name).parent.mkdir(exist_ok=True)
@@ -212,7 +212,7 @@ def test_unusable_directory_is_refused(library, shards, tmp_path, location, wish
     (mine / "leading-out/key.jsonl").symlink_to(tmp_path / "data/secret.key")
     limited = replace(library, fetch=FetchSettings(max_files=3))
 
-    refused = refusal(lambda: find_data(limited, location, **wish))
+    refused = refusal(lambda: find_data(limited, location, **fields))
 
     assert refused.error_type == error_type
     assert said in refused.message

@@ -1,4 +1,4 @@
-"""Which checkpoint an attempt goes on from, and which of the others are of no use for ever."""
+"""Which checkpoint an attempt resumes from, and which of the others are permanently unusable."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -109,7 +109,7 @@ def sources(*contents: str) -> tuple[LocalData, ...]:
 
 
 def refusal(start: StartPoint, data: tuple[LocalData, ...]) -> str:
-    """Why the data can't be gone on with; empty when it can."""
+    """Why training cannot resume on the data; empty when it can."""
     try:
         refuse_changed_data(start, data)
     except AttemptFailed as error:

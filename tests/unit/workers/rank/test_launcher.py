@@ -266,14 +266,14 @@ def test_ranks_see_the_gpus_of_their_job(tmp_path, spec, visible):
     assert environment["CUDA_VISIBLE_DEVICES"] == visible
 
 
-def test_ranks_are_told_what_part_of_their_gpu_is_theirs(tmp_path):
+def test_ranks_get_the_fraction_of_their_gpu_in_the_environment(tmp_path):
     plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
 
-    def told(**spec):
+    def fraction(**spec):
         environment = rank_environment(replace(plan.spec, **spec), plan.spec_path, 0, ("127.0.0.1", 1234), {})
         return environment["TRAINYARD_GPU_MEMORY_FRACTION"]
 
-    assert (told(), told(gpu_memory_fraction=0.25)) == ("1.0", "0.25")
+    assert (fraction(), fraction(gpu_memory_fraction=0.25)) == ("1.0", "0.25")
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_command_starts_beside_its_code_with_the_interpreter_that_has_our_packag
     assert run.log() == f"['-x'] ['train.py'] {Path(sys.executable).parent / 'python'}\n"
 
 
-def test_program_that_is_not_there_is_told(start):
+def test_missing_program_is_logged(start):
     run = start("", command=["no-such-program"])
 
     assert run.finish() != 0

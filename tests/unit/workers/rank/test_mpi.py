@@ -1,4 +1,4 @@
-"""Ranks that mpirun starts, as real processes, in both kinds of sandbox: to their users they are as the others are."""
+"""Ranks that mpirun starts, as real processes, in both kinds of sandbox: to the user they behave like other ranks."""
 
 import socket
 from contextlib import ExitStack, suppress
@@ -94,7 +94,7 @@ def test_first_failing_rank_is_reported_first_and_tears_the_others_down(start):
 def test_silent_server_on_a_port_of_x_servers_is_not_waited_for(start):
     with ExitStack() as silent:
         for port in range(6000, 6010):
-            with suppress(OSError):  # somebody else's, who may be silent, too
+            with suppress(OSError):  # in use by another process, which may be silent, too
                 silent.enter_context(socket.create_server(("127.0.0.1", port)))
 
         assert start("pass\n").finish(30) == 0

@@ -1,4 +1,4 @@
-"""What a built-in trainer is given, and its double for a plain script."""
+"""The run context of a built-in trainer, and its local double for a plain script."""
 
 import errno
 import threading
@@ -27,17 +27,17 @@ DOCUMENT = {
 
 
 class SlowSession(LocalSession):
-    """Commits when it is let; remembers what was committed and how the run ended."""
+    """Commits once the test lets it; records the commits and how the run ended."""
 
     def __init__(self, run_dir):
         super().__init__(Identity(run_dir=run_dir))
-        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.begun, self.may_continue = threading.Event(), threading.Event()
         self.problem = None
         self.committed = []
 
     def commit_checkpoint(self, tmp_dir, saved):
         self.begun.set()
-        self.go_on.wait(10)
+        self.may_continue.wait(10)
         if self.problem is not None:
             raise self.problem
         self.committed.append(saved.step)
@@ -97,14 +97,14 @@ def test_same_step_is_replaced_by_the_local_double(context):
     assert (context.spec.run_dir / "checkpoints" / "step-00000001" / "model").read_text() == "new"
 
 
-def test_training_goes_on_while_a_checkpoint_is_handed_over(tmp_path):
+def test_training_continues_while_a_checkpoint_is_handed_over(tmp_path):
     context = RunContext(spec_in(tmp_path), session := SlowSession(tmp_path))
 
     context.commit_checkpoint(tmp_path, Saved(step=1))
 
     assert session.begun.wait(5)
     assert session.committed == []
-    session.go_on.set()
+    session.may_continue.set()
     context.commit_checkpoint(tmp_path, Saved(step=2))
     assert session.committed[:1] == [1], "one at a time"
     context.finish(Result(step=2))
@@ -113,7 +113,7 @@ def test_training_goes_on_while_a_checkpoint_is_handed_over(tmp_path):
 
 def test_a_checkpoint_that_failed_fails_the_run_at_the_next_one_or_at_its_end(tmp_path):
     context = RunContext(spec_in(tmp_path), session := SlowSession(tmp_path))
-    session.go_on.set()
+    session.may_continue.set()
     session.problem = OSError("no space left")
 
     context.commit_checkpoint(tmp_path, Saved(step=1))
@@ -129,14 +129,14 @@ def test_a_checkpoint_that_failed_fails_the_run_at_the_next_one_or_at_its_end(tm
 def test_a_run_that_fails_still_hands_its_checkpoint_over(tmp_path):
     context = RunContext(spec_in(tmp_path), session := SlowSession(tmp_path))
     context.commit_checkpoint(tmp_path, Saved(step=1))
-    threading.Timer(0.1, session.go_on.set).start()
+    threading.Timer(0.1, session.may_continue.set).start()
 
     context.fail("TRAINING_ERROR", "no", "stack")
 
     assert session.committed == [1, "fail"]
 
 
-def test_nobody_wishes_anything_of_a_local_run(context):
+def test_local_run_has_no_control_requests(context):
     assert context.stop is None
     assert context.checkpoint_requests == 0
     assert context.rank == 0
@@ -144,7 +144,7 @@ def test_nobody_wishes_anything_of_a_local_run(context):
 
 
 class Storage(LocalSession):
-    """Answers what it is told to; remembers what it was told."""
+    """Raises the configured problem, if any, and records all that the context reports."""
 
     def __init__(self, run_dir, problem=None):
         super().__init__(Identity(run_dir=run_dir))
@@ -200,7 +200,7 @@ def test_failure_is_raised_as_soon_as_it_is_known_unless_it_is_excused(tmp_path)
     session.problem = OSError("no space left")
     context.commit_checkpoint(tmp_path, Saved(step=1))
     context.check()
-    session.go_on.set()
+    session.may_continue.set()
     context.rest()
     with pytest.raises(OSError, match="no space"):
         context.check()
@@ -210,7 +210,7 @@ def test_failure_is_raised_as_soon_as_it_is_known_unless_it_is_excused(tmp_path)
     context.check()
 
 
-def test_history_and_supervisor_are_told(tmp_path):
+def test_notes_sections_and_failed_pauses_reach_the_session(tmp_path):
     context = RunContext(spec_in(tmp_path), session := Storage(tmp_path))
     context.note("NOT_BIT_EQUAL", "because", {"devices": 2})
     with context.section("loading"):
@@ -220,7 +220,7 @@ def test_history_and_supervisor_are_told(tmp_path):
     assert session.heard == [("NOT_BIT_EQUAL", "because", {"devices": 2}), "loading", "work", None, (2, "quota")]
 
 
-def test_wish_that_was_given_up_holds_no_more(tmp_path):
+def test_request_that_was_given_up_no_longer_applies(tmp_path):
     context = RunContext(spec_in(tmp_path), session := Storage(tmp_path))
     session.commands.apply(parse({"type": "pause", "number": 1}))
     stop = context.stop

@@ -45,7 +45,7 @@ def world(tmp_path):
     (data_dir / "files" / "other").mkdir()
     (data_dir / "secret.key").write_text("hunter2")
     (data_dir / "trainyard.db").write_text("rows")
-    (data_dir / "run" / "jobs" / "job-of-somebody-else").mkdir(parents=True)
+    (data_dir / "run" / "jobs" / "job-of-another-user").mkdir(parents=True)
     (tmp_path / "corpus.jsonl").write_text("{}\n")
     return tmp_path
 
@@ -67,7 +67,7 @@ def test_bubblewrap_works_on_this_machine():
     assert choose_sandbox("process").kind == "process"
 
 
-def test_without_bubblewrap_there_is_no_sandbox_and_the_ways_out_are_told(no_bubblewrap):
+def test_without_bubblewrap_there_is_no_sandbox_and_the_error_names_the_ways_out(no_bubblewrap):
     with pytest.raises(
         SandboxUnavailable, match=r"not installed; .*apt install bubblewrap.*TRAINYARD_NODE_SANDBOX=process"
     ):
@@ -190,7 +190,7 @@ def test_bubblewrap_hides_what_people_and_services_keep(world, home):
 
 def test_bubblewrap_hides_sockets_and_files_of_ours_outside_the_data_directory(world):
     storage, database = world / "storage", world / "mine" / "trainyard.db"
-    (storage / "jobs" / "job-of-somebody-else").mkdir(parents=True)
+    (storage / "jobs" / "job-of-another-user").mkdir(parents=True)
     database.parent.mkdir()
     database.write_text("rows")
     code = world / f"data/run/jobs/{JOB}/1/code"

@@ -1,4 +1,4 @@
-"""Full disks: found behind whatever was raised, waited for with patience, and given up in the end."""
+"""Full disks: recognized behind any exception, waited for patiently, and finally given up on."""
 
 import errno
 import sqlite3
@@ -70,7 +70,7 @@ class Heard:
         )
 
 
-def test_wait_is_told_once_and_ends():
+def test_wait_is_reported_once_and_ends():
     heard = Heard(0.0)
 
     assert heard.room.full("a checkpoint", NO_SPACE)
@@ -95,7 +95,7 @@ def test_what_was_stored_after_all_has_not_waited():
     assert len(heard.waiting) == 2
 
 
-def test_nobody_waits_for_room_while_somebody_waits_for_the_answer():
+def test_no_thread_waits_for_room_when_its_caller_waits_for_the_answer():
     heard = Heard(0.0, hurries=True)
 
     assert [heard.room.full("a checkpoint", NO_SPACE) for _ in range(3)] == [False] * 3

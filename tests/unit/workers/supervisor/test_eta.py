@@ -1,4 +1,4 @@
-"""Remaining time: by the newest speed, from where the attempt started, without what was no training."""
+"""Remaining time: by the latest speed, from the start of the attempt, without time that was not training."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def fed(*reports: tuple[int, float]) -> Eta:
     return eta
 
 
-def test_nothing_is_told_before_a_step_was_timed():
+def test_no_eta_before_a_step_was_timed():
     assert Eta().seconds(100) is None
     assert fed((0, 5.0)).seconds(100) is None
     assert fed((0, 5.0), (1, 7.0)).seconds(None) is None

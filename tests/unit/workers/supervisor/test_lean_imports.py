@@ -1,4 +1,4 @@
-"""What a supervisor leaves out comes as soon as somebody uses it."""
+"""Modules that a supervisor leaves out are imported on first use."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The lease thread: what arms the fence, what does not, and who hears of wishes and of the loss."""
+"""The lease thread: when it arms the fence, and how it reports control requests and the loss of the lease."""
 
 import threading
 import time
@@ -12,12 +12,12 @@ from config.settings import LeaseSettings
 from workers.supervisor.control.fence import boot_seconds
 from workers.supervisor.control.lease_renewal import LeaseRenewal
 
-WISHES = ControlRequests(requested="pause", pause_saves=True, checkpoint_requests=2)
+REQUESTS = ControlRequests(requested="pause", pause_saves=True, checkpoint_requests=2)
 
 
 @dataclass
 class RecordingFence:
-    """Kills nobody, remembers everything."""
+    """Kills no process; records every call."""
 
     armed: list[tuple[float, float]] = field(default_factory=list)
     disarmed: int = 0
@@ -30,7 +30,7 @@ class RecordingFence:
 
 
 class Lease:
-    """A lease in a database that answers as told; the last answer is repeated."""
+    """A lease in a database with scripted answers, of which the last is repeated."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -70,7 +70,7 @@ def keep():
 
 def test_every_confirmed_renewal_rearms_the_fence_from_its_sending(keep):
     before = boot_seconds()
-    lease = Lease(WISHES)
+    lease = Lease(REQUESTS)
     renewal, fence, heard, _ = keep(lease)
 
     renewal.start()
@@ -81,11 +81,11 @@ def test_every_confirmed_renewal_rearms_the_fence_from_its_sending(keep):
     assert sent == sorted(sent)
     assert before <= sent[0] <= boot_seconds()
     assert {seconds for _, seconds in fence.armed} == {1.0}
-    assert heard[0] == WISHES
+    assert heard[0] == REQUESTS
 
 
 def test_failed_renewal_does_not_rearm(keep):
-    lease = Lease(WISHES, OSError("the database is away"))
+    lease = Lease(REQUESTS, OSError("the database is away"))
     renewal, fence, _, lost = keep(lease)
 
     renewal.start()
@@ -96,8 +96,8 @@ def test_failed_renewal_does_not_rearm(keep):
     assert not lost.is_set()
 
 
-def test_lost_lease_is_told_and_not_asked_for_again(keep):
-    lease = Lease(WISHES, LeaseLost("taken away"))
+def test_lost_lease_is_reported_and_not_renewed_again(keep):
+    lease = Lease(REQUESTS, LeaseLost("taken away"))
     renewal, fence, _, lost = keep(lease)
 
     renewal.start()
@@ -127,7 +127,7 @@ def test_nothing_starts_when_the_first_renewal_is_never_confirmed(keep):
 
 
 class SlowFence(RecordingFence):
-    """Takes a moment to arm, so that somebody can come between."""
+    """Takes a moment to arm, so that another thread can interleave."""
 
     def __init__(self):
         super().__init__()
@@ -146,7 +146,7 @@ class SlowFence(RecordingFence):
 def test_renewal_under_way_does_not_arm_what_was_unfenced():
     fence = SlowFence()
     settings = LeaseSettings(renew_seconds=0.01, fence_seconds=1.0)
-    renewal = LeaseRenewal(settings, fence, Lease(WISHES), on_requests=lambda _: None, on_lost=lambda _: None)
+    renewal = LeaseRenewal(settings, fence, Lease(REQUESTS), on_requests=lambda _: None, on_lost=lambda _: None)
     renewal.start()
     fence.arming.clear()
     assert fence.arming.wait(5)
@@ -165,7 +165,7 @@ def test_renewal_that_hangs_does_not_keep_the_end_waiting(keep):
         if asked.is_set():
             answered.wait(10)
         asked.set()
-        return WISHES
+        return REQUESTS
 
     renewal, fence, _, _ = keep(renew)
     renewal.start()
@@ -181,7 +181,7 @@ def test_renewal_that_hangs_does_not_keep_the_end_waiting(keep):
 
 
 def test_nudge_renews_now(keep):
-    lease = Lease(WISHES)
+    lease = Lease(REQUESTS)
     renewal, _, _, _ = keep(lease, renew_seconds=60)
     renewal.start()
 
@@ -191,8 +191,8 @@ def test_nudge_renews_now(keep):
     assert lease.asked == 2
 
 
-def test_unfenced_renewal_goes_on_without_arming(keep):
-    lease = Lease(WISHES)
+def test_unfenced_renewal_continues_without_arming(keep):
+    lease = Lease(REQUESTS)
     renewal, fence, _, _ = keep(lease)
     renewal.start()
 
@@ -204,8 +204,8 @@ def test_unfenced_renewal_goes_on_without_arming(keep):
     assert fence.disarmed
 
 
-def test_errand_is_done_before_the_wishes_are_read_again_and_again_until_it_works(keep):
-    lease = Lease(WISHES)
+def test_errand_is_retried_until_it_succeeds_before_each_read_of_control_requests(keep):
+    lease = Lease(REQUESTS)
     renewal, _, _, lost = keep(lease, renew_seconds=60.0)
     renewal.start()
     done: list[int] = []
@@ -228,11 +228,11 @@ def test_errand_is_done_before_the_wishes_are_read_again_and_again_until_it_work
 
 
 def test_errand_under_a_stale_token_is_a_loss(keep):
-    renewal, _, _, lost = keep(Lease(WISHES), renew_seconds=60.0)
+    renewal, _, _, lost = keep(Lease(REQUESTS), renew_seconds=60.0)
     renewal.start()
 
     def errand() -> None:
-        raise LeaseLost("somebody else has the job")
+        raise LeaseLost("another supervisor holds the job")
 
     renewal.run_before_next(errand)
 
@@ -240,7 +240,7 @@ def test_errand_under_a_stale_token_is_a_loss(keep):
 
 
 def test_errand_that_can_never_work_is_dropped(keep):
-    lease = Lease(WISHES)
+    lease = Lease(REQUESTS)
     renewal, _, _, lost = keep(lease, renew_seconds=60.0)
     renewal.start()
     tried: list[int] = []

@@ -88,7 +88,7 @@ def test_numbers_run_over_all_ranks():
     assert [(line.number, line.rank, line.text) for line in lines] == [(1, 0, "a"), (2, 1, "b"), (3, 0, "c")]
 
 
-def test_dropped_lines_are_told_and_the_last_of_them_kept():
+def test_dropped_lines_are_counted_and_the_last_of_them_kept():
     numbering = LogNumbering(1, Clock())
     flood = b"".join(b"%08d%s\n" % (i, b"x" * 1015) for i in range(40_000))
 
@@ -121,7 +121,7 @@ def test_redraw_replaces_what_was_drawn_before(pieces):
     assert splitter.flush() == ["100%"]
 
 
-def test_lines_of_several_nodes_have_numbers_in_turn_and_global_ranks():
+def test_lines_of_several_nodes_have_interleaved_numbers_and_global_ranks():
     first, second = LogNumbering(2, node_rank=0, nodes=2), LogNumbering(2, node_rank=1, nodes=2)
 
     said = [*first.feed(1, b"a\nb\n"), *second.feed(0, b"c\n"), *second.feed(1, b"d\n")]

@@ -36,7 +36,7 @@ def test_only_recent_kills_count():
     assert recent.number == 1
 
     recent.look()
-    assert recent.number == 1, "what happened just before the last look is recent, too"
+    assert recent.number == 1, "kills just before the last poll are recent, too"
     recent.look()
     assert recent.number == 0
     kills.append(6)

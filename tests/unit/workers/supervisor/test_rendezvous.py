@@ -27,7 +27,7 @@ def test_a_node_is_reached_where_it_was_set_or_where_it_reaches_the_broker(varia
     assert rendezvous.own_address(settings(**variables)) == address
 
 
-def test_an_address_that_cannot_be_told_says_what_to_set():
+def test_an_unknown_own_address_names_the_setting():
     with pytest.raises(AttemptFailed, match="TRAINYARD_NODE_ADDRESS") as failed:
         rendezvous.own_address(settings(TRAINYARD_BROKER_URL="redis://no-such-host.invalid:6379/0"))
 

@@ -1,4 +1,4 @@
-"""What the lines of a script that knows nothing of the platform tell: metrics by patterns, and where it is."""
+"""Metrics and progress, matched by patterns in the output of a script that does not know the platform."""
 
 import math
 
@@ -56,7 +56,7 @@ def test_step_that_is_none_is_passed_over(said):
     assert [place[0] for place in places(read)] in ([], [4])
 
 
-def test_loss_that_is_not_a_number_is_told_and_what_is_no_number_is_not():
+def test_loss_of_nan_is_recorded_and_text_is_not():
     read = points(ScriptMetrics(STEPS, 0).read(["step 1 loss=nan", "step 2 loss=e"]))
 
     assert [step for step, _ in read] == [1]

@@ -1,4 +1,4 @@
-"""What is written down of ranks that hang: their own stacks, and what the kernel tells of those that say nothing."""
+"""Stack dumps of hanging ranks: their own, or the kernel's view of ranks that do not respond."""
 
 import os
 import subprocess
@@ -112,17 +112,17 @@ def test_rank_that_never_registered_is_left_alone(run):
 
 def test_file_that_a_rank_replaced_is_not_followed(run, tmp_path):
     secret = tmp_path / "secret"
-    secret.write_text("somebody else's")
+    secret.write_text("another user's secret")
     (run.stacks / "rank-0.txt").symlink_to(secret)
     with started(SLEEPS, run) as process:
         pid = process.pid
         os.kill(pid, 0)
         text = dump(run, 0, {1: pid}, set(), unheard) + dump(run, 0, {}, {0}, unheard)
 
-    assert "somebody else's" not in text
+    assert "another user's secret" not in text
 
 
-def test_pipe_in_the_place_of_the_file_holds_nobody_up(run):
+def test_pipe_in_place_of_the_file_does_not_block(run):
     os.mkfifo(run.stacks / "rank-0.txt")
     ignores = "import signal\nsignal.signal(signal.SIGUSR2, signal.SIG_IGN)\n" + SLEEPS
     with started(ignores, run) as process:

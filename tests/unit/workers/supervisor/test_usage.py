@@ -1,4 +1,4 @@
-"""What is sampled of an attempt's processes and GPUs."""
+"""Usage samples of an attempt's processes and GPUs."""
 
 import os
 import subprocess
@@ -32,9 +32,9 @@ class NvmlError(Exception):
 
 
 def fake_nvml(*, splits: bool = False, health: dict[int, tuple[int, bool]] | None = None) -> SimpleNamespace:
-    """Two busy GPUs among others; ``splits``: they don't tell how busy, as with MIG.
+    """Two busy GPUs among others; ``splits``: they do not report utilization, as with MIG.
 
-    ``health``: GPU → its uncorrected errors, and whether rows of its memory wait to be remapped; None: no GPU tells.
+    ``health``: GPU → its uncorrected errors, and whether rows of its memory wait to be remapped; None: not reported.
     """
 
     def rates(handle: int) -> SimpleNamespace:
@@ -42,7 +42,7 @@ def fake_nvml(*, splits: bool = False, health: dict[int, tuple[int, bool]] | Non
             raise NvmlError("not supported")
         return SimpleNamespace(gpu={1: 90, 3: 71}[handle])
 
-    def told(handle: int) -> tuple[int, bool]:
+    def health_of(handle: int) -> tuple[int, bool]:
         if health is None:
             raise NvmlError("not supported")
         return health[handle]
@@ -60,8 +60,8 @@ def fake_nvml(*, splits: bool = False, health: dict[int, tuple[int, bool]] | Non
         NVML_MEMORY_ERROR_TYPE_UNCORRECTED=1,
         NVML_VOLATILE_ECC=0,
         NVML_FEATURE_ENABLED=1,
-        nvmlDeviceGetTotalEccErrors=lambda handle, _kind, _since: told(handle)[0],
-        nvmlDeviceGetRemappedRows=lambda handle: (0, 0, int(told(handle)[1]), 0),
+        nvmlDeviceGetTotalEccErrors=lambda handle, _kind, _since: health_of(handle)[0],
+        nvmlDeviceGetRemappedRows=lambda handle: (0, 0, int(health_of(handle)[1]), 0),
         nvmlDeviceGetRetiredPagesPendingStatus=retires_no_pages,
     )
 
@@ -97,7 +97,7 @@ def test_a_process_that_is_gone_uses_nothing(parent):
     assert UsageMeter(CPU).sample(parent.pid) == {}
 
 
-def test_processor_time_is_told_from_the_second_sample_on():
+def test_processor_time_is_reported_from_the_second_sample_on():
     meter = UsageMeter(CPU)
 
     first = meter.sample(os.getpid())
@@ -147,7 +147,7 @@ def test_without_driver_or_library_there_are_no_gpu_values():
     ("before", "after", "said"),
     [
         ((0, False), (0, False), ""),
-        ((2, True), (2, True), ""),  # what was there before is no doing of this attempt, nor of its time
+        ((2, True), (2, True), ""),  # errors from before the attempt do not count
         ((2, False), (0, False), ""),  # the driver was loaded anew
         ((2, False), (5, False), "GPU 3 has 3 memory errors that ECC could not correct since the attempt began"),
         ((0, False), (0, True), "GPU 3 has memory that will be given up at its next reset since the attempt began"),

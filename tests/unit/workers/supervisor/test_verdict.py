@@ -1,4 +1,4 @@
-"""Everything that can be seen of an attempt, and the outcome it leads to."""
+"""Everything that a supervisor observes of an attempt, and the resulting outcome."""
 
 import pytest
 
@@ -92,7 +92,7 @@ CASES = {
         "failed",
         "HOST_OUT_OF_MEMORY",
     ),
-    "a data loader killed by somebody": (
+    "a data loader killed by another process": (
         {"reported": [said("TRAINER_ERROR", WORKER_KILLED)], "exits": [gone()]},
         "failed",
         "TRAINER_ERROR",
@@ -113,7 +113,7 @@ CASES = {
         "failed",
         "DATA_INVALID",
     ),
-    "rank that somebody sent a SIGTERM": (
+    "rank that got a SIGTERM from another process": (
         {"custom": True, "reported": [said("RANK_KILLED")], "exits": [gone(rank=1, exit_code=143)]},
         "failed",
         "RANK_KILLED",
@@ -168,7 +168,7 @@ CASES = {
     ),
     "finished in the last second": ({"stopping": TIME_LIMIT, "result": result(), "exit_code": 0}, "completed", ""),
     "silent script ended by a pause": ({"custom": True, "stopping": "pause", "exit_code": 0}, "paused", ""),
-    "stopped though nobody asked": ({"result": result("pause"), "exit_code": 0}, "failed", "NO_RESULT"),
+    "stopped without a control request": ({"result": result("pause"), "exit_code": 0}, "failed", "NO_RESULT"),
     "stopped for a pause that was given up": (
         {"pause_given_up": True, "result": result("pause"), "exit_code": 0},
         "requeued",

@@ -1,4 +1,4 @@
-"""Says what a process finds that was started anyhow, then does what its argument says."""
+"""Prints rank, home, working directory and own path, then executes its argument as Python code."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A history in which all went well, made by hand: one job, killed once at step 13 of 20, gone on from step 10."""
+"""A sound history made by hand: one job of 20 steps, killed once at step 13 and resumed from step 10."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ STEPS = 20
 
 
 def good_history(folder: Path) -> History:
-    """Nothing contradicts it; its checkpoints lie in ``folder``."""
+    """It violates no invariant; its checkpoints are stored in ``folder``."""
     checkpoints = [stored_checkpoint(folder, "ckpt-1", 1, 10), stored_checkpoint(folder, "ckpt-2", 2, STEPS)]
     artifacts = folder / "jobs" / JOB / "artifacts"
     artifacts.mkdir(parents=True)
