@@ -45,7 +45,7 @@ from app.services.operations.data_dir import prepare_directory
 from app.services.requests.control_plane import ControlPlane, Rings
 from app.services.requests.wakeups import Dispatcher
 from config.logging import configure_logging
-from config.measuring import inherited_multiprocess_directory
+from config.metrics_directory import inherited_multiprocess_directory
 from config.redaction import Redaction
 from config.secrets import secrets_of
 from config.settings import Settings, load_settings

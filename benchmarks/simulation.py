@@ -21,10 +21,10 @@ from app.domain.scheduling.planner import Policy
 from benchmarks.machine import description
 from simulation import comparing
 from simulation.calibrating import Estimates, calibrate
+from simulation.chart import draw, duration
 from simulation.generating import Workload, make_cluster, make_trace
 from simulation.jobs import Behaviour
 from simulation.measuring import Report, measure
-from simulation.picture import draw, duration
 from simulation.planners import POLICIES, planned
 from simulation.replay import Replay, replay
 from simulation.trace import Cluster

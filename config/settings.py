@@ -19,7 +19,7 @@ from config.redaction import masked_forms
 from config.retention import RetentionSettings
 from config.scheduling import QuarantineSettings, SchedulerSettings, ScoreSettings
 from config.storage import StorageSettings
-from config.watching import WatchSettings
+from config.watchdog import WatchSettings
 from config.webhooks import WebhookSettings
 
 

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 from app.domain.scheduling.planner import Policy
+from simulation.chart import duration
 from simulation.jobs import Behaviour
 from simulation.measuring import Report, measure
-from simulation.picture import duration
 from simulation.planners import POLICIES
 from simulation.replay import Replay, replay
 from simulation.trace import Cluster, TraceJob

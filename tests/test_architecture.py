@@ -54,7 +54,7 @@ SECTIONS_BY_KEY = {
 ENVIRONMENT = {
     "tasks/flower.py": "gives Flower its password, which must stand in no command line",
     "app/cli/local/demo_processes.py": "hands it on to the processes it starts",
-    "app/cli/local/platform.py": "hands it on to the processes it starts",
+    "app/cli/local/local_platform.py": "hands it on to the processes it starts",
     "app/cli/local/processes.py": "becomes one of them",
     "app/cli/local/sandbox.py": "hands the harmless part of it on to apt-get",
     "app/host/bubblewrap.py": "hands PATH on to bubblewrap",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.commands import ReceivedCommands
 from trainyard.protocol.messages import Progress, Result
 from trainyard.protocol.session import Identity, Saved, manifest_for
@@ -50,19 +50,19 @@ class LocalSession:
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str:
         final_dir = self._checkpoints() / f"step-{saved.step:08d}"
         if final_dir.exists():
-            manifest.discard(final_dir)
-        manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
+            checkpoint_manifest.discard(final_dir)
+        checkpoint_manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
         self._print(f"checkpoint {final_dir}")
         for old in sorted(final_dir.parent.glob("step-*"))[:-_CHECKPOINTS_KEPT]:
-            manifest.discard(old)
+            checkpoint_manifest.discard(old)
         return str(final_dir)
 
-    def newest_checkpoint(self) -> tuple[Path, manifest.Manifest] | None:
+    def newest_checkpoint(self) -> tuple[Path, checkpoint_manifest.Manifest] | None:
         """The newest checkpoint of an earlier local run that verifies."""
         for path in sorted(self._checkpoints().glob("step-*"), reverse=True):
             try:
-                return path, manifest.verify(path)
-            except manifest.CorruptCheckpoint as error:
+                return path, checkpoint_manifest.verify(path)
+            except checkpoint_manifest.CorruptCheckpoint as error:
                 self._print(f"skipping {path}: {error}")
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 from trainyard._agreement import Agreement
 from trainyard._outputs import weight_files
 from trainyard._stopping import StopCoordinator
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.messages import Progress, Result
 from trainyard.protocol.numbers import whole
 from trainyard.protocol.run_spec import RunSpec
@@ -143,7 +143,7 @@ class Run:
                     self._session.commit_checkpoint(directory, saved)
         finally:
             if self.rank == 0 or not together:
-                manifest.discard(directory)
+                checkpoint_manifest.discard(directory)
             self._session.phase("TRAINING")
 
     @contextlib.contextmanager
@@ -191,7 +191,7 @@ class Run:
         writer = "all" if together else f"rank-{self.rank}"
         path = self._work / f"checkpoint-{step}-{writer}.tmp"
         if not together:
-            manifest.discard(path)
+            checkpoint_manifest.discard(path)
         return _made(path)
 
     def _settle(self, step: int, *, together: bool, outcome: str) -> bool:

@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from app.security.keys import StoredKey
+from app.security.api_key_format import StoredKey
 
 TTL_SECONDS = 0.9
 MAX_KEYS = 10_000

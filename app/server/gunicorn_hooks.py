@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gunicorn.arbiter import Arbiter
 
 from app.host.privacy import hide_from_same_user
-from config.measuring import inherited_multiprocess_directory
+from config.metrics_directory import inherited_multiprocess_directory
 
 PR_SET_PDEATHSIG = 1
 

@@ -12,7 +12,7 @@ from celery import Celery
 
 from app.host.process_names import own_name
 from app.migrations.versioning import is_current
-from app.services.attempts.reaper import Reaper
+from app.services.attempts.lost_leases_and_nodes import Reaper
 from app.services.nodes import quarantine
 from app.services.operations import housekeeping
 from app.services.operations.orphan_cleanup import OrphanSweep

@@ -29,7 +29,7 @@ from tests.builders.example_jobs import DOCUMENTS, SOMEWHERE, filled_in, pair_of
 from tests.conformance import example_trainer
 from tests.conformance.small_runs import EVERY, STEPS, STOP, UNSUPPORTED, Pair, ranks_of, small_runs, training_type_of
 from tests.trainers.in_process import Outcome
-from trainyard.protocol import manifest as _manifest
+from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.trainers.registry import TRAINERS
 
 PAIRS = list(TRAINERS)

@@ -39,7 +39,7 @@ POINTS = (
     Point("m10-prepared", "m10", "workers.prepare.prepare:prepare", "after"),
     Point("m11-launching", "m11", "workers.sandbox.launcher:launch", "before"),
     Point("m12-launched", "m12", "workers.sandbox.launcher:launch", "after"),
-    Point("m14-taking-over", "m14", "trainyard.protocol.manifest:verify", "before"),
+    Point("m14-taking-over", "m14", "trainyard.protocol.checkpoint_manifest:verify", "before"),
     Point("m14-before-storing", "m14", "app.storage.storage:Storage.put_tree", "before"),
     Point("m14-stored", "m14", "app.storage.storage:Storage.put_tree", "after"),
     Point("m14-recording", "m14", "app.services.attempts.checkpoints:record", "before"),

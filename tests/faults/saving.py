@@ -18,7 +18,7 @@ from app.services.attempts import checkpoints, work_orders
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests.faults.invariants import chain_of
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.commands import Answer, CheckpointSaved
 from trainyard.protocol.messages import CheckpointReady
 from workers.run_dir.layout import RunDirectory
@@ -78,7 +78,7 @@ def written(run: RunDirectory, job_id: str, step: int) -> Path:
     draft.mkdir()
     (draft / "state.json").write_text(f'{{"step": {step}, "digest": "{chain_of(step)}"}}')
     (draft / "weights.bin").write_bytes(b"w" * 100_000)
-    manifest.commit(draft, final, manifest.Manifest(job_id=job_id, attempt=1, step=step))
+    checkpoint_manifest.commit(draft, final, checkpoint_manifest.Manifest(job_id=job_id, attempt=1, step=step))
     return final
 
 

@@ -16,7 +16,7 @@ from app.domain.errors import TrainyardError
 from app.domain.lifecycle.states import HELD, TERMINAL, JobState
 from app.models import Attempt, Base, Checkpoint, Job, JobEvent, Lease, Node, Reservation
 from app.services.attempts import failed_pauses, leases, work_orders
-from app.services.attempts.reaper import Reaper
+from app.services.attempts.lost_leases_and_nodes import Reaper
 from app.services.attempts.work_orders import Work
 from app.services.jobs import control_requests
 from app.services.lifecycle import transitions

@@ -16,7 +16,7 @@ from app.http.context import EXTENSION
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
-from config.measuring import inherited_multiprocess_directory
+from config.metrics_directory import inherited_multiprocess_directory
 from config.settings import ApiSettings, Settings, load_settings
 from tests.builders.factories import make_document, make_project, make_queue
 from tests.doubles.fakes import FakeDispatcher

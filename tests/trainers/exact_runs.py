@@ -30,7 +30,7 @@ from tests.trainers.step_hooks import (
     uneven_completions,
     unwritten_shards,
 )
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, parse
 from trainyard.protocol.messages import Progress, Result
 from trainyard.protocol.session import Identity, Saved, manifest_for
@@ -90,7 +90,7 @@ class RecordingSession:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         directory = self.identity.run_dir / "checkpoints" / f"step-{saved.step}"
         directory.parent.mkdir(exist_ok=True)
-        manifest.commit(tmp_dir, directory, manifest_for(self.identity, saved))
+        checkpoint_manifest.commit(tmp_dir, directory, manifest_for(self.identity, saved))
         self.checkpoints.append(str(directory))
         self._offered = saved.step
         self.reached_when_saved[saved.step] = self.reached

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainers.forked import Process, rank_environment, start_rank
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.channel import LineDecoder, Message, encode, short_address
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +148,7 @@ class FakeSupervisor:
         if self.checkpoint_failure:
             self.send({"type": "checkpoint_failed", "path": message["path"], "message": self.checkpoint_failure})
             return
-        manifest.verify(message["path"])
+        checkpoint_manifest.verify(message["path"])
         shutil.move(message["path"], self.storage)
         self.send({"type": "checkpoint_saved", "path": message["path"], "checkpoint_id": "ckpt-1"})
 

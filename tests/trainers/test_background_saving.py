@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.trainers.in_process import plan_of, runs
-from trainyard.protocol import manifest as _manifest
+from trainyard.protocol import checkpoint_manifest as _manifest
 
 pytestmark = pytest.mark.long
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainyard.protocol.manifest import Manifest
+from trainyard.protocol.checkpoint_manifest import Manifest
 from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.loop.batch_plan import batch_plan

@@ -5,7 +5,7 @@ import errno
 import pytest
 import torch
 
-from trainyard.protocol.manifest import CorruptCheckpoint
+from trainyard.protocol.checkpoint_manifest import CorruptCheckpoint
 from workers.rank.run_context import CheckpointNotSaved
 from workers.trainers import failures
 

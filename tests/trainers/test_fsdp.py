@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tests.trainers.in_process import Outcome, plan_of, runs
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 
 FRAMEWORK = "FSDP"
 STEPS = 14  # an epoch has 8, the last one half full
@@ -100,7 +100,9 @@ def test_the_reference_is_divided_too_and_in_no_checkpoint(pair):
         shards = json.loads((directory / f"reference-{rank}.json").read_text())
         assert len(shards) > 10
         assert all(here * 2 == whole for whole, here in shards.values()), shards
-    sizes = [sum(entry.size for entry in manifest.verify(newest(pair[name])).files) for name in ("dpo", "paused")]
+    sizes = [
+        sum(entry.size for entry in checkpoint_manifest.verify(newest(pair[name])).files) for name in ("dpo", "paused")
+    ]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
@@ -137,7 +139,7 @@ def test_pause_is_given_up_when_a_rank_can_not_write_its_part_and_the_next_one_i
 
 @pytest.mark.long
 def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):
-    files = {entry.path for entry in manifest.verify(newest(pair["paused"])).files}
+    files = {entry.path for entry in checkpoint_manifest.verify(newest(pair["paused"])).files}
 
     assert {"shards/__0_0.distcp", "shards/__1_0.distcp", "shards/.metadata"} <= files
     assert {"trainer_state.json", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth", "tokenizer.json"} <= files

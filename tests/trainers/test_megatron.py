@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 from tests.trainers.in_process import Outcome, plan_of, runs, shared_runs
 from tests.trainers.supervision import ROOT, at_step
 from tests.trainers.test_sft import PAUSE, train
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 
 FRAMEWORK = "MEGATRON"
 TENSOR, PIPELINE = {"tensor_parallel": "2"}, {"pipeline_parallel": "2"}
@@ -96,7 +96,7 @@ def test_checkpoint_is_complete_and_the_model_loads_with_transformers_alone(pair
 
     for path in outcome.checkpoints:
         assert {"metadata.json", "trainer_state.json", "tokenizer.json"} <= {
-            entry.path for entry in manifest.verify(path).files
+            entry.path for entry in checkpoint_manifest.verify(path).files
         }
     command = [sys.executable, "-m", "examples.generate", "--model", str(outcome.output), "--prompt", "def f(x):"]
     ended = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)

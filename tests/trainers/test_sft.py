@@ -11,7 +11,7 @@ import pytest
 
 from app.domain.spec.hyperparameters.parsing import parse
 from tests.trainers.supervision import ROOT, TRAINER, Ended, FakeSupervisor, at_step, free_port
-from trainyard.protocol import manifest as _manifest
+from trainyard.protocol import checkpoint_manifest as _manifest
 
 PAUSE = {"type": "pause", "save_checkpoint": True}
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.trainers.in_process import Outcome, plan_of, runs
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 
 FRAMEWORK = "DEEPSPEED"
 STEPS = 14  # an epoch has 8, the last one half full
@@ -99,7 +99,7 @@ def test_in_stage_3_each_rank_has_half_of_every_parameter(pair):
 
 @pytest.mark.long
 def test_in_stage_2_each_rank_has_half_of_the_moments(pair):
-    files = {entry.path: entry.size for entry in manifest.verify(pair["moments"].checkpoints[-1]).files}
+    files = {entry.path: entry.size for entry in checkpoint_manifest.verify(pair["moments"].checkpoints[-1]).files}
     model, *parts = (
         files[f"global_step2/{name}"]
         for name in (
@@ -129,7 +129,9 @@ def test_the_reference_is_divided_too_and_in_no_checkpoint(pair):
         shards = json.loads((directory / f"reference-{rank}.json").read_text())
         assert len(shards) > 10
         assert all(here * 2 == whole for whole, here in shards.values()), shards
-    sizes = [sum(entry.size for entry in manifest.verify(newest(pair[name])).files) for name in ("dpo", "paused")]
+    sizes = [
+        sum(entry.size for entry in checkpoint_manifest.verify(newest(pair[name])).files) for name in ("dpo", "paused")
+    ]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.02)
 
 
@@ -150,7 +152,7 @@ def test_pause_is_given_up_when_a_rank_can_not_write_its_part_and_the_next_one_i
 
 @pytest.mark.long
 def test_checkpoint_is_complete_and_has_a_part_of_each_rank(pair):
-    files = {entry.path for entry in manifest.verify(pair["paused"].checkpoints[-1]).files}
+    files = {entry.path for entry in checkpoint_manifest.verify(pair["paused"].checkpoints[-1]).files}
 
     parts = {f"global_step2/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in (0, 1)}
     assert parts | {"latest"} <= files

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trainyard import _stacks
-from trainyard.protocol import manifest, messages
+from trainyard.protocol import checkpoint_manifest, messages
 from trainyard.protocol.channel import Channel, Message
 from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, WriteStacks, parse
 from trainyard.protocol.messages import Progress, Report, Result, fields_of
@@ -141,7 +141,7 @@ class SupervisedSession:
         name = f"{self._committed:04d}-step-{saved.step}"
         final_dir = self.identity.run_dir / "checkpoints" / name
         final_dir.parent.mkdir(exist_ok=True)
-        manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
+        checkpoint_manifest.commit(tmp_dir, final_dir, manifest_for(self.identity, saved))
         self._in_flight = str(final_dir)
         self._channel.release()
         metrics = dict(saved.metrics)
@@ -212,9 +212,9 @@ class SupervisedSession:
         self._in_flight = None
 
 
-def manifest_for(identity: Identity, saved: Saved) -> manifest.Manifest:
+def manifest_for(identity: Identity, saved: Saved) -> checkpoint_manifest.Manifest:
     """The manifest of a checkpoint of this run, still without its files."""
-    return manifest.Manifest(
+    return checkpoint_manifest.Manifest(
         job_id=identity.job_id,
         attempt=identity.attempt,
         step=saved.step,

@@ -38,7 +38,7 @@ from workers.prepare.input_library import Library, Sources
 from workers.prepare.inspection_report import Report
 from workers.prepare.prepare import find_sources, input_fields, library_for, private_paths
 from workers.prepare.preview import Preview, all_local, has_weights, identities
-from workers.rank.sections import training_config
+from workers.rank.spec_sections import training_config
 from workers.sandbox.launcher import inherited_environment, inherited_libraries
 from workers.sandbox.sandbox import (
     BUBBLEWRAP,

@@ -8,7 +8,7 @@ from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
 from app.services.attempts.checkpoints import ResumeCandidate
 from app.storage.failures import StorageRefused
 from app.storage.storage import Storage
-from trainyard.protocol import manifest as _manifest
+from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import shown
 from workers.prepare.input_library import LocalData

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.domain.spec.hyperparameters import rlhf
 from trainyard._local_session import LocalSession
-from trainyard.protocol import manifest as _manifest
+from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.channel import ChannelClosed
 from trainyard.protocol.commands import CheckpointNotSaved, Stop
 from trainyard.protocol.messages import Progress, Result

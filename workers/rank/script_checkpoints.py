@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.host.processes import unblock_signal
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.channel import LineDecoder, encode, short_address
 from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved, parse
 from trainyard.protocol.messages import CheckpointReady, fields_of
@@ -85,7 +85,7 @@ class ScriptCheckpoints:
         self._step = self._step + 1 if step is None else step
         checkpoints = self._run_dir / "checkpoints"
         draft = checkpoints / _DRAFT
-        manifest.discard(draft)
+        checkpoint_manifest.discard(draft)
         try:
             for path, *_ in signature:
                 target = draft / FILES / path
@@ -95,12 +95,12 @@ class ScriptCheckpoints:
                 return  # it is being rewritten; a later scan finds it complete
             self._count += 1
             final = checkpoints / f"kept-{self._count:04d}-step-{self._step}"
-            manifest.commit(draft, final, manifest_for(self._identity, Saved(step=self._step)))
+            checkpoint_manifest.commit(draft, final, manifest_for(self._identity, Saved(step=self._step)))
         except OSError as error:
             _print(f"{name} could not be stored: {error}")
             return
         finally:
-            manifest.discard(draft)
+            checkpoint_manifest.discard(draft)
         self._kept[name] = signature
         self._offer(final)
 

@@ -15,7 +15,7 @@ from trainyard.protocol.commands import Answer
 from workers.prepare.prepare import Prepared, prepare
 from workers.run_dir.layout import run_directory
 from workers.run_dir.process_registry import ProcessRegistry, held_here
-from workers.supervisor.control.fence import Fence
+from workers.supervisor.control.lease_fence import Fence
 from workers.supervisor.control.lease_renewal import LeaseRenewal
 from workers.supervisor.control.rendezvous import meet
 from workers.supervisor.control.stop_controller import StopController

@@ -3,7 +3,7 @@
 import errno
 import sys
 
-from trainyard.protocol.manifest import CorruptCheckpoint
+from trainyard.protocol.checkpoint_manifest import CorruptCheckpoint
 from workers.rank.run_context import CheckpointNotSaved
 
 

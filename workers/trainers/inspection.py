@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from app.domain.spec.rules.model import is_drawn
 from app.host.processes import die_with_parent
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import training_config
+from workers.rank.spec_sections import training_config
 from workers.trainers.failures import TrainingFailure, error_type
 
 REPORT = "report.json"

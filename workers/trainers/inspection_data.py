@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from app.domain.spec.data.preprocessing import EXAMPLES, PROMPTS, records_of
 from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_METHOD, completes, reward_file
 from workers.rank.run_context import RunSpec, method_of
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
 from workers.trainers.data.reading import rows
 from workers.trainers.data.records import LocatedRecord, records

@@ -11,7 +11,7 @@ from app.domain.spec.frameworks.megatron import MEGATRON
 from app.domain.spec.rules.model import is_drawn
 from app.domain.spec.rules.output import GGUF, ONNX
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import data_config, output_config
+from workers.rank.spec_sections import data_config, output_config
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 from workers.trainers.hf_trainer.formats import gguf_rules
 from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, load_tokenizer, trust_options

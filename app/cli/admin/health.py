@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from app.cli.admin.database import admin_database, cli_settings
 from app.cli.output import json_option, print_json
-from app.services.operations import liveness
-from app.services.operations.liveness import Counters
+from app.services.operations import heartbeat_counters
+from app.services.operations.heartbeat_counters import Counters
 from config.queues import coordinator_prefix
 
 # Heartbeats are due every two seconds; one may be late.
@@ -43,13 +43,13 @@ def health(coordinator: bool, node_name: str | None, as_json: bool) -> None:  # 
 
 def _interval(node_name: str) -> float:
     with admin_database() as db, db.read() as session:
-        return liveness.interval_of_node(session, node_name) or cli_settings().node.heartbeat_seconds
+        return heartbeat_counters.interval_of_node(session, node_name) or cli_settings().node.heartbeat_seconds
 
 
 def _counters(session: Session, node_name: str | None) -> Counters:
     if node_name is not None:
-        return liveness.of_node(session, node_name)
-    return liveness.of_coordinators(session, coordinator_prefix())
+        return heartbeat_counters.of_node(session, node_name)
+    return heartbeat_counters.of_coordinators(session, coordinator_prefix())
 
 
 def _advances(read: Callable[[Session], Counters], timeout: float) -> bool:

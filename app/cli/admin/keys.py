@@ -14,7 +14,7 @@ from app.models import Project
 from app.models.base import utc_now
 from app.models.project import DEFAULT_PROJECT
 from app.schemas.keys import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, KeySchema, NewKeySchema
-from app.security.keys import NewKey
+from app.security.api_key_format import NewKey
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys as services

@@ -23,9 +23,9 @@ from app.services.jobs import details, explain_placement, lookup
 from app.services.scheduling import planner
 from app.services.scheduling.idle_cluster import idle_cluster
 from simulation import comparing
+from simulation.chart import draw
 from simulation.generating import Workload, make_cluster, make_trace
 from simulation.jobs import Behaviour
-from simulation.picture import draw
 from simulation.planners import POLICIES
 from simulation.reading import node_lines, read_nodes, read_trace, trace_lines
 from simulation.trace import Cluster, TraceJob

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from config import measuring
+from config import metrics_directory
 from config.queues import COORDINATOR, NODE, flower_command, worker_command
 from config.settings import Settings
 
@@ -34,7 +34,7 @@ def api_command(settings: Settings, *, bind: str) -> list[str]:
     command += ["--workers", str(settings.api.workers), "--threads", str(settings.api.threads)]
     command += ["--graceful-timeout", str(GRACEFUL_SECONDS), "--no-control-socket", "--limit-request-line", "8190"]
     command += ["--config", "python:app.server.gunicorn_hooks", "--log-level", "warning"]
-    command += ["--env", f"{measuring.VARIABLE}={measuring.multiprocess_directory(settings)}"]
+    command += ["--env", f"{metrics_directory.VARIABLE}={metrics_directory.multiprocess_directory(settings)}"]
     if os.access(HEARTBEAT_MEMORY, os.W_OK):
         command += ["--worker-tmp-dir", str(HEARTBEAT_MEMORY)]
     return command

@@ -14,7 +14,7 @@ import click
 
 from app.cli.local import signals
 from app.cli.local.embedded_redis import NoRedisProgram, is_free
-from app.cli.local.platform import LocalPlatform, NotPrepared
+from app.cli.local.local_platform import LocalPlatform, NotPrepared
 from app.cli.local.sandbox import ensure_sandbox, no_sandbox_message, no_sandbox_option
 from app.cli.local.simulated_nodes import SimulatedNode, simulate_option, write_node_configs
 from app.domain.nodes.sandboxes import PROCESS

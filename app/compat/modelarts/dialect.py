@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from flask import Response, request
 
 from app.compat.modelarts.signatures import ALGORITHM, SignedRequest, read_signature
-from app.compat.plain import Plain
+from app.compat.plain_dialect import Plain
 from app.database.engine import Database
 from app.domain.errors import CredentialsMissing, NotFound
 from app.host.clock import utc_now

@@ -2,7 +2,7 @@
 
 from flask import Response
 
-from app.compat.plain import Plain
+from app.compat.plain_dialect import Plain
 from app.domain.errors import NotFound
 from app.http.envelope import BodySchema, Problem, json_response
 

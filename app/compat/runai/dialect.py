@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Response
 
-from app.compat.plain import Plain
+from app.compat.plain_dialect import Plain
 from app.compat.runai import tokens
 from app.database.engine import Database
 from app.http.dialect import bearer_key

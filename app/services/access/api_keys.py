@@ -16,8 +16,8 @@ from app.domain.errors import Conflict, CredentialsInvalid, Forbidden, InvalidRe
 from app.domain.ids import new_id
 from app.models import ApiKey
 from app.models.base import utc_now
+from app.security.api_key_format import NewKey, PresentedKey, StoredKey, is_live, is_of, make_key, read_key
 from app.security.key_cache import KeyCache
-from app.security.keys import NewKey, PresentedKey, StoredKey, is_live, is_of, make_key, read_key
 from app.security.permissions import PROJECT_ROLES, Caller, Permission, Role
 from app.security.secrets import SecretBox
 from app.services.access import projects

@@ -12,7 +12,7 @@ from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.model import JobDocument
 from app.models import Job, Node, Queue
 from app.models.base import utc_now
-from app.models.job_line import ahead_of_new
+from app.models.queue_order import ahead_of_new
 from app.security.permissions import Caller
 from app.services.jobs import submission
 from app.services.jobs.submission import Checked, Origin

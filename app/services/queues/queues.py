@@ -12,7 +12,7 @@ from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound, UnknownQueue
 from app.domain.lifecycle.states import HELD, JobState
 from app.models import Job, Queue
-from app.models.job_line import LINE, served_as_if_since
+from app.models.queue_order import LINE, served_as_if_since
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
 from app.services.queues import limits

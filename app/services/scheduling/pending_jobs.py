@@ -18,7 +18,7 @@ from app.domain.scheduling.resources import Request, request_of
 from app.domain.spec.model import JobDocument
 from app.models import Job
 from app.models.base import database_now
-from app.models.job_line import LINE, WAITING_SINCE
+from app.models.queue_order import LINE, WAITING_SINCE
 from app.services.nodes import registry
 from app.services.nodes.data_locality import Caches
 

@@ -16,7 +16,7 @@ from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, sta
 from app.domain.spec.model import JobDocument
 from app.models import Job, Reservation
 from app.models.base import utc_now
-from app.models.job_line import LINE, ahead_of_new
+from app.models.queue_order import LINE, ahead_of_new
 from app.services.nodes import registry
 from app.services.queues import limits, project_quotas, queues
 

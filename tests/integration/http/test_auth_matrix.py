@@ -14,7 +14,7 @@ from app.http.dialect import NATIVE
 from app.http.operation import operation_of
 from app.models import Artifact, AuditEntry, BaseModel, TrainingRuntime, Webhook, WebhookDelivery
 from app.models.base import utc_now
-from app.security.keys import make_key
+from app.security.api_key_format import make_key
 from app.security.permissions import PERMISSIONS, Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys

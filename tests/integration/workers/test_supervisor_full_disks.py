@@ -11,7 +11,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
 from app.storage.keys import checkpoint_key
 from tests.systems.supervising import World, rows, training, try_again
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 
 pytestmark = [
     pytest.mark.long,
@@ -89,7 +89,7 @@ def test_checkpoint_without_room_leaves_the_one_before_and_the_job_waits(stored_
     waits_for_room(world, job_id)
     assert warnings(world, job_id) != []
     (kept,) = rows(world, Checkpoint)
-    assert manifest.verify(world.storage.local_path(checkpoint_key(job_id, kept.id))).step == 3
+    assert checkpoint_manifest.verify(world.storage.local_path(checkpoint_key(job_id, kept.id))).step == 3
     assert list(world.storage.names(f"jobs/{job_id}/checkpoints")) == [kept.id]
 
     storage_disk.clear()

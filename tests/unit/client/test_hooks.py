@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainers.supervision import ROOT, FakeSupervisor, at_step
 from tests.unit.client.hook_scripts import LOOP, alone, supervised
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 
 
 def test_complete_run_reports_everything_and_its_result(tmp_path):
@@ -74,7 +74,7 @@ def test_stop_is_followed_at_the_next_step_with_a_checkpoint(tmp_path, kind):
     assert ended.result["weight_files"] == []
     assert 3 <= step < 1000
     (checkpoint,) = ended.checkpoints
-    assert manifest.verify(checkpoint).step == step
+    assert checkpoint_manifest.verify(checkpoint).step == step
     assert json.loads((checkpoint / "state.json").read_text()) == step
 
 

@@ -6,7 +6,7 @@ from tests.unit.client.hook_scripts import LOOP, supervised
 from trainyard._agreement import Agreement
 from trainyard._local_session import LocalSession
 from trainyard._run import Run
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.commands import parse
 from trainyard.protocol.session import Identity
 
@@ -35,8 +35,8 @@ with run.checkpoint(step=1, all_ranks=True) as path:
     ended = supervised(tmp_path, script, world_size=2)
 
     (checkpoint,) = ended.checkpoints
-    assert [entry.path for entry in manifest.verify(checkpoint).files] == ["rank-0", "rank-1"]
-    assert manifest.verify(checkpoint).world_size == 2
+    assert [entry.path for entry in checkpoint_manifest.verify(checkpoint).files] == ["rank-0", "rank-1"]
+    assert checkpoint_manifest.verify(checkpoint).world_size == 2
 
 
 def test_checkpoint_is_dropped_when_another_rank_fails_in_it(tmp_path):
@@ -68,7 +68,7 @@ with run.checkpoint(step=1) as path:
     ended = supervised(tmp_path, script, world_size=2)
 
     (checkpoint,) = ended.checkpoints
-    assert [entry.path for entry in manifest.verify(checkpoint).files] == ["rank-0"]
+    assert [entry.path for entry in checkpoint_manifest.verify(checkpoint).files] == ["rank-0"]
 
 
 def rank_of_two(directory, rank):

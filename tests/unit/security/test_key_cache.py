@@ -3,8 +3,8 @@
 import pytest
 
 from app.security import key_cache
+from app.security.api_key_format import StoredKey
 from app.security.key_cache import TTL_SECONDS, KeyCache
-from app.security.keys import StoredKey
 
 
 class Clock:

@@ -6,7 +6,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from app.domain.errors import Forbidden, NotFound, NotYours
-from app.security.keys import NewKey, is_live, is_of, make_key, read_key
+from app.security.api_key_format import NewKey, is_live, is_of, make_key, read_key
 from app.security.permissions import PERMISSIONS, Caller, Permission, Role
 from app.security.secrets import SecretBox, SecretKeyMissing
 

@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from app.domain.scheduling.planner import Policy
+from simulation.chart import draw, duration
 from simulation.comparing import HEADS, WAIT_HEADS, compare, documents, rows, wait_rows
 from simulation.jobs import Behaviour
-from simulation.picture import draw, duration
 from simulation.planners import POLICIES
 from tests.builders.simulated import make_site, make_traced
 

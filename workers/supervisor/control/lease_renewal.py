@@ -11,7 +11,7 @@ from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, StaleJob
 from app.services.attempts.leases import ControlRequests
 from config.settings import LeaseSettings
-from workers.supervisor.control.fence import boot_seconds
+from workers.supervisor.control.lease_fence import boot_seconds
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from config.watching import WatchSettings
+from config.watchdog import WatchSettings
 
 SAMPLES = 1000  # of its own steps, the newest
 # No steps are made in them, for as long as they take.

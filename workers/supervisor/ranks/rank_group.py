@@ -13,7 +13,7 @@ from trainyard.protocol.channel import LineDecoder, Message
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import TEARDOWN_SECONDS
-from workers.rank.sections import training_config
+from workers.rank.spec_sections import training_config
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
 from workers.supervisor.ranks.channel_server import ChannelServer, Connection

@@ -15,7 +15,7 @@ from app.services.attempts import checkpoints
 from app.services.attempts.checkpoints import NewCheckpoint
 from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
 from app.storage.keys import checkpoint_key
-from trainyard.protocol import manifest as _manifest
+from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.commands import Answer, CheckpointFailed, CheckpointSaved
 from trainyard.protocol.messages import CheckpointReady, clean_text
 from workers.supervisor.recording import disk_space

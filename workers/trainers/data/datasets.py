@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from app.domain.spec.data.preprocessing import PROMPTS, records_of
 from workers.rank.run_context import RunSpec, method_of
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.data import mixing, templates
 from workers.trainers.data.encoded import AnyEncoded, columns_of
 from workers.trainers.data.packing import packed

@@ -10,7 +10,7 @@ from app.domain.spec.data.filters import BadFilter, operator_of
 from app.domain.spec.data.formats import format_of
 from app.domain.spec.data.splits import TEST, TRAIN, VALIDATION, BadSplit, Split, parse_split
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.failures import InvalidConfig
 
 __all__ = ["TEST", "TRAIN", "VALIDATION", "DataFile", "Filter", "Sampling", "Source", "sources_of"]

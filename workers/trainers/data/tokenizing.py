@@ -16,7 +16,7 @@ from app.domain.spec.data.preprocessing import PROMPTS, records_of
 from app.domain.spec.hyperparameters.parameter import InvalidHyperparameter
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, check_lengths, longest_prompt
 from workers.rank.run_context import RunSpec, method_of
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.data import templates
 from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
 from workers.trainers.data.records import LocatedRecord

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.domain.spec.frameworks.deepspeed import Zero, zero
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import training_config
+from workers.rank.spec_sections import training_config
 
 LATEST = "latest"  # the file from which DeepSpeed reads the name of the directory with the shards
 

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
 from transformers.trainer import TRAINER_STATE_NAME
 
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from workers.rank.run_context import RunContext, Saved
 from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.deepspeed.configuration import LATEST
@@ -111,7 +111,7 @@ class ZeroCheckpointSaver(HostCheckpointSaver):
             wait([self._written])
         if self._context.rank == 0:
             self._context.rest()
-            manifest.discard(directory)
+            checkpoint_manifest.discard(directory)
             self._state_files, self._text = state_files(trainer, randoms), state_text(trainer)
         wait_for_all()
         engine: Any = trainer.model_wrapped

@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from workers.rank.run_context import RunContext, Saved
 from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
@@ -85,7 +85,7 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
             wait([self._written])
         if self._context.rank == 0:
             self._context.rest()
-            manifest.discard(directory)
+            checkpoint_manifest.discard(directory)
             directory.mkdir(parents=True)
             self._state_files, self._text = state_files(trainer, randoms), state_text(trainer)
         wait_for_all()

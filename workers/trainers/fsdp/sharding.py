@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 
 from app.domain.spec.frameworks.fsdp import CPU_OFFLOAD, RESHARD_AFTER_FORWARD, sharding
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import training_config
+from workers.rank.spec_sections import training_config
 
 
 def sharded_arguments(spec: RunSpec) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch.utils.data import Sampler
 from transformers import PreTrainedTokenizerBase
 
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.data.datasets import Splits
 from workers.trainers.data.encoded import NOT_LEARNED
 from workers.trainers.hf_trainer.loop.batch_order import LengthGrouped, Shuffled

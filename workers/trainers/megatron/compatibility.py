@@ -8,7 +8,7 @@ from transformers import PretrainedConfig
 
 from app.domain.spec.frameworks.megatron import PIPELINE, TENSOR, InvalidParallelism, Parallelism, parallelism
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import training_config
+from workers.rank.spec_sections import training_config
 from workers.trainers.failures import InvalidConfig
 
 ARCHITECTURES = ("llama", "mistral", "qwen2")

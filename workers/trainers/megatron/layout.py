@@ -13,7 +13,7 @@ from transformers import set_seed
 
 from app.domain.spec.frameworks.megatron import Parallelism
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.distributed import TIMEOUT
 
 

@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.storage import WriteResult
 from transformers import PreTrainedTokenizerBase, TrainerState
 
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from workers.rank.run_context import RunContext, Saved
 from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
@@ -80,7 +80,7 @@ class MegatronCheckpointSaver:
         self._finish_last()
         if self._context.rank == 0:
             self._context.rest()
-            manifest.discard(directory)
+            checkpoint_manifest.discard(directory)
             directory.mkdir(parents=True)
         wait_for_all()
         directory.mkdir(parents=True, exist_ok=True)  # on other nodes

@@ -16,7 +16,7 @@ from app.storage.beneath import DIRECTORY
 from app.storage.storage import Storage
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.integration.services.attempts.test_checkpoint_store import Taker
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 IN_CLOSE_NOWRITE, IN_OPEN, IN_MOVED_FROM, IN_NONBLOCK = 0x10, 0x20, 0x40, os.O_NONBLOCK
@@ -116,7 +116,7 @@ def offered(taker: Taker, large_bytes: int = LARGE_BYTES) -> Path:
         file.truncate(large_bytes)
     (draft / "z.txt").write_bytes(b"what the rank trained")
     final = taker.run.checkpoints / "5"
-    manifest.commit(draft, final, manifest.Manifest(job_id=taker.work.job_id, attempt=1, step=5))
+    checkpoint_manifest.commit(draft, final, checkpoint_manifest.Manifest(job_id=taker.work.job_id, attempt=1, step=5))
     return final
 
 

@@ -19,7 +19,7 @@ from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests.builders import walks
 from tests.builders.factories import make_attempt, make_job, make_node
-from trainyard.protocol import manifest as _manifest
+from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved
 from trainyard.protocol.messages import CheckpointReady
 from workers.run_dir.layout import RunDirectory

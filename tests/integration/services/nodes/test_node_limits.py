@@ -15,7 +15,7 @@ from app.models import Node
 from app.services.attempts import checkpoints, work_orders
 from app.services.nodes import registry
 from app.services.nodes.registry import NodeReport
-from app.services.operations import liveness
+from app.services.operations import heartbeat_counters
 from app.services.scheduling import placement, planner
 from tests.builders import factories
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
@@ -202,5 +202,5 @@ def test_a_node_with_an_interval_of_its_own_is_known_by_it(database: Database) -
 
     assert [beat.every_seconds for beat in registry.heartbeats(database)] == [3.0]
     with database.read() as session:
-        assert liveness.interval_of_node(session, "n1") == 3.0
-        assert liveness.interval_of_node(session, "gone") is None
+        assert heartbeat_counters.interval_of_node(session, "n1") == 3.0
+        assert heartbeat_counters.interval_of_node(session, "gone") is None

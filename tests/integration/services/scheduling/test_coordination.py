@@ -12,7 +12,7 @@ from app.domain.lifecycle.states import JobState
 from app.host.process_names import is_provably_dead, own_name
 from app.models import Attempt, IdempotentReply, Job, Lease, Node, ProcessBeat
 from app.models.base import utc_now
-from app.services.attempts.reaper import Reaper
+from app.services.attempts.lost_leases_and_nodes import Reaper
 from app.services.jobs import revocation
 from app.services.operations import housekeeping
 from app.services.scheduling import planner

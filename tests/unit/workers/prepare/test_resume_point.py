@@ -7,7 +7,7 @@ import pytest
 
 from app.services.attempts.checkpoints import ResumeCandidate
 from app.storage.storage import Storage
-from trainyard.protocol import manifest as _manifest
+from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.input_library import LocalData, LocalDataFile
 from workers.prepare.resume_point import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward

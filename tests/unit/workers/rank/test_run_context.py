@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from trainyard._local_session import LocalSession
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.channel import ChannelClosed
 from trainyard.protocol.commands import CheckpointNotSaved, Stop, parse
 from trainyard.protocol.session import Identity
@@ -85,7 +85,7 @@ def test_local_double_prints_and_keeps_the_newest_checkpoints(context, capsys):
 
     kept = sorted((context.spec.run_dir / "checkpoints").iterdir())
     assert [path.name for path in kept] == ["step-00000003", "step-00000004", "step-00000005"]
-    assert manifest.verify(kept[-1]).epoch == 0.5
+    assert checkpoint_manifest.verify(kept[-1]).epoch == 0.5
     assert "step 4  loss=0.25" in capsys.readouterr().out
 
 

@@ -9,7 +9,7 @@ import pytest
 from app.domain.errors import LeaseLost
 from app.services.attempts.leases import ControlRequests
 from config.settings import LeaseSettings
-from workers.supervisor.control.fence import boot_seconds
+from workers.supervisor.control.lease_fence import boot_seconds
 from workers.supervisor.control.lease_renewal import LeaseRenewal
 
 REQUESTS = ControlRequests(requested="pause", pause_saves=True, checkpoint_requests=2)

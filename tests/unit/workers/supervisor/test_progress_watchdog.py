@@ -2,7 +2,7 @@
 
 import pytest
 
-from config.watching import WatchSettings
+from config.watchdog import WatchSettings
 from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
 
 SETTINGS = WatchSettings(step_seconds=60.0, step_factor=10.0, first_step_seconds=1800.0, section_seconds=14_400.0)

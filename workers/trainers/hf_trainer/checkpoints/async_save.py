@@ -23,7 +23,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 
-from trainyard.protocol import manifest
+from trainyard.protocol import checkpoint_manifest
 from workers.rank.run_context import RunContext, Saved
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.hf_trainer.checkpoints.best_weights import FILE as BEST_WEIGHTS
@@ -125,7 +125,7 @@ class HostCheckpointSaver:
 
     def _write(self, trainer: Trainer, taken: _Snapshot, directory: Path, best: BinaryIO | None) -> None:
         self._copy.wait()
-        manifest.discard(directory)
+        checkpoint_manifest.discard(directory)
         directory.mkdir(parents=True)
         with _detect_full_disk(directory, taken.tensors):
             self._write_files(trainer, taken, directory, best)

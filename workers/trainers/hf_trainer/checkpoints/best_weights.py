@@ -14,7 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from app.domain.lifecycle.checkpoints import best_rule
 from workers.rank.run_context import RunContext, method_of
-from workers.rank.sections import output_config
+from workers.rank.spec_sections import output_config
 from workers.trainers.distributed import wait_for_all
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting, score_of
 

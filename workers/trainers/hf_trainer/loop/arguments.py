@@ -7,7 +7,7 @@ from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter, check
 from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER, trainer_arguments
 from app.domain.spec.model import Evaluation
 from workers.rank.run_context import RunContext, method_of
-from workers.rank.sections import data_config, output_config, training_config
+from workers.rank.spec_sections import data_config, output_config, training_config
 from workers.trainers.distributed import TIMEOUT
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from workers.rank.run_context import RunContext
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.failures import InvalidConfig
 
 _MOST_NAMED = 12

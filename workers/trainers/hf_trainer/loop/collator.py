@@ -10,7 +10,7 @@ from trl.trainer.reward_trainer import DataCollatorForPreference as DataCollator
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 
 
 def max_seq_length(spec: RunSpec) -> int:

@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from app.domain.lifecycle.checkpoints import best_rule
 from app.domain.spec.hyperparameters.tables import PLATEAU
 from workers.rank.run_context import RunSpec, method_of
-from workers.rank.sections import output_config
+from workers.rank.spec_sections import output_config
 
 __all__ = ["PLATEAU", "learning_rate_factor", "scale", "scheduler_kwargs"]
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainyard.protocol.manifest import Manifest
+from trainyard.protocol.checkpoint_manifest import Manifest
 from workers.rank.run_context import RunContext, RunSpec
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.failures import HostOutOfMemory, OutOfMemory, error_type, is_out_of_memory
 from workers.trainers.hf_trainer.loop.batch_plan import BatchPlan
 from workers.trainers.hf_trainer.loop.collator import max_seq_length

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from workers.rank.run_context import CHECKPOINT_FAILED, RunContext, Saved, Stop
-from workers.rank.sections import output_config
+from workers.rank.spec_sections import output_config
 from workers.trainers.distributed import StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.checkpoints.best_weights import BestWeights
 from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopping

@@ -15,9 +15,9 @@ from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerState
 from transformers.trainer import SCHEDULER_NAME
 
 from app.domain.spec.metrics import evaluated, perplexity
-from trainyard.protocol.manifest import Manifest
+from trainyard.protocol.checkpoint_manifest import Manifest
 from workers.rank.run_context import RunSpec, method_of
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
 from workers.trainers.hf_trainer.loop import warm_start
 from workers.trainers.hf_trainer.loop.batch_order import LengthGrouped, PaddedOrder, Shuffled

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainyard._outputs import weight_files
-from workers.rank.sections import output_config
+from workers.rank.spec_sections import output_config
 from workers.trainers.failures import ExportFailed, is_out_of_memory
 from workers.trainers.hf_trainer.formats.convert import convert
 from workers.trainers.hf_trainer.model import verify_export

@@ -10,7 +10,7 @@ from transformers.pytorch_utils import Conv1D
 from app.domain.spec.hyperparameters.parsing import names
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from workers.rank.run_context import RunSpec, method_of
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.failures import InvalidConfig
 
 ALL_LINEAR = "all-linear"

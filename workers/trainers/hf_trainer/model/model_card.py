@@ -16,7 +16,7 @@ from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.rules.model import is_drawn
 from app.domain.spec.rules.output import GGUF, LORA_TYPES, ONNX
 from workers.rank.run_context import RunSpec, method_of
-from workers.rank.sections import data_config, output_config, training_config
+from workers.rank.spec_sections import data_config, output_config, training_config
 from workers.trainers.hf_trainer.model.tokenizer import base_model
 
 _LIBRARIES = (

@@ -22,7 +22,7 @@ from transformers import (
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.model import BaseModel
 from workers.rank.run_context import RunSpec, method_of
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.failures import InvalidConfig, ModelNotFound, is_out_of_memory
 from workers.trainers.hf_trainer.model.scratch import configuration, draw_weights, is_from_scratch
 from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, load_tokenizer, trust_options

@@ -17,7 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from app.domain.spec.rules.model import is_drawn
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import data_config
+from workers.rank.spec_sections import data_config
 from workers.trainers.failures import InvalidConfig, is_out_of_memory
 from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, trust_options
 

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from app.domain.spec.model import BaseModel
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import data_config, training_config
+from workers.rank.spec_sections import data_config, training_config
 from workers.trainers.failures import InvalidConfig, ModelNotFound
 
 _ATTRIBUTES = ("padding_side", "truncation_side", "model_max_length")

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from app.domain.spec.hyperparameters.parsing import USE_LORA
 from workers.rank.run_context import RunSpec
-from workers.rank.sections import output_config
+from workers.rank.spec_sections import output_config
 from workers.trainers.hf_trainer.model import pretrained
 from workers.trainers.hf_trainer.model.export import export_adapter, export_merged, export_model
 from workers.trainers.hf_trainer.model.lora_adapters import adapted, lora_config

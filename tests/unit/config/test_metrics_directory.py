@@ -2,7 +2,7 @@
 
 from app.cli.local.command_lines import api_command
 from app.server.gunicorn_hooks import _reset_counters
-from config.measuring import VARIABLE, inherited_multiprocess_directory, multiprocess_directory
+from config.metrics_directory import VARIABLE, inherited_multiprocess_directory, multiprocess_directory
 from config.settings import load_settings
 
 

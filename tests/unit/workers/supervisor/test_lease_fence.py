@@ -9,7 +9,7 @@ import time
 
 PROGRAM = """
     import os, signal, sys, time
-    from workers.supervisor.control.fence import Fence, boot_seconds
+    from workers.supervisor.control.lease_fence import Fence, boot_seconds
     fence = Fence()
     {body}
     print("alive", flush=True)

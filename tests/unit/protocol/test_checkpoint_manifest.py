@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.protocol import manifest as _manifest
-from trainyard.protocol.manifest import CorruptCheckpoint, Manifest
+from trainyard.protocol import checkpoint_manifest as _manifest
+from trainyard.protocol.checkpoint_manifest import CorruptCheckpoint, Manifest
 
 
 @pytest.fixture
