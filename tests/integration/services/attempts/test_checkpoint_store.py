@@ -79,6 +79,10 @@ def work(db):
     return work_orders.load_work(db, job_id, 1)
 
 
+def ignore(_message: str) -> None:
+    pass
+
+
 class Taker:
     """A checkpoint store with all it needs, and what it answered."""
 
@@ -90,10 +94,7 @@ class Taker:
         self.answers: list[Any] = []
         self.lost = threading.Event()
         self.reporter = Reporter(db, work, lambda _: self.lost.set())
-        self.messages: list[str] = []
-        self.room = DiskSpaceWatch(
-            0.5, hurries=lambda: False, on_waiting=self.messages.append, on_over=self.messages.append
-        )
+        self.room = DiskSpaceWatch(0.5, hurries=lambda: False, on_waiting=ignore, on_over=ignore)
         self.logs = LogStore(self.storage, work.job_id, work.attempt, room=self.room)
         ground = AttemptContext(db=db, storage=self.storage, work=work, run=self.run, redaction=Redaction())
         self.store = CheckpointStore(ground, self.reporter, self.logs, room=self.room, answer=self.answers.append)

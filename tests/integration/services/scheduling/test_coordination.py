@@ -14,6 +14,7 @@ from app.models import Attempt, IdempotentReply, Job, Lease, Node, ProcessBeat
 from app.models.base import utc_now
 from app.services.attempts.lost_leases_and_nodes import Reaper
 from app.services.jobs import revocation
+from app.services.nodes import registry
 from app.services.operations import housekeeping
 from app.services.scheduling import planner
 from app.services.scheduling.leader_election import LeaderLease
@@ -101,7 +102,7 @@ def held_job(db: Database, *, claimed: bool = True) -> str:
         return job.id
 
 
-def look(reaper: Reaper, *, seconds: range, before: Callable[[int], None] = lambda _second: None) -> None:
+def sweep(reaper: Reaper, *, seconds: range, before: Callable[[int], None] = lambda _second: None) -> None:
     for second in seconds:
         before(second)
         reaper.sweep(float(second))
@@ -132,17 +133,17 @@ def cause(db: Database, job_id: str) -> str | None:
 def test_lease_is_taken_after_its_time_and_not_before(database: Database) -> None:
     job_id, reaper = held_job(database), Reaper(database, SETTINGS, actor="test")
 
-    look(reaper, seconds=range(15))
+    sweep(reaper, seconds=range(15))
     assert state(database, job_id) is JobState.PREPARING
 
-    look(reaper, seconds=range(15, 17))
+    sweep(reaper, seconds=range(15, 17))
     assert state(database, job_id) is JobState.QUEUED
 
 
 def test_renewed_lease_is_kept(database: Database) -> None:
     job_id, reaper = held_job(database), Reaper(database, SETTINGS, actor="test")
 
-    look(reaper, seconds=range(60), before=lambda second: renew(database) if second % 10 == 0 else None)
+    sweep(reaper, seconds=range(60), before=lambda second: renew(database) if second % 10 == 0 else None)
 
     assert state(database, job_id) is JobState.PREPARING
 
@@ -150,8 +151,8 @@ def test_renewed_lease_is_kept(database: Database) -> None:
 def test_time_without_sweeps_does_not_count(database: Database) -> None:
     job_id, reaper = held_job(database), Reaper(database, SETTINGS, actor="test")
 
-    look(reaper, seconds=range(3))
-    look(reaper, seconds=range(100, 110))
+    sweep(reaper, seconds=range(3))
+    sweep(reaper, seconds=range(100, 110))
 
     assert state(database, job_id) is JobState.PREPARING
 
@@ -159,21 +160,21 @@ def test_time_without_sweeps_does_not_count(database: Database) -> None:
 def test_cause_tells_node_from_supervisor(database: Database) -> None:
     alone, both = held_job(database), ""
     reaper = Reaper(database, SETTINGS, actor="test")
-    look(reaper, seconds=range(17), before=lambda _second: heartbeat(database))
+    sweep(reaper, seconds=range(17), before=lambda _second: heartbeat(database))
     assert cause(database, alone) == "SUPERVISOR_LOST"
 
     with database.write() as session:
         job = make_job(session)
         make_attempt(session, job, session.get_one(Node, "box"), device_indices=(1,))
         both = job.id
-    look(reaper, seconds=range(17, 35))
+    sweep(reaper, seconds=range(17, 35))
     assert cause(database, both) == "NODE_LOST"
 
 
 def test_unclaimed_attempt_goes_back_without_costing_a_retry(database: Database) -> None:
     job_id, reaper = held_job(database, claimed=False), Reaper(database, SETTINGS, actor="test")
 
-    look(reaper, seconds=range(17))
+    sweep(reaper, seconds=range(17))
 
     assert state(database, job_id) is JobState.QUEUED
     with database.read() as session:
@@ -185,13 +186,18 @@ def test_silent_node_is_lost_and_a_new_heartbeat_brings_it_back(database: Databa
         make_node(session, "box")
     reaper = Reaper(database, SETTINGS, actor="test")
 
-    look(reaper, seconds=range(8))
+    sweep(reaper, seconds=range(8))
     with database.read() as session:
         assert session.get_one(Node, "box").state == "ready"
 
-    look(reaper, seconds=range(8, 10))
+    sweep(reaper, seconds=range(8, 10))
     with database.read() as session:
         assert session.get_one(Node, "box").state == "lost"
+
+    assert registry.heartbeat(database, "box") == "ready"
+    sweep(reaper, seconds=range(10, 17))
+    with database.read() as session:
+        assert session.get_one(Node, "box").state == "ready"
 
 
 # ---- the rest
