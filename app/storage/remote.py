@@ -6,7 +6,7 @@ Single objects are written atomically, therefore the manifest is uploaded last a
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,11 +36,17 @@ class RemoteFiles:
         self.delete_tree(key)
         bulk = [file for file in files if file.path != MANIFEST]
         last = [file for file in files if file.path == MANIFEST]
-        with directory_opened(directory) as root:
-            for first in range(0, len(bulk), FILES_AT_ONCE):
-                self._put(root, bulk[first : first + FILES_AT_ONCE], key, known)
-            if last:
-                self._put(root, last, key, known)
+        try:
+            with directory_opened(directory) as root:
+                for first in range(0, len(bulk), FILES_AT_ONCE):
+                    self._put(root, bulk[first : first + FILES_AT_ONCE], key, known)
+                if last:
+                    self._put(root, last, key, known)
+        except Exception:
+            # No record names a part of a tree. Where the storage does not answer, the next try deletes it.
+            with suppress(Exception):
+                self.delete_tree(key)
+            raise
         if move:
             # All is stored: failing to delete the source must not cause another upload.
             shutil.rmtree(directory, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Storing a tree when something goes wrong on the way: the only copy survives, and nothing foreign is taken for it."""
 
 import errno
+import hashlib
 import os
 import shutil
 import uuid
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import NotFound, TransientStorageError
-from app.storage.beneath import RefusedFile
+from app.storage.beneath import Content, RefusedFile
 from app.storage.storage import Storage
 from app.storage.trees import replace_links, tree_files
 
@@ -35,8 +36,22 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
+def content_of(data: bytes) -> Content:
+    return Content(len(data), hashlib.sha256(data).hexdigest())
+
+
 def names(directory: Path) -> set[str]:
     return {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_refused_tree_leaves_no_part_of_it_in_an_object_store(memory: Storage, tree: Path) -> None:
+    known = {"inner/state.pt": content_of(b"s"), "manifest.json": content_of(b"[]")}
+
+    with pytest.raises(RefusedFile, match=r"manifest\.json"):
+        memory.put_tree(tree, KEY, known=known)
+
+    assert memory.list("jobs") == ()
+    assert names(tree) == {"inner/state.pt", "manifest.json"}
 
 
 @pytest.mark.parametrize("failing_call", range(9))
