@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import fsspec
 
-from app.storage.beneath import changed, copied, directory_opened, file_opened
+from app.storage.beneath import RefusedFile, changed, copied, directory_opened, file_opened
 from app.storage.trees import Known, TreeFile, check, files_of
 
 MANIFEST = "manifest.json"
@@ -42,8 +42,9 @@ class RemoteFiles:
                     self._put(root, bulk[first : first + FILES_AT_ONCE], key, known)
                 if last:
                     self._put(root, last, key, known)
-        except Exception:
-            # No record names a part of a tree. Where the storage does not answer, the next try deletes it.
+        except RefusedFile:
+            # It will not be tried again, and no record names a part of a tree. Other errors are tried again, from
+            # the deletion above on.
             with suppress(Exception):
                 self.delete_tree(key)
             raise

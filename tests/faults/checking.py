@@ -14,7 +14,7 @@ def assert_sound(cluster: Cluster, *, seconds: float = 90) -> None:
     wait_until_all_ended(cluster, seconds=seconds)
     wait_for(lambda: not cluster.left_of_attempts(), seconds=10, what="no process of any job")
     history = collect(cluster)
-    # A node that was lost clears away what its attempts left when it is back, in its own time.
+    # I9 has some time: a node that was lost removes what its attempts left after it has returned.
     deadline = time.monotonic() + 20
     while (found := violations(history)) and all(map(is_about_leftovers, found)) and time.monotonic() < deadline:
         time.sleep(0.5)

@@ -233,7 +233,7 @@ class RankGroup:
 
     def _record_failure(self, failure: messages.Failure) -> None:
         """Keep the first failure of each rank: later ones follow from it, or are a flood."""
-        known = {failure.rank for failure in self._observed.reported}
+        known = {each.rank for each in self._observed.reported}
         if failure.rank < self._world_size and failure.rank not in known:
             self._observed.reported.append(failure)
             self._observed.ends(time.monotonic())
