@@ -1,7 +1,5 @@
 """Waits until a system is idle after its faults, and checks its history against the invariants."""
 
-import time
-
 from app.domain.lifecycle.states import TERMINAL
 from tests.faults.cluster import Cluster
 from tests.faults.history import JobHistory, collect
@@ -14,18 +12,10 @@ def assert_sound(cluster: Cluster, *, seconds: float = 90) -> None:
     wait_until_all_ended(cluster, seconds=seconds)
     wait_for(lambda: not cluster.left_of_attempts(), seconds=10, what="no process of any job")
     history = collect(cluster)
-    # I9 has some time: a node that was lost removes what its attempts left after it has returned.
-    deadline = time.monotonic() + 20
-    while (found := violations(history)) and all(map(is_about_leftovers, found)) and time.monotonic() < deadline:
-        time.sleep(0.5)
-        history = collect(cluster)
+    found = violations(history)
     violated = [one for job_id, one in history.jobs.items() if job_id in str(found)]
     assert not found, "\n".join([*found, *map(summary, violated)])
     cluster.is_sound = True
-
-
-def is_about_leftovers(violation: str) -> bool:
-    return violation.startswith("I9:")
 
 
 def summary(one: JobHistory) -> str:

@@ -38,7 +38,7 @@ from workers.rank.run_context import RunContext, RunSpec, method_of
 
 
 class RecordingSession:
-    """A session that records every report and issues commands at given steps, on rank 0 only.
+    """A session that records reports and issues commands at given steps, on rank 0 only.
 
     From a plan: `stop_at`, a step to pause at, unless it has `pause_within`; `commands`, others by step; `unwritten`
     and `unstored`, the steps whose checkpoints fail while the rank writes or the platform stores them;

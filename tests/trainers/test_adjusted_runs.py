@@ -44,7 +44,7 @@ def since(series, step):
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["1-rank", "2-ranks"])
 def halved(request, assets, tmp_path_factory):
-    """A run, the same with halved batches, and one resumed with them; on one rank also with batches halved twice."""
+    """A run, the same with halved batches, and one resumed with halved batches (on one rank: halved twice)."""
     directory, ranks = tmp_path_factory.mktemp("halved"), request.param
     plans = {
         "whole": plan(directory, assets, "whole", world_size=ranks),

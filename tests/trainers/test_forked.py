@@ -17,7 +17,7 @@ SPEC = {"device_type": "cpu", "training_type": "SFT", "framework": "HF_TRAINER"}
 
 
 def start(tmp_path, end="sys.exit()", *, spec=SPEC, **environment):
-    """A program that prints its environment, and then runs ``end``."""
+    """A program that prints its rank, home, directory and arguments, and then runs ``end``."""
     arguments = ["tests.scripts.executes_argument", end]
     return start_rank(
         arguments, [spec], environment=rank_environment(5, 6, 0, **environment), cwd=tmp_path, log=tmp_path / "log"

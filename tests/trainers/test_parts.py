@@ -42,7 +42,7 @@ def test_what_keeps_one_from_writing_is_known_to_all_and_nothing_is_sent(tmp_pat
     assert "2-2500" not in sizes(tmp_path / "first")
 
 
-def test_full_disk_is_reported_only_by_the_rank_that_writes(tmp_path):
+def test_write_error_where_parts_arrive_is_reported_only_there(tmp_path):
     (tmp_path / "first" / "2-2500").mkdir(parents=True)  # cannot be written
 
     assert ranks(tmp_path) == ["IsADirectoryError 21", "done", "done"]

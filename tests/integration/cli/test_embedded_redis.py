@@ -105,7 +105,7 @@ def test_a_port_taken_by_another_process_is_replaced(server: EmbeddedRedis, tmp_
     assert other.password == server.password
 
 
-def test_server_of_another_user_is_not_taken_for_ours(server: EmbeddedRedis, redis_server: RedisServer) -> None:
+def test_server_with_another_password_is_not_taken_for_ours(server: EmbeddedRedis, redis_server: RedisServer) -> None:
     other = EmbeddedRedis(program=server.program, directory=server.directory, port=redis_server.port, password="wrong")
 
     assert not other.answers()

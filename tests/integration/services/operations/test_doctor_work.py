@@ -143,7 +143,7 @@ def delivery_overdue(session: Any, **webhook: Any) -> None:
     session.flush()
     session.add(
         WebhookDelivery(
-            id="job-is-unknown-1",
+            id="job-delivery-1",
             webhook_id="hook-1",
             event_id="evt-1",
             event_type="job.status",

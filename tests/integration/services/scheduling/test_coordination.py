@@ -203,7 +203,7 @@ def test_silent_node_is_lost_and_a_new_heartbeat_brings_it_back(database: Databa
 # ---- the rest
 
 
-def test_revoke_requests_once_and_nudges_the_node(database: Database) -> None:
+def test_repeated_revoke_requests_a_cancel_and_nudges_the_node(database: Database) -> None:
     job_id = held_job(database)
     nudged: list[tuple[str, str]] = []
 
