@@ -117,6 +117,9 @@ class NodeSettings:
     sandbox: str = setting(
         "auto", "auto: no jobs without bubblewrap; bubblewrap: no node without it; process: no sandbox", rules.sandbox
     )
+    warm: str = setting(
+        "auto", "auto: processes of jobs are forked from warm ones; off: each starts by itself", rules.warm
+    )
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")
 
 
