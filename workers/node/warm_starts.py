@@ -46,7 +46,7 @@ class WarmStarts:
         self._thread.start()
 
     def stop(self) -> None:
-        """End them; processes that they have forked go on."""
+        """End them; processes that they have forked continue."""
         self._thread.stop()
         for server in self._servers:
             server.owner.close()

@@ -22,7 +22,7 @@ from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
 
 log = logging.getLogger(__name__)
 
-# Says that the sandbox is made; then waits for the exit code, which is 1 if nobody gives any.
+# Says that the sandbox is made; then waits for the exit code, which is 1 if none comes.
 _SHELL = ("sh", "-c", "echo made; exec >&-; read code; exit ${code:-1}")
 _MADE = b"made\n"
 SANDBOX_SECONDS = 10.0

@@ -68,7 +68,7 @@ def _import_trainers() -> None:
 
 
 def _enter(request: Request) -> None:
-    """Go on in a process inside the sandbox, as a child of its init."""
+    """Continue in a process inside the sandbox, as a child of its init."""
     sandbox, *_ = request.files
     join(request.fields["sandbox_pid"], sandbox)
     # A process's own PID namespace never changes: only its children are in the sandbox's, and only when the first of
