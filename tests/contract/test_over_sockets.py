@@ -205,7 +205,7 @@ def test_a_head_in_pieces_is_read(server: Server):
             assert server.status(received) == 201
 
 
-def test_who_does_not_finish_a_head_is_sent_away(server: Server):
+def test_unfinished_request_head_is_closed(server: Server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=HEAD_SECONDS + 5) as connection:
         connection.sendall(b"GET /v1/jobs HTTP/1.1\r\nX-Slow: ")
         began = time.monotonic()

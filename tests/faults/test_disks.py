@@ -78,7 +78,7 @@ def test_a_moment_without_room_costs_no_attempt(cluster: Cluster) -> None:
     assert_sound(cluster)
 
 
-def test_another_process_locks_the_database(cluster: Cluster) -> None:
+def test_a_job_survives_a_locked_database(cluster: Cluster) -> None:
     job_id = cluster.train(steps=120, step_seconds=0.06)
     cluster.wait_until_witnessed(job_id, 12)
 

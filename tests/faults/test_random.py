@@ -22,7 +22,7 @@ KINDS = sorted(BY_NAME.keys() - LEFT_OUT)
 
 
 @pytest.mark.parametrize("number", range(DRAWS))
-def test_what_may_come(cluster: Cluster, number: int) -> None:
+def test_a_job_survives_random_faults(cluster: Cluster, number: int) -> None:
     rng = random.Random(f"{SEED}/{number}")
     moment, nth, kind = rng.choice(MOMENTS), rng.randint(1, 3), rng.choice(KINDS)
     steps, begin, pause = rng.randint(60, 140), rng.randint(1, 40), rng.random()

@@ -92,7 +92,7 @@ def test_redis_killed_and_back_with_nothing_in_it(training: tuple[System, str]) 
     assert_completed_once(system, second)
 
 
-def test_flushall(training: tuple[System, str]) -> None:
+def test_jobs_survive_flushall(training: tuple[System, str]) -> None:
     system, job_id = training
     waiting = system.submit(counting_job(steps=STEPS, step_seconds=0.0, ranks=2))
 

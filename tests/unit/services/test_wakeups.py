@@ -144,7 +144,7 @@ def test_first_of_many_submissions_is_sent_at_once(
     assert broker.taken[-1].arguments == ("job-1", "job-2")
 
 
-def test_dropped_connection_is_made_anew_and_the_message_sent(dispatcher: Dispatcher, broker: Broker) -> None:
+def test_dropped_connection_is_reopened_and_the_message_sent(dispatcher: Dispatcher, broker: Broker) -> None:
     broker.failures = 1
 
     dispatcher.nudge("job-1", "box")
@@ -162,7 +162,7 @@ def test_failing_broker_costs_messages_but_nothing_else(dispatcher: Dispatcher, 
     assert [message.arguments for message in broker.wait_for(1)] == [("job-2",)]
 
 
-def test_old_news_are_not_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch, dispatcher: Dispatcher) -> None:
+def test_stale_messages_are_not_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch, dispatcher: Dispatcher) -> None:
     monkeypatch.setattr(wakeups, "STALE_SECONDS", 0.05)
     broker.may_answer.clear()
     dispatcher.nudge("job-1", "box")

@@ -239,7 +239,7 @@ def test_pipes_and_sockets_are_refused(tree: Path) -> None:
             tree_files(tree)
 
 
-def test_link_put_into_the_storage_by_hand_does_not_open_the_way_out(local: Storage, tmp_path: Path) -> None:
+def test_link_placed_in_the_storage_by_hand_is_not_followed_out_of_it(local: Storage, tmp_path: Path) -> None:
     local.write("jobs/a/x", b"1")
     path = local.local_path("jobs")
     assert path is not None

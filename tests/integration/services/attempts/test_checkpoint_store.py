@@ -246,7 +246,7 @@ def test_closing_ends_the_wait_for_a_database_that_is_away(db, work, tmp_path):
     assert len(stored(taker)) == 1  # it may have been recorded: the orphan sweep decides
 
 
-def test_checkpoint_before_whose_metrics_the_end_came_is_none(db, work, tmp_path):
+def test_checkpoint_whose_metrics_were_never_written_is_not_recorded(db, work, tmp_path):
     taker = Taker(db, work, tmp_path)
     db.away = True
     taker.reporter.points([MetricPoint(name="loss", step=5, at=datetime.now(UTC), value=1.0)])

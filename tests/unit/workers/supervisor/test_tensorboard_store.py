@@ -106,7 +106,7 @@ def test_files_stay_small_and_are_read_as_one_curve(world, monkeypatch):
     assert world.curve("loss") == [(step, float(step)) for step in range(200)]
 
 
-def test_they_are_there_while_the_job_runs(world, monkeypatch):
+def test_event_files_exist_while_the_job_runs(world, monkeypatch):
     monkeypatch.setattr(tensorboard_store, "LOCAL_SECONDS", 0.02)
     seen = threading.Event()
 
@@ -151,7 +151,7 @@ def test_remote_storage_gets_the_whole_file_each_time(world):
     assert len(world.storage.read(f"jobs/job-1/{recorded.path}")) == recorded.size_bytes
 
 
-def test_a_lost_lease_or_a_bug_ends_it_without_a_word_to_the_job(world):
+def test_lost_lease_ends_storing_without_failing_the_job(world):
     def refuse(new):
         raise LeaseLost("gone")
 
@@ -163,7 +163,7 @@ def test_a_lost_lease_or_a_bug_ends_it_without_a_word_to_the_job(world):
     assert world.recorded == {}
 
 
-def test_without_metrics_there_is_nothing(world):
+def test_without_metrics_nothing_is_stored(world):
     world.store().close(5)
 
     assert not (world.folder / "jobs").exists()
