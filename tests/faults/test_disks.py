@@ -24,7 +24,7 @@ ROOM = 32 * MEGABYTE
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """One whose storage is a small file system of its own."""
     if os.geteuid() != 0:
-        pytest.skip("only root may mount a tmpfs, which is the disk that gets full here")
+        pytest.skip("only root may mount a tmpfs, the disk that gets full here: run `make test-long` as root")
     system = Cluster(tmp_path / "system", SHORT)
     storage = tmp_path / "disk"
     storage.mkdir()

@@ -95,7 +95,7 @@ def test_without_a_broker_the_node_polls_the_database(make_world: MakeWorld) -> 
 
     job_id = dispatch(world)
 
-    wait_until_over(world, job_id)
+    assert wait_until_over(world, job_id).error_type == "MODEL_NOT_FOUND"
 
 
 def test_node_listens_to_its_own_queue_alone_and_to_commands(make_world: MakeWorld, redis_url: str) -> None:

@@ -71,6 +71,7 @@ def test_another_certificate_is_not_accepted(url: str, tmp_path: Path) -> None:
     other = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=other"]
     subprocess.run([*other, "-keyout", "other.key", "-out", "other.crt"], cwd=tmp_path, check=True, capture_output=True)
 
+    assert answers(url)
     assert not answers(url.replace("ca.crt", "other.crt"))
 
 

@@ -281,7 +281,7 @@ def test_half_deleted_tree_is_invisible_and_deleting_again_ends_it(local: Storag
 def test_tree_from_another_file_system_is_copied(local: Storage, tmp_path: Path) -> None:
     shm = Path("/dev/shm")
     if not shm.is_dir() or shm.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("no second file system to copy from")
+        pytest.skip("needs /dev/shm on another file system than the temporary directory, as Linux usually has it")
     source = shm / f"trainyard-test-{uuid.uuid4().hex}"
     source.mkdir()
     (source / "a").write_bytes(b"1")
