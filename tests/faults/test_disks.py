@@ -71,7 +71,7 @@ def test_a_moment_without_room_costs_no_attempt(cluster: Cluster) -> None:
     cluster.wait_until_witnessed(job_id, 12)
 
     filler = fill(cluster)
-    time.sleep(1)
+    time.sleep(1)  # some checkpoints long, and shorter than the supervisor waits for room
     filler.unlink()
 
     assert cluster.wait_for_end(job_id)["attempt"] == 1
@@ -85,7 +85,7 @@ def test_a_job_survives_a_locked_database(cluster: Cluster) -> None:
     with closing(sqlite3.connect(cluster.data_dir / "trainyard.db", isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         assert cluster.call("GET", f"/v1/jobs/{job_id}")[0] == 200, "readers are not blocked"
-        time.sleep(2)
+        time.sleep(2)  # longer than a renewal and a report wait
         connection.execute("ROLLBACK")
 
     assert cluster.wait_for_end(job_id)["attempt"] == 1

@@ -13,6 +13,7 @@ from tests.integration.compat.test_ome import (
     BASE,
     CORE,
     JOBS,
+    LONGER_AGO,
     RUNTIMES,
     TABLE,
     created,
@@ -26,7 +27,6 @@ from tests.systems.apps import Api
 
 MINE = f"{BASE}/namespaces/default/trainingruntimes"
 DRY = "dryRun=All"
-LONGER_AGO = 0.6  # seconds; changes of the last half second are reported again
 
 
 def watched(api: Api, path: str, query: str, seconds: int = 1) -> list[Any]:
@@ -356,7 +356,7 @@ def test_client_lists_again_where_what_it_missed_is_unknown(api: Api) -> None:
     api.call("DELETE", f"/v1/jobs/{native}")
     assert all(expired(api, path, since) for path in (JOBS, f"{CORE}/pods", f"{CORE}/events"))
 
-    time.sleep(0.2)
+    time.sleep(0.2)  # deletions up to a tenth of a second before a version count as after it
     listed = said(api.call("GET", JOBS))["metadata"]["resourceVersion"]
     assert not any(expired(api, path, f"resourceVersion={listed}") for path in (JOBS, MINE))
     for version, is_too_old in ((str(int(listed) - 86_400_001 * 10**5), True), ("9" * 32, False), ("0", False)):

@@ -208,7 +208,7 @@ from trainyard import hooks
 run = hooks.init()
 for step in range(1, 8):
     run.progress(step, 100)
-time.sleep(1.2)
+time.sleep(1.2)  # longer than the newest progress is held back
 os._exit(9)
 """
     ended = supervised(tmp_path, script)

@@ -10,6 +10,7 @@ import pytest
 from app.services.requests import wakeups
 from app.services.requests.wakeups import Dispatcher, Message
 from config.settings import Settings, load_settings
+from tests.systems.system import wait_for
 
 
 class Broker:
@@ -34,15 +35,13 @@ class Broker:
         self.taken.append(message)
 
     def wait_for(self, count: int) -> list[Message]:
-        deadline = time.monotonic() + 5
-        while len(self.taken) < count and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_for(lambda: len(self.taken) >= count, seconds=5, what=f"{count} messages")
         return self.taken
 
     def wait_for_last(self, arguments: tuple[str, ...]) -> list[Message]:
-        deadline = time.monotonic() + 5
-        while (not self.taken or self.taken[-1].arguments != arguments) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_for(
+            lambda: self.taken and self.taken[-1].arguments == arguments, seconds=5, what=f"{arguments} as the last"
+        )
         return self.taken
 
 
@@ -167,7 +166,7 @@ def test_stale_messages_are_not_sent(broker: Broker, monkeypatch: pytest.MonkeyP
     broker.may_answer.clear()
     dispatcher.nudge("job-1", "box")
     dispatcher.nudge("job-2", "box")
-    time.sleep(0.1)
+    time.sleep(0.1)  # both grow stale; the first one is being sent
 
     broker.may_answer.set()
     dispatcher.nudge("job-3", "box")

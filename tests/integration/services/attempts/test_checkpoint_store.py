@@ -1,7 +1,6 @@
 """Taking checkpoints over: only a rank's own, recorded once whatever the database answers, and no good one deleted."""
 
 import threading
-import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +18,7 @@ from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests.builders import walks
 from tests.builders.factories import make_attempt, make_job, make_node
+from tests.systems.system import wait_for
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved
 from trainyard.protocol.messages import CheckpointReady
@@ -228,9 +228,7 @@ def test_recording_again_names_what_was_retired_again(db, work):
 def end_while_away(db, taker):
     """The files of a checkpoint are stored, and the end comes before the database is back."""
     taker.store.offer(CheckpointReady(step=5, epoch=0.0, path=str(taker.commit(5)), metrics={}))
-    deadline = time.monotonic() + 5
-    while not stored(taker) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: stored(taker), seconds=5, what="the files are stored")
     taker.store.close()
     db.away = False
     taker.reporter.close()

@@ -51,7 +51,7 @@ def test_waiting_for_a_lock_makes_a_failure_no_later(database: Database, gang: s
         with database.write() as session:
             transitions.load_for_change(session, gang)
             is_held.set()
-            time.sleep(1)
+            time.sleep(1)  # longer than lies between the two failures
 
     holder = threading.Thread(target=hold)
     holder.start()
