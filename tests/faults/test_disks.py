@@ -20,22 +20,31 @@ MEGABYTE = 1 << 20
 ROOM = 32 * MEGABYTE
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[Cluster]:
     """One whose storage is a small file system of its own."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a tmpfs, the disk that gets full here: run `make test-long` as root")
-    system = Cluster(tmp_path / "system", SHORT)
-    storage = tmp_path / "disk"
+    folder = tmp_path_factory.mktemp("small_disk")
+    system = Cluster(folder / "system", SHORT)
+    storage = folder / "disk"
     storage.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(storage)], check=True)
     try:
         system.data_dir.mkdir(parents=True)
         system.storage.symlink_to(storage)
-        yield system.start("n1")
+        system.start("n1")
+        owned_pids.update(process.pid for process in system.everything())
+        yield system
     finally:
         system.stop()
         subprocess.run(["umount", str(storage)], check=True)
+
+
+@pytest.fixture
+def cluster(standing: Cluster) -> Iterator[Cluster]:
+    yield standing
+    (standing.storage / "filler").unlink(missing_ok=True)
 
 
 def fill(cluster: Cluster) -> Path:
