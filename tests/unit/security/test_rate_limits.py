@@ -26,9 +26,9 @@ class Counted(LocalBuckets):
         super().__init__(clock)
         self.asked = 0
 
-    def draw(self, name: str, rate: Rate, wanted: int) -> Draw:
+    def draw(self, name: str, rate: Rate, requested: int) -> Draw:
         self.asked += 1
-        return super().draw(name, rate, wanted)
+        return super().draw(name, rate, requested)
 
 
 def served(limit: RateLimit, name: str, tries: int) -> int:
