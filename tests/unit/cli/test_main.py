@@ -39,7 +39,7 @@ def test_the_help_lists_every_command_with_a_line_of_its_own() -> None:
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["submit", "--help"], ["watch", "--help"], ["logs", "--help"], ["up", "--help"]]
 )
-def test_interactive_commands_import_nothing_slow(arguments: list[str]) -> None:
+def test_what_people_wait_for_imports_nothing_slow(arguments: list[str]) -> None:
     assert run(*arguments).stdout.splitlines()[-1] == "[]"
 
 
