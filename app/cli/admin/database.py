@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from app.domain.errors import TrainyardError
-from config.settings import Settings, SettingsError, load_settings
 
 if TYPE_CHECKING:
     from app.database.engine import Database
+    from config.settings import Settings
 
 
-def cli_settings() -> Settings:
+def cli_settings() -> "Settings":
     """The settings from the environment. Raises ClickException listing every invalid one."""
+    from config.settings import SettingsError, load_settings
+
     try:
         return load_settings()
     except SettingsError as error:
