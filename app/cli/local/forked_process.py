@@ -62,10 +62,10 @@ class ForkedProcess:
 
 def can_fork() -> bool:
     """Whether this process has one thread, because a fork lacks the others but not their locks, and standard streams,
-    because a fork replaces them.
+    because a fork replaces their descriptors, which would otherwise be those of other files.
     """
-    names = set(os.listdir("/proc/self/fd"))  # noqa: PTH208 – names alone
-    return len(os.listdir("/proc/self/task")) == 1 and names >= {"0", "1", "2"}  # noqa: PTH208
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return len(os.listdir("/proc/self/task")) == 1 and None not in streams  # noqa: PTH208 – names alone
 
 
 def fork_python(start: PythonStart) -> ForkedProcess:

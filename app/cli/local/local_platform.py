@@ -22,6 +22,7 @@ from app.cli.local.command_lines import (
     tensorboard_command,
     worker_command,
 )
+from app.cli.local.forked_process import can_fork
 from app.cli.local.process_group import ChildSpec, ProcessGroup
 from app.cli.local.readiness import Readiness, reachable, seconds_since_start
 from app.host.privacy import hide_from_same_user
@@ -126,11 +127,13 @@ class LocalPlatform:
     def _start_others(self) -> None:
         # In the order in which they become ready, which is determined by what each has yet to import; the others share
         # what is imported here meanwhile.
-        preloading.leave_script_directory()
-        preloading.preload(preloading.CORE)
+        if forks := can_fork():
+            preloading.leave_script_directory()
+            preloading.preload(preloading.CORE)
         fd = self._listener.fileno()
         self._group.start(replace(self._spec("api", api_command(self._settings, bind=f"fd://{fd}")), pass_fds=(fd,)))
-        preloading.preload(preloading.WORKERS)
+        if forks:
+            preloading.preload(preloading.WORKERS)
         for node in self._nodes:
             settings = replace(self._settings, node=node)
             environment = child_environment(os.environ, settings)
