@@ -33,10 +33,24 @@ class Request:
 
     fields: Mapping[str, Any]
     files: Sequence[int]
+    connection: socket.socket
+
+    def is_confirmed(self) -> bool:
+        """Say that this process is ready to become what was asked for, and wait for the go-ahead; False: end."""
+        with self.connection:
+            try:
+                self.connection.sendall(_PID.pack(os.getpid()))
+                _received(self.connection, len(_GO))
+            except (OSError, EOFError):
+                return False
+        return True
 
 
 def ask(path: Path, fields: Mapping[str, Any], files: Sequence[int] = ()) -> int:
-    """Have the fork server that listens at ``path`` fork a process; returns its pid. Raises NoForkServer."""
+    """Have the fork server that listens at ``path`` fork a process; returns its pid, as that process sees it.
+
+    Raises NoForkServer.
+    """
     body = json.dumps(fields).encode()
     try:
         with socket.socket(socket.AF_UNIX) as connection, short_address(path) as address:
@@ -63,16 +77,13 @@ def bind(path: Path) -> socket.socket:
 
 
 def receive(connection: socket.socket) -> Request | None:
-    """In the forked process: the request, once its client has given the go-ahead; None when it has given up."""
+    """In the forked process: the request; None when its client has given up."""
     try:
         head, files, _, _ = socket.recv_fds(connection, _LENGTH.size, MOST_FILES)
         (length,) = _LENGTH.unpack(head + _received(connection, _LENGTH.size - len(head)))
-        fields = json.loads(_received(connection, length))
-        connection.sendall(_PID.pack(os.getpid()))
-        _received(connection, len(_GO))
+        return Request(json.loads(_received(connection, length)), files, connection)
     except (OSError, EOFError):
         return None
-    return Request(fields, files)
 
 
 def _received(connection: socket.socket, size: int) -> bytes:

@@ -27,7 +27,10 @@ _TAKEN = b"t"
 
 
 def serve(bound: int, lifeline: int) -> Request | None:
-    """Fork until the owner is gone. Returns in a child, with its request; and None at the end of the server."""
+    """Fork until the owner is gone. Returns in a child, with its request; and None at the end of the server.
+
+    The child has to confirm its request.
+    """
     _require_one_thread()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
     gc.collect()
@@ -60,8 +63,7 @@ def _wait_for_request(server: int, listener: socket.socket, taken: int) -> Reque
     os.write(taken, _TAKEN)
     os.close(taken)
     listener.close()
-    with connection:
-        request = receive(connection)
+    request = receive(connection)
     if request is None:
         os._exit(0)
     return request

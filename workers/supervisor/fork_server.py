@@ -21,7 +21,7 @@ def main() -> int:
     """Serve; a child returns what its supervisor returns."""
     configure_mappers()
     request = serve(int(sys.argv[1]), int(sys.argv[2]))
-    if request is None:
+    if request is None or not request.is_confirmed():
         return 0
     _become(request)
     return supervisor.main()

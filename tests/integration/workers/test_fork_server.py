@@ -23,7 +23,7 @@ SERVER = """
 import os, sys, time
 from workers.fork_server.server import serve
 request = serve(int(sys.argv[1]), int(sys.argv[2]))
-if request is not None:
+if request is not None and request.is_confirmed():
     os.write(request.files[0], request.fields["text"].encode())
     time.sleep(60)
 """
