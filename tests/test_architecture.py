@@ -53,6 +53,7 @@ SECTIONS_BY_KEY = {
 # Who touches the environment beside config/, and why: none of them reads a setting.
 ENVIRONMENT = {
     "tasks/flower.py": "gives Flower its password, which must stand in no command line",
+    "app/cli/local/forked_process.py": "gives a fork the environment of its command",
     "app/cli/local/demo_processes.py": "hands it on to the processes it starts",
     "app/cli/local/local_platform.py": "hands it on to the processes it starts",
     "app/cli/local/processes.py": "becomes one of them",

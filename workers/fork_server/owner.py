@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from app.host.process_title import ROOM
 from workers.fork_server.requests import bind
 
 log = logging.getLogger(__name__)
@@ -67,8 +66,8 @@ class ForkServerOwner:
         with bind(self._path) as bound:
             descriptors = (bound.fileno(), reader)
             self._process = subprocess.Popen(
-                [*self._command, *map(str, descriptors), ROOM],
-                env={**self._environment, "ROOM": ROOM},
+                [*self._command, *map(str, descriptors)],
+                env=dict(self._environment),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

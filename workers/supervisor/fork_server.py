@@ -9,7 +9,7 @@ import sys
 
 from sqlalchemy.orm import configure_mappers
 
-from app.host.process_title import show_command_line, show_environment
+from app.host.command_line import show_command_line
 from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
 from workers.supervisor import main as supervisor
@@ -21,10 +21,10 @@ def main() -> int:
     """Serve; a child returns what its supervisor returns."""
     configure_mappers()
     request = serve(int(sys.argv[1]), int(sys.argv[2]))
-    if request is None or not request.is_confirmed():
+    if request is None:
         return 0
     _become(request)
-    return supervisor.main()
+    return supervisor.main() if request.is_confirmed() else 0
 
 
 def _become(request: Request) -> None:
@@ -36,9 +36,8 @@ def _become(request: Request) -> None:
     os.close(output)
     os.environ.clear()
     os.environ.update(request.fields["environment"])
-    show_environment({name: os.environ[name] for name in SHOWN})
     sys.argv = command[command.index("-m") + 1 :]
-    show_command_line(command)
+    show_command_line(command, {name: os.environ[name] for name in SHOWN})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
-from app.host.process_title import show_command_line, show_environment
+from app.host.command_line import show_command_line
 from trainyard.protocol.run_spec import RunSpec
 from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
@@ -109,8 +109,7 @@ def _become(request: Request) -> list[int]:
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(request.fields["environment"], PWD=directory)  # which bubblewrap sets, too
-    show_command_line(command)
-    _show_environment()
+    _show(command)
     sys.argv = list(command[command.index("-m") + 1 :])
     if not request.is_confirmed():
         os._exit(NOT_STARTED)
@@ -154,13 +153,12 @@ def _become_rank(command: Sequence[str], directory: Path, log: int, environment:
     os.environ.update(environment)
     np.random.seed()  # noqa: NPY002  as in any new process; Python's own generator does it by itself
     sys.argv = list(command[command.index("-m") + 1 :])
-    show_command_line(command)
-    _show_environment()
+    _show(command)
     return rank.main()
 
 
-def _show_environment() -> None:
-    show_environment({name: os.environ[name] for name in SHOWN if name in os.environ})
+def _show(command: Sequence[str]) -> None:
+    show_command_line(command, {name: os.environ[name] for name in SHOWN if name in os.environ})
 
 
 def _close_others(kept: Collection[int], *, output: int) -> None:
