@@ -19,8 +19,9 @@ from app.security.permissions import Role
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
-from app.storage.logs import LogWriter
+from app.storage.log_writer import LogWriter
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.builders.log_blocks import block
 from tests.systems.apps import Api
 from trainyard import records
 from trainyard.client import Client, Conflict, InvalidRequest, NotFound, StreamEvent, Unauthenticated
@@ -65,7 +66,7 @@ def ran(api: Api) -> str:
         job_id = str(job.id)
     storage = api.app.extensions["trainyard"].plane.storage
     storage.write(f"jobs/{job_id}/artifacts/model/a b.bin", MODEL)
-    LogWriter(storage, job_id, 1).append([(n, "2026-01-01T00:00:00.000Z", 0, f"line {n}") for n in (1, 2)])
+    LogWriter(storage, job_id, 1).append([block(1, "line 1", "line 2")])
     points = tuple(MetricPoint(name="loss", step=step, at=utc_now(), value=1.0) for step in (1, 2))
     progress.store(api.db, job_id=job_id, attempt=1, fence=1, reports=Reports(progress=None, points=points))
     with api.db.write() as session:
