@@ -69,8 +69,8 @@ def sandbox(value: str) -> None:
 
 
 def warm(value: str) -> None:
-    if value not in ("auto", "off"):
-        raise ValueError("expected auto or off")
+    if value not in ("auto", "supervisors", "off"):
+        raise ValueError("expected auto, supervisors or off")
 
 
 def node_name(value: str) -> None:

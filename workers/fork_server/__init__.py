@@ -1,1 +1,1 @@
-"""Processes that have their imports behind them and fork whoever is asked for: see docs/explanation/warm-starts.md."""
+"""Processes that have their imports behind them and fork what is requested: see docs/explanation/warm-starts.md."""

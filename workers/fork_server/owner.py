@@ -47,7 +47,7 @@ class ForkServerOwner:
             self._start()
 
     def close(self) -> None:
-        """End the server; what it has forked goes on."""
+        """End the server; what it has forked continues."""
         if self._process is not None:
             os.close(self._lifeline)
             try:

@@ -1,4 +1,4 @@
-"""How a process is asked for: a request with open files, the pid of the process that took it, and the go-ahead.
+"""How a process is requested: a request with open files, the pid of the process that took it, and the go-ahead.
 
 A process becomes what it was asked to be only after the go-ahead of a client that waits for it. So a client that gives
 up may start the same process in another way: there will not be two.
@@ -66,7 +66,7 @@ def ask(path: Path, fields: Mapping[str, Any], files: Sequence[int] = ()) -> int
 
 
 def bind(path: Path) -> socket.socket:
-    """A socket with this path, which nobody can connect to before it listens."""
+    """A socket with this path; a connection is refused until it listens."""
     with suppress(FileNotFoundError):
         path.unlink()
     bound = socket.socket(socket.AF_UNIX)

@@ -32,7 +32,7 @@ def serve(bound: int, lifeline: int) -> Request | None:
     The child has to confirm its request.
     """
     _require_one_thread()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     gc.collect()
     gc.freeze()  # what a child never touches, it never copies
     listener = socket.socket(fileno=bound)

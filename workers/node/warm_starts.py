@@ -1,7 +1,9 @@
 """Keeps the fork servers of this machine running, so that processes of jobs start with their imports behind them."""
 
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -15,37 +17,47 @@ from workers.rank.environment import CPU_MEMORY_SETTINGS, RANK_SETTINGS
 from workers.sandbox.launcher import inherited_environment
 
 CHECK_SECONDS = 2.0
-# Memory that has to be available before a server starts: several times of what it takes.
-SUPERVISORS_MB, AGENTS_MB = 256, 2048
 # Libraries read it when they are imported. In a sandbox /tmp is the attempt's own.
 WARM_HF_HOME = "/tmp/huggingface"  # noqa: S108
 
 
+@dataclass(frozen=True)
+class _Server:
+    owner: ForkServerOwner
+    megabytes: int  # have to be available before it starts: several times of what it takes
+    seconds: float = 0.0  # after the start of the node
+
+
 class WarmStarts:
-    """The fork servers, unless the setting `node.warm` is off; none before ``may_start`` is true."""
+    """The fork servers that the setting `node.warm` asks for; none before ``may_start`` is true."""
 
     def __init__(self, settings: Settings, may_start: Callable[[], bool]) -> None:
-        self._servers: list[tuple[ForkServerOwner, int]] = []
+        self._servers = []
         if settings.node.warm != "off":
-            data_dir = settings.data.dir
-            self._servers = [(supervisor_server(data_dir), SUPERVISORS_MB), (agent_server(data_dir), AGENTS_MB)]
+            self._servers.append(_Server(supervisor_server(settings.data.dir), megabytes=256))
+        if settings.node.warm == "auto":
+            # Its imports take some seconds of two cores, which the first job needs more.
+            self._servers.append(_Server(agent_server(settings.data.dir), megabytes=2048, seconds=15.0))
         self._may_start = may_start
+        self._began = time.monotonic()
         self._thread = PeriodicThread("fork servers", self._keep, CHECK_SECONDS)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End them; processes that they have forked go on."""
+        """End them; processes that they have forked continue."""
         self._thread.stop()
-        for server, _ in self._servers:
-            server.close()
+        for server in self._servers:
+            server.owner.close()
 
     def _keep(self) -> None:
-        if self._may_start():
-            for server, megabytes in self._servers:
-                if server.pid is not None or available_mb() >= megabytes:
-                    server.keep()
+        if not self._may_start():
+            return
+        for server in self._servers:
+            is_time = time.monotonic() - self._began >= server.seconds
+            if server.owner.pid is not None or (is_time and available_mb() >= server.megabytes):
+                server.owner.keep()
 
 
 def available_mb() -> int:

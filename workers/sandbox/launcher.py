@@ -14,8 +14,8 @@ from pathlib import Path
 from app.host import processes
 from trainyard.protocol.channel import Message, encode
 from trainyard.protocol.run_spec import RunSpec
-from workers.sandbox.forked_agent import ForkedAgent, launch_forked
-from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, FilesystemView, Sandbox
+from workers.sandbox.forked_launch import AGENT, Forked, launch_forked
+from workers.sandbox.sandbox import PROCESS, FilesystemView, Sandbox
 
 PIPE_BYTES = 1 << 20  # a rank with much output must not block on every line
 EXIT_SECONDS = 5.0
@@ -98,10 +98,8 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
     view = replace(plan.view, libraries=inherited_libraries())
     command, environment = _agent_command(plan, writers, theirs.fileno()), _agent_environment(plan)
     try:
-        process = None
-        if plan.sandbox.kind == BUBBLEWRAP:
-            agent = ForkedAgent(plan.spec_path, command, environment)
-            process = launch_forked(plan.sandbox, view, agent, theirs.fileno(), writers)
+        agent = Forked(AGENT, plan.spec_path, command, environment)
+        process = launch_forked(plan.sandbox, view, agent, writers[0], [theirs.fileno(), *writers])
         if process is None:
             process = subprocess.Popen(
                 plan.sandbox.enclose(command, view),

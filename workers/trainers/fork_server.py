@@ -21,8 +21,10 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
 from workers.rank import agent
+from workers.sandbox.forked_launch import INSPECTION
 from workers.sandbox.launcher import inherited_environment
 from workers.sandbox.namespaces import drop_permissions, join
+from workers.trainers import inspection
 
 # Trainers of these frameworks run with what is imported here.
 WARM = frozenset({"HF_TRAINER", "FSDP"})
@@ -46,8 +48,11 @@ def main() -> int:
     request = serve(int(sys.argv[1]), int(sys.argv[2]))
     if request is not None:
         passed_on = inherited_environment(request.fields["environment"])
+        is_warm = passed_on == inherited_environment(os.environ)
         _enter(request)
-        _become_agent(request, is_warm=passed_on == inherited_environment(os.environ))
+        if request.fields["kind"] == INSPECTION:
+            _become_inspection(request, is_warm=is_warm)
+        _become_agent(request, is_warm=is_warm)
     return 0
 
 
@@ -63,7 +68,7 @@ def _import_trainers() -> None:
 
 
 def _enter(request: Request) -> None:
-    """Go on in a process inside the sandbox, as a child of its init."""
+    """Continue in a process inside the sandbox, as a child of its init."""
     sandbox, *_ = request.files
     join(request.fields["sandbox_pid"], sandbox)
     # A process's own PID namespace never changes: only its children are in the sandbox's, and only when the first of
@@ -79,25 +84,45 @@ def _enter(request: Request) -> None:
 
 def _become_agent(request: Request, *, is_warm: bool) -> NoReturn:
     """What `python -m workers.rank.agent` in the sandbox would be."""
-    _, control, holder, *logs = request.files
-    fields = request.fields
+    control, *logs = _become(request)
+    spec = Path(request.fields["spec"])
+    _run(
+        lambda: agent.run(spec, logs, control, fork_rank=_fork_rank if is_warm else None),
+        at_end=lambda code: _tell(request, code),
+    )
+
+
+def _become_inspection(request: Request, *, is_warm: bool) -> NoReturn:
+    """What `python -m workers.trainers.inspection` in the sandbox would be."""
+    if not is_warm:
+        os._exit(NOT_STARTED)
+    _become(request)
+    _run(inspection.main, at_end=lambda code: _tell(request, code))
+
+
+def _become(request: Request) -> list[int]:
+    """Be in the sandbox what the command of the request would be; returns the files of the program."""
+    _, holder, output, *files = request.files
+    command, directory = request.fields["command"], request.fields["directory"]
     os.setsid()
     drop_permissions()
-    os.chdir(fields["directory"])
+    os.chdir(directory)
     os.environ.clear()
-    os.environ.update(fields["environment"], PWD=fields["directory"])  # which bubblewrap sets, too
-    show_command_line(fields["command"])
+    os.environ.update(request.fields["environment"], PWD=directory)  # which bubblewrap sets, too
+    show_command_line(command)
     _show_environment()
+    sys.argv = list(command[command.index("-m") + 1 :])
     if not request.is_confirmed():
         os._exit(NOT_STARTED)
-    for file in (control, holder, *logs):
+    for file in (holder, *files):
         os.set_inheritable(file, False)
-    _close_others({control, holder, *logs}, output=logs[0])
+    _close_others({holder, *files}, output=output)
+    return files
 
-    _run(
-        lambda: agent.run(Path(fields["spec"]), logs, control, fork_rank=_fork_rank if is_warm else None),
-        at_end=lambda code: os.write(holder, f"{code}\n".encode()),
-    )
+
+def _tell(request: Request, code: int) -> None:
+    """Give the exit code to the shell that waits in the sandbox."""
+    os.write(request.files[1], f"{code}\n".encode())
 
 
 def _fork_rank(

@@ -77,7 +77,7 @@ def data_of(events: Iterator[StreamEvent]) -> list[Any]:
     return [event.data for event in events]
 
 
-def test_a_jobs_life(served: Served):
+def test_client_leads_a_job_from_dry_run_to_deletion(served: Served):
     client = served.client()
 
     plan = client.dry_run(make_document())
@@ -133,7 +133,7 @@ def test_a_label_without_a_value_is_a_filter_too(served: Served):
     assert [job.job_id for job in client.list(labels={"draft": ""})] == [kept]
 
 
-def test_what_a_job_tells(served: Served, tmp_path: Path):
+def test_client_reads_all_records_of_a_job(served: Served, tmp_path: Path):
     client, job_id = served.client(), ran(served.api)
 
     assert_is(next(client.events(job_id)), records.Event)
@@ -159,7 +159,7 @@ def test_streams_end_with_the_job_and_go_on_after_an_id(served: Served):
     assert list(client.follow_events(job_id, last_id=events[-1].id)) == []
 
 
-def test_queues_and_nodes(served: Served):
+def test_client_operates_queues_and_nodes(served: Served):
     client = served.client()
     with served.api.db.write() as session:
         make_node(session, "n1")
@@ -178,7 +178,7 @@ def test_queues_and_nodes(served: Served):
     assert client.cluster()["nodes"]
 
 
-def test_projects_keys_and_audit(served: Served):
+def test_client_operates_projects_keys_and_audit(served: Served):
     client = served.client()
 
     assert_is(client.projects.create("lab", description="d"), records.Project)
@@ -206,7 +206,7 @@ def test_a_key_of_all_projects_acts_in_the_one_it_names(served: Served):
     assert list(default.list()) == []
 
 
-def test_webhooks(served: Served):
+def test_client_operates_webhooks(served: Served):
     client = served.client()
 
     hook = client.webhooks.create("https://93.184.215.14/hook", event_types=["job.status"])
@@ -223,7 +223,7 @@ def test_webhooks(served: Served):
     assert list(client.webhooks.list()) == []
 
 
-def test_tables_and_refusals(served: Served):
+def test_client_reads_tables_and_raises_typed_errors(served: Served):
     client = served.client()
 
     assert_is(client.training_types()[0], records.TrainingType)

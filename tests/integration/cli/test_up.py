@@ -105,7 +105,7 @@ def test_a_second_one_on_the_same_directory_is_refused(up: RunningUp) -> None:
     assert is_alive(up.process.pid)
 
 
-def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         started = subprocess.run(
@@ -121,7 +121,7 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
     assert "--port" in started.stderr
 
 
-def test_a_flower_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_a_flower_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         started = subprocess.run(

@@ -87,7 +87,7 @@ def test_the_longer_of_two_secrets_is_masked_whole() -> None:
     assert Redaction(["abcdef", "abcdefghij"])("abcdefghij") == MASK
 
 
-def test_of_a_text_that_was_cut_the_beginning_of_a_secret_is_masked_too() -> None:
+def test_beginning_of_a_secret_at_the_end_of_a_cut_text_is_masked() -> None:
     redaction = Redaction(["hunter2-is-long"])
 
     assert redaction.redact_truncated("it is hunter2-is") == f"it is {MASK}"
@@ -106,7 +106,7 @@ def test_long_secrets_cost_little() -> None:
     assert redaction.redact_truncated("it is line 17 of a lo") == f"it is {MASK}"
 
 
-def test_cut_within_a_letter_leaves_nothing_of_a_secret() -> None:
+def test_secret_cut_within_a_character_is_masked() -> None:
     cut = "it is geheimnisvöll".encode()[:-3].decode("utf-8", "replace")
 
     assert Redaction(["geheimnisvöll"]).redact_truncated(cut) == f"it is {MASK}"

@@ -1,4 +1,4 @@
-"""Starts the rank agent as a fork of a process with the trainers' imports behind it, in a sandbox made as always.
+"""Starts a program as a fork of a process with the trainers' imports behind it, in a sandbox made as always.
 
 Bubblewrap makes the sandbox with a shell in it that waits. The fork enters the sandbox beside the shell, and at its end
 gives the shell its exit code, with which bubblewrap ends.
@@ -18,48 +18,56 @@ from typing import IO
 from workers.fork_server.requests import MOST_FILES, ask
 from workers.fork_server.sockets import agents_socket
 from workers.sandbox.mounts import FilesystemView
-from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
 
 log = logging.getLogger(__name__)
 
-# Says that the sandbox is made; then waits for the exit code, which is 1 if nobody gives any.
+# Says that the sandbox is made; then waits for the exit code, which is 1 if none comes.
 _SHELL = ("sh", "-c", "echo made; exec >&-; read code; exit ${code:-1}")
 _MADE = b"made\n"
 SANDBOX_SECONDS = 10.0
 _INFO_BYTES = 4096
 
 
-@dataclass(frozen=True)
-class ForkedAgent:
-    """What the agent would be started with as a program."""
+AGENT, INSPECTION = "agent", "inspection"
 
+
+@dataclass(frozen=True)
+class Forked:
+    """What is forked, and what it would be started with as a program: an agent or an inspection."""
+
+    kind: str
     spec_path: Path
     command: Sequence[str]
     environment: Mapping[str, str]
 
 
 def launch_forked(
-    sandbox: Sandbox, view: FilesystemView, agent: ForkedAgent, control: int, logs: Sequence[int]
+    sandbox: Sandbox, view: FilesystemView, program: Forked, output: int, files: Sequence[int] = ()
 ) -> subprocess.Popen[bytes] | None:
-    """The process of the sandbox with the agent in it; None when it has to be started as a program."""
+    """The process of the sandbox with the program in it; None when it has to be started as a program.
+
+    The fork gets ``files``, and writes to ``output``.
+    """
     address = agents_socket(view.data_dir)
-    if len(logs) + 3 > MOST_FILES or not address.exists():
+    if sandbox.kind != BUBBLEWRAP or len(files) + 3 > MOST_FILES or not address.exists():
         return None
     with _pipe() as (code_reader, code_writer):
         process = None
         try:
-            process, pid = _make(sandbox, view, agent.environment, code_reader, logs[0])
+            process, pid = _make(sandbox, view, program.environment, code_reader, output)
             request = {
                 "sandbox_pid": pid,
-                "spec": str(agent.spec_path),
+                "kind": program.kind,
+                "spec": str(program.spec_path),
                 "directory": str(view.run_dir),
-                "command": list(agent.command),
-                "environment": dict(agent.environment),
+                "command": list(program.command),
+                "environment": dict(program.environment),
             }
             with _pidfd(pid) as inside:
-                ask(address, request, [inside, control, code_writer.fileno(), *logs])
+                ask(address, request, [inside, code_writer.fileno(), output, *files])
         except OSError as error:
-            log.info("the agent starts as a program: %s", error)
+            log.info("the %s starts as a program: %s", program.kind, error)
             if process is not None:
                 process.kill()
                 process.wait()
