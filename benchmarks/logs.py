@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.footprint import Running, all_pids, family, is_supervisor, up
+from benchmarks.footprint import PLAIN, Running, all_pids, family, is_supervisor, up
 from benchmarks.machine import description
 
 PACED_SECONDS = 8
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> None:
         (folder / "data.jsonl").write_text('{"text": "a line"}\n')
         (folder / "model").mkdir()
         (folder / "model" / "config.json").write_text("{}")
-        with up(folder, with_flower=False) as running:
+        with up(folder, PLAIN) as running:
             for number in range(given.rounds):
                 for name, options in cases.items():
                     found[name].append(one_round(running, folder, name, options, reference_first=bool(number % 2)))
