@@ -17,6 +17,7 @@ BENCHMARKS = {
     "reads": "benchmarks.reads",
     "recovery": "benchmarks.recovery",
     "simulation": "benchmarks.simulation",
+    "start": "benchmarks.start",
     "submit": "benchmarks.submit",
     "vocabularies": "benchmarks.vocabularies",
 }

@@ -98,7 +98,7 @@ def one_round(variant: str, commands: list[Times]) -> dict[str, Any]:
 
 
 @contextmanager
-def up(folder: Path, variant: str) -> Iterator[Running]:
+def up(folder: Path, variant: str, **settings: str) -> Iterator[Running]:
     """Started in ``folder``, and stopped at the end of the block."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
     command = [sys.executable, "-m", "app.cli.main", "up", "--data-dir", str(folder / "data"), "--port", "0"]
@@ -107,7 +107,7 @@ def up(folder: Path, variant: str) -> Iterator[Running]:
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env={**environment, "PYTHONUNBUFFERED": "1"},
+        env={**environment, **settings, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         text=True,
         preexec_fn=(lambda: os.close(0)) if variant == EXECUTED else None,  # noqa: PLW1509 – no threads here

@@ -28,7 +28,7 @@ import tempfile
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -143,13 +143,13 @@ def record(case: Case, texts: list[str], number: int) -> dict[str, str]:
     return {"text": joined(number)}
 
 
-def alone(case: Case, folder: Path, threads: int) -> dict[str, float]:
-    out = folder / "plain"
-    spec = {
+def plain_spec(case: Case, folder: Path, threads: int) -> dict[str, Any]:
+    """What ``benchmarks.plain_trl`` trains: the same as ``document``."""
+    return {
         "method": case.method,
         "model": str(folder / "model"),
         "data": str(folder / "data.jsonl"),
-        "out": str(out),
+        "out": str(folder / "plain"),
         "threads": threads,
         "config": {
             "max_steps": case.steps,
@@ -170,20 +170,30 @@ def alone(case: Case, folder: Path, threads: int) -> dict[str, float]:
             "disable_tqdm": True,
         },
     }
+
+
+@contextlib.contextmanager
+def plain_training(case: Case, folder: Path, threads: int) -> Iterator["subprocess.Popen[str]"]:
+    """The script, started with what it trains."""
     path = folder / "plain.json"
-    path.write_text(json.dumps(spec))
+    path.write_text(json.dumps(plain_spec(case, folder, threads)))
     command = [sys.executable, "-m", "benchmarks.plain_trl", str(path)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
     environment |= {"HF_HOME": str(folder / "hf")}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
+        yield process
+    shutil.rmtree(folder / "plain")
+
+
+def alone(case: Case, folder: Path, threads: int) -> dict[str, float]:
+    with plain_training(case, folder, threads) as process:
         watch = CpuWatch(lambda: process.pid)
         stdout, said_besides = process.communicate()
         watch.stop()
     if process.returncode != 0:
         sys.exit(f"the script alone failed: {said_besides}")
-    shutil.rmtree(out)
     said = json.loads(stdout.splitlines()[-1])
     return speed(said["logged"], case, watch) | {"loss": said["loss"]}
 

@@ -1,0 +1,140 @@
+"""How long a job takes from its acceptance to the first line of a script, and to the first step of a tiny training.
+
+    python -m benchmarks start [--rounds 8]
+
+Two platforms side by side, idle but for the job that is measured: one that forks processes of jobs, one that starts
+each as a program (`TRAINYARD_NODE_WARM=off`); by turns, with data that an earlier job had, and with data never seen. The
+reference of the training is the same one as a script of trl, from its start to the same step. Seconds on the clock.
+"""
+
+import argparse
+import contextlib
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from app.host.processes import descendants
+from benchmarks.footprint import PLAIN, Running, is_fork_server, up
+from benchmarks.logs import document as script_document
+from benchmarks.machine import description
+from benchmarks.overhead import Case, build, plain_training
+from benchmarks.overhead import document as training_document
+from trainyard.client import Client
+
+CASE = Case(steps=3, save_steps=3, batch_size=2, tokens=32, hidden=64, layers=2)
+SCRIPT = "import time\nprint('line', time.time(), flush=True)\n"
+SERVERS = 4  # two fork servers, and a child of each that waits
+READY_SECONDS, PAUSE_SECONDS = 180.0, 1.0
+GOALS = {"line": 0.22, "seen": 0.6, "unseen": 0.9}
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=8)
+    rounds = parser.parse_args(arguments).rounds
+    machine = description()
+    folder = Path(tempfile.mkdtemp(prefix="trainyard-start-"))
+    try:
+        found = measured(folder, rounds)
+    finally:
+        shutil.rmtree(folder)
+    figures = {name: spread(seconds) for name, seconds in sorted(found.items())}
+    report = {"benchmark": "start", "rounds": rounds, "figures": figures, "goals": GOALS, "machine": machine}
+    for name, figure in figures.items():
+        print(f"{name:16} {figure}", file=sys.stderr)
+    print(json.dumps(report))
+
+
+def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
+    """ "what side" → seconds of each round"""
+    sides = {"forked": "auto", "program": "off"}
+    for side in sides:
+        (folder / side).mkdir()
+        build(CASE, folder / side)
+        (folder / side / "line.py").write_text(SCRIPT)
+    found: dict[str, list[float]] = {}
+    with contextlib.ExitStack() as stack:
+        running = {
+            side: stack.enter_context(up(folder / side, PLAIN, TRAINYARD_NODE_WARM=warm))
+            for side, warm in sides.items()
+        }
+        wait_for_servers(running["forked"])
+        for side in sides:
+            training(running[side], folder / side, 0)  # the data is seen from here on
+        for number in range(1, rounds + 1):
+            for side in sorted(sides, reverse=bool(number % 2)):
+                measure: dict[str, Callable[[], float]] = {
+                    "line": lambda side=side: first_line(running[side], folder / side),
+                    "seen": lambda side=side: training(running[side], folder / side, 0),
+                    "unseen": lambda side=side, number=number: training(running[side], folder / side, number),
+                }
+                for what, seconds in measure.items():
+                    found.setdefault(f"{what} {side}", []).append(seconds())
+                    time.sleep(PAUSE_SECONDS)
+            found.setdefault("script", []).append(alone(folder / "forked"))
+    return found
+
+
+def wait_for_servers(running: Running) -> None:
+    """Until the node has both fork servers, with a process that waits in each."""
+    deadline = time.monotonic() + READY_SECONDS
+    while len([pid for pid in descendants(running.process.pid) if is_fork_server(pid)]) < SERVERS:
+        if time.monotonic() > deadline:
+            sys.exit("the fork servers did not start")
+        time.sleep(PAUSE_SECONDS)
+    time.sleep(PAUSE_SECONDS)
+
+
+def first_line(running: Running, folder: Path) -> float:
+    """Seconds from the acceptance of a script to the moment when it prints."""
+    client = running.client()
+    job_id, accepted = submitted(client, script_document(folder, folder / "line.py"))
+    client.wait(job_id)
+    (line,) = [each["line"] for each in client.logs(job_id) if each["line"].startswith("line ")]
+    return float(line.split()[1]) - accepted
+
+
+def training(running: Running, folder: Path, number: int) -> float:
+    """Seconds from the acceptance of a training to the report of its first step; of data number ``number``."""
+    client, document = running.client(), training_document(CASE, folder, 1)
+    data = folder / f"data-{number}.jsonl"
+    if not data.exists():
+        extra = json.dumps({"text": f"record {number} of this data alone"})
+        data.write_text((folder / "data.jsonl").read_text() + extra + "\n")
+    document["data_config"]["sources"][0]["path"] = str(data)
+    job_id, accepted = submitted(client, document)
+    job = client.wait(job_id)
+    if job.status != "COMPLETED":
+        sys.exit(f"the job ended {job.status}: {job.data}")
+    _, at, _ = client.metrics(job_id)["series"]["loss"][0]
+    return datetime.fromisoformat(at).timestamp() - accepted
+
+
+def alone(folder: Path) -> float:
+    """Seconds from the start of the script to the report of its first step."""
+    began = time.time()
+    with plain_training(CASE, folder, 1) as process:
+        output, errors = process.communicate()
+    if process.returncode != 0:
+        sys.exit(f"the script alone failed: {errors}")
+    _, at = json.loads(output.splitlines()[-1])["logged"][0]
+    return float(at) - began
+
+
+def submitted(client: Client, document: dict[str, Any]) -> tuple[str, float]:
+    """(id, time of the acceptance)"""
+    job = client.submit(document)
+    return job.job_id, time.time()
+
+
+def spread(seconds: list[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    p95 = ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))]
+    return {"p50": round(statistics.median(ordered), 3), "p95": round(p95, 3), "max": round(ordered[-1], 3)}
