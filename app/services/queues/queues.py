@@ -118,8 +118,8 @@ def require_room(session: Session, name: str, *, field: str) -> None:
 
 def names(db: Database) -> list[str]:
     """Names of all queues."""
-    with db.read() as session:
-        return list(session.scalars(select(Queue.name).order_by(Queue.name)))
+    with db.query() as connection:
+        return list(connection.scalars(select(Queue.name).order_by(Queue.name)))
 
 
 def summary(session: Session, caller: Caller, name: str) -> QueueSummary:

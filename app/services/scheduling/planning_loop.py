@@ -49,25 +49,42 @@ class PlanningLoop:
         self._jobs: dict[str, QueuedJob] = {}
         self._began_at = utc_now()
         self._rests_until = 0.0
+        self._has_acted = False
 
     def run_pass(
         self, policy: Policy, nudge: Callable[[str, str], None], announce: Callable[[list[Dispatched]], None]
-    ) -> None:
-        """Run one pass, full or incremental, and place what can start."""
+    ) -> float | None:
+        """Run one pass, full or incremental, and place what can start.
+
+        Returns the seconds until another pass may find more to do although nothing has changed; None: never.
+        """
         if (
             self._incremental is not None
-            and self._clock() < self._rests_until
+            and (now := self._clock()) < self._rests_until
             and self._plan_incrementally(self._incremental, policy.weights, announce)
         ):
-            return
+            return self._rests_until - now  # the full pass that it stands for
         began, self._incremental, self._began_at = self._clock(), None, utc_now()
         planner.plan_once(
             self._db, actor=self._actor, policy=policy, nudge=nudge, announce=announce, remember=self._remember
         )
         ended = self._clock()
-        self._rests_until = ended + min(REST * (ended - began), LONGEST_REST_SECONDS)
+        rest = min(REST * (ended - began), LONGEST_REST_SECONDS)
+        self._rests_until = ended + rest
+        return self._next_pass_in(rest)
+
+    def _next_pass_in(self, rest: float) -> float | None:
+        """After a full pass: another one follows what this one did, the end of a backoff, and the passing of time."""
+        with self._db.read() as session:
+            backoff = pending_jobs.shortest_backoff(session)
+        times = [] if backoff is None else [backoff]
+        if self._incremental is not None:  # jobs wait: reservations, preemption and backfill depend on the time, too
+            times.append(rest if self._has_acted else LONGEST_REST_SECONDS)
+        return min(times, default=None)
 
     def _remember(self, seen: planner.PassRecord) -> None:
+        made = seen.made
+        self._has_acted = bool(made.placements or made.preemptions or made.reservations)
         self._incremental = IncrementalPlanner(seen.cluster, seen.made, seen.jobs)
         self._jobs = {job.job_id: job for job in seen.jobs}
         parts: dict[tuple[str, int], list[str]] = {}
