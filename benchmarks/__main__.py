@@ -15,6 +15,7 @@ BENCHMARKS = {
     "planning": "benchmarks.planning",
     "reads": "benchmarks.reads",
     "recovery": "benchmarks.recovery",
+    "scale": "benchmarks.scale",
     "simulation": "benchmarks.simulation",
     "submit": "benchmarks.submit",
     "vocabularies": "benchmarks.vocabularies",

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import idle_system
 from benchmarks.machine import description
 from trainyard.client import Client
 
@@ -64,6 +65,8 @@ def main(arguments: list[str]) -> None:
             results[with_flower].append(one_round(with_flower=with_flower))
     report = {"benchmark": "footprint", "rounds": rounds, **figures(results), "machine": machine}
     print(table(report), file=sys.stderr)
+    report["idle"] = idle_system.idle_system()
+    print(idle_system.line(report["idle"]), file=sys.stderr)
     print(json.dumps(report))
 
 

@@ -20,7 +20,7 @@ from app.services.requests.storage_access import reading_rules
 from app.services.scheduling import planner
 from app.services.scheduling.leader_election import RENEW_SECONDS, LeaderLease
 from app.services.scheduling.placement import Dispatched
-from app.services.scheduling.planning_loop import PlanningLoop
+from app.services.scheduling.planning_loop import LONGEST_UNCHANGED_SECONDS, PlanningLoop
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
 from tasks.background.changes import FULL_LOOK_SECONDS, Changes, Look
 from tasks.background.due_times import DueTimes
@@ -57,7 +57,8 @@ class Coordination:
         self._mirror = ResultMirror(celery)
         self._leftovers = OrphanSweep(runtime.database, runtime.settings.storage.url)
         self._due_announce, self._due_retention, self._due_beat = DueTimes(), DueTimes(), DueTimes()
-        self._to_plan, self._to_announce, self._to_admit, self._to_show, self._to_consume = (Look() for _ in range(5))
+        self._to_plan = Look(LONGEST_UNCHANGED_SECONDS)
+        self._to_announce, self._to_admit, self._to_show, self._to_consume = (Look() for _ in range(4))
         self._planner = Loop("planner", self._plan, poll)
         # In its own loop: it reads files, and a slow disk must not delay the planner.
         self._admission = Loop("admission", self._admit, poll)
@@ -121,7 +122,7 @@ class Coordination:
         if self._to_plan.begin():
             policy = planner.policy_of(self._runtime.settings)
             again_in = self._passes.run_pass(policy, self._runtime.dispatcher.nudge, self._announce)
-            self._to_plan.end(None if again_in is None else max(again_in, self._poll_seconds))
+            self._to_plan.end(FULL_LOOK_SECONDS if again_in is None else max(again_in, self._poll_seconds))
         if self._due_announce.is_due("announce", ANNOUNCE_SECONDS, now) and self._to_announce.begin():
             self._announce_again()
         renewal = (self._leader_lease.renewed_at or now) + RENEW_SECONDS - time.monotonic()

@@ -21,6 +21,9 @@ from app.services.scheduling.placement import Dispatched, place_all
 # Full passes take at most a fifth of the planner's time; on a small cluster every pass is a full one.
 REST = 4.0
 LONGEST_REST_SECONDS = 10.0
+# Full passes for which there is no reason but the time take at most a fiftieth of it.
+UNCHANGED_REST = 50.0
+LONGEST_UNCHANGED_SECONDS = 60.0
 # Tolerated clock skew of API servers; jobs from servers further behind wait for the next full pass.
 CLOCKS_DIFFER = timedelta(seconds=30)
 
@@ -69,17 +72,17 @@ class PlanningLoop:
             self._db, actor=self._actor, policy=policy, nudge=nudge, announce=announce, remember=self._remember
         )
         ended = self._clock()
-        rest = min(REST * (ended - began), LONGEST_REST_SECONDS)
-        self._rests_until = ended + rest
-        return self._next_pass_in(rest)
+        self._rests_until = ended + min(REST * (ended - began), LONGEST_REST_SECONDS)
+        return self._next_pass_in(took=ended - began)
 
-    def _next_pass_in(self, rest: float) -> float | None:
+    def _next_pass_in(self, *, took: float) -> float | None:
         """After a full pass: another one follows what this one did, the end of a backoff, and the passing of time."""
         with self._db.read() as session:
             backoff = pending_jobs.shortest_backoff(session)
         times = [] if backoff is None else [backoff]
         if self._incremental is not None:  # jobs wait: reservations, preemption and backfill depend on the time, too
-            times.append(rest if self._has_acted else LONGEST_REST_SECONDS)
+            unchanged = min(max(LONGEST_REST_SECONDS, UNCHANGED_REST * took), LONGEST_UNCHANGED_SECONDS)
+            times.append(min(REST * took, LONGEST_REST_SECONDS) if self._has_acted else unchanged)
         return min(times, default=None)
 
     def _remember(self, seen: planner.PassRecord) -> None:
