@@ -41,6 +41,7 @@ from tests.systems.apps import Api
 GOALS = {"coordinator_percent": 3.0, "idle_percent": 1.0, "idle_statements": 6.0}
 GROWTH = (0, 1, 2, 4)
 SETTLE_SECONDS = 300.0
+REST_SECONDS, RESTS = 4.0, 3
 PAGE = 20
 # A job that the coordinator has planned and mirrored, many times; only its id differs.
 COLUMNS = ", ".join(f'"{column.name}"' for column in Job.__table__.columns if column.name != "id")
@@ -106,19 +107,30 @@ def fill(db: Database, counts: Path, first: int, last: int) -> None:
     with db.write() as session:
         document = make_document(resource_config={"gpu_count": 1, "device_type": "cuda"})
         like = make_job(session, id=f"job-first-{last}", document=document).id
-    settle(counts)
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while not is_explained(db, like):
+        if time.monotonic() > deadline:
+            sys.exit(f"the coordinator does not say what {like} waits for")
+        time.sleep(0.2)
     with db.write() as session:
         session.execute(text(FILL), {"first": first + 2, "last": last, "like": like})
 
 
+def is_explained(db: Database, job_id: str) -> bool:
+    with db.read() as session:
+        job = session.get_one(Job, job_id)
+        return bool(job.pending_reason) and job.mirrored_version == job.version
+
+
 def settle(counts: Path) -> None:
-    """Until the coordinator has explained all jobs and mirrors no more of them."""
-    deadline, before = time.monotonic() + SETTLE_SECONDS, -1
+    """Until the coordinator has planned after the last change, and writes to no job any more."""
+    deadline, before, at_rest = time.monotonic() + SETTLE_SECONDS, -1, 0
     while time.monotonic() < deadline:
-        time.sleep(2.0)
+        time.sleep(REST_SECONDS)
         sent = counted(counts)
         changes = sum(n for statement, n in sent.items() if statement.startswith("UPDATE job"))
-        if sent and changes == before:
+        at_rest = at_rest + 1 if sent and changes == before else 0
+        if at_rest == RESTS:
             return
         before = changes
     sys.exit(f"the coordinator is not at rest after {SETTLE_SECONDS:g} s")
