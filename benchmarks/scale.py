@@ -83,7 +83,7 @@ def measured(kind: str, given: argparse.Namespace) -> list[dict[str, Any]]:
         node = stack.enter_context(_process(NODE, settings, environment))
         found, stored = [], 0
         for factor in GROWTH:
-            fill(db, counts, stored, given.jobs * factor)
+            fill(db, stored, given.jobs * factor)
             stored = given.jobs * factor
             settle(counts)
             cost = idle_cost(counts, [coordinator, node], given.seconds)
@@ -100,7 +100,7 @@ def measured(kind: str, given: argparse.Namespace) -> list[dict[str, Any]]:
         return found
 
 
-def fill(db: Database, counts: Path, first: int, last: int) -> None:
+def fill(db: Database, first: int, last: int) -> None:
     """Waiting jobs up to this number; the first is made and planned before it is multiplied."""
     if not last:
         return
