@@ -6,7 +6,7 @@ A real coordinator and node worker on an empty database, then with as many waiti
 times; `--jobs 25000` ends at 100 000. The jobs need GPUs, of which the machine has none: no job can start, but every
 full pass reads all of them, since the node's CPU slots are free. Before each measurement the coordinator has planned
 the jobs and is at rest. `GET /v1/queue` is read by an API in this process (everything but the network), its first page
-and the next one by turns. One JSON line on standard output, a table on standard error.
+and the next one alternating. One JSON line on standard output, a table on standard error.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The change counter of the database: one cheap question that tells whether any other question is worth asking.
 
-Triggers raise it in the transaction of every write that somebody has to act on (``app/models/change.py``).
+Triggers raise it in the transaction of every write that a coordinator or node has to act on (``app/models/change.py``).
 """
 
 from sqlalchemy import text

@@ -9,16 +9,16 @@ from app.database.engine import Database
 from tasks.background.loop import Loop
 
 # Finds what no trigger has counted, and what only time changes.
-FULL_LOOK_SECONDS = 30.0
+FULL_POLL_SECONDS = 30.0
 
 
-class Look:
-    """Whether a loop has to ask its questions now. A look that failed, or was begun and not ended, stays due.
+class Poll:
+    """Whether a loop has to ask its questions now. A poll that failed, or was begun and not ended, stays due.
 
     ``expect`` is safe from any thread; the rest is for the loop's own.
     """
 
-    def __init__(self, full_seconds: float = FULL_LOOK_SECONDS, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, full_seconds: float = FULL_POLL_SECONDS, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._full_seconds = full_seconds
         self._clock = clock
         self._news = threading.Event()
@@ -30,7 +30,7 @@ class Look:
         self._news.set()
 
     def begin(self) -> bool:
-        """Whether to ask now. News that arrives while the loop asks counts for its next look."""
+        """Whether to ask now. News that arrives while the loop asks counts for its next poll."""
         if self._news.is_set():
             self._news.clear()
             self._owes = True

@@ -22,7 +22,7 @@ from app.services.scheduling.leader_election import RENEW_SECONDS, LeaderLease
 from app.services.scheduling.placement import Dispatched
 from app.services.scheduling.planning_loop import LONGEST_UNCHANGED_SECONDS, PlanningLoop
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
-from tasks.background.changes import FULL_LOOK_SECONDS, Changes, Look
+from tasks.background.changes import FULL_POLL_SECONDS, Changes, Poll
 from tasks.background.due_times import DueTimes
 from tasks.background.loop import Loop
 from tasks.background.preflight import PreflightRunner, preflight_policy
@@ -57,8 +57,8 @@ class Coordination:
         self._mirror = ResultMirror(celery)
         self._leftovers = OrphanSweep(runtime.database, runtime.settings.storage.url)
         self._due_announce, self._due_retention, self._due_beat = DueTimes(), DueTimes(), DueTimes()
-        self._to_plan = Look(LONGEST_UNCHANGED_SECONDS)
-        self._to_announce, self._to_admit, self._to_show, self._to_consume = (Look() for _ in range(4))
+        self._to_plan = Poll(LONGEST_UNCHANGED_SECONDS)
+        self._to_announce, self._to_admit, self._to_show, self._to_consume = (Poll() for _ in range(4))
         self._planner = Loop("planner", self._plan, poll)
         # In its own loop: it reads files, and a slow disk must not delay the planner.
         self._admission = Loop("admission", self._admit, poll)
@@ -100,8 +100,8 @@ class Coordination:
 
     def _pass_on(self) -> None:
         """Something has changed in the database: every loop asks whether it concerns it."""
-        for look in (self._to_announce, self._to_admit, self._to_show, self._to_consume):
-            look.expect()
+        for poll in (self._to_announce, self._to_admit, self._to_show, self._to_consume):
+            poll.expect()
         self._admission.wake()
         self._mirroring.wake()
         self._reaper.wake()
@@ -122,7 +122,7 @@ class Coordination:
         if self._to_plan.begin():
             policy = planner.policy_of(self._runtime.settings)
             again_in = self._passes.run_pass(policy, self._runtime.dispatcher.nudge, self._announce)
-            self._to_plan.end(FULL_LOOK_SECONDS if again_in is None else max(again_in, self._poll_seconds))
+            self._to_plan.end(FULL_POLL_SECONDS if again_in is None else max(again_in, self._poll_seconds))
         if self._due_announce.is_due("announce", ANNOUNCE_SECONDS, now) and self._to_announce.begin():
             self._announce_again()
         renewal = (self._leader_lease.renewed_at or now) + RENEW_SECONDS - time.monotonic()
@@ -189,7 +189,7 @@ class Coordination:
         renewed_at, now = self._leader_lease.renewed_at, time.monotonic()
         # A leader that renews raises the heartbeat's counter, too; now and then the row itself is made sure of.
         is_seen = renewed_at is not None and now - renewed_at < RENEW_SECONDS + BEAT_SECONDS
-        if not is_seen or self._due_beat.is_due("beat", FULL_LOOK_SECONDS, now):
+        if not is_seen or self._due_beat.is_due("beat", FULL_POLL_SECONDS, now):
             planner.beat(self._runtime.database, self._name, self._identity)
         if self._to_consume.begin():
             for name in queues.names(self._runtime.database):

@@ -19,7 +19,7 @@ from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspection_queue import RENEW_SECONDS, AbandonedInspections, InspectionQueue
 from app.services.preflight.inspections import InspectionTask, Open, Report
 from config.settings import PreflightSettings, Settings
-from tasks.background.changes import Look
+from tasks.background.changes import Poll
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
 
@@ -66,14 +66,14 @@ class PreflightRunner:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._stopping = threading.Event()
         self._poll_seconds = runtime.settings.scheduler.poll_seconds
-        self._look = Look()
+        self._due_poll = Poll()
         self._loop = Loop("inspections", self._poll, self._poll_seconds)
 
     def start(self) -> None:
         self._loop.start()
 
     def wake(self) -> None:
-        self._look.expect()
+        self._due_poll.expect()
         self._loop.wake()
 
     def stop(self) -> None:
@@ -89,7 +89,7 @@ class PreflightRunner:
             thread.join(RENEW_SECONDS)
 
     def _poll(self) -> float:
-        if self._look.begin():
+        if self._due_poll.begin():
             if self._why_not:
                 self._leave(self._why_not)
                 is_empty = self._abandoned.is_empty
@@ -97,8 +97,8 @@ class PreflightRunner:
                 self._take_free()
                 is_empty = self._line.is_empty
             # While any is open, the counters of their holders are watched.
-            self._look.end(again_in=None if is_empty else self._poll_seconds)
-        return self._look.rest_seconds
+            self._due_poll.end(again_in=None if is_empty else self._poll_seconds)
+        return self._due_poll.rest_seconds
 
     def _take_free(self) -> None:
         free = self._line.free(self._running)

@@ -9,7 +9,7 @@ from app.services.operations import housekeeping
 from app.services.preflight import inspections
 from app.services.queues import gpu_budgets
 from app.services.webhooks import deliveries
-from tasks.background.changes import Look
+from tasks.background.changes import Poll
 from tasks.background.due_times import DueTimes
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
@@ -32,14 +32,14 @@ class ReaperLoop:
         self._reaper = Reaper(runtime.database, runtime.settings, actor=name)
         self._poll_seconds = max(runtime.settings.scheduler.poll_seconds, SHORTEST_SECONDS)
         self._due = DueTimes()
-        self._look = Look()
+        self._due_poll = Poll()
         self._loop = Loop("reaper", self._reap, self._poll_seconds)
 
     def start(self) -> None:
         self._loop.start()
 
     def wake(self) -> None:
-        self._look.expect()
+        self._due_poll.expect()
         self._loop.wake()
 
     def stop(self) -> None:
@@ -51,22 +51,22 @@ class ReaperLoop:
     def _reap(self) -> float:
         if not self._is_leader():
             self._reaper.reset()
-            self._look.expect()
+            self._due_poll.expect()
             return self._poll_seconds
         now = time.monotonic()
         # While a lease is live its counter is read at every turn; a new one is a change.
-        asks = self._look.begin()
+        asks = self._due_poll.begin()
         is_any_live = self._reaper.sweep(now, leases_too=asks)
         if asks:
             self._judge(now, is_any_live=is_any_live)
-            self._look.end(again_in=0.0 if is_any_live else None)
+            self._due_poll.end(again_in=0.0 if is_any_live else None)
         # Not Celery beat: this needs no broker, and leader election already limits it to one coordinator.
         if self._due.is_due("housekeeping", HOUSEKEEPING_SECONDS, now):
             self._keep_house()
         return self._poll_seconds if is_any_live else IDLE_SECONDS
 
     def _judge(self, now: float, *, is_any_live: bool) -> None:
-        """Without running attempts, budgets lapse for nobody, and a node is blamed only after a change."""
+        """Without running attempts no budget is exceeded, and a node is blamed only after a change."""
         database, settings = self._runtime.database, self._runtime.settings
         if is_any_live and self._due.is_due("budgets", BUDGET_SECONDS, now):
             gpu_budgets.requeue_over_budget(database, actor=self._name, nudge=self._runtime.dispatcher.nudge)

@@ -10,7 +10,7 @@ from collections import Counter
 
 from app.services.webhooks.delivery_queue import Due
 from app.services.webhooks.sender import WebhookSender
-from tasks.background.changes import Look
+from tasks.background.changes import Poll
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
 
@@ -34,14 +34,14 @@ class WebhookDeliverer:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._poll_seconds = settings.scheduler.poll_seconds
-        self._look = Look()
+        self._due_poll = Poll()
         self._loop = Loop("webhooks", self._poll, self._poll_seconds)
 
     def start(self) -> None:
         self._loop.start()
 
     def wake(self) -> None:
-        self._look.expect()
+        self._due_poll.expect()
         self._loop.wake()
 
     def stop(self) -> None:
@@ -56,11 +56,11 @@ class WebhookDeliverer:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _poll(self) -> float:
-        if self._look.begin():
+        if self._due_poll.begin():
             self._begin_due()
             # Waiting deliveries become due by the database's clock.
-            self._look.end(again_in=self._poll_seconds if self._sender.any_waiting() else None)
-        return self._look.rest_seconds
+            self._due_poll.end(again_in=self._poll_seconds if self._sender.any_waiting() else None)
+        return self._due_poll.rest_seconds
 
     def _begin_due(self) -> None:
         with self._lock:

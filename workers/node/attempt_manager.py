@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 CLEAN_SECONDS = 10.0
 # Without a change in the database its leases are read again after this time all the same.
-FULL_LOOK_SECONDS = 30.0
+FULL_POLL_SECONDS = 30.0
 # A process that is not found may not have started yet.
 POLLS_BEFORE_DEATH = 2
 
@@ -71,7 +71,7 @@ class AttemptManager:
         """After a change; for a nudge, which may be faster than the change; and before a supervisor counts as dead."""
         if self._changes.has_changed():
             self._asked_at = float("-inf")  # until it succeeds
-        return bool(self._nudged or self._missing) or now - self._asked_at > FULL_LOOK_SECONDS
+        return bool(self._nudged or self._missing) or now - self._asked_at > FULL_POLL_SECONDS
 
     def _ask(self) -> None:
         asked_at = time.monotonic()

@@ -23,7 +23,7 @@ class InspectionQueue:
         self._db = db
         self._is_dead = is_dead
         self._watch = StandstillWatch(limit_seconds=STANDSTILL_SECONDS)
-        self.is_empty = False  # as of the last read: nobody inspects anything, or waits for it
+        self.is_empty = False  # as of the last read: no inspection waits or runs
 
     def free(self, mine: Collection[str], now_seconds: float | None = None) -> list[Open]:
         """The inspections to claim, oldest first. ``mine`` are the ids that this process works on now.

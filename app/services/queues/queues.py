@@ -201,7 +201,8 @@ def _waited(job: Job, now: datetime) -> float:
 def positions(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
     """Job id → position in the line of its project, for waiting jobs.
 
-    Jobs still in the preflight are not counted: some of them never start. Each is told where it would be if it passed.
+    Jobs still in the preflight are not counted, since some never start. Each has the position that it would have
+    if it passed.
     """
     if not job_ids:
         return {}

@@ -1,4 +1,4 @@
-"""The change counter: a write that somebody acts on is seen after its commit, and what happens all the time is not."""
+"""The change counter: a write that needs an action is seen after its commit, what happens all the time is not."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.both_databases
 
 @pytest.fixture
 def counter(database: Database) -> ChangeCounter:
-    """Of a cluster with a running and a waiting job, after its first look."""
+    """Of a cluster with a running and a waiting job, after its first reading."""
     with database.write() as session:
         node = make_node(session, "n1")
         make_attempt(session, make_job(session, id="job-runs"), node)
@@ -41,7 +41,7 @@ def counter(database: Database) -> ChangeCounter:
 
 
 def settled(counter: ChangeCounter) -> ChangeCounter:
-    assert counter.has_changed(), "the first look sees everything"
+    assert counter.has_changed(), "the first reading counts as a change"
     assert not counter.has_changed()
     return counter
 
@@ -85,7 +85,7 @@ ACTED_ON: dict[str, Callable[[Session], object]] = {
 
 
 @pytest.mark.parametrize("what", ACTED_ON)
-def test_what_somebody_acts_on_is_seen_once(database: Database, counter: ChangeCounter, what: str) -> None:
+def test_what_needs_an_action_is_seen_once(database: Database, counter: ChangeCounter, what: str) -> None:
     with database.write() as session:
         ACTED_ON[what](session)
 
@@ -117,7 +117,7 @@ def test_each_reader_has_its_own_view(database: Database, counter: ChangeCounter
 
 
 def test_a_change_that_is_committed_late_is_not_missed(database: Database, counter: ChangeCounter) -> None:
-    """On PostgreSQL the counter has moved before anybody can see the change."""
+    """On PostgreSQL the counter has moved before the change is visible."""
     with database.write() as session:
         make_job(session)
         session.flush()
@@ -128,7 +128,7 @@ def test_a_change_that_is_committed_late_is_not_missed(database: Database, count
     assert early == [database.engine.dialect.name == "postgresql"] * 3
 
 
-def test_what_was_rolled_back_holds_nobody_up(database: Database, counter: ChangeCounter) -> None:
+def test_what_was_rolled_back_delays_nothing(database: Database, counter: ChangeCounter) -> None:
     def fail_after_counting() -> None:
         with database.write() as session:
             make_job(session)
@@ -143,7 +143,7 @@ def test_what_was_rolled_back_holds_nobody_up(database: Database, counter: Chang
     assert not counter.has_changed()
 
 
-def test_after_a_failed_look_everything_may_have_changed(tmp_path: Path) -> None:
+def test_after_a_failed_reading_everything_may_have_changed(tmp_path: Path) -> None:
     engine = make_engine(f"sqlite:///{tmp_path / 'new.db'}")
     counter = ChangeCounter(Database().bind(engine))
     with pytest.raises(OperationalError):

@@ -38,7 +38,7 @@ class Planner:
     def __init__(self, db: Database) -> None:
         self.clock = Clock()
         self._passes = PlanningLoop(db, "planner", self.clock)
-        self.next_in: float | None = None  # what the last look said about the next one
+        self.next_in: float | None = None  # what the last pass returned about the next one
 
     def look(self) -> list[str]:
         placed: list[Dispatched] = []

@@ -1,4 +1,4 @@
-"""A coordinator's threads while nothing changes: what they ask, and what they find although nobody told them."""
+"""A coordinator's threads while nothing changes: what they ask, and what they find without a message."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,7 +87,7 @@ def test_a_change_is_seen_without_any_message(database: Database, coordinating) 
         wait_for(lambda: state(database, job_id) is JobState.SCHEDULING, seconds=5, what="dispatched")
 
 
-def test_a_change_that_nobody_counted_is_found_all_the_same(database: Database, coordinating) -> None:
+def test_a_change_that_was_not_counted_is_found_all_the_same(database: Database, coordinating) -> None:
     job_id = waiting_job(database)
     with database.write() as session:
         make_node(session, "n1", state="drained")
@@ -115,5 +115,5 @@ def test_a_job_that_rests_after_a_failure_starts_on_time(database: Database, coo
         wait_for(
             lambda: state(database, job_id) is JobState.SCHEDULING,
             seconds=15,
-            what="dispatched before the next full look",
+            what="dispatched before the next full poll",
         )
