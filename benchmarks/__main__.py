@@ -9,6 +9,7 @@ BENCHMARKS = {
     "data_memory": "benchmarks.data_memory",
     "dispatch": "benchmarks.dispatch",
     "footprint": "benchmarks.footprint",
+    "logs": "benchmarks.logs",
     "metrics": "benchmarks.metrics",
     "overhead": "benchmarks.overhead",
     "pause": "benchmarks.pause",

@@ -35,7 +35,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.footprint import all_pids, up
+from benchmarks.footprint import PLAIN, all_pids, up
 from benchmarks.machine import description
 from workers.node.inventory import usable_cores
 from workers.supervisor.ranks.usage import consumption
@@ -189,7 +189,7 @@ def alone(case: Case, folder: Path, threads: int) -> dict[str, float]:
 
 
 def in_trainyard(case: Case, folder: Path, threads: int) -> dict[str, float]:
-    with up(folder, with_flower=False) as running:  # jobs may read what lies where it was started
+    with up(folder, PLAIN) as running:  # jobs may read what lies where it was started
         client, everything = running.client(), CpuWatch(lambda: running.process.pid)
         job_id = client.submit(document(case, folder, threads)).job_id
         watch = CpuWatch(lambda: rank_of(job_id))

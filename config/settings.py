@@ -117,6 +117,7 @@ class NodeSettings:
     sandbox: str = setting(
         "auto", "auto: no jobs without bubblewrap; bubblewrap: no node without it; process: no sandbox", rules.sandbox
     )
+    warm: str = setting("auto", "what is forked for jobs: auto (all), supervisors, or off", rules.warm)
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")
 
 

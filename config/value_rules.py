@@ -68,6 +68,11 @@ def sandbox(value: str) -> None:
         raise ValueError("expected auto, bubblewrap or process")
 
 
+def warm(value: str) -> None:
+    if value not in ("auto", "supervisors", "off"):
+        raise ValueError("expected auto, supervisors or off")
+
+
 def node_name(value: str) -> None:
     """Empty means the host name."""
     if value and not _NODE_NAME.fullmatch(value):

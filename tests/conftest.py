@@ -190,10 +190,9 @@ def postgres_server(owned_pids: set[int]) -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def forked_supervisors(owned_pids: set[int]) -> Iterator[ForkedSupervisors]:
-    """What spawns supervisors faster than the product does."""
-    forks = ForkedSupervisors()
-    owned_pids.add(forks.pid)
+def forked_supervisors(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[ForkedSupervisors]:
+    """What spawns supervisors without their imports."""
+    forks = ForkedSupervisors(tmp_path_factory.mktemp("supervisors"), owned_pids)
     yield forks
     forks.close()
 

@@ -53,6 +53,7 @@ SECTIONS_BY_KEY = {
 # Who touches the environment beside config/, and why: none of them reads a setting.
 ENVIRONMENT = {
     "tasks/flower.py": "gives Flower its password, which must stand in no command line",
+    "app/cli/local/forked_process.py": "gives a fork the environment of its command",
     "app/cli/local/demo_processes.py": "hands it on to the processes it starts",
     "app/cli/local/local_platform.py": "hands it on to the processes it starts",
     "app/cli/local/processes.py": "becomes one of them",
@@ -66,6 +67,8 @@ ENVIRONMENT = {
     "workers/trainers/deepspeed/configuration.py": "tells DeepSpeed which kind of device to use",
     "workers/rank/mpi_rank.py": "runs under mpirun, whose variables say which rank it is",
     "workers/node/spawn_supervisor.py": "hands it on to supervisors",
+    "workers/trainers/fork_server.py": "becomes an agent or a rank with the environment of its request",
+    "workers/supervisor/fork_server.py": "becomes a supervisor with the environment of its request",
     "workers/rank/run_context.py": "runs in a rank, whose variables are its interface",
     "workers/trainers/distributed.py": "the same, with torchrun's variables",
     "workers/trainers/data/tokenizer_threads.py": "its variables are the only switch that the tokenizers library has",

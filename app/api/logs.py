@@ -11,7 +11,7 @@ from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.sse import Feed, Frame, last_event_id, stream, wants_events
 from app.models import Job
-from app.schemas.logs import LogLinesSchema, LogQuerySchema, line_on_the_wire
+from app.schemas.logs import LogLinesSchema, LogQuerySchema, frames_on_the_wire, line_on_the_wire
 from app.security.permissions import Permission
 from app.services.jobs import lookup
 from app.services.requests.control_plane import ControlPlane
@@ -20,7 +20,8 @@ from app.storage.logs import START, LogLine, LogReader
 blueprint = Blueprint("logs", __name__)
 DEFAULT_TAIL = 200
 _ID = re.compile(r"([0-9]{1,9}):([0-9]{1,15})")
-_BATCH = 1000
+# Lines that are read at once, and characters after which no further block is: lines may have 16 KiB.
+_BATCH, _ENOUGH = 10_000, 1 << 20
 
 
 @blueprint.get("/jobs/<job_id>/logs")
@@ -64,10 +65,10 @@ def _feed(
             job = session.get(Job, job_id)
             ended = job is None or job.state in TERMINAL
         # Read the state before the lines: a job's last lines are stored before it ends.
-        lines = reader.read(after, rank=rank, limit=_BATCH, live=not ended)
-        yield from _frames(lines)
-        if lines:
-            after = lines[-1].cursor
+        found = reader.read_blocks(after, rank=rank, limit=_BATCH, enough=_ENOUGH, live=not ended)
+        yield from map(frames_on_the_wire, found)
+        if found:
+            after = found[-1].cursor
         elif ended or not follow:
             return
         else:

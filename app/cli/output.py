@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,6 +48,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     if not listed:
         click.echo(empty)
         return
+    from rich.table import Table
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, no_wrap=True)
@@ -56,6 +60,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
 
 def print_fields(fields: Mapping[str, Any]) -> None:
     """Print one field per line, without empty ones."""
+    from rich.table import Table
+
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -65,8 +71,10 @@ def print_fields(fields: Mapping[str, Any]) -> None:
     _print(table)
 
 
-def console() -> Console:
+def console() -> "Console":
     """A console on the current standard output, which tests and pipes replace."""
+    from rich.console import Console
+
     return Console(highlight=False)
 
 
@@ -88,7 +96,9 @@ def age(moment: str) -> str:
     return f"{seconds}s"
 
 
-def _print(table: Table) -> None:
+def _print(table: "Table") -> None:
+    from rich.console import Console
+
     # Full width, like `docker ps`: a truncated id can't be copied, and terminals wrap by themselves.
     out = Console(highlight=False, width=WIDEST)
     with out.capture() as captured:

@@ -6,7 +6,7 @@ from app.http.context import backend
 from app.services.access.secret_files import Reference, value_of
 
 
-def secret_values(project: str, wanted: Mapping[str, Reference]) -> dict[str, str]:
+def secret_values(project: str, references: Mapping[str, Reference]) -> dict[str, str]:
     """The values by variable. Raises BadSpec for a missing secret."""
     directory = backend().settings.security.secrets_dir
-    return {} if directory is None else {name: value_of(directory, project, each) for name, each in wanted.items()}
+    return {} if directory is None else {name: value_of(directory, project, each) for name, each in references.items()}

@@ -8,6 +8,8 @@ from difflib import get_close_matches
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 NAME_RULE = "use 1 to 63 lower-case letters, digits and dashes, no dash at either end"
 
+DEFAULT_PROJECT = "default"
+
 # Labels and capabilities of nodes, as nodes offer and jobs require them.
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 WORD_RULE = "must be 1 to 128 of letters, digits and ._/:-, beginning with a letter or digit"

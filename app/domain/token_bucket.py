@@ -34,10 +34,10 @@ class Draw:
     wait_seconds: float = 0.0
 
 
-def draw(bucket: Bucket | None, rate: Rate, *, now: float, wanted: int = 1) -> tuple[Bucket, Draw]:
-    """Take up to ``wanted`` tokens; a new bucket (None) is full."""
+def draw(bucket: Bucket | None, rate: Rate, *, now: float, requested: int = 1) -> tuple[Bucket, Draw]:
+    """Take up to ``requested`` tokens; a new bucket (None) is full."""
     filled = float(rate.burst) if bucket is None else bucket.tokens + max(0.0, now - bucket.at) * rate.per_second
     tokens = min(float(rate.burst), filled)
-    granted = min(wanted, int(tokens))
+    granted = min(requested, int(tokens))
     wait = 0.0 if granted else (1.0 - tokens) / rate.per_second
     return Bucket(tokens - granted, now), Draw(granted, wait)

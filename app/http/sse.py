@@ -44,8 +44,8 @@ EVENTS = StreamFormat(
     frame=lambda frame: f"id: {frame.id}\ndata: {to_json(frame.data)}\n\n",
     failure=lambda problem: f"event: error\ndata: {to_json(problem)}\n\n",
 )
-# None: no new frame yet; the end of the feed ends the stream.
-Feed = Iterator[Frame | None]
+# Text: frames that are already in the stream's format. None: no new frame yet; the end of the feed ends the stream.
+Feed = Iterator[Frame | str | None]
 
 
 def wants_events(*, by_default: bool) -> bool:
@@ -85,7 +85,7 @@ def _frames(feed: Feed, form: StreamFormat) -> Iterator[str]:
         for frame in feed:
             now = time.monotonic()
             if frame is not None:
-                yield form.frame(frame)
+                yield frame if isinstance(frame, str) else form.frame(frame)
                 sent_at = now
             elif form.idle and now - sent_at >= pace.heartbeat_seconds:
                 yield form.idle

@@ -9,7 +9,6 @@ from sqlalchemy.orm import Mapped, mapped_column
 from app.domain.scheduling.fair_share import document_of, quota_of
 from app.models.base import Base, utc_now
 
-DEFAULT_PROJECT = "default"
 _NEXT_NUMBER = text("(SELECT coalesce(max(number), 0) + 1 FROM project)")
 
 

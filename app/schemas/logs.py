@@ -1,11 +1,12 @@
 """Log lines on the wire."""
 
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from marshmallow import Schema, fields
 
 from app.schemas.queries import QueryFlag, QueryWhole
-from app.storage.logs import LogLine
+from app.storage.logs import LogLine, LogLines
 
 MAX_LINES = 10_000
 
@@ -39,3 +40,15 @@ def line_on_the_wire(line: LogLine) -> dict[str, Any]:
         "rank": line.rank,
         "line": line.line,
     }
+
+
+def frames_on_the_wire(lines: LogLines) -> str:
+    """A server-sent event for each line, exactly as those of ``line_on_the_wire`` one by one, which cost ten times as
+    much.
+    """
+    attempt, numbers = lines.attempt, range(lines.first, lines.last + 1, lines.step)
+    rest = f',"at":{encode_basestring_ascii(lines.at)},"rank":{lines.rank},"line":'
+    return "".join(
+        f'id: {attempt}:{n}\ndata: {{"id":"{attempt}:{n}","attempt":{attempt},"n":{n}{rest}{text}}}\n\n'
+        for n, text in zip(numbers, map(encode_basestring_ascii, lines.texts), strict=True)
+    )

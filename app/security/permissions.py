@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.domain.errors import Forbidden, NotYours
-from app.models.project import DEFAULT_PROJECT
+from app.domain.names import DEFAULT_PROJECT
 
 
 class Permission(StrEnum):

@@ -24,13 +24,13 @@ SHORTEST_WAIT_SECONDS = 0.001
 BATCH_SECONDS = 1.0  # after that unused prefetched tokens are dropped: another process may need them
 # The same algorithm as `app.domain.token_bucket.draw`, on the server's clock. Numbers are stored as decimal strings.
 _DRAW = """
-local rate, burst, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local rate, burst, requested = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
 local stored = redis.call('HMGET', KEYS[1], 'tokens', 'at')
 local tokens = burst
 if stored[1] then tokens = math.min(burst, stored[1] + math.max(0, now - stored[2]) * rate) end
-local granted = math.min(wanted, math.floor(tokens))
+local granted = math.min(requested, math.floor(tokens))
 redis.call('HSET', KEYS[1], 'tokens', string.format('%.6f', tokens - granted), 'at', string.format('%.6f', now))
 redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000) + 1000)
 local wait = 0
@@ -40,7 +40,7 @@ return {granted, wait}
 
 
 class Buckets(Protocol):
-    def draw(self, name: str, rate: Rate, wanted: int) -> Draw: ...
+    def draw(self, name: str, rate: Rate, requested: int) -> Draw: ...
 
 
 class LocalBuckets:
@@ -51,9 +51,9 @@ class LocalBuckets:
         self._lock = threading.Lock()
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
-    def draw(self, name: str, rate: Rate, wanted: int) -> Draw:
+    def draw(self, name: str, rate: Rate, requested: int) -> Draw:
         with self._lock:
-            bucket, drawn = draw(self._buckets.pop(name, None), rate, now=self._clock(), wanted=wanted)
+            bucket, drawn = draw(self._buckets.pop(name, None), rate, now=self._clock(), requested=requested)
             self._buckets[name] = bucket
             if len(self._buckets) > MAX_BUCKETS:
                 self._buckets.popitem(last=False)
@@ -73,14 +73,14 @@ class SharedBuckets:
         weakref.finalize(self, client.close)  # a Flask application has no shutdown hook
         self._is_unavailable, self._retry_at = False, 0.0
 
-    def draw(self, name: str, rate: Rate, wanted: int) -> Draw:
+    def draw(self, name: str, rate: Rate, requested: int) -> Draw:
         now = self._clock()
         if self._is_unavailable:
             if now < self._retry_at:
-                return self._local.draw(name, rate, wanted)
+                return self._local.draw(name, rate, requested)
             self._retry_at = now + RETRY_SECONDS  # only this request retries Redis; the others do not wait
         try:
-            granted, wait = self._script(keys=[f"trainyard:rate:{name}"], args=[rate.per_second, rate.burst, wanted])
+            granted, wait = self._script(keys=[f"trainyard:rate:{name}"], args=[rate.per_second, rate.burst, requested])
         except (redis.RedisError, OSError) as error:
             if not self._is_unavailable:
                 logger.warning(
@@ -88,7 +88,7 @@ class SharedBuckets:
                     type(error).__name__,
                 )
             self._is_unavailable, self._retry_at = True, self._clock() + RETRY_SECONDS
-            return self._local.draw(name, rate, wanted)
+            return self._local.draw(name, rate, requested)
         self._is_unavailable = False
         return Draw(int(granted), int(wait) / 1000)
 

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from app.storage.beneath import copied, directory_opened, file_opened
 from app.storage.keys import TEMPORARY, BadKey
 from app.storage.trees import Known, copy_tree, files_of, replace_links
+from trainyard.protocol.durability import sync
 
 
 class LocalFiles:
@@ -92,7 +93,7 @@ class LocalFiles:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(target)
-        _sync(target.parent)
+        sync(target.parent)
 
     def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None:
         """Write ``tail`` at ``offset``, the end of valid data; idempotent after a failure.
@@ -117,7 +118,7 @@ class LocalFiles:
         target = self._at(key)
         with contextlib.suppress(FileNotFoundError):
             target.rename(_temporary(target))
-            _sync(target.parent)
+            sync(target.parent)
         _remove_leftovers(target)
 
     def exists(self, key: str) -> bool:
@@ -213,27 +214,19 @@ def _replace(temporary: Path, target: Path) -> None:
         # A directory cannot be renamed onto a non-empty one. This key has no readers: it was never recorded.
         target.rename(_temporary(target))
     temporary.rename(target)
-    _sync(target.parent)
+    sync(target.parent)
 
 
 def _make_parents(target: Path, root: Path) -> None:
     missing = [folder for folder in target.parents if folder.is_relative_to(root) and not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(parents=True, exist_ok=True)
-        _sync(folder.parent)
+        sync(folder.parent)
 
 
 def _sync_tree(directory: Path) -> None:
     for folder, _, names in os.walk(directory):
         for name in names:
             # A rank may still hold the directory open and swap a file for a link or a pipe.
-            _sync(Path(folder, name), os.O_NOFOLLOW | os.O_NONBLOCK)
-        _sync(Path(folder))
-
-
-def _sync(path: Path, flags: int = 0) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(Path(folder, name), os.O_NOFOLLOW | os.O_NONBLOCK)
+        sync(Path(folder))

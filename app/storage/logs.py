@@ -1,22 +1,24 @@
-"""A job's log lines in the storage: append-only chunks per attempt and rank.
+"""Reads a job's log lines, over all attempts and ranks, also while they are being written.
 
 A chunk is named by the number of its first line, so that a line is found by names alone. Lines are numbered from 1 per
 attempt over all ranks; readers return no line before all earlier ones exist, so resuming after a line loses none.
 """
 
 import heapq
-import json
+import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from app.storage.keys import attempts_key, logs_key
+from app.storage.log_blocks import LogBlock, StoredBlock, decoded, decoded_rows
 from app.storage.storage import Storage
 
-CHUNK_BYTES = 256 * 1024
-_CHUNK_NAME = re.compile(r"rank-(\d+)-(\d{6,})\.jsonl")
+# Suffix → how its content is read; earlier releases stored rows.
+_FORMATS = {"log": decoded, "jsonl": decoded_rows}
+_CHUNK_NAME = re.compile(rf"rank-(\d+)-(\d{{6,}})\.({'|'.join(_FORMATS)})")
 
 START = (0, 0)  # a cursor before the first line
 
@@ -35,78 +37,100 @@ class LogLine:
         return self.attempt, self.n
 
 
-@dataclass
-class _Chunk:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogLines:
+    """Lines of one rank that were read together, numbered ``first``, ``first + step``, …
+
+    ``lost``: how many numbers before the first are no line, or one of another node, which readers do not wait for.
+    """
+
+    attempt: int
+    rank: int
+    at: str
+    first: int
+    step: int
+    lost: int
+    texts: list[str]
+
+    @property
+    def last(self) -> int:
+        return self.first + (len(self.texts) - 1) * self.step
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """The cursor to resume reading after these lines."""
+        return self.attempt, self.last
+
+    def __iter__(self) -> Iterator[LogLine]:
+        for index, text in enumerate(self.texts):
+            yield LogLine(self.attempt, self.first + index * self.step, self.at, self.rank, text)
+
+    def head(self, count: int) -> "LogLines":
+        return replace(self, texts=self.texts[:count])
+
+    def without(self, count: int) -> "LogLines":
+        """All but the first ``count`` lines."""
+        if count == 0:
+            return self
+        return replace(self, first=self.first + count * self.step, lost=self.step - 1, texts=self.texts[count:])
+
+    def number_up_to(self, number: int) -> int:
+        """How many of the lines have this number or a lower one."""
+        return min(len(self.texts), max(0, (number - self.first) // self.step + 1))
+
+
+class _Chunk(NamedTuple):
+    first: int
     key: str
-    written: bytearray = field(default_factory=bytearray)
+    suffix: str
 
 
-class LogWriter:
-    """The only writer of an attempt's log lines, in its supervisor; not thread-safe."""
+class _Place(NamedTuple):
+    """Where to continue in a chunk after the line ``number``."""
 
-    def __init__(self, storage: Storage, job_id: str, attempt: int, *, chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._storage = storage
-        self._folder = logs_key(job_id, attempt)
-        self._chunk_bytes = chunk_bytes
-        self._chunks: dict[int, _Chunk] = {}
-        self._newest: dict[int, int] = {}  # rank → number of its newest written line
-        self._batch_end = 0
-
-    def append(self, lines: Sequence[tuple[int, str, int, str]]) -> None:
-        """Store lines (n, at, rank, text) in order of n. On TransientStorageError, call again with the same lines.
-
-        A skipped number is a lost line; the next line records the loss, so that readers do not wait for it.
-        """
-        fresh: dict[int, list[tuple[int, bytes]]] = {}
-        before = self._batch_end
-        for n, at, rank, text in lines:
-            lost, before = n - before - 1, n
-            if n > self._newest.get(rank, 0):
-                fresh.setdefault(rank, []).append((n, _record(n, at, rank, text, lost)))
-        for rank, records in fresh.items():
-            while records:
-                self._grow(rank, records)
-        self._batch_end = max(before, self._batch_end)
-
-    def _grow(self, rank: int, records: list[tuple[int, bytes]]) -> None:
-        """Write as many records as fit into the chunk and remove them from the list."""
-        chunk = self._chunks.get(rank)
-        if chunk is None or len(chunk.written) >= self._chunk_bytes:
-            chunk = _Chunk(f"{self._folder}/rank-{rank}-{records[0][0]:06d}.jsonl")
-        taken, tail = 0, bytearray()
-        while taken < len(records) and len(chunk.written) + len(tail) < self._chunk_bytes:
-            tail += records[taken][1]
-            taken += 1
-        whole = chunk.written + tail
-        self._storage.grow(chunk.key, offset=len(chunk.written), tail=bytes(tail), whole=bytes(whole))
-        chunk.written = whole
-        self._chunks[rank] = chunk
-        self._newest[rank] = records[taken - 1][0]
-        del records[:taken]
+    key: str
+    number: int
+    offset: int
 
 
 class LogReader:
-    """Reads the lines of a job over all attempts, also while they are being written."""
+    """Reads the lines of a job. A reader that follows a log is kept: it continues where it has stopped in a chunk."""
 
     def __init__(self, storage: Storage, job_id: str) -> None:
         self._storage = storage
         self._job_id = job_id
+        self._places: dict[tuple[int, int], _Place] = {}  # by attempt and rank
 
     def read(
         self, after: tuple[int, int] = START, *, rank: int | None = None, limit: int = 1000, live: bool = True
     ) -> list[LogLine]:
+        """The lines of ``read_blocks``, one by one."""
+        return [line for lines in self.read_blocks(after, rank=rank, limit=limit, live=live) for line in lines]
+
+    def read_blocks(
+        self,
+        after: tuple[int, int] = START,
+        *,
+        rank: int | None = None,
+        limit: int = 1000,
+        enough: float = math.inf,
+        live: bool = True,
+    ) -> list[LogLines]:
         """The next lines after the cursor (attempt, n), at most ``limit``; empty when there are none yet.
 
+        ``enough``: stop after the block with which they have so many characters.
         ``live``: the newest attempt may still be written, so stop at gaps; otherwise gaps are skipped.
         """
         attempts = [attempt for attempt in self._attempts() if attempt >= after[0]]
-        found: list[LogLine] = []
+        found: list[LogLines] = []
         for attempt in attempts:
             seen = after[1] if attempt == after[0] else 0
-            lines: Iterator[LogLine] = self._attempt_lines(attempt, seen, rank, live=live and attempt == attempts[-1])
-            found += islice(lines, limit - len(found))
-            if len(found) >= limit:
-                break
+            for lines in self._attempt_lines(attempt, seen, rank, live=live and attempt == attempts[-1]):
+                found.append(lines.head(limit))
+                limit -= len(found[-1].texts)
+                enough -= sum(map(len, found[-1].texts))
+                if limit <= 0 or enough <= 0:
+                    return found
         return found
 
     def tail(self, count: int, *, rank: int | None = None, live: bool = True) -> list[LogLine]:
@@ -117,86 +141,122 @@ class LogReader:
             wanted = count - len(found)
             if wanted <= 0:
                 break
-            records = self._last_records(attempt, wanted, rank)
-            gapless = rank is None and live and attempt == attempts[-1]
-            start = records[0].n - records[0].lost - 1 if records else 0
-            found = [*_lines(records, attempt, start, gapless=gapless), *found]
+            last = _last(_merged(self._last_lines(attempt, wanted, rank)), wanted)
+            if rank is None and live and attempt == attempts[-1]:
+                last = list(_gapless(last, seen=last[0].first - last[0].lost - 1 if last else 0))
+            found = [*(line for lines in last for line in lines), *found]
         return found
 
     def _attempts(self) -> list[int]:
         names = self._storage.names(attempts_key(self._job_id))
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def _attempt_lines(self, attempt: int, seen: int, rank: int | None, *, live: bool) -> Iterator[LogLine]:
-        ranks = [
-            self._records_after(attempt, which, chunks, seen)
+    def _attempt_lines(self, attempt: int, seen: int, rank: int | None, *, live: bool) -> Iterator[LogLines]:
+        # Lines of one rank are in order; only across ranks may a later line appear before an earlier one.
+        lines = _merged(
+            self._lines_after(attempt, which, chunks, seen)
             for which, chunks in self._chunks(attempt).items()
             if rank in (None, which)
-        ]
-        # Lines of one rank are in order; only across ranks may a later line appear before an earlier one.
-        return _lines(heapq.merge(*ranks), attempt, seen, gapless=live and rank is None)
+        )
+        return _gapless(lines, seen) if live and rank is None else lines
 
-    def _records_after(self, attempt: int, rank: int, chunks: list[int], seen: int) -> Iterator["_Record"]:
-        for first in chunks[max(0, bisect_right(chunks, seen + 1) - 1) :]:
-            rows = self._rows(attempt, rank, first)
-            for row in rows[bisect_right(rows, seen, key=_number) :]:
-                yield _parse(row)
+    def _lines_after(self, attempt: int, rank: int, chunks: list[_Chunk], seen: int) -> Iterator[LogLines]:
+        for chunk in chunks[max(0, bisect_right(chunks, seen + 1, key=_first) - 1) :]:
+            place = self._places.get((attempt, rank), _Place("", 0, 0))
+            offset = place.offset if place.key == chunk.key and place.number <= seen else 0
+            for stored in self._blocks(chunk, rank, offset):
+                if stored.block.last <= seen:
+                    self._places[attempt, rank] = _Place(chunk.key, stored.block.last, offset + stored.end)
+                else:
+                    lines = _opened(attempt, stored)
+                    yield lines.without(lines.number_up_to(seen))
 
-    def _last_records(self, attempt: int, count: int, rank: int | None) -> list["_Record"]:
-        per_rank = []
+    def _last_lines(self, attempt: int, count: int, rank: int | None) -> Iterator[Iterator[LogLines]]:
         for which, chunks in self._chunks(attempt).items():
             if rank in (None, which):
-                rows: list[bytes] = []
-                for first in reversed(chunks):
-                    rows = self._rows(attempt, which, first) + rows
-                    if len(rows) >= count:
+                blocks: list[StoredBlock] = []
+                for chunk in reversed(chunks):
+                    blocks = [*self._blocks(chunk, which), *blocks]
+                    if sum(stored.block.count for stored in blocks) >= count:
                         break
-                per_rank.append([_parse(row) for row in rows[-count:]])
-        return list(heapq.merge(*per_rank))[-count:]
+                yield iter(_last((_opened(attempt, stored) for stored in _last_blocks(blocks, count)), count))
 
-    def _chunks(self, attempt: int) -> dict[int, list[int]]:
-        """Rank → numbers of the first lines of its chunks."""
-        chunks: dict[int, list[int]] = {}
-        for name in self._storage.names(logs_key(self._job_id, attempt)):
-            match = _CHUNK_NAME.fullmatch(name)
-            if match:
-                chunks.setdefault(int(match[1]), []).append(int(match[2]))
-        return {rank: sorted(firsts) for rank, firsts in sorted(chunks.items())}
+    def _chunks(self, attempt: int) -> dict[int, list[_Chunk]]:
+        """Rank → its chunks, in order."""
+        chunks: dict[int, list[_Chunk]] = {}
+        folder = logs_key(self._job_id, attempt)
+        for name in self._storage.names(folder):
+            if match := _CHUNK_NAME.fullmatch(name):
+                chunks.setdefault(int(match[1]), []).append(_Chunk(int(match[2]), f"{folder}/{name}", match[3]))
+        return {rank: sorted(of_rank) for rank, of_rank in sorted(chunks.items())}
 
-    def _rows(self, attempt: int, rank: int, first: int) -> list[bytes]:
-        data = self._storage.read(f"{logs_key(self._job_id, attempt)}/rank-{rank}-{first:06d}.jsonl")
-        return data.split(b"\n")[:-1]  # the rest after the last newline is still being written
+    def _blocks(self, chunk: _Chunk, rank: int, offset: int = 0) -> Iterator[StoredBlock]:
+        return _FORMATS[chunk.suffix](self._storage.read(chunk.key, offset), rank)
 
 
-@dataclass(frozen=True, order=True)
-class _Record:
-    n: int
-    at: str
-    rank: int
-    line: str
-    lost: int
+def _first(chunk: _Chunk) -> int:
+    return chunk.first
 
 
-def _record(n: int, at: str, rank: int, text: str, lost: int) -> bytes:
-    record = {"n": n, "at": at, "rank": rank, "line": text}
-    if lost > 0:
-        record["lost"] = lost
-    # ASCII: lone surrogates in a job's output must not break the log.
-    return json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
+def _opened(attempt: int, stored: StoredBlock) -> LogLines:
+    block: LogBlock = stored.block
+    return LogLines(
+        attempt=attempt,
+        rank=block.rank,
+        at=block.at,
+        first=block.first,
+        step=block.step,
+        lost=stored.lost,
+        texts=block.lines(),
+    )
 
 
-def _parse(row: bytes) -> _Record:
-    record = json.loads(row)
-    return _Record(record["n"], record["at"], record["rank"], record["line"], record.get("lost", 0))
+def _merged(streams: Iterable[Iterator[LogLines]]) -> Iterator[LogLines]:
+    """The lines of all in the order of their numbers; blocks of nodes that wrote at the same time are divided."""
+    sources = list(streams)
+    heap: list[tuple[int, int, LogLines]] = []
+
+    def push(index: int, lines: LogLines | None) -> None:
+        if lines is not None:
+            heapq.heappush(heap, (lines.first, index, lines))
+
+    for index, source in enumerate(sources):
+        push(index, next(source, None))
+    while heap:
+        _, index, lines = heapq.heappop(heap)
+        count = max(1, lines.number_up_to(heap[0][0] - 1)) if heap else len(lines.texts)
+        if count == len(lines.texts):
+            yield lines
+            push(index, next(sources[index], None))
+        else:
+            yield lines.head(count)
+            push(index, lines.without(count))
 
 
-def _number(row: bytes) -> int:
-    return int(json.loads(row)["n"])
-
-
-def _lines(records: Iterable[_Record], attempt: int, seen: int, *, gapless: bool) -> Iterator[LogLine]:
-    for record in records:
-        if gapless and record.n - record.lost > seen + 1:
+def _gapless(merged: Iterable[LogLines], seen: int) -> Iterator[LogLines]:
+    for lines in merged:
+        if lines.first - lines.lost > seen + 1:
             return  # an earlier line of another rank is still missing
-        seen = record.n
-        yield LogLine(attempt, record.n, record.at, record.rank, record.line)
+        seen = lines.last
+        yield lines
+
+
+def _last_blocks(blocks: list[StoredBlock], count: int) -> list[StoredBlock]:
+    """The last blocks that have ``count`` lines together."""
+    start = len(blocks)
+    while start > 0 and count > 0:
+        start -= 1
+        count -= blocks[start].block.count
+    return blocks[start:]
+
+
+def _last(parts: Iterable[LogLines], count: int) -> list[LogLines]:
+    """The last ``count`` lines."""
+    found = list(parts)
+    surplus = sum(len(lines.texts) for lines in found) - count
+    while surplus > 0:
+        lines = found.pop(0)
+        if len(lines.texts) > surplus:
+            found.insert(0, lines.without(surplus))
+        surplus -= len(lines.texts)
+    return found

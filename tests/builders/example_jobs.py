@@ -128,7 +128,7 @@ class Runner:
             for name, job_id in self._ids.items():
                 if name not in self.seconds and self._system.job(job_id)["status"] in ENDED:
                     self.seconds[name] = time.monotonic() - started
-            time.sleep(0.3)
+            time.sleep(0.3)  # each poll asks for every job
             return documents.keys() <= self.seconds.keys()
 
         wait_for(all_ended, seconds=seconds, what="the end of all examples")

@@ -7,10 +7,10 @@ from sqlalchemy.orm import Session
 
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import HELD, JobState
+from app.domain.names import DEFAULT_PROJECT
 from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Device, Job, Lease, Node, Project, Queue, Reservation, Webhook
 from app.models.base import utc_now
-from app.models.project import DEFAULT_PROJECT
 from app.models.queue import DEFAULT_QUEUE
 from app.security.secrets import SecretBox
 

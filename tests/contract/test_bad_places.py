@@ -115,7 +115,7 @@ STORES = [
 
 
 @pytest.mark.parametrize("place", [*INNER, *MALFORMED, *UNKNOWN, *LOCAL, *STORES])
-def test_no_source_lies_there(sqlite_api: Api, place: str):
+def test_no_source_is_accepted_at_a_bad_place(sqlite_api: Api, place: str):
     answer = sqlite_api.post("/v1/jobs", make_document(data_config={"sources": [{"path": place, "format": "jsonl"}]}))
 
     problem = sqlite_api.problem(answer, 400)
@@ -146,7 +146,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "s3://b/../x",
     ],
 )
-def test_no_other_field_takes_them(sqlite_api: Api, field: str, place: str):
+def test_no_other_field_accepts_a_bad_place(sqlite_api: Api, field: str, place: str):
     changes = _with(FIELDS[field], place)
 
     problem = sqlite_api.problem(sqlite_api.post("/v1/jobs", make_document(**changes)), 400)
@@ -155,14 +155,14 @@ def test_no_other_field_takes_them(sqlite_api: Api, field: str, place: str):
 
 
 @pytest.mark.parametrize("place", [*INNER, *MALFORMED, "gopher://x/y", "file:///etc/passwd", "unix:///run/x"])
-def test_no_webhook_goes_there(sqlite_api: Api, place: str):
+def test_no_webhook_is_accepted_to_a_bad_place(sqlite_api: Api, place: str):
     answer = sqlite_api.post("/v1/webhooks", {"url": place, "event_types": ["job.status"]})
 
     assert sqlite_api.problem(answer, 400)["details"][0]["field"] == "url"
     assert sqlite_api.get("/v1/webhooks")["total_count"] == 0
 
 
-def test_refusals_do_not_tell_what_is_there(sqlite_api: Api, tmp_path: Path):
+def test_refusals_do_not_reveal_what_exists(sqlite_api: Api, tmp_path: Path):
     """Whether a port is open or a file exists is asked nowhere at submit: the words are the same."""
     (tmp_path / "there.jsonl").write_text("{}\n")
     pairs = [

@@ -40,7 +40,7 @@ def answer(api: Api, key: str, method: str, path: str, accept: str) -> tuple[int
 
 
 @pytest.mark.parametrize("name", ["job_id", "key_id", "webhook_id"])
-def test_what_is_anothers_looks_like_what_is_nowhere(sqlite_api: Api, tenants: tuple[Tenant, Tenant], name: str):
+def test_objects_of_other_projects_look_missing(sqlite_api: Api, tenants: tuple[Tenant, Tenant], name: str):
     foreign, caller = tenants
     differing = []
     for method, rule in rules_about(sqlite_api, name):
@@ -56,7 +56,7 @@ def test_what_is_anothers_looks_like_what_is_nowhere(sqlite_api: Api, tenants: t
     assert differing == []
 
 
-def test_own_ids_do_answer(sqlite_api: Api, tenants: tuple[Tenant, Tenant]):
+def test_own_ids_are_found(sqlite_api: Api, tenants: tuple[Tenant, Tenant]):
     """Or the test above would say nothing."""
     owner = tenants[0]
 

@@ -55,7 +55,7 @@ COVERED: dict[str, list[str]] = {
     ],
     "A13": [f"{KEYS}::test_no_other_origin_is_let_in"],
     "A14": ["no default password: the first start makes a random key, Flower does not start without a password"],
-    "B1-B4": [f"{FOREIGN}::test_what_is_anothers_looks_like_what_is_nowhere"],
+    "B1-B4": [f"{FOREIGN}::test_objects_of_other_projects_look_missing"],
     "B5-B6": [f"{MATRIX}::test_every_role_may_do_exactly_what_the_table_says"],
     "B7": [f"{KEYS}::test_no_key_raises_its_own_role"],
     "B8": [f"{KEYS}::test_no_header_changes_the_method", f"{KEYS}::test_no_trick_with_the_path_reaches_another_rule"],
@@ -70,7 +70,7 @@ COVERED: dict[str, list[str]] = {
         f"{JOBS}::test_results_of_another_project_cannot_be_named_as_a_model",
     ],
     "B13": [
-        f"{FOREIGN}::test_what_is_anothers_looks_like_what_is_nowhere",
+        f"{FOREIGN}::test_objects_of_other_projects_look_missing",
         f"{STREAMS}::test_stream_ends_when_its_key_is_revoked",
     ],
     "B14": [
@@ -99,7 +99,10 @@ COVERED: dict[str, list[str]] = {
     },
     "C17": ["unit/cli/test_client_commands::test_submit_says_what_is_wrong_with_a_file"],
     "C18": [f"{BODIES}::test_templates_are_text_and_stay_as_they_are"],
-    "C19": [f"{BODIES}::test_unknown_fields_are_refused_at_every_depth", f"{PLACES}::test_no_other_field_takes_them"],
+    "C19": [
+        f"{BODIES}::test_unknown_fields_are_refused_at_every_depth",
+        f"{PLACES}::test_no_other_field_accepts_a_bad_place",
+    ],
     "C20": [f"{BODIES}::test_unknown_fields_are_refused_at_every_depth"],
     "C21": ["integration/api/test_job_changes::test_bad_changes_are_refused_whole"],
     "C22": [f"{JOBS}::test_ended_job_cannot_be_cancelled", f"{JOBS}::test_waiting_job_is_cancelled_at_once_and_again"],
@@ -110,14 +113,14 @@ COVERED: dict[str, list[str]] = {
         f"{SOCKETS}::test_lines_without_a_carriage_return_carry_no_second_request",
     ],
     "D1": [
-        f"{PLACES}::test_no_other_field_takes_them",
+        f"{PLACES}::test_no_other_field_accepts_a_bad_place",
         "integration/http/test_bad_documents::test_changed_documents_get_their_status_and_name_the_field",
     ],
     "D2": [
         f"{PLACES}::test_only_the_recorded_file_itself_is_downloaded",
         f"{PLACES}::test_no_other_path_is_an_artifact",
     ],
-    "D3": ["unit/storage/test_storage::test_link_put_into_the_storage_by_hand_does_not_open_the_way_out"],
+    "D3": ["unit/storage/test_storage::test_link_placed_in_the_storage_by_hand_is_not_followed_out_of_it"],
     "D4": [f"{HOSTILE}::test_link_in_place_of_the_output_is_not_exported"],
     **{f"D{n}": [f"{PLACES}::test_nothing_is_uploaded"] for n in (5, 6, 8, 9)},
     "D7": [f"{WEB}::test_compressed_on_the_way_counts_as_what_it_is"],
@@ -126,7 +129,7 @@ COVERED: dict[str, list[str]] = {
     "D12": ["integration/api/test_job_deletion::test_files_stay_unless_they_are_to_go"],
     **{
         f"E{n}": [
-            f"{PLACES}::test_no_source_lies_there",
+            f"{PLACES}::test_no_source_is_accepted_at_a_bad_place",
             f"{WHERE}::test_private_addresses_are_refused_however_they_are_written",
         ]
         for n in (1, 2, 3)
@@ -140,9 +143,12 @@ COVERED: dict[str, list[str]] = {
         f"{WEB}::test_redirect_to_another_scheme_is_refused",
         f"{WEB}::test_redirects_in_a_circle_end",
     ],
-    "E6": [f"{PLACES}::test_no_source_lies_there", f"{WHERE}::test_malformed_uris_are_refused"],
-    "E7": [f"{PLACES}::test_no_source_lies_there"],
-    "E8": [f"{PLACES}::test_no_source_lies_there", f"{WHERE}::test_places_elsewhere_and_the_platforms_own_may_not"],
+    "E6": [f"{PLACES}::test_no_source_is_accepted_at_a_bad_place", f"{WHERE}::test_malformed_uris_are_refused"],
+    "E7": [f"{PLACES}::test_no_source_is_accepted_at_a_bad_place"],
+    "E8": [
+        f"{PLACES}::test_no_source_is_accepted_at_a_bad_place",
+        f"{WHERE}::test_places_elsewhere_and_the_platforms_own_may_not",
+    ],
     "E9": [
         f"{WEB}::test_endless_body_is_cut_at_the_limit",
         f"{WEB}::test_slow_drip_ends_with_the_time_limit",
@@ -158,13 +164,13 @@ COVERED: dict[str, list[str]] = {
         "unit/services/test_webhook_posts::test_certificate_of_another_host_is_refused",
     ],
     "E12": [
-        f"{PLACES}::test_no_source_lies_there",
+        f"{PLACES}::test_no_source_is_accepted_at_a_bad_place",
         "fetching/test_object_stores::test_names_that_climb_out_are_refused",
     ],
     "E13": ["oci:// names a bucket of an object store here, not an image: there are no tags, layers or manifests"],
-    "E14": [f"{PLACES}::test_no_source_lies_there"],
-    "E15": [f"{PLACES}::test_no_source_lies_there"],
-    "E16": [f"{PLACES}::test_no_source_lies_there"],
+    "E14": [f"{PLACES}::test_no_source_is_accepted_at_a_bad_place"],
+    "E15": [f"{PLACES}::test_no_source_is_accepted_at_a_bad_place"],
+    "E16": [f"{PLACES}::test_no_source_is_accepted_at_a_bad_place"],
     "E17": [
         "fetching/test_hub::test_what_the_hub_does_not_give_is_said",
         "fetching/test_hub::test_revision_is_that_of_the_time",
@@ -175,8 +181,8 @@ COVERED: dict[str, list[str]] = {
         "fetching/test_faults::test_killed_in_the_middle_of_a_download_leaves_nothing_half",
         "fetching/test_faults::test_full_disk_is_trouble_and_leaves_nothing",
     ],
-    "E20": [f"{PLACES}::test_no_webhook_goes_there"],
-    "E21": [f"{PLACES}::test_refusals_do_not_tell_what_is_there"],
+    "E20": [f"{PLACES}::test_no_webhook_is_accepted_to_a_bad_place"],
+    "E21": [f"{PLACES}::test_refusals_do_not_reveal_what_exists"],
     "G1": ["unit/workers/supervisor/test_log_lines::test_bytes_become_lines"],
     "G2": [
         "unit/workers/supervisor/test_log_lines::test_long_line_is_cut_and_the_next_one_is_whole",
@@ -187,7 +193,7 @@ COVERED: dict[str, list[str]] = {
         "contract/test_description::test_the_page_writes_text_alone",
     ],
     "G4": ["integration/cli/test_access::test_an_export_for_spreadsheets_holds_no_formulas"],
-    "G5": ["integration/services/telemetry/test_metrics::test_numbers_that_the_database_has_not_are_refused"],
+    "G5": ["integration/services/telemetry/test_metrics::test_numbers_that_the_database_cannot_store_are_refused"],
     "G6": ["unit/services/test_bounds::test_names_beyond_the_limit_are_left_out"],
     "G7": ["secrets/test_rank_output"],
     "G8": [f"{STREAMS}::test_unknown_last_event_id_is_refused"],
@@ -198,7 +204,7 @@ COVERED: dict[str, list[str]] = {
     "I1": [f"{LIMITS}::test_rate_limited_key_gets_the_time_to_retry_after"],
     "I2": [
         f"{SOCKETS}::test_many_silent_connections_delay_no_other_request",
-        f"{SOCKETS}::test_who_does_not_finish_a_head_is_sent_away",
+        f"{SOCKETS}::test_unfinished_request_head_is_closed",
     ],
     "I3": [
         f"{BODIES}::test_a_query_that_means_nothing_is_refused_and_named",

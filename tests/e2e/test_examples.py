@@ -59,7 +59,7 @@ def places(assets: Path) -> Iterator[Places]:
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int], places: Places) -> Iterator[System]:
-    installed = System(tmp_path_factory.mktemp("system"), **places.settings)
+    installed = System(tmp_path_factory.mktemp("system"), **places.settings, TRAINYARD_NODE_WARM="auto")
     try:
         installed.start("n1")
         owned_pids.update({installed.redis.pid, *map(installed.pid, ("api", "coordinator", "node-n1"))})

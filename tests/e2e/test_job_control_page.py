@@ -28,7 +28,7 @@ def commands() -> str:
     return "\n".join(["set -euo pipefail", *blocks])
 
 
-def test_a_person_pauses_resumes_retries_and_cancels_by_curl(up: RunningUp, tmp_path: Path) -> None:
+def test_job_is_paused_resumed_retried_and_cancelled_by_curl(up: RunningUp, tmp_path: Path) -> None:
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "url": f"{up.url}/v1", "key": up.key}
 
     followed = subprocess.run(

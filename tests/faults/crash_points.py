@@ -69,7 +69,12 @@ class CrashPoints:
     @property
     def environment(self) -> dict[str, str]:
         path = [str(INJECTED), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        return {"PYTHONPATH": os.pathsep.join(filter(None, path)), "TESTS_CRASH_POINTS": str(self._folder)}
+        # Only a process that starts as a program of its own finds what is injected.
+        return {
+            "PYTHONPATH": os.pathsep.join(filter(None, path)),
+            "TESTS_CRASH_POINTS": str(self._folder),
+            "TRAINYARD_NODE_WARM": "off",
+        }
 
     def arm(self, name: str, *, job_id: str = "", nth: int = 1, signal_number: signal.Signals = signal.SIGKILL) -> None:
         """From now on the first process that comes to the point for the ``nth`` time gets the signal from itself.

@@ -20,22 +20,31 @@ MEGABYTE = 1 << 20
 ROOM = 32 * MEGABYTE
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[Cluster]:
     """One whose storage is a small file system of its own."""
     if os.geteuid() != 0:
-        pytest.skip("only root may mount a tmpfs, which is the disk that gets full here")
-    system = Cluster(tmp_path / "system", SHORT)
-    storage = tmp_path / "disk"
+        pytest.skip("only root may mount a tmpfs, the disk that gets full here: run `make test-long` as root")
+    folder = tmp_path_factory.mktemp("small_disk")
+    system = Cluster(folder / "system", SHORT)
+    storage = folder / "disk"
     storage.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(storage)], check=True)
     try:
         system.data_dir.mkdir(parents=True)
         system.storage.symlink_to(storage)
-        yield system.start("n1")
+        system.start("n1")
+        owned_pids.update(process.pid for process in system.everything())
+        yield system
     finally:
         system.stop()
         subprocess.run(["umount", str(storage)], check=True)
+
+
+@pytest.fixture
+def cluster(standing: Cluster) -> Iterator[Cluster]:
+    yield standing
+    (standing.storage / "filler").unlink(missing_ok=True)
 
 
 def fill(cluster: Cluster) -> Path:
@@ -71,21 +80,21 @@ def test_a_moment_without_room_costs_no_attempt(cluster: Cluster) -> None:
     cluster.wait_until_witnessed(job_id, 12)
 
     filler = fill(cluster)
-    time.sleep(1)
+    time.sleep(1)  # some checkpoints long, and shorter than the supervisor waits for room
     filler.unlink()
 
     assert cluster.wait_for_end(job_id)["attempt"] == 1
     assert_sound(cluster)
 
 
-def test_another_process_locks_the_database(cluster: Cluster) -> None:
+def test_a_job_survives_a_locked_database(cluster: Cluster) -> None:
     job_id = cluster.train(steps=120, step_seconds=0.06)
     cluster.wait_until_witnessed(job_id, 12)
 
     with closing(sqlite3.connect(cluster.data_dir / "trainyard.db", isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         assert cluster.call("GET", f"/v1/jobs/{job_id}")[0] == 200, "readers are not blocked"
-        time.sleep(2)
+        time.sleep(2)  # longer than a renewal and a report wait
         connection.execute("ROLLBACK")
 
     assert cluster.wait_for_end(job_id)["attempt"] == 1

@@ -117,18 +117,18 @@ def saver(tmp_path_factory: pytest.TempPathFactory, migrated_sqlite: Path, owned
 
 
 @pytest.mark.parametrize("call", KILLED_AT)
-def test_killed_at_each(saver: Saver, call: str) -> None:
+def test_checkpoints_survive_a_kill_at_each_critical_system_call(saver: Saver, call: str) -> None:
     assert kill_at_each(saver, call) > 0
 
 
 @pytest.mark.parametrize("call", KILLED_AT_ANY)
 @pytest.mark.faults
-def test_killed_at_every(saver: Saver, call: str) -> None:
+def test_checkpoints_survive_a_kill_at_every_system_call(saver: Saver, call: str) -> None:
     kill_at_each(saver, call)
 
 
 @pytest.mark.parametrize(("call", "error"), FAILING, ids=[f"{call}-{error}" for call, error in FAILING])
-def test_each_fails_once(saver: Saver, call: str, error: str) -> None:
+def test_checkpoints_survive_a_failure_of_each_system_call(saver: Saver, call: str, error: str) -> None:
     """The save is refused, or it holds: then the disk was asked again."""
     for n in range(1, MOST_CALLS):
         before = {checkpoint.step for checkpoint in saver.listed()}

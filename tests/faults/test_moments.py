@@ -58,7 +58,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Ite
 
 
 @pytest.mark.parametrize("name", OF_SUPERVISOR)
-def test_a_supervisor_killed_at(swept: Swept, name: str) -> None:
+def test_a_job_survives_a_supervisor_killed_at_any_moment(swept: Swept, name: str) -> None:
     fired, job = swept.fired[name], swept.cluster.job(swept.jobs[name])
 
     assert fired is not None
@@ -68,7 +68,7 @@ def test_a_supervisor_killed_at(swept: Swept, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*OF_NODE, *OF_COORDINATOR])
-def test_a_node_worker_or_coordinator_killed_at(swept: Swept, name: str) -> None:
+def test_a_job_survives_a_node_worker_or_coordinator_killed_at_any_moment(swept: Swept, name: str) -> None:
     job = swept.cluster.job(swept.jobs[name])
 
     assert swept.fired[name] is not None
@@ -76,7 +76,7 @@ def test_a_node_worker_or_coordinator_killed_at(swept: Swept, name: str) -> None
 
 
 @pytest.mark.parametrize("name", OF_API)
-def test_an_api_killed_at(swept: Swept, name: str) -> None:
+def test_a_submission_survives_an_api_killed_at_any_moment(swept: Swept, name: str) -> None:
     job = swept.cluster.job(swept.jobs[name])
 
     assert swept.fired[name] is not None
@@ -86,14 +86,14 @@ def test_an_api_killed_at(swept: Swept, name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "verb"), OF_CONTROL_REQUESTS.items())
-def test_killed_with_a_control_request_at(swept: Swept, name: str, verb: str) -> None:
+def test_a_control_request_survives_a_kill_at_any_moment(swept: Swept, name: str, verb: str) -> None:
     job = swept.cluster.job(swept.jobs[name])
 
     assert swept.fired[name] is not None
     assert job["status"] == ("CANCELLED" if verb == "cancel" else "COMPLETED"), swept.cluster.story(job["job_id"])
 
 
-def test_after_all_of_it_the_system_is_sound(swept: Swept) -> None:
+def test_the_system_is_sound_after_all_kills(swept: Swept) -> None:
     assert_sound(swept.cluster)
 
 

@@ -21,7 +21,8 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.timeout(400),
     pytest.mark.skipif(
-        os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and iproute2"
+        os.geteuid() != 0 or shutil.which("ip") is None,
+        reason="network namespaces need root and iproute2: run `make test-long` as root",
     ),
 ]
 
@@ -62,7 +63,7 @@ def networks() -> Iterator[Networks]:
     try:
         made = Networks(NODES)
     except subprocess.CalledProcessError as error:  # root in a container has not the right to everything
-        pytest.skip(f"no network namespaces can be made here: {error.stderr}")
+        pytest.skip(f"this container may make no network namespaces; run in a privileged one: {error.stderr}")
     yield made
     made.close()
 

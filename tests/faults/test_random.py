@@ -22,7 +22,7 @@ KINDS = sorted(BY_NAME.keys() - LEFT_OUT)
 
 
 @pytest.mark.parametrize("number", range(DRAWS))
-def test_what_may_come(cluster: Cluster, number: int) -> None:
+def test_a_job_survives_random_faults(cluster: Cluster, number: int) -> None:
     rng = random.Random(f"{SEED}/{number}")
     moment, nth, kind = rng.choice(MOMENTS), rng.randint(1, 3), rng.choice(KINDS)
     steps, begin, pause = rng.randint(60, 140), rng.randint(1, 40), rng.random()
@@ -32,7 +32,7 @@ def test_what_may_come(cluster: Cluster, number: int) -> None:
     cluster.points.arm(moment, nth=nth)
     job_id = cluster.train(steps=steps, step_seconds=0.06, save_every=rng.choice((5, 10, 25)))
     cluster.wait_until_trained_or_ended(job_id, begin)
-    time.sleep(pause)
+    time.sleep(pause)  # any moment between two steps
     with contextlib.suppress(StopIteration, IndexError):  # the job may be between two attempts, or over
         BY_NAME[kind].inject(cluster, job_id)
     cluster.points.disarm(moment)

@@ -188,7 +188,7 @@ def test_only_one_at_a_time_holds_a_lock(tmp_path):
     def enter(name):
         with locked(tmp_path / "lock"):
             entered.append(name)
-            time.sleep(0.05)
+            time.sleep(0.05)  # time for the others to enter, if they could
             entered.append(name)
 
     threads = [threading.Thread(target=enter, args=(n,)) for n in range(4)]

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.fetching.web_server import file
+from tests.systems.system import wait_for
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.child_client import run_child
 from workers.prepare.resolve_inputs import DataRequest, find_data
@@ -35,13 +36,6 @@ def children():
         with contextlib.suppress(psutil.NoSuchProcess):  # also one that has ended and was not waited for yet
             if "workers.fetching" in each.cmdline():
                 found.append(each)
-    return found
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 20
-    while not (found := condition()) and time.monotonic() < deadline:
-        time.sleep(0.02)
     return found
 
 
@@ -68,7 +62,9 @@ def test_killed_in_the_middle_of_a_download_leaves_nothing_half(web, make_librar
     web.answers["/a.jsonl"] = half
     library = make_library()
     thread, outcome = in_background(library, web.url("/a.jsonl"))
-    assert wait_for(lambda: [part for part in parts(tmp_path) if part.stat().st_size == 100000])
+    wait_for(
+        lambda: [part for part in parts(tmp_path) if part.stat().st_size == 100000], seconds=20, what="half of the file"
+    )
     for child in children():
         child.send_signal(signal.SIGKILL)
     thread.join()
@@ -98,7 +94,7 @@ def test_two_attempts_download_once(web, make_library):
 
     def slow(handler):
         began.set()
-        time.sleep(0.5)
+        time.sleep(0.5)  # so that the other one asks while this download lasts
         file(LINES, ETag='"1"')(handler)
 
     web.answers["/a.jsonl"] = slow
@@ -124,13 +120,15 @@ def test_child_dies_with_its_parent(web, tmp_path):
         "find_data(library, DataRequest(location=sys.argv[2]))"
     )
     parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path), web.url("/a.jsonl")])
-    wait_for(lambda: web.seen)
+    wait_for(lambda: web.seen, seconds=20, what="the request")
     child = psutil.Process(parent.pid).children()[0]
 
     parent.kill()
     parent.wait()
 
-    assert wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    wait_for(
+        lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, seconds=20, what="the child's end"
+    )
 
 
 def test_secrets_stand_neither_in_the_command_nor_in_the_environment(web, make_library):
@@ -139,7 +137,7 @@ def test_secrets_stand_neither_in_the_command_nor_in_the_environment(web, make_l
         scaidrive_url=web.url("/drive"), secrets={"forwarded.scaidrive": "hunter2"}, s3_secret="hunter3"
     )
     thread, _ = in_background(library, "scaidrive://s/a.jsonl")
-    wait_for(lambda: web.seen)
+    wait_for(lambda: web.seen, seconds=20, what="the request")
     child = children()[0]
     seen = " ".join(child.cmdline()) + Path(f"/proc/{child.pid}/environ").read_text()
     dumpable = Path(f"/proc/{child.pid}/environ").stat().st_uid == 0

@@ -81,7 +81,7 @@ def test_signed_url_is_fetched_from_the_jobs_secrets(web, make_library, mine):
     assert "hunter2" not in str(sources_document(found))
 
 
-def test_private_address_is_refused_with_the_way_out(web, make_library):
+def test_private_address_is_refused_with_a_remedy(web, make_library):
     refused = refusal(make_library(allow=()), web.url("/a.jsonl"))
 
     assert refused.error_type == "INVALID_CONFIG"

@@ -108,7 +108,7 @@ def test_model_directory_is_fetched_with_its_code(bucket, service, make_library)
         ("oci://data/a.jsonl", "INVALID_CONFIG", "TRAINYARD_FETCH_OCI_ENDPOINT"),
     ],
 )
-def test_what_can_not_be_had_is_said(bucket, service, make_library, location, error_type, said):
+def test_unavailable_object_is_reported_with_its_location(bucket, service, make_library, location, error_type, said):
     bucket.put_object(Key="empty.jsonl", Body=b"")
 
     refused = refusal(make_library(**service(buckets=("data",))), location)
@@ -133,7 +133,7 @@ def test_object_that_only_others_may_read_is_not_found(bucket, service, make_lib
     assert "TRAINYARD_FETCH_S3_KEY" in refused.message
 
 
-def test_limits_of_bytes(bucket, service, make_library):
+def test_limits_of_bytes_are_named_by_their_setting(bucket, service, make_library):
     put(bucket, "d/a.jsonl", "d/b.jsonl", "d/c.jsonl")
 
     large = refusal(make_library(max_bytes=60, **service()), "s3://data/d")

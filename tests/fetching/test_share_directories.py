@@ -277,7 +277,7 @@ def test_service_that_answers_with_no_listing(web, shares, body):
     assert "listing" in refused.message
 
 
-def test_limits(web, shares):
+def test_limits_are_named_by_their_setting(web, shares):
     web.answers |= directory(AT, FILES)
 
     files = refusal(shares(max_files=3))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -302,7 +303,7 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.skipif("os.getuid() != 0", reason="only root can switch to another user")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may switch to another user: run `make test` as root")
 def test_what_may_not_be_written_is_found_out_before(tmp_path):
     closed, free = tmp_path / "closed", tmp_path / "free"
     for directory, mode in ((closed, 0o755), (free, 0o777)):

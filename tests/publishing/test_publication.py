@@ -101,7 +101,7 @@ def test_without_a_request_nothing_is_published(publish):
 
 
 @pytest.mark.parametrize("form", ["{root}/out", "out", "file://{root}/out", "{root}/deep/er/out/"])
-def test_a_local_directory(publish, node, form):
+def test_model_is_published_to_a_local_directory(publish, node, form):
     done = publish(output_path=form.format(root=node.root))
 
     target = node.root / ("deep/er/out" if "deep" in form else "out")
@@ -109,7 +109,7 @@ def test_a_local_directory(publish, node, form):
     assert tree(target) == FILES
 
 
-def test_a_volume_claim(publish, node):
+def test_model_is_published_to_a_volume_claim(publish, node):
     done = publish(output_path="pvc://team/models/out")
 
     assert (done.failures, done.uri) == ([], "pvc://team/models/out")
@@ -137,7 +137,7 @@ def test_a_volume_of_the_installation_leads_nowhere_else(publish, node):
     assert not (node.data_dir / "models").exists()
 
 
-def test_a_bucket(publish, s3):
+def test_model_is_published_to_a_bucket(publish, s3):
     settings = {
         "TRAINYARD_FETCH_OBS_ENDPOINT": s3.url,
         "TRAINYARD_FETCH_OBS_KEY": KEY,
@@ -160,7 +160,7 @@ def test_a_bucket_that_jobs_may_not_use(publish, s3):
     assert s3.files("") == {}
 
 
-def test_a_drive_with_the_token_of_the_user(publish, share):
+def test_model_is_published_to_a_drive_with_the_users_token(publish, share):
     settings = {"TRAINYARD_FETCH_SCAIDRIVE_URL": share.url}
     share.broken = [0, 0, 503]
 
@@ -170,7 +170,7 @@ def test_a_drive_with_the_token_of_the_user(publish, share):
     assert {path: data for path, data in share.below("mine/my models/out").items() if path != MARKER} == FILES
 
 
-def test_a_drive_without_a_token(publish, share):
+def test_drive_without_a_token_is_refused(publish, share):
     done = publish(settings={"TRAINYARD_FETCH_SCAIDRIVE_URL": share.url}, output_path="scaidrive://mine/out")
 
     assert "X-ScaiDrive-Token" in done.failures[0]

@@ -28,6 +28,11 @@ class FlowerSite:
     def settings(self) -> dict[str, str]:
         return {"TRAINYARD_FLOWER_PORT": str(self.port), "TRAINYARD_FLOWER_PASSWORD": self._password}
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self, system: System) -> "FlowerSite":
         environment = {**system.environment, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
         with (system.data_dir / "log" / "flower.log").open("ab") as out:

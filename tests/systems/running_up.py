@@ -41,7 +41,8 @@ class RunningUp:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 trainyard("up", "--data-dir", str(data_dir), *options, *arguments),
-                env={**os.environ, **(environment or {})},
+                # As of `tests.systems.system`.
+                env={**os.environ, "TRAINYARD_NODE_WARM": "supervisors", **(environment or {})},
                 stdout=log,
                 stderr=log,
                 cwd=data_dir.parent,

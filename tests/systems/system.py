@@ -70,6 +70,8 @@ class System:
             "TRAINYARD_BROKER_URL": self.redis.url,
             "TRAINYARD_STORAGE_ROOTS": str(self.inputs),
             "TRAINYARD_API_PORT": str(self.port),
+            # The imports for ranks would take more of a short test than its trainings do.
+            "TRAINYARD_NODE_WARM": "supervisors",
             **self._settings,
         }
         return env | ({"TRAINYARD_DATABASE_URL": self._database_url} if self._database_url else {})

@@ -74,7 +74,10 @@ def test_files_are_those_of_transformers(outcomes, method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_checkpoint_is_complete(outcomes, method):
-    for path in outcomes[1][f"{method} slow"].checkpoints:
+    checkpoints = outcomes[1][f"{method} slow"].checkpoints
+
+    assert checkpoints
+    for path in checkpoints:
         manifest = _manifest.verify(path)
         assert f"step-{manifest.step}" == Path(path).name
 

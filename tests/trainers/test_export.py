@@ -140,7 +140,7 @@ def test_other_tokenizer_is_refused(tmp_path, assets, tokenizer):
         verify_export.check_tokenizer(tokenizer, tmp_path, trust_remote_code=False)
 
 
-def test_bits_decide():
+def test_weights_are_compared_bit_by_bit():
     nan, zero = torch.tensor([float("nan")]), torch.tensor([0.0])
 
     assert verify_export.same_bits(nan, nan.clone())

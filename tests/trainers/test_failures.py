@@ -30,5 +30,5 @@ from workers.trainers import failures
         (ValueError("anything else"), "TRAINER_ERROR"),
     ],
 )
-def test_cause_is_named(error, error_type):
+def test_exceptions_are_mapped_to_error_types(error, error_type):
     assert failures.error_type(error) == error_type

@@ -39,7 +39,7 @@ def test_a_rank_on_a_gpu_takes_no_more_memory_than_it_may(asked):
     assert found == [("threads", 1), ("device", 1), ("memory", 0.8), ("group", "cpu:gloo,cuda:nccl")]
 
 
-def test_one_rank_alone_too(asked):
+def test_memory_limit_holds_for_a_single_rank(asked):
     found = joined(asked, device_type="cuda", gpu_memory_percent=50)
 
     assert found == [("threads", 1), ("device", 1), ("memory", 0.5)]

@@ -74,7 +74,7 @@ def test_several_steps_between_two_logs_share_them():
 def test_evaluating_and_saving_are_no_step_time():
     run = Run()
     run.steps(1, seconds=0.005)
-    time.sleep(0.5)
+    time.sleep(0.5)  # the evaluation
     run.reporting.on_evaluate(ARGS, run.state, CONTROL)
     run.steps(1, seconds=0.005)
 

@@ -95,7 +95,7 @@ def test_column_that_is_called_as_an_argument_is_refused(tmp_path):
         ("/nowhere/reward.py", (), "reward.py: there is no Python file"),
     ],
 )
-def test_reward_that_is_none_is_named_with_the_way_out(said, names, why):
+def test_invalid_reward_is_named_with_a_remedy(said, names, why):
     with pytest.raises(InvalidConfig, match=why):
         reward_of(said, names)
 

@@ -32,6 +32,6 @@ def outcomes(assets, tmp_path_factory):
         pytest.param("paused", ["2"], id="whenever it is asked to stop"),
     ],
 )
-def test_epochs_that_are_saved(outcomes, name, steps):
+def test_checkpoints_are_saved_at_the_configured_epochs(outcomes, name, steps):
     assert outcomes[name].error is None
     assert [path.rpartition("-")[2] for path in outcomes[name].checkpoints] == steps

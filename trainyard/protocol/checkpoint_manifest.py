@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from trainyard.protocol.durability import sync
 from trainyard.protocol.json import JSON, dumps
 
 FORMAT = 1
@@ -81,9 +82,9 @@ def commit(tmp_dir: Path | str, final_dir: Path | str, manifest: Manifest) -> Ma
     written = _completed(manifest, entries)
     _write_synced(source / NAME, written.to_json())
     for directory, _, _ in os.walk(source):
-        _sync_directory(Path(directory))
+        sync(Path(directory))
     source.rename(target)
-    _sync_directory(target.parent)
+    sync(target.parent)
     return written
 
 
@@ -203,11 +204,3 @@ def _write_synced(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

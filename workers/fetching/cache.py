@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from trainyard.protocol.durability import sync
 from workers.fetching import directory_locks
 from workers.fetching.failures import NoRoom, TooLarge, Trouble
 
@@ -125,7 +126,7 @@ class Cache:
         stored.parent.mkdir(parents=True, exist_ok=True)
         self._record_state(sha256, status)
         part.replace(stored)
-        _sync(stored.parent)
+        sync(stored.parent)
         return sha256
 
     def make_room(self, size: int) -> None:
@@ -277,14 +278,6 @@ def _link(source: Path, target: Path) -> None:
         if error.errno not in (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EXDEV):
             raise
         shutil.copyfile(source, target)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _digest(key: str) -> str:

@@ -145,19 +145,19 @@ class Blocks:
     def close(self) -> None:
         self._stream.close()
 
-    def has(self, wanted: ContentId) -> bool:
-        return wanted.hashed in self._places
+    def has(self, block: ContentId) -> bool:
+        return block.hashed in self._places
 
-    def read(self, wanted: ContentId) -> bytes:
+    def read(self, block: ContentId) -> bytes:
         """Raises Trouble for a missing or different block."""
-        if wanted.hashed[:1] == b"\0":
-            return wanted.hashed[2:]  # an inline block, too short for a digest
-        if wanted.hashed not in self._places:
+        if block.hashed[:1] == b"\0":
+            return block.hashed[2:]  # an inline block, too short for a digest
+        if block.hashed not in self._places:
             raise Trouble("the IPFS gateway left a block out")
-        start, size = self._places[wanted.hashed]
+        start, size = self._places[block.hashed]
         self._stream.seek(start)
         try:
-            return wanted.check(self._stream.read(size))
+            return block.check(self._stream.read(size))
         except Malformed as error:
             raise Trouble(f"the IPFS gateway answers with {error}") from error
 

@@ -58,11 +58,11 @@ def _where(item: Item) -> HubPlace:
 
 
 def _chosen(context: Context, item: Item, where: HubPlace, files: list[Found]) -> list[tuple[str, Found]]:
-    wanted = Selection(max_files=context.settings.max_files, tree=True, skip=item.skip)
+    selection = Selection(max_files=context.settings.max_files, tree=True, skip=item.skip)
     tree = Tree(files)
     if where.path and tree.kind(where.path) != "directory":
-        return expand(tree, where.path, wanted)
-    below = [each for each in expand(tree, where.path, wanted) if not is_skipped(each[0], (".*",))]
+        return expand(tree, where.path, selection)
+    below = [each for each in expand(tree, where.path, selection) if not is_skipped(each[0], (".*",))]
     return below if item.tree else one_format(of_split(below, item.split), item.format)
 
 

@@ -79,18 +79,18 @@ def is_glob(path: str) -> bool:
     return MAGIC.search(path) is not None
 
 
-def expand(lister: Lister, path: str, wanted: Selection) -> list[tuple[str, Found]]:
+def expand(lister: Lister, path: str, selection: Selection) -> list[tuple[str, Found]]:
     """(name, file), sorted by name. Raises NotThere, Refused, Unusable."""
     path = path if path == "/" else path.rstrip("/")
     found = lister.info(path)
     if found is not None and found.kind == "directory":
-        return _few_enough(_of_directory(lister, path, wanted), wanted)
+        return _few_enough(_of_directory(lister, path, selection), selection)
     if found is not None:
         return [(path.rpartition("/")[2], _regular(found))]
     if not is_glob(path):
         raise NotThere("it does not exist")
     base = _before_magic(path)
-    matches = [(_relative(each.path, base), _regular(each)) for each in _matching(lister, path, base, wanted)]
+    matches = [(_relative(each.path, base), _regular(each)) for each in _matching(lister, path, base, selection)]
     if not matches:
         raise NotThere("no file matches it")
     return sorted(matches, key=_name)
@@ -102,41 +102,41 @@ def of_split(files: Sequence[tuple[str, Found]], split: str | None) -> list[tupl
     return [file for file in files if _indicates(file[0], name)] or list(files)
 
 
-def one_format(files: Sequence[tuple[str, Found]], wanted: str | None) -> list[tuple[str, Found]]:
+def one_format(files: Sequence[tuple[str, Found]], only: str | None) -> list[tuple[str, Found]]:
     """The files of a format; without one, all of the only format there is. Raises NotThere, Refused."""
     with_formats = [(format_of(name), (name, found)) for name, found in files]
     formats = sorted({each for each, _ in with_formats if each is not None})
-    if wanted is None and len(formats) > 1:
+    if only is None and len(formats) > 1:
         raise Refused(f"it contains files of several formats ({', '.join(formats)}); set format")
-    chosen = [file for each, file in with_formats if each is not None and each == (wanted or each)]
+    chosen = [file for each, file in with_formats if each is not None and each == (only or each)]
     if not chosen:
-        kind = f"{wanted} file" if wanted else "file of a known format"
+        kind = f"{only} file" if only else "file of a known format"
         raise NotThere(f"it contains no {kind}; formats are detected by suffix, or name the files by a glob")
     return chosen
 
 
-def _of_directory(lister: Lister, path: str, wanted: Selection) -> list[tuple[str, Found]]:
-    if wanted.tree:
-        return sorted(_tree(lister, path, wanted), key=_name)
+def _of_directory(lister: Lister, path: str, selection: Selection) -> list[tuple[str, Found]]:
+    if selection.tree:
+        return sorted(_tree(lister, path, selection), key=_name)
     files = [
         (_relative(each.path, path), each)
         for each in lister.children(path)
         if each.kind in ("file", "forbidden") and not _relative(each.path, path).startswith(".")
     ]
-    return sorted(((name, _regular(each)) for name, each in one_format(files, wanted.format)), key=_name)
+    return sorted(((name, _regular(each)) for name, each in one_format(files, selection.format)), key=_name)
 
 
-def _tree(lister: Lister, path: str, wanted: Selection) -> Iterator[tuple[str, Found]]:
+def _tree(lister: Lister, path: str, selection: Selection) -> Iterator[tuple[str, Found]]:
     seen, waiting = 0, [path]
     while waiting:
         for each in lister.children(waiting.pop()):
             name = _relative(each.path, path)
             if each.kind == "directory":
                 waiting.append(each.path)
-            elif not is_skipped(name, wanted.skip):
+            elif not is_skipped(name, selection.skip):
                 yield name, _regular(each)
                 seen += 1
-                if seen > wanted.max_files:
+                if seen > selection.max_files:
                     return  # enough to be refused
 
 
@@ -144,7 +144,7 @@ def is_skipped(name: str, patterns: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _matching(lister: Lister, pattern: str, base: str, wanted: Selection) -> list[Found]:
+def _matching(lister: Lister, pattern: str, base: str, selection: Selection) -> list[Found]:
     """Level by level, so that only matching directories are listed. Raises Refused for a level with too many."""
     level = [Found(path=base, kind="directory")]
     segments = pattern[len(base) :].strip("/").split("/")
@@ -156,7 +156,7 @@ def _matching(lister: Lister, pattern: str, base: str, wanted: Selection) -> lis
             for each in lister.children(directory.path)
             if each.kind in kinds and fnmatchcase(_name_in(each.path), segment) and not _is_hidden(each.path, segment)
         )
-        level = _few_enough(list(islice(fitting, wanted.max_files + 1)), wanted)
+        level = _few_enough(list(islice(fitting, selection.max_files + 1)), selection)
     return level
 
 
@@ -170,10 +170,10 @@ def _before_magic(path: str) -> str:
     return plain.rpartition("/")[0] or ("/" if path.startswith("/") else "")
 
 
-def _few_enough(found: list[Any], wanted: Selection) -> list[Any]:
-    if len(found) > wanted.max_files:
+def _few_enough(found: list[Any], selection: Selection) -> list[Any]:
+    if len(found) > selection.max_files:
         raise Refused(
-            f"it names more than {wanted.max_files} files; join some of them, or have the administrator raise "
+            f"it names more than {selection.max_files} files; join some of them, or have the administrator raise "
             "TRAINYARD_FETCH_MAX_FILES"
         )
     return found

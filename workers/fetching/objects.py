@@ -22,9 +22,9 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     path = checked_path(item.location, known)
     files = filesystem(scheme, known)
     store = _Store(context, files, Objects(files, scheme, known, item.access))
-    wanted = Selection(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
+    selection = Selection(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
     origin = f"{scheme}://{known.endpoint}{reader_of(item)}"
-    return fetch_all(context, item, store.remotes(expand(store.lister, path, wanted), origin))
+    return fetch_all(context, item, store.remotes(expand(store.lister, path, selection), origin))
 
 
 class _Store:

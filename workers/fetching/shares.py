@@ -54,8 +54,8 @@ def fetch_directory(context: Context, item: Item) -> list[FetchedFile]:
     """The selected files of a directory, as of one listing. Raises FetchFailed."""
     directory = _Directory(context, share_request(context, item))
     listed = directory.listed()
-    wanted = Selection(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
-    chosen = expand(Tree(listed), "", wanted)
+    selection = Selection(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
+    chosen = expand(Tree(listed), "", selection)
     directory.refuse_unreadable([found for _, found in chosen])
     files = fetch_all(context, item, directory.remotes(chosen))
     if not all(found.version for _, found in chosen) and directory.listed() != listed:

@@ -21,6 +21,8 @@ from app.host.processes import block_signal, place
 from app.services.attempts import leases
 from app.services.attempts.leases import Claim
 from config.settings import Settings, variable_name
+from workers.fork_server.requests import NoForkServer, ask
+from workers.fork_server.sockets import supervisors_socket
 from workers.run_dir.cleanup import settle
 
 log = logging.getLogger(__name__)
@@ -37,16 +39,24 @@ _starting: list[tuple[str, int]] = []  # an attempt appears twice when message a
 _lock = threading.Lock()
 
 
-def spawn_supervisor(settings: Settings, job_id: str, attempt: int) -> int:
-    """Start the supervisor of a claimed attempt; returns its pid."""
-    with supervisor_log(settings.data.dir) as log:
+def spawn_supervisor(settings: Settings, job_id: str, attempt: int, *, fork_server: Path | None = None) -> int:
+    """Start the supervisor of a claimed attempt; returns its pid.
+
+    It is forked by the fork server that listens at ``fork_server``, by default the data directory's. If there is none,
+    it starts as a program.
+    """
+    command, environment = supervisor_command(job_id, attempt), supervisor_environment(settings)
+    with supervisor_log(settings.data.dir) as output:
+        with contextlib.suppress(NoForkServer):
+            request = {"command": command, "environment": environment}
+            return ask(fork_server or supervisors_socket(settings.data.dir), request, [output.fileno()])
         process = subprocess.Popen(
-            supervisor_command(job_id, attempt),
-            env=supervisor_environment(settings),
+            command,
+            env=environment,
             cwd="/",
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
     with _lock:
@@ -115,7 +125,7 @@ def is_starting(job_id: str, attempt: int) -> bool:
 
 def supervisor_command(job_id: str, attempt: int) -> list[str]:
     """The command line of an attempt's supervisor."""
-    return [*_interpreter(), "-m", "workers.supervisor.main", "--job", job_id, "--attempt", str(attempt)]
+    return [*supervisor_interpreter(), "-m", "workers.supervisor.main", "--job", job_id, "--attempt", str(attempt)]
 
 
 def become_supervisor(job_id: str, attempt: int, *, is_stopping: bool, checkpoints_asked: int | None) -> NoReturn:
@@ -172,7 +182,7 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _interpreter() -> list[str]:
+def supervisor_interpreter() -> list[str]:
     """The interpreter; without docstrings (saves 3.5 MB per supervisor) where the installation has precompiled
     SQLAlchemy that way.
 

@@ -31,6 +31,7 @@ from workers.node.attempt_manager import AttemptManager
 from workers.node.background_thread import PeriodicThread
 from workers.node.inventory import found_capabilities, take_inventory
 from workers.node.node_config import NodeConfig, read_node_config
+from workers.node.warm_starts import WarmStarts
 from workers.prepare.input_library import FETCHED
 from workers.sandbox.sandbox import SandboxUnavailable, choose_sandbox
 
@@ -89,6 +90,8 @@ class Node:
         self._attempts = AttemptManager(settings, db, self._report.name)
         self._heart = PeriodicThread("heartbeat", self._heartbeat, heartbeat_seconds)
         self._care = PeriodicThread("attempts", self._attempts.poll, settings.node.poll_seconds)
+        # Not before: the start of the platform itself needs the processor.
+        self._warm = WarmStarts(settings, may_start=lambda: self._registered)
 
     @property
     def queues(self) -> list[str]:
@@ -99,10 +102,12 @@ class Node:
     def start(self) -> None:
         self._heart.start()
         self._care.start()
+        self._warm.start()
 
     def stop(self) -> None:
         self._care.stop()
         self._heart.stop()
+        self._warm.stop()
 
     def nudge(self, job_id: str) -> None:
         """Have the job's supervisor read its control requests now; returns at once."""

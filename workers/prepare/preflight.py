@@ -39,6 +39,7 @@ from workers.prepare.inspection_report import Report
 from workers.prepare.prepare import find_sources, input_fields, library_for, private_paths
 from workers.prepare.preview import Preview, all_local, has_weights, identities
 from workers.rank.spec_sections import training_config
+from workers.sandbox.forked_launch import INSPECTION, Forked, launch_forked
 from workers.sandbox.launcher import inherited_environment, inherited_libraries
 from workers.sandbox.sandbox import (
     BUBBLEWRAP,
@@ -199,15 +200,18 @@ def _run(sandbox: Sandbox, view: FilesystemView, spec: Path, log: IO[bytes], sec
     if sandbox.kind == PROCESS:
         command += ["--die-with", str(os.getpid())]
     limit = max(1.0, seconds - TIMEOUT_MARGIN_SECONDS)
-    process = subprocess.Popen(
-        sandbox.enclose(command, view),
-        env=_environment(view),
-        cwd=view.run_dir,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
+    inspection = Forked(INSPECTION, spec, command, _environment(view))
+    process = launch_forked(sandbox, view, inspection, log.fileno())
+    if process is None:
+        process = subprocess.Popen(
+            sandbox.enclose(command, view),
+            env=inspection.environment,
+            cwd=view.run_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     try:
         code = process.wait(limit)
     except subprocess.TimeoutExpired:

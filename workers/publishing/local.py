@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from app.storage.failures import PERMANENT
 from app.storage.keys import TEMPORARY
+from trainyard.protocol.durability import sync
 from workers.publishing.copying import Arrived, digest_of
 from workers.publishing.failures import AlreadyClaimed, NotPublished
 from workers.publishing.orders import File
@@ -173,8 +174,4 @@ def _step(directory: int, name: str, *, make: bool) -> int:
 def _sync(directory: int) -> None:
     # A descriptor that only names a directory cannot be synced, and reading it may not be allowed.
     with contextlib.suppress(PermissionError):
-        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(".", dir_fd=directory)

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from app.host.processes import adopt_orphans, block_signal, descendants, die_with_parent, kill
@@ -35,17 +35,24 @@ PORTS = (20000, 32000)
 LOOPBACK = "127.0.0.1"
 
 
+# The pid of a rank that was forked: of its spec, command, directory, log and environment; None: it starts as a program.
+ForkRank = Callable[[RunSpec, Sequence[str], Path, int, Mapping[str, str]], int | None]
+
+
 def main() -> int:
     """Run the ranks that the spec describes; 0 only if each of them exited with 0."""
     arguments = _arguments()
-    spec = RunSpec.read(arguments.spec)
-    log_fds = [int(fd) for fd in arguments.log_fds.split(",")]
-    control = socket.socket(fileno=arguments.control_fd)
     if arguments.die_with:
         die_with_parent(arguments.die_with)
+    return run(Path(arguments.spec), [int(fd) for fd in arguments.log_fds.split(",")], arguments.control_fd)
+
+
+def run(spec_path: Path, log_fds: list[int], control_fd: int, *, fork_rank: ForkRank | None = None) -> int:
+    """As ``main``; ranks of built-in trainers are forked if ``fork_rank`` can do it."""
+    control = socket.socket(fileno=control_fd)
     adopt_orphans()
     _leave_no_core_dumps()
-    agent = RankAgent(spec, Path(arguments.spec), log_fds, control)
+    agent = RankAgent(RunSpec.read(spec_path), spec_path, log_fds, control, fork_rank)
     try:
         return agent.run()
     finally:
@@ -55,7 +62,15 @@ def main() -> int:
 class RankAgent:
     """The ranks of one attempt on this node."""
 
-    def __init__(self, spec: RunSpec, spec_path: Path, log_fds: list[int], control: socket.socket) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        spec_path: Path,
+        log_fds: list[int],
+        control: socket.socket,
+        fork_rank: ForkRank | None = None,
+    ) -> None:
+        self._fork_rank = fork_rank
         self._spec = spec
         self._spec_path = spec_path
         self._log_fds = log_fds
@@ -114,12 +129,15 @@ class RankAgent:
         if self._spec.launcher == mpi.MPI:
             # One command for all: references to a rank's own number are those of the first.
             command, parent = rank_command(self._spec, self._spec_path, environments[0]), os.getpid()
-            self._mpirun = mpi.Mpirun(command, directory, environments, self._log_fds, prepare=lambda: _as_rank(parent))
+            self._mpirun = mpi.Mpirun(command, directory, environments, self._log_fds, prepare=lambda: as_rank(parent))
             return  # the ranks open their logs through this process's descriptors
+        # A variable of the job may be one that libraries read when they are imported.
+        fork = self._fork_rank if not job_environment else None
         for local_rank, environment in enumerate(environments):
-            pid = self._spawn(
-                rank_command(self._spec, self._spec_path, environment), directory, local_rank, environment
-            )
+            command, log = rank_command(self._spec, self._spec_path, environment), self._log_fds[local_rank]
+            pid = fork(self._spec, command, directory, log, environment) if fork is not None else None
+            if pid is None:
+                pid = _spawn(command, directory, log, environment)
             self._ranks[pid] = self._spec.first_rank + local_rank
         for fd in self._log_fds:
             os.close(fd)
@@ -132,7 +150,7 @@ class RankAgent:
         parent = os.getpid()
 
         def prepare() -> None:
-            _as_rank(parent)
+            as_rank(parent)
             block_signal(signal.SIGTERM)  # until its handler is set: a script may end before
 
         process = subprocess.Popen(
@@ -144,22 +162,6 @@ class RankAgent:
             preexec_fn=prepare,  # noqa: PLW1509
         )
         process.returncode = 0  # collected with all others
-        return process.pid
-
-    def _spawn(self, command: list[str], directory: Path, local_rank: int, environment: Mapping[str, str]) -> int:
-        parent = os.getpid()
-        log = self._log_fds[local_rank]
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            # This process has one thread: nothing can deadlock between fork and exec.
-            preexec_fn=lambda: _as_rank(parent),  # noqa: PLW1509
-        )
-        process.returncode = 0  # collected by waitpid(-1) below, together with orphans
         return process.pid
 
     def _received(self) -> list[Message]:
@@ -258,8 +260,24 @@ def free_port() -> int:
             return port
 
 
-def _as_rank(parent: int) -> None:
-    """Between fork and exec: die with the agent, and be killed before the platform when memory runs out."""
+def _spawn(command: list[str], directory: Path, log: int, environment: Mapping[str, str]) -> int:
+    parent = os.getpid()
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        # This process has one thread: nothing can deadlock between fork and exec.
+        preexec_fn=lambda: as_rank(parent),  # noqa: PLW1509
+    )
+    process.returncode = 0  # collected by waitpid(-1), together with orphans
+    return process.pid
+
+
+def as_rank(parent: int) -> None:
+    """In a new rank: die with the agent, and be killed before the platform when memory runs out."""
     die_with_parent(parent)
     with contextlib.suppress(OSError):  # /proc may be read-only, then the kernel decides by size
         adjustment = Path("/proc/self/oom_score_adj")

@@ -9,6 +9,17 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.rank.variable_expansion import expanded, expanded_in_turn
 
 KEPT_BYTES = str(1 << 30)
+RANK_SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+    # OpenMP's threads wait for each other by spinning, which slows down other jobs on the same cores: steps take 4
+    # to 10 times as long on 2 cores. After this many rounds they sleep instead.
+    "GOMP_SPINCOUNT": "1000",
+}
+# On the CPU, keep freed memory in the process: faulting it in again takes 5 to 8 % of a step. For glibc; other
+# libraries ignore it.
+CPU_MEMORY_SETTINGS = {"MALLOC_TRIM_THRESHOLD_": KEPT_BYTES, "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES}
 
 
 def rank_command(spec: RunSpec, spec_path: Path, environment: Mapping[str, str]) -> list[str]:
@@ -33,12 +44,7 @@ def rank_environment(
     environment = {
         **_network_settings(spec),
         **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONUNBUFFERED": "1",
-        # OpenMP's threads wait for each other by spinning, which slows down other jobs on the same cores: steps take 4
-        # to 10 times as long on 2 cores. After this many rounds they sleep instead.
-        "GOMP_SPINCOUNT": "1000",
+        **RANK_SETTINGS,
         **_memory_settings(spec),
         **job_environment,
         **ours,
@@ -113,13 +119,8 @@ def _network_settings(spec: RunSpec) -> dict[str, str]:
 
 
 def _memory_settings(spec: RunSpec) -> dict[str, str]:
-    """On the CPU, keep freed memory in the process: faulting it in again takes 5 to 8 % of a step.
-
-    Not with a GPU, where a model passes through this memory once. For glibc; other libraries ignore it.
-    """
-    if spec.device_type == "cuda" or spec.framework == "CUSTOM":
-        return {}
-    return {"MALLOC_TRIM_THRESHOLD_": KEPT_BYTES, "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES}
+    """Not with a GPU, where a model passes through this memory once."""
+    return {} if spec.device_type == "cuda" or spec.framework == "CUSTOM" else CPU_MEMORY_SETTINGS
 
 
 def _visible_devices(spec: RunSpec) -> str:

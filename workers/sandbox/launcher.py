@@ -14,6 +14,7 @@ from pathlib import Path
 from app.host import processes
 from trainyard.protocol.channel import Message, encode
 from trainyard.protocol.run_spec import RunSpec
+from workers.sandbox.forked_launch import AGENT, Forked, launch_forked
 from workers.sandbox.sandbox import PROCESS, FilesystemView, Sandbox
 
 PIPE_BYTES = 1 << 20  # a rank with much output must not block on every line
@@ -94,19 +95,22 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
     ours, theirs = socket.socketpair()
     pipes = [_log_pipe() for _ in range(plan.spec.local_ranks)]
     writers = [writer for _, writer in pipes]
+    view = replace(plan.view, libraries=inherited_libraries())
+    command, environment = _agent_command(plan, writers, theirs.fileno()), _agent_environment(plan)
     try:
-        process = subprocess.Popen(
-            plan.sandbox.enclose(
-                _agent_command(plan, writers, theirs.fileno()), replace(plan.view, libraries=inherited_libraries())
-            ),
-            env=_agent_environment(plan),
-            cwd=plan.view.run_dir,
-            stdin=subprocess.DEVNULL,
-            stdout=writers[0],
-            stderr=writers[0],
-            pass_fds=(*writers, theirs.fileno()),
-            start_new_session=True,
-        )
+        agent = Forked(AGENT, plan.spec_path, command, environment)
+        process = launch_forked(plan.sandbox, view, agent, writers[0], [theirs.fileno(), *writers])
+        if process is None:
+            process = subprocess.Popen(
+                plan.sandbox.enclose(command, view),
+                env=environment,
+                cwd=plan.view.run_dir,
+                stdin=subprocess.DEVNULL,
+                stdout=writers[0],
+                stderr=writers[0],
+                pass_fds=(*writers, theirs.fileno()),
+                start_new_session=True,
+            )
     finally:
         theirs.close()
         for writer in writers:
@@ -143,10 +147,10 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
     return environment
 
 
-def inherited_environment() -> dict[str, str]:
-    """The part of our environment that a process in the sandbox may have."""
+def inherited_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The part of our environment, or of another, that a process in the sandbox may have."""
     return {
-        name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
+        name: value for name, value in environment.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
     }
 
 

@@ -12,7 +12,7 @@ import resource
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from app.domain.spec.rules.model import is_drawn
 from app.host.processes import die_with_parent
@@ -28,7 +28,8 @@ _MOST_WRITTEN_BYTES = 1 << 30
 Findings = dict[str, Any]
 
 
-def main() -> NoReturn:
+def main() -> int:
+    """Inspect what the arguments say, and write the report."""
     parser = argparse.ArgumentParser(prog="workers.trainers.inspection", description=__doc__)
     parser.add_argument("--spec", required=True, type=Path)
     parser.add_argument("--die-with", type=int)
@@ -38,7 +39,7 @@ def main() -> NoReturn:
     document = json.loads(arguments.spec.read_text(encoding="utf-8"))
     _limit(document["memory_bytes"])
     (arguments.spec.parent / REPORT).write_text(json.dumps(inspect(document)))
-    os._exit(0)  # nothing is left to do, and unloading torch takes time
+    return 0
 
 
 def inspect(document: Mapping[str, Any]) -> Findings:
@@ -107,4 +108,4 @@ def _limit(memory_bytes: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    os._exit(main())  # nothing is left to do, and unloading torch takes time

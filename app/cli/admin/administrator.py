@@ -1,15 +1,19 @@
 """Shared by the administrator commands: the acting caller, and helpers that page and tabulate rows."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.security.permissions import Caller, Role
-from app.services.requests.pagination import PageRequest
+
+if TYPE_CHECKING:
+    from app.services.requests.pagination import PageRequest
 
 # Access to the database's password implies full access; audit records show the actor `cli`.
 ADMINISTRATOR = Caller(key_id="cli", role=Role.SUPER_ADMIN, project=None)
 
 
-def newest(limit: int) -> PageRequest:
+def newest(limit: int) -> "PageRequest":
+    from app.services.requests.pagination import PageRequest
+
     return PageRequest(size=limit, order="-created_at")
 
 

@@ -9,14 +9,10 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import click
-from marshmallow import ValidationError
 
 from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
 from app.cli.admin.database import admin_database
 from app.cli.output import json_option, print_fields, print_json, print_json_line, print_table
-from app.schemas.audit import AuditEntrySchema
-from app.schemas.strict_fields import Moment
-from app.services.access import audit_log
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -24,7 +20,6 @@ COLUMNS = ("at", "actor", "action", "target", "project", "outcome", "message")
 FIELDS = ("id", "at", "project", "actor", "action", "target", "outcome", "message", "request_id", "address", "data")
 # Prefixes that spreadsheets evaluate as a formula; targets and messages may hold user input.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_ENTRY = AuditEntrySchema()
 
 
 @click.group()
@@ -33,6 +28,10 @@ def audit() -> None:
 
 
 def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> datetime | None:
+    from marshmallow import ValidationError
+
+    from app.schemas.strict_fields import Moment
+
     try:
         return Moment().deserialize(value) if value is not None else None
     except ValidationError as error:
@@ -65,9 +64,12 @@ def _filters(command: Command) -> Command:
 @json_option
 def list_entries(limit: int, as_json: bool, **filters: Any) -> None:  # noqa: FBT001
     """List entries, newest first."""
+    from app.schemas.audit import AuditEntrySchema
+    from app.services.access import audit_log
+
     with admin_database() as db, db.read() as session:
         page = audit_log.page(session, ADMINISTRATOR, _given(filters), newest(limit))
-        items = _ENTRY.dump(page.items, many=True)
+        items = AuditEntrySchema().dump(page.items, many=True)
     if as_json:
         print_json({"entries": items, "total_count": page.total_count})
         return
@@ -80,8 +82,11 @@ def list_entries(limit: int, as_json: bool, **filters: Any) -> None:  # noqa: FB
 @json_option
 def show(entry_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Show one entry with all of its fields."""
+    from app.schemas.audit import AuditEntrySchema
+    from app.services.access import audit_log
+
     with admin_database() as db, db.read() as session:
-        item = _ENTRY.dump(audit_log.find(session, ADMINISTRATOR, entry_id))
+        item = AuditEntrySchema().dump(audit_log.find(session, ADMINISTRATOR, entry_id))
     print_json(item) if as_json else print_fields(item)
 
 
@@ -91,8 +96,12 @@ def show(entry_id: str, as_json: bool) -> None:  # noqa: FBT001
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a header line.")
 def export(form: str, **filters: Any) -> None:
     """Print every entry, oldest first."""
+    from app.schemas.audit import AuditEntrySchema
+    from app.services.access import audit_log
+
+    schema = AuditEntrySchema()
     with admin_database() as db, db.read() as session:
-        items = (_ENTRY.dump(entry) for entry in audit_log.everything(session, ADMINISTRATOR, _given(filters)))
+        items = (schema.dump(entry) for entry in audit_log.everything(session, ADMINISTRATOR, _given(filters)))
         if form == "json":
             for item in items:
                 print_json_line(item)

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from app.cli.admin.database import admin_database, cli_settings
-from app.services.operations.control_plane import control_plane
-from app.services.requests.control_plane import ControlPlane
-from app.services.requests.wakeups import Dispatcher
+
+if TYPE_CHECKING:
+    from app.services.requests.control_plane import ControlPlane
 
 
 @contextmanager
-def admin_plane() -> Iterator[ControlPlane]:
+def admin_plane() -> "Iterator[ControlPlane]":
     """A control plane on the configured database; pending wake-ups are sent before it closes."""
+    from app.services.operations.control_plane import control_plane
+    from app.services.requests.wakeups import Dispatcher
+
     with admin_database() as db:
         settings = cli_settings()
         dispatcher = Dispatcher(settings)

@@ -3,19 +3,21 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from sqlalchemy.exc import SQLAlchemyError
 
-from app.database.engine import Database
-from app.database.from_settings import open_database
 from app.domain.errors import TrainyardError
-from app.migrations.versioning import HEAD, is_current
-from config.settings import Settings, SettingsError, load_settings
+
+if TYPE_CHECKING:
+    from app.database.engine import Database
+    from config.settings import Settings
 
 
-def cli_settings() -> Settings:
+def cli_settings() -> "Settings":
     """The settings from the environment. Raises ClickException listing every invalid one."""
+    from config.settings import SettingsError, load_settings
+
     try:
         return load_settings()
     except SettingsError as error:
@@ -23,8 +25,11 @@ def cli_settings() -> Settings:
 
 
 @contextmanager
-def admin_database() -> Iterator[Database]:
+def admin_database() -> "Iterator[Database]":
     """The database of TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL. Raises ClickException unless it is initialized."""
+    from app.database.from_settings import open_database
+    from app.migrations.versioning import HEAD, is_current
+
     settings = cli_settings()
     with failures_as_messages():
         db = open_database(settings.database)
@@ -39,7 +44,7 @@ def admin_database() -> Iterator[Database]:
             db.close()
 
 
-def _exists(db: Database) -> bool:
+def _exists(db: "Database") -> bool:
     # Connecting would create an empty SQLite file under a misspelt name.
     path = db.engine.url.database
     return db.engine.dialect.name != "sqlite" or path in (None, ":memory:") or Path(str(path)).exists()
@@ -48,6 +53,8 @@ def _exists(db: Database) -> bool:
 @contextmanager
 def failures_as_messages() -> Iterator[None]:
     """Prints Trainyard's own errors and database errors as one line instead of a traceback."""
+    from sqlalchemy.exc import SQLAlchemyError
+
     try:
         yield
     except TrainyardError as error:

@@ -5,9 +5,7 @@ from typing import Any
 import click
 
 from app.cli.output import json_option, print_json
-from app.services.operations.diagnosis.checks import run_checks
 from app.services.operations.diagnosis.findings import Level
-from app.services.operations.diagnosis.site import open_site
 from config.settings import SettingsError, load_settings
 
 MARKS = {
@@ -38,6 +36,9 @@ def doctor(as_json: bool) -> None:  # noqa: FBT001
 
 
 def _rows(*, show: bool) -> list[dict[str, Any]]:
+    from app.services.operations.diagnosis.checks import run_checks
+    from app.services.operations.diagnosis.site import open_site
+
     rows: list[dict[str, Any]] = []
 
     def add(check: str, level: Level, message: str, fix: str) -> None:

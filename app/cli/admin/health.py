@@ -3,15 +3,19 @@
 import socket
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
-from sqlalchemy.orm import Session
 
 from app.cli.admin.database import admin_database, cli_settings
 from app.cli.output import json_option, print_json
-from app.services.operations import heartbeat_counters
-from app.services.operations.heartbeat_counters import Counters
 from config.queues import coordinator_prefix
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from app.services.operations.heartbeat_counters import Counters
+
 
 # Heartbeats are due every two seconds; one may be late.
 TIMEOUT_SECONDS = 6.0
@@ -42,17 +46,21 @@ def health(coordinator: bool, node_name: str | None, as_json: bool) -> None:  # 
 
 
 def _interval(node_name: str) -> float:
+    from app.services.operations import heartbeat_counters
+
     with admin_database() as db, db.read() as session:
         return heartbeat_counters.interval_of_node(session, node_name) or cli_settings().node.heartbeat_seconds
 
 
-def _counters(session: Session, node_name: str | None) -> Counters:
+def _counters(session: "Session", node_name: str | None) -> "Counters":
+    from app.services.operations import heartbeat_counters
+
     if node_name is not None:
         return heartbeat_counters.of_node(session, node_name)
     return heartbeat_counters.of_coordinators(session, coordinator_prefix())
 
 
-def _advances(read: Callable[[Session], Counters], timeout: float) -> bool:
+def _advances(read: "Callable[[Session], Counters]", timeout: float) -> bool:
     """Whether a counter rises before the timeout. Polls instead of comparing timestamps: clocks may differ."""
     deadline = time.monotonic() + timeout
     with admin_database() as db:

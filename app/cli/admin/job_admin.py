@@ -4,24 +4,22 @@ import csv
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from marshmallow import ValidationError
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.admin.control_plane import admin_plane
 from app.cli.admin.database import admin_database
 from app.cli.output import json_option, print_json
-from app.database.engine import Database
 from app.domain.errors import InvalidRequest
 from app.domain.lifecycle.states import JobState
-from app.models import Job
-from app.schemas.jobs import ChangeJobSchema, JobSchema
-from app.services.jobs import deletion, listing, lookup, updates
-from app.services.jobs.details import details
-from app.services.requests.control_plane import ControlPlane
-from app.services.requests.pagination import PageRequest
+
+if TYPE_CHECKING:
+    from app.database.engine import Database
+    from app.models import Job
+    from app.services.requests.control_plane import ControlPlane
+
 
 EXPORT_PAGE = 500
 EXPORTED = (
@@ -53,6 +51,11 @@ EXPORTED = (
 @json_option
 def change(job_id: str, priority: int | None, labels: tuple[str, ...], no_labels: bool, as_json: bool) -> None:  # noqa: FBT001
     """Set the priority or the labels of an unfinished job."""
+    from marshmallow import ValidationError
+
+    from app.schemas.jobs import ChangeJobSchema
+    from app.services.jobs import updates
+
     wanted: dict[str, Any] = {} if priority is None else {"priority": priority}
     if labels or no_labels:
         wanted["labels"] = dict(map(pair, labels))
@@ -75,6 +78,8 @@ def change(job_id: str, priority: int | None, labels: tuple[str, ...], no_labels
 @json_option
 def delete(job_id: str, artifacts: bool, yes: bool, as_json: bool) -> None:  # noqa: FBT001
     """Delete a finished job with its history and metrics."""
+    from app.services.jobs import deletion
+
     if not yes:
         what = f"{job_id} with its checkpoints, model and logs" if artifacts else f"{job_id} (its files stay)"
         click.confirm(f"Delete {what}?", abort=True, err=True)
@@ -118,8 +123,12 @@ def first_message(messages: object) -> str:
     return first_message(messages[0]) if isinstance(messages, list) else str(messages)
 
 
-def _all(db: Database, filters: dict[str, Any]) -> Iterator[tuple[Job, dict[str, Any]]]:
+def _all(db: "Database", filters: dict[str, Any]) -> "Iterator[tuple[Job, dict[str, Any]]]":
     """Every job, page by page: an export must not hold one transaction open for as long as its output is read."""
+    from app.schemas.jobs import JobSchema
+    from app.services.jobs import listing
+    from app.services.requests.pagination import PageRequest
+
     after: tuple[Any, ...] | None = None
     while True:
         with db.read() as session:
@@ -137,13 +146,17 @@ def _plain(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
-def job_document(plane: ControlPlane, job_id: str) -> Mapping[str, Any]:
+def job_document(plane: "ControlPlane", job_id: str) -> Mapping[str, Any]:
     """The job as the API shows it."""
+    from app.schemas.jobs import JobSchema
+    from app.services.jobs import lookup
+    from app.services.jobs.details import details
+
     with plane.db.read() as session:
         return dict(JobSchema().dump(details(session, lookup.find(session, ADMINISTRATOR, job_id))))
 
 
-def _print_job(plane: ControlPlane, job: Job, *, as_json: bool) -> None:
+def _print_job(plane: "ControlPlane", job: "Job", *, as_json: bool) -> None:
     if as_json:
         print_json(job_document(plane, job.id))
     else:

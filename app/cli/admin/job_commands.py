@@ -3,20 +3,18 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from marshmallow import ValidationError
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.admin.control_plane import admin_plane
 from app.cli.admin.job_admin import first_message, job_document
 from app.cli.job_commands import POLL_SECONDS, job_commands
 from app.domain.errors import InvalidRequest
-from app.schemas.jobs import RetrySchema, SubmitJobSchema
-from app.services.jobs import commands, retries
-from app.services.jobs.retries import Retry
-from app.services.requests.control_plane import ControlPlane
+
+if TYPE_CHECKING:
+    from app.services.requests.control_plane import ControlPlane
 
 
 class DatabaseJobs:
@@ -24,18 +22,24 @@ class DatabaseJobs:
 
     follow_hint = ""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: "ControlPlane") -> None:
         self._plane = plane
 
     def cancel(self, job_id: str, *, reason: str) -> Mapping[str, Any]:
+        from app.services.jobs import commands
+
         commands.cancel(self._plane, ADMINISTRATOR, job_id, reason=reason)
         return job_document(self._plane, job_id)
 
     def checkpoint(self, job_id: str) -> Mapping[str, Any]:
+        from app.services.jobs import commands
+
         commands.save_now(self._plane, ADMINISTRATOR, job_id)
         return job_document(self._plane, job_id)
 
     def pause(self, job_id: str, *, saves: bool, force: bool) -> Mapping[str, Any]:
+        from app.services.jobs import commands
+
         commands.pause(self._plane, ADMINISTRATOR, job_id, saves=saves, force=force)
         return job_document(self._plane, job_id)
 
@@ -45,12 +49,20 @@ class DatabaseJobs:
         return job
 
     def resume(self, job_id: str, *, checkpoint_id: str, from_best: bool) -> Mapping[str, Any]:
+        from app.services.jobs import commands
+
         commands.resume(self._plane, ADMINISTRATOR, job_id, checkpoint_id=checkpoint_id, from_best=from_best)
         return job_document(self._plane, job_id)
 
     def retry(
         self, job_id: str, *, checkpoint_id: str, from_start: bool, resources: Mapping[str, Any]
     ) -> Mapping[str, Any]:
+        from marshmallow import ValidationError
+
+        from app.schemas.jobs import RetrySchema, SubmitJobSchema
+        from app.services.jobs import retries
+        from app.services.jobs.retries import Retry
+
         try:
             given = RetrySchema().load({"new_resource_config": dict(resources)})
         except ValidationError as error:

@@ -7,9 +7,6 @@ from app.cli.admin.control_plane import admin_plane
 from app.cli.job_commands import LONGEST_REASON
 from app.cli.output import json_option, print_json
 from app.cli.text_options import checked_text
-from app.schemas.jobs import JobSchema
-from app.services.jobs import commands
-from app.services.jobs.details import details
 
 
 @click.command()
@@ -18,6 +15,10 @@ from app.services.jobs.details import details
 @json_option
 def preempt(job_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
     """Preempt a running job: it saves a checkpoint and releases its devices; on_preemption decides what follows."""
+    from app.schemas.jobs import JobSchema
+    from app.services.jobs import commands
+    from app.services.jobs.details import details
+
     with admin_plane() as plane:
         job = commands.preempt(plane, ADMINISTRATOR, job_id, reason=reason)
         if as_json:

@@ -1,6 +1,6 @@
 """`trainyard jobs`: jobs of every project, in the database."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,13 +10,11 @@ from app.cli.admin.job_admin import change, delete, export, pair
 from app.cli.admin.job_commands import cancel, checkpoint, pause, resume, retry
 from app.cli.admin.job_preemption import preempt
 from app.cli.output import age, json_option, print_fields, print_json, print_table
-from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
-from app.schemas.events import EventSchema
-from app.schemas.jobs import JobSchema
-from app.services.jobs import history as job_history
-from app.services.jobs import listing, lookup
-from app.services.jobs.details import details as details_of
+
+if TYPE_CHECKING:
+    from app.database.engine import Database
+
 
 COLUMNS = ("job_id", "name", "project", "status", "progress", "queue", "priority", "node_names", "created_at")
 HISTORY_LENGTH = 20
@@ -39,6 +37,9 @@ def jobs() -> None:
 @json_option
 def list_jobs(limit: int, quiet: bool, as_json: bool, **given: Any) -> None:  # noqa: FBT001
     """List jobs, newest first."""
+    from app.schemas.jobs import JobSchema
+    from app.services.jobs import listing
+
     filters = _filters(**given)
     with admin_database() as db, db.read() as session:
         page = listing.page(session, ADMINISTRATOR, filters, newest(limit))
@@ -88,8 +89,14 @@ for command in (cancel, pause, resume, retry, preempt, change, checkpoint, delet
     jobs.add_command(command)
 
 
-def _read(db: Database, job_id: str, limit: int) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
+def _read(db: "Database", job_id: str, limit: int) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
     """The job, its event count, and its newest ``limit`` events, oldest first."""
+    from app.schemas.events import EventSchema
+    from app.schemas.jobs import JobSchema
+    from app.services.jobs import history as job_history
+    from app.services.jobs import lookup
+    from app.services.jobs.details import details as details_of
+
     with db.read() as session:
         job = JobSchema().dump(details_of(session, lookup.find(session, ADMINISTRATOR, job_id)))
         history = job_history.page(session, job_id, newest(limit))

@@ -1,7 +1,7 @@
 """`trainyard keys`: API keys, in the database."""
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,16 +9,14 @@ from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
 from app.cli.admin.database import admin_database, cli_settings
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
-from app.database.engine import Database
-from app.models import Project
-from app.models.base import utc_now
-from app.models.project import DEFAULT_PROJECT
-from app.schemas.keys import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, KeySchema, NewKeySchema
-from app.security.api_key_format import NewKey
+from app.domain.names import DEFAULT_PROJECT
+from app.schemas.keys import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS
 from app.security.permissions import Role
-from app.security.secrets import SecretBox
-from app.services.access import api_keys as services
-from app.services.access import projects
+
+if TYPE_CHECKING:
+    from app.database.engine import Database
+    from app.security.api_key_format import NewKey
+
 
 MAX_KEYS = 10_000
 MAX_NAME_LENGTH = 128
@@ -35,6 +33,9 @@ def keys() -> None:
 @json_option
 def list_keys(as_json: bool) -> None:  # noqa: FBT001
     """List every key, without its secret."""
+    from app.schemas.keys import KeySchema
+    from app.services.access import api_keys as services
+
     with admin_database() as db, db.read() as session:
         items = KeySchema(many=True).dump(services.page(session, ADMINISTRATOR, newest(MAX_KEYS)).items)
     if as_json:
@@ -58,6 +59,9 @@ def list_keys(as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def create(project: str | None, role: str, expires: int | None, name: str, as_json: bool) -> None:  # noqa: FBT001
     """Create a key and print it; it is shown only once."""
+    from app.security.secrets import SecretBox
+    from app.services.access import api_keys as services
+
     wanted = Role(role)
     if wanted is not Role.SUPER_ADMIN:
         project = project or DEFAULT_PROJECT
@@ -82,6 +86,9 @@ def create(project: str | None, role: str, expires: int | None, name: str, as_js
 @json_option
 def rotate(key_id: str, grace: int, as_json: bool) -> None:  # noqa: FBT001
     """Replace a key with a new one and print it; it is shown only once."""
+    from app.security.secrets import SecretBox
+    from app.services.access import api_keys as services
+
     with admin_database() as db:
         box = SecretBox(cli_settings().security.secret_key)
         made = services.rotate(db, box, ADMINISTRATOR, key_id, grace_seconds=grace)
@@ -93,20 +100,27 @@ def rotate(key_id: str, grace: int, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def revoke(key_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Revoke a key at once."""
+    from app.services.access import api_keys as services
+
     with admin_database() as db:
         services.revoke(db, ADMINISTRATOR, key_id)
     print_json({"key_id": key_id, "revoked": True}) if as_json else click.echo(f"{key_id} revoked")
 
 
-def _ensure_project(db: Database, name: str) -> None:
+def _ensure_project(db: "Database", name: str) -> None:
     """Creates the project if it is missing: a key usually follows its creation at once."""
+    from app.models import Project
+    from app.services.access import projects
+
     with db.write() as session:
         if session.get(Project, name) is None:
             projects.ensure(session, name, actor=ADMINISTRATOR.actor)
             click.echo(f"Created the project {name}.", err=True)
 
 
-def _print_once(made: NewKey, *, as_json: bool) -> None:
+def _print_once(made: "NewKey", *, as_json: bool) -> None:
+    from app.schemas.keys import NewKeySchema
+
     item = NewKeySchema().dump(made)
     printed = {name: item[name] for name in PRINTED}
     if as_json:
@@ -117,6 +131,8 @@ def _print_once(made: NewKey, *, as_json: bool) -> None:
 
 
 def _state(item: dict[str, Any]) -> str:
+    from app.models.base import utc_now
+
     if item["revoked_at"]:
         return "revoked"
     if not item["expires_at"]:

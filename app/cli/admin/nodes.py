@@ -9,15 +9,8 @@ from app.cli.admin.database import admin_database, cli_settings
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.domain.names import WORD, WORD_RULE
 from app.domain.nodes.sandboxes import AT_OWN_RISK, WAYS_OUT, why_none
-from app.schemas.nodes import NodeFitSchema, NodeSchema
-from app.services.jobs import explain_placement
-from app.services.nodes import labels as node_labels
-from app.services.nodes import listing, stuck_devices
-from app.services.nodes import maintenance as services
-from app.services.requests.pagination import PageRequest
-from app.services.scheduling import planner
 
-_BY_NAME = PageRequest(size=10_000, order="name")
+MAX_NODES = 10_000
 
 
 def _checked_labels(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -37,8 +30,14 @@ def nodes() -> None:
 @json_option
 def list_nodes(as_json: bool) -> None:  # noqa: FBT001
     """List every registered node."""
+    from app.schemas.nodes import NodeSchema
+    from app.services.nodes import listing
+    from app.services.requests.pagination import PageRequest
+
     with admin_database() as db, db.read() as session:
-        items = [NodeSchema().dump(item) for item in listing.page(session, _BY_NAME).items]
+        items = [
+            NodeSchema().dump(item) for item in listing.page(session, PageRequest(size=MAX_NODES, order="name")).items
+        ]
     if as_json:
         print_json({"nodes": items, "total_count": len(items)})
         return
@@ -57,6 +56,9 @@ def list_nodes(as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def show(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Show a node and its devices."""
+    from app.schemas.nodes import NodeSchema
+    from app.services.nodes import listing
+
     with admin_database() as db, db.read() as session:
         item = NodeSchema().dump(listing.find(session, name))
     if as_json:
@@ -76,6 +78,10 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def why(name: str, job_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Explain whether JOB can start on NAME: the result of every filter, and the node's score."""
+    from app.schemas.nodes import NodeFitSchema
+    from app.services.jobs import explain_placement
+    from app.services.scheduling import planner
+
     weights = planner.weights_of(cli_settings())
     with admin_database() as db, db.read() as session:
         item = NodeFitSchema().dump(explain_placement.why(session, ADMINISTRATOR, name, job_id, weights))
@@ -97,6 +103,8 @@ def why(name: str, job_id: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def drain(name: str, requeue: bool, as_json: bool) -> None:  # noqa: FBT001
     """Stop scheduling jobs on NAME; running jobs continue."""
+    from app.services.nodes import maintenance as services
+
     with admin_database() as db:
         drained = services.drain(db, ADMINISTRATOR, name, requeue=requeue)
     _print_status(name, drained.node.state, as_json=as_json, requeued_jobs=drained.requeued_jobs)
@@ -107,6 +115,8 @@ def drain(name: str, requeue: bool, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def enable(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Schedule jobs on NAME again."""
+    from app.services.nodes import maintenance as services
+
     with admin_database() as db:
         enabled = services.enable(db, ADMINISTRATOR, name)
     _print_status(name, enabled.node.state, as_json=as_json)
@@ -119,6 +129,9 @@ def enable(name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def label(name: str, labels: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001
     """Add or remove labels of NAME, besides those of its node.toml; jobs select nodes by label."""
+    from app.schemas.nodes import NodeSchema
+    from app.services.nodes import labels as node_labels
+
     if not labels and not remove:
         raise click.UsageError("give labels to add, or use --remove")
     with admin_database() as db:
@@ -134,6 +147,8 @@ def label(name: str, labels: tuple[str, ...], remove: tuple[str, ...], as_json: 
 @json_option
 def put_back(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Return devices of NAME to service after the unkillable process that held them is gone."""
+    from app.services.nodes import stuck_devices
+
     with admin_database() as db:
         count = stuck_devices.put_back_by_hand(db, ADMINISTRATOR, name)
     if as_json:
@@ -149,6 +164,8 @@ def put_back(name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def remove(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Remove NAME, which must be lost; it registers again if its worker returns."""
+    from app.services.nodes import maintenance as services
+
     with admin_database() as db:
         services.remove(db, ADMINISTRATOR, name)
     _print_status(name, "removed", as_json=as_json)

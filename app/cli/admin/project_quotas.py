@@ -7,9 +7,7 @@ import click
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.admin.database import admin_database
 from app.cli.output import Command, json_option, print_json, print_table
-from app.schemas.projects import MOST, ProjectSchema, UsageSchema
-from app.services.access import projects as services
-from app.services.queues import project_quotas
+from app.schemas.projects import MOST
 
 # (option, path in the quota, minimum, maximum, whether it is an integer, help)
 _LIMITS: tuple[tuple[str, tuple[str, ...], float, float, bool, str], ...] = (
@@ -65,6 +63,8 @@ def quota() -> None:
 @json_option
 def set_quota(name: str, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
     """Change limits of the project NAME; the others are unchanged."""
+    from app.services.access import projects as services
+
     changes: dict[str, Any] = {}
     for option, place, *_ in _LIMITS:
         value = wanted[option.replace("-", "_")]
@@ -88,6 +88,10 @@ def show_quota(name: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 def _show(name: str, *, as_json: bool) -> None:
+    from app.schemas.projects import ProjectSchema, UsageSchema
+    from app.services.access import projects as services
+    from app.services.queues import project_quotas
+
     with admin_database() as db, db.read() as session:
         quota = ProjectSchema(only=("quota",)).dump(services.require(session, name))["quota"]
         usage = UsageSchema().dump(project_quotas.usage(session, name))

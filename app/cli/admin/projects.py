@@ -7,8 +7,6 @@ from app.cli.admin.database import admin_database
 from app.cli.admin.project_quotas import quota
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
-from app.schemas.projects import ProjectSchema
-from app.services.access import projects as services
 
 MAX_PROJECTS = 10_000
 MAX_DESCRIPTION_LENGTH = 255
@@ -26,6 +24,9 @@ projects.add_command(quota)
 @json_option
 def list_projects(as_json: bool) -> None:  # noqa: FBT001
     """List every project."""
+    from app.schemas.projects import ProjectSchema
+    from app.services.access import projects as services
+
     with admin_database() as db, db.read() as session:
         items = ProjectSchema(many=True).dump(services.page(session, ADMINISTRATOR, newest(MAX_PROJECTS)).items)
     if as_json:
@@ -40,6 +41,9 @@ def list_projects(as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def show(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Show a project."""
+    from app.schemas.projects import ProjectSchema
+    from app.services.access import projects as services
+
     with admin_database() as db, db.read() as session:
         item = ProjectSchema().dump(services.require(session, name))
     print_json(item) if as_json else print_fields(item)
@@ -50,6 +54,9 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def create(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Create a project; an existing one is left as it is."""
+    from app.schemas.projects import ProjectSchema
+    from app.services.access import projects as services
+
     with admin_database() as db, db.write() as session:
         item = ProjectSchema().dump(services.ensure(session, name, actor=ADMINISTRATOR.actor))
     print_json(item) if as_json else click.echo(name)
@@ -63,6 +70,9 @@ def create(name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
     """Change a project's description."""
+    from app.schemas.projects import ProjectSchema
+    from app.services.access import projects as services
+
     with admin_database() as db:
         item = ProjectSchema().dump(services.change(db, ADMINISTRATOR, name, {"description": description}))
     print_json(item) if as_json else click.echo(name)
@@ -74,6 +84,8 @@ def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def delete(name: str, yes: bool, as_json: bool) -> None:  # noqa: FBT001
     """Delete a project that has no jobs, with its keys and webhooks."""
+    from app.services.access import projects as services
+
     if not yes:
         click.confirm(f"Delete the project {name} with all of its keys and webhooks?", abort=True, err=True)
     with admin_database() as db:

@@ -10,10 +10,7 @@ from app.cli.admin.database import admin_database
 from app.cli.output import json_option, print_json, print_table
 from app.cli.text_options import checked_name
 from app.domain.errors import Conflict
-from app.models.base import utc_now
-from app.schemas.queues import MAX_JOBS, QueueSchema, QueuesSchema, WaitingJobSchema
-from app.services.queues import queues as services
-from app.services.requests.pagination import PageRequest
+from app.schemas.queues import MAX_JOBS
 
 _LIMITS = {"max_running_jobs": "running", "max_waiting_jobs": "waiting"}
 
@@ -27,6 +24,9 @@ def queues() -> None:
 @json_option
 def list_queues(as_json: bool) -> None:  # noqa: FBT001
     """List every queue with its counts of waiting and running jobs."""
+    from app.schemas.queues import QueuesSchema
+    from app.services.queues import queues as services
+
     with admin_database() as db, db.read() as session:
         answer = QueuesSchema().dump({"queues": services.summaries(session, ADMINISTRATOR)})
     if as_json:
@@ -44,6 +44,11 @@ def list_queues(as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def show(name: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
     """Show waiting jobs in scheduling order: all of them, or those of the queue NAME."""
+    from app.models.base import utc_now
+    from app.schemas.queues import WaitingJobSchema
+    from app.services.queues import queues as services
+    from app.services.requests.pagination import PageRequest
+
     request = PageRequest(size=limit, order="priority")
     with admin_database() as db, db.read() as session:
         if name is not None:
@@ -63,6 +68,9 @@ def show(name: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def create(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Create a queue; an existing one is left as it is."""
+    from app.schemas.queues import QueueSchema
+    from app.services.queues import queues as services
+
     with admin_database() as db:
         with contextlib.suppress(Conflict):
             services.create(db, ADMINISTRATOR, name, {})
@@ -124,6 +132,9 @@ def weight(name: str, value: float | None, is_none: bool, as_json: bool) -> None
 
 
 def _change(name: str, changes: dict[str, Any], *, as_json: bool) -> None:
+    from app.schemas.queues import QueueSchema
+    from app.services.queues import queues as services
+
     with admin_database() as db:
         queue = QueueSchema().dump(services.change(db, ADMINISTRATOR, name, changes))
     if as_json:

@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from marshmallow import ValidationError
 
 from app.cli.admin.administrator import ADMINISTRATOR, picked
 from app.cli.admin.database import admin_database, cli_settings, failures_as_messages
@@ -16,20 +15,12 @@ from app.cli.output import json_option, print_fields, print_json, print_table
 from app.domain.scheduling.fair_share import ProjectQuota, merged, quota_of
 from app.domain.scheduling.filters import FREE
 from app.domain.scheduling.resources import NodeCapacity
-from app.schemas.jobs import JobSchema
-from app.schemas.nodes import NodeFitSchema
-from app.schemas.projects import QuotaSchema
-from app.services.jobs import details, explain_placement, lookup
-from app.services.scheduling import planner
-from app.services.scheduling.idle_cluster import idle_cluster
-from simulation import comparing
-from simulation.chart import draw
-from simulation.generating import Workload, make_cluster, make_trace
-from simulation.jobs import Behaviour
 from simulation.planners import POLICIES
-from simulation.reading import node_lines, read_nodes, read_trace, trace_lines
-from simulation.trace import Cluster, TraceJob
-from simulation.unstarted import Unstarted, unstarted
+
+if TYPE_CHECKING:
+    from simulation.trace import Cluster, TraceJob
+    from simulation.unstarted import Unstarted
+
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUT = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -49,6 +40,11 @@ schedule.add_command(shares)
 @json_option
 def explain(job_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Explain why JOB waits: its queue position, its pending reason, and each node's filters, best node first."""
+    from app.schemas.jobs import JobSchema
+    from app.schemas.nodes import NodeFitSchema
+    from app.services.jobs import details, explain_placement, lookup
+    from app.services.scheduling import planner
+
     weights = planner.weights_of(cli_settings())
     with admin_database() as db, db.read() as session:
         row = lookup.find(session, ADMINISTRATOR, job_id)
@@ -92,6 +88,12 @@ def simulate(
     **wanted: Any,
 ) -> None:
     """Replay the jobs of FILE, a CSV, under each policy and compare the results; the cluster is not touched."""
+    from app.services.scheduling import planner
+    from simulation import comparing
+    from simulation.chart import draw
+    from simulation.jobs import Behaviour
+    from simulation.unstarted import unstarted
+
     if (nodes_file is None) is not like_now:
         raise click.UsageError("give the nodes by either --nodes FILE or --like-now")
     policy = planner.policy_of(cli_settings())
@@ -141,6 +143,9 @@ def simulate(
 @json_option
 def generate(trace: Path, nodes: Path, count: int, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
     """Generate jobs and nodes and write them to FILE and NODES for `simulate`; a seed always gives the same ones."""
+    from simulation.generating import Workload, make_cluster, make_trace
+    from simulation.reading import node_lines, trace_lines
+
     workload = Workload(
         jobs=count,
         nodes=wanted["node_count"],
@@ -159,7 +164,7 @@ def generate(trace: Path, nodes: Path, count: int, as_json: bool, **wanted: Any)
     click.echo(f"{len(made)} jobs of {days:.1f} days in {trace}, {len(cluster.nodes)} nodes in {nodes}")
 
 
-def _under(each: Unstarted, policies: int) -> str:
+def _under(each: "Unstarted", policies: int) -> str:
     return "" if len(each.policies) == policies else f"{', '.join(each.policies)}: "
 
 
@@ -181,28 +186,41 @@ def _points(fit: dict[str, Any]) -> str:
     return ", ".join(f"{each['name']} {each['points']:g}" for each in fit["scores"] if each["points"])
 
 
-def _trace(path: Path) -> list[TraceJob]:
+def _trace(path: Path) -> "list[TraceJob]":
+    from simulation.reading import read_trace
+
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
         return read_trace(path.name, lines)
 
 
-def _cluster(nodes_file: Path | None, quotas: Path | None) -> Cluster:
+def _cluster(nodes_file: Path | None, quotas: Path | None) -> "Cluster":
+    from simulation.trace import Cluster
+
     found = Cluster(nodes=_nodes(nodes_file)) if nodes_file is not None else _current_cluster()
     return found if quotas is None else replace(found, quotas={**found.quotas, **_quotas(quotas)})
 
 
 def _nodes(path: Path) -> Sequence[NodeCapacity]:
+    from simulation.reading import read_nodes
+
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
         return read_nodes(path.name, lines)
 
 
-def _current_cluster() -> Cluster:
+def _current_cluster() -> "Cluster":
+    from app.services.scheduling.idle_cluster import idle_cluster
+    from simulation.trace import Cluster
+
     with admin_database() as db, db.read() as session:
         idle = idle_cluster(session)
     return Cluster(nodes=idle.nodes, quotas=idle.quotas, queue_weights=idle.queue_weights)
 
 
 def _quotas(path: Path) -> dict[str, ProjectQuota]:
+    from marshmallow import ValidationError
+
+    from app.schemas.projects import QuotaSchema
+
     try:
         wanted = json.loads(path.read_text())
         if not isinstance(wanted, dict):

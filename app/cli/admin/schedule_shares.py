@@ -5,8 +5,6 @@ import click
 from app.cli.admin.administrator import picked
 from app.cli.admin.database import admin_database
 from app.cli.output import json_option, print_json, print_table
-from app.schemas.projects import ProjectShareSchema
-from app.services.queues.shares import project_shares
 
 _COLUMNS = {
     "project": "project",
@@ -29,6 +27,9 @@ def shares(as_json: bool) -> None:  # noqa: FBT001
 
     Capacity reserved for long-waiting jobs counts towards the order, but is not shown.
     """
+    from app.schemas.projects import ProjectShareSchema
+    from app.services.queues.shares import project_shares
+
     with admin_database() as db, db.read() as session:
         items = ProjectShareSchema(many=True).dump(project_shares(session))
     if as_json:

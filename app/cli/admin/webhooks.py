@@ -1,6 +1,6 @@
 """`trainyard webhooks`: subscriptions to a project's events, in the database."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -8,14 +8,14 @@ from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
 from app.cli.admin.database import admin_database, cli_settings
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name
-from app.database.engine import Database
+from app.domain.names import DEFAULT_PROJECT
 from app.domain.webhooks import EVENT_NAMES
-from app.models.project import DEFAULT_PROJECT
-from app.schemas.webhooks import STATES, DeliverySchema, DeliveryWithPayloadSchema, NewWebhookSchema, WebhookSchema
-from app.security.secrets import SecretBox
-from app.services.webhooks import deliveries as webhook_deliveries
-from app.services.webhooks import subscriptions as services
-from app.services.webhooks.subscriptions import WantedWebhook, WebhookRules, Webhooks
+from app.schemas.webhooks import STATES
+
+if TYPE_CHECKING:
+    from app.database.engine import Database
+    from app.services.webhooks.subscriptions import Webhooks
+
 
 MAX_WEBHOOKS = 10_000
 
@@ -30,6 +30,9 @@ def webhooks() -> None:
 @json_option
 def list_webhooks(project: str | None, as_json: bool) -> None:  # noqa: FBT001
     """List every webhook, without its secret."""
+    from app.schemas.webhooks import WebhookSchema
+    from app.services.webhooks import subscriptions as services
+
     with admin_database() as db, db.read() as session:
         page = services.page(session, ADMINISTRATOR, newest(MAX_WEBHOOKS), project=project)
         items = WebhookSchema(many=True).dump(page.items)
@@ -46,6 +49,9 @@ def list_webhooks(project: str | None, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def show(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Show a webhook."""
+    from app.schemas.webhooks import WebhookSchema
+    from app.services.webhooks import subscriptions as services
+
     with admin_database() as db, db.read() as session:
         item = WebhookSchema().dump(services.find(session, ADMINISTRATOR, webhook_id))
     print_json(item) if as_json else print_fields(item)
@@ -66,6 +72,9 @@ def show(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def create(url: str, project: str, events: tuple[str, ...], description: str, as_json: bool) -> None:  # noqa: FBT001
     """Create a webhook and print its secret; it is shown only once."""
+    from app.schemas.webhooks import NewWebhookSchema
+    from app.services.webhooks.subscriptions import WantedWebhook
+
     with admin_database() as db:
         wanted = WantedWebhook(url=url, project=project, event_types=events, description=description)
         item = NewWebhookSchema().dump(_use_cases(db).create(ADMINISTRATOR, wanted))
@@ -107,6 +116,9 @@ def delete(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def test(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Send a test event; `deliveries` shows the result."""
+    from app.schemas.webhooks import DeliverySchema
+    from app.services.webhooks import deliveries as webhook_deliveries
+
     with admin_database() as db:
         item = DeliverySchema().dump(webhook_deliveries.send_test(db, ADMINISTRATOR, webhook_id))
     print_json(item) if as_json else click.echo(item["delivery_id"])
@@ -118,6 +130,9 @@ def test(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def redeliver(webhook_id: str, delivery_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Send a delivery again."""
+    from app.schemas.webhooks import DeliverySchema
+    from app.services.webhooks import deliveries as webhook_deliveries
+
     with admin_database() as db:
         item = DeliverySchema().dump(webhook_deliveries.redeliver(db, ADMINISTRATOR, webhook_id, delivery_id))
     print_json(item) if as_json else click.echo(item["delivery_id"])
@@ -131,6 +146,10 @@ def redeliver(webhook_id: str, delivery_id: str, as_json: bool) -> None:  # noqa
 @json_option
 def deliveries(webhook_id: str, delivery_id: str | None, state: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
     """List deliveries, newest first, or show one with its payload."""
+    from app.schemas.webhooks import DeliverySchema, DeliveryWithPayloadSchema
+    from app.services.webhooks import deliveries as webhook_deliveries
+    from app.services.webhooks import subscriptions as services
+
     with admin_database() as db, db.read() as session:
         if delivery_id is not None:
             row = webhook_deliveries.find(session, ADMINISTRATOR, webhook_id, delivery_id)
@@ -151,12 +170,17 @@ def deliveries(webhook_id: str, delivery_id: str | None, state: str | None, limi
 
 
 def _switch(webhook_id: str, *, on: bool, as_json: bool) -> None:
+    from app.schemas.webhooks import WebhookSchema
+
     with admin_database() as db:
         item = WebhookSchema().dump(_use_cases(db).change(ADMINISTRATOR, webhook_id, {"is_active": on}))
     print_json(item) if as_json else click.echo(f"{webhook_id} {_state(item)}")
 
 
-def _use_cases(db: Database) -> Webhooks:
+def _use_cases(db: "Database") -> "Webhooks":
+    from app.security.secrets import SecretBox
+    from app.services.webhooks.subscriptions import WebhookRules, Webhooks
+
     settings = cli_settings()
     rules = WebhookRules(allow=settings.webhook.allow, max_per_project=settings.webhook.max_per_project)
     return Webhooks(db, SecretBox(settings.security.secret_key), rules)

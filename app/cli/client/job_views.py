@@ -5,7 +5,6 @@ import time
 from typing import Any
 
 import click
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from app.cli.output import STATUS_STYLES, console, duration, print_json_line
 from trainyard.client import Job
@@ -17,6 +16,8 @@ class BarView:
     """Prints state changes above a progress bar at the bottom of the terminal."""
 
     def __init__(self) -> None:
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn  # noqa: PLC0415
+
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),

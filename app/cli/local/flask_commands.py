@@ -1,19 +1,39 @@
 """Flask's own commands, bound to the application."""
 
+from typing import Any
+
 import click
-from flask.cli import ScriptInfo, routes_command, shell_command
-
-from app.factory import from_environment
 
 
-def _of_our_app(command: click.Command) -> click.Command:
-    def invoke(ctx: click.Context) -> object:
-        ctx.obj = ScriptInfo(create_app=from_environment)
-        return click.Command.invoke(command, ctx)
+@click.command()
+@click.option(
+    "--sort",
+    "-s",
+    type=click.Choice(("endpoint", "methods", "domain", "rule", "match")),
+    default="endpoint",
+    help="Sort by this; match is the order in which Flask tries the routes.",
+)
+@click.option("--all-methods", is_flag=True, help="Show HEAD and OPTIONS methods as well.")
+def routes(**options: Any) -> None:
+    """Show every URL of the API."""
+    from flask.cli import routes_command
 
-    command.invoke = invoke  # type: ignore[method-assign]
-    return command
+    _run(routes_command, **options)
 
 
-routes = _of_our_app(routes_command)
-shell = _of_our_app(shell_command)
+@click.command()
+def shell() -> None:
+    """Open Python with the application loaded."""
+    from flask.cli import shell_command
+
+    _run(shell_command)
+
+
+def _run(command: click.Command, **options: Any) -> None:
+    from flask.cli import ScriptInfo
+
+    from app.factory import from_environment
+
+    ctx = click.get_current_context()
+    ctx.obj = ScriptInfo(create_app=from_environment)
+    ctx.invoke(command, **options)

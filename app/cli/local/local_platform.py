@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from app.cli.local import embedded_redis, signals
+from app.cli.local import embedded_redis, preloading, signals
 from app.cli.local.command_lines import (
     COORDINATOR,
     NODE,
@@ -22,6 +22,7 @@ from app.cli.local.command_lines import (
     tensorboard_command,
     worker_command,
 )
+from app.cli.local.forked_process import can_fork
 from app.cli.local.process_group import ChildSpec, ProcessGroup
 from app.cli.local.readiness import Readiness, reachable, seconds_since_start
 from app.host.privacy import hide_from_same_user
@@ -118,24 +119,34 @@ class LocalPlatform:
         server = embedded_redis.choose(self._dir, url_path)
         server.write_configuration()
         replace_secret(url_path, server.url)
-        bare = replace(self._spec("redis", server.command), environment=foreign_environment(os.environ))
+        spec = self._spec("redis", server.command)
+        bare = replace(spec, environment=foreign_environment(os.environ), forks=False)
         if (aside := server.start(self._group, bare)) is not None:
             _print(f"redis could not read its data; moved it to {aside} (it holds only wake-up messages)")
 
     def _start_others(self) -> None:
-        # The coordinator starts last: its heartbeat makes `/health/ready` return 200.
+        # In the order in which they become ready, which is determined by what each has yet to import; the others share
+        # what is imported here meanwhile.
+        if forks := can_fork():
+            preloading.leave_script_directory()
+            preloading.preload(preloading.CORE)
+        fd = self._listener.fileno()
+        self._group.start(replace(self._spec("api", api_command(self._settings, bind=f"fd://{fd}")), pass_fds=(fd,)))
+        if forks:
+            preloading.preload(preloading.WORKERS)
         for node in self._nodes:
             settings = replace(self._settings, node=node)
             environment = child_environment(os.environ, settings)
             spec = self._spec(f"node-{node.name}", worker_command(NODE))
             self._group.start(replace(spec, environment=environment))
-        fd = self._listener.fileno()
-        api = self._spec("api", api_command(self._settings, bind=f"fd://{fd}"))
-        self._group.start(replace(api, pass_fds=(fd,)))
+        # The coordinator is the last that readiness depends on: its heartbeat makes `/health/ready` return 200.
         self._group.start(self._spec("coordinator", worker_command(COORDINATOR)))
-        # Started last: readiness does not depend on these, and they would slow down the others on a small machine.
+        self._start_dashboards()
+
+    def _start_dashboards(self) -> None:
         if self._with_flower:
-            self._group.start(replace(self._spec("flower", flower_command()), niceness=DASHBOARD_NICENESS))
+            flower = self._spec("flower", flower_command())
+            self._group.start(replace(flower, niceness=DASHBOARD_NICENESS, forks=False))
         if self._tensorboard is not None:
             fd = self._tensorboard.fileno()
             boards = self._spec("tensorboard", tensorboard_command(fd))
@@ -147,6 +158,7 @@ class LocalPlatform:
             command=command,
             environment=child_environment(os.environ, self._settings),
             directory=self._dir / "run",
+            forks=True,
         )
 
     def _prepare_database(self) -> Drain:

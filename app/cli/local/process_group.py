@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
+
+from app.cli.local.forked_process import ForkedProcess, PythonStart, can_fork, fork_python
 
 PR_SET_PDEATHSIG = 1
 FIRST_BACKOFF_SECONDS = 0.2
@@ -23,7 +26,10 @@ _libc = ctypes.CDLL(None)
 
 @dataclass(frozen=True, kw_only=True)
 class ChildSpec:
-    """How a child is (re)started; ``niceness`` lowers the priority of background services."""
+    """How a child is (re)started; ``niceness`` lowers the priority of background services.
+
+    ``forks``: `python -m …` of ours, first started as a fork of this process, which has imported most of it.
+    """
 
     name: str
     command: Sequence[str]
@@ -31,12 +37,13 @@ class ChildSpec:
     directory: Path
     pass_fds: tuple[int, ...] = ()
     niceness: int = 0
+    forks: bool = False
 
 
 @dataclass
 class _Child:
     spec: ChildSpec
-    process: subprocess.Popen[bytes]
+    process: "subprocess.Popen[bytes] | ForkedProcess"
     started: float
     pause: float = FIRST_BACKOFF_SECONDS
     restart_at: float | None = None  # None while it runs
@@ -53,7 +60,8 @@ class ProcessGroup:
 
     def start(self, spec: ChildSpec) -> None:
         """Start a child; from now on it is kept running."""
-        self._children[spec.name] = _Child(spec, self._spawn(spec), time.monotonic())
+        process = self._spawn(spec, forks=spec.forks and can_fork())
+        self._children[spec.name] = _Child(spec, process, time.monotonic())
 
     def is_running(self, name: str) -> bool:
         child = self._children.get(name)
@@ -63,8 +71,8 @@ class ProcessGroup:
         """Restart children whose backoff has passed; returns the seconds until the next call is due."""
         now = time.monotonic()
         for child in self._children.values():
-            if child.restart_at is None and child.process.poll() is not None:
-                self._plan_restart(child, now)
+            if child.restart_at is None and (code := child.process.poll()) is not None:
+                self._plan_restart(child, code, now)
             if child.restart_at is not None and child.restart_at <= now:
                 child.process, child.started, child.restart_at = self._spawn(child.spec), now, None
         due = [child.restart_at - now for child in self._children.values() if child.restart_at is not None]
@@ -86,16 +94,17 @@ class ProcessGroup:
     def names(self) -> list[str]:
         return list(self._children)
 
-    def _plan_restart(self, child: _Child, now: float) -> None:
+    def _plan_restart(self, child: _Child, code: int, now: float) -> None:
         if now - child.started >= HEALTHY_SECONDS:
             child.pause = FIRST_BACKOFF_SECONDS
         child.restart_at = now + child.pause
         name, pause = child.spec.name, child.pause
-        self.say(f"{name} ended ({_how(child.process.returncode)}); restarting in {pause:g} s – {self.log_of(name)}")
+        self.say(f"{name} ended ({_how(code)}); restarting in {pause:g} s – {self.log_of(name)}")
         child.pause = min(child.pause * 2, MAX_BACKOFF_SECONDS)
         _kill_group(child.process.pid)  # descendants must not hold the port or run beside the successor
 
-    def _spawn(self, spec: ChildSpec) -> subprocess.Popen[bytes]:
+    def _spawn(self, spec: ChildSpec, *, forks: bool = False) -> "subprocess.Popen[bytes] | ForkedProcess":
+        """Start the child; a restart never ``forks``: by now this process has connections, and its code may be old."""
         parent = os.getpid()
 
         def settle() -> None:
@@ -108,18 +117,7 @@ class ProcessGroup:
         log = self.log_of(spec.name)
         _rotate(log)
         with log.open("ab") as output:
-            process = subprocess.Popen(
-                spec.command,
-                env=spec.environment,
-                cwd=spec.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=spec.pass_fds,
-                # Ctrl-C in the terminal reaches only this process: jobs save a checkpoint before the children end.
-                process_group=0,
-                preexec_fn=settle,  # noqa: PLW1509 – no threads here, and nothing else sets the death signal
-            )
+            process = _forked(spec, output.fileno(), settle) if forks else _executed(spec, output, settle)
         self._write_pid(spec.name, process.pid)
         return process
 
@@ -139,6 +137,34 @@ class ProcessGroup:
 
     def _pid_file(self, name: str) -> Path:
         return self.pid_dir / f"{name}.pid"
+
+
+def _executed(spec: ChildSpec, output: IO[bytes], settle: Callable[[], None]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        spec.command,
+        env=spec.environment,
+        cwd=spec.directory,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=spec.pass_fds,
+        # Ctrl-C in the terminal reaches only this process: jobs save a checkpoint before the children end.
+        process_group=0,
+        preexec_fn=settle,  # noqa: PLW1509 – no threads here, and nothing else sets the death signal
+    )
+
+
+def _forked(spec: ChildSpec, output: int, settle: Callable[[], None]) -> ForkedProcess:
+    return fork_python(
+        PythonStart(
+            command=spec.command,
+            environment=spec.environment,
+            directory=spec.directory,
+            output=output,
+            pass_fds=spec.pass_fds,
+            settle=settle,
+        )
+    )
 
 
 def _kill_group(group: int) -> None:

@@ -19,9 +19,6 @@ from app.cli.local.command_lines import (
     tensorboard_command,
     worker_command,
 )
-from app.database.from_settings import open_database
-from app.migrations.versioning import wait_until_current
-from app.services.operations.bootstrap import prepare
 from app.services.operations.data_dir import read_roots
 from config import value_rules
 from config.queues import broker_url
@@ -42,6 +39,8 @@ def node_name_option(_context: click.Context, _option: click.Parameter, name: st
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [8000]")
 def api(host: str | None, port: int | None) -> None:
     """Run the API alone. Creates the schema and the admin key if they are missing."""
+    from app.services.operations.bootstrap import prepare
+
     settings = _settings()
     changed = replace(settings.api, host=host or settings.api.host, port=port or settings.api.port)
     with failures_as_messages():
@@ -100,6 +99,9 @@ def _settings() -> Settings:
 
 def _wait_for_schema(settings: Settings) -> None:
     """Wait for the schema; only `api` and `db` migrate it, because these processes may start on many machines."""
+    from app.database.from_settings import open_database
+    from app.migrations.versioning import wait_until_current
+
     with failures_as_messages():
         db = open_database(settings.database)
         wait_until_current(db.engine)

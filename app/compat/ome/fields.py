@@ -149,10 +149,10 @@ _POD = ("template", "spec", "template", "spec")  # path from a replicated job to
 _USED = frozenset({"name", "command", "args", "env", "resources"})
 
 
-def job_warnings(wanted: Mapping[str, Any], *, runs_command: bool, secrets: Collection[str]) -> list[str]:
+def job_warnings(manifest: Mapping[str, Any], *, runs_command: bool, secrets: Collection[str]) -> list[str]:
     """Warnings of a job merged with its runtime; ``secrets`` are the variables that are read from secret files."""
-    trainer, datasets = wanted["spec"]["trainer"], wanted["spec"].get("datasets") or {}
-    found = warnings_of(wanted, FIELDS)
+    trainer, datasets = manifest["spec"]["trainer"], manifest["spec"].get("datasets") or {}
+    found = warnings_of(manifest, FIELDS)
     for variable in trainer.get("env") or []:
         field = f"spec.trainer.env.{variable['name']}"
         if is_reserved(variable["name"]):
@@ -174,10 +174,10 @@ def job_warnings(wanted: Mapping[str, Any], *, runs_command: bool, secrets: Coll
     return found
 
 
-def runtime_warnings(wanted: Mapping[str, Any]) -> list[str]:
-    template = wanted["spec"].get("template") or {}
+def runtime_warnings(manifest: Mapping[str, Any]) -> list[str]:
+    template = manifest["spec"].get("template") or {}
     why = "has no effect: of a template, command, args, env and resources of the container trainer are used"
-    return warnings_of(wanted, RUNTIME_FIELDS) + [warning(f"spec.template{path}", why) for path in _unused(template)]
+    return warnings_of(manifest, RUNTIME_FIELDS) + [warning(f"spec.template{path}", why) for path in _unused(template)]
 
 
 def _unused(template: Mapping[str, Any]) -> Iterator[str]:

@@ -26,17 +26,17 @@ class Located(NamedTuple):
     storage: Mapping[str, Any] = MappingProxyType({})
 
 
-def check(wanted: Mapping[str, Any]) -> list[str]:
+def check(manifest: Mapping[str, Any]) -> list[str]:
     """The warnings of a manifest. Raises InvalidRequest for a base model that no job can use."""
-    refuse(wanted, MODEL_FIELDS)
-    location = _location_of(wanted["spec"])
+    refuse(manifest, MODEL_FIELDS)
+    location = _location_of(manifest["spec"])
     if not location:
         raise BadSpec("is required: the location of the model", field=_FIELD)
     check_model(location, plane().reading, field=_FIELD)
     if location.partition("://")[0].lower() in HEADERS.values():
         message = "needs the token of the user who submits a job, which a TrainingJob can't carry; use another location"
         raise BadSpec(message, field=_FIELD)
-    return warnings_of(wanted, MODEL_FIELDS) + storages.check(wanted["spec"]["storage"], "spec.storage")
+    return warnings_of(manifest, MODEL_FIELDS) + storages.check(manifest["spec"]["storage"], "spec.storage")
 
 
 def located(session: Session, namespace: str, name: str | None) -> Located:

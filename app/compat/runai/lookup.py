@@ -35,15 +35,15 @@ def training(session: Session, workload: str, *, distributed: bool) -> dict[str,
 
 def rows(session: Session, query: Mapping[str, Any]) -> Iterable[Row]:
     """The caller's workloads that pass the query, in its order, among ``MAX_JOBS`` jobs. Raises InvalidRequest."""
-    wanted = [_by_name(session, each) for each in conditions(query["filterBy"])]
+    asked = [_by_name(session, each) for each in conditions(query["filterBy"])]
     if query["deleted"]:  # deleted workloads are not listed
         return ()
-    filters, now = narrowed(wanted, query["search"], STATES_OF_PHASES), utc_now()
-    if authors := [each.wanted for each in wanted if (each.field, each.how) == ("submittedBy", "==")]:
+    filters, now = narrowed(asked, query["search"], STATES_OF_PHASES), utc_now()
+    if authors := [each.value for each in asked if (each.field, each.how) == ("submittedBy", "==")]:
         filters["created_by_one_of"] = api_keys.ids_of(session, authors[0])
     found, owners = every_job(session, filters, native_order(query) or "-created_at"), Owners(session)
     workloads = (workload_of(each, owners.of(each.job)) for each in found if not is_deleted(each, now))
-    return ordered(chosen(workloads, wanted, query["search"]), query)
+    return ordered(chosen(workloads, asked, query["search"]), query)
 
 
 def _by_name(session: Session, condition: Condition) -> Condition:
@@ -51,10 +51,10 @@ def _by_name(session: Session, condition: Condition) -> Condition:
     if condition.field != "projectId" or condition.how not in ("==", "!="):
         return condition
     try:
-        name = projects.referred(session, caller(), condition.wanted).name
+        name = projects.referred(session, caller(), condition.value).name
     except NotFound:
         return condition
-    return condition._replace(field="projectName", wanted=name)
+    return condition._replace(field="projectName", value=name)
 
 
 def delete(workload: str, *, distributed: bool | None = None) -> None:

@@ -34,10 +34,10 @@ FIELDS = (
 METRIC_TYPES = (*KINDS, "CPU_LIMIT_CORES", "CPU_MEMORY_LIMIT_BYTES", "NVLINK_BANDWIDTH_TOTAL")
 _CONDITION = re.compile(r"([A-Za-z]+)(==|!=|<=|>=|=@|!@|=\^|=\$)(.+)", re.DOTALL)
 _HOLDS: dict[str, Callable[[str, str], bool]] = {
-    "==": lambda found, wanted: found == wanted,
-    "!=": lambda found, wanted: found != wanted,
-    "=@": lambda found, wanted: wanted in found,
-    "!@": lambda found, wanted: wanted not in found,
+    "==": lambda found, value: found == value,
+    "!=": lambda found, value: found != value,
+    "=@": lambda found, value: value in found,
+    "!@": lambda found, value: value not in found,
     "=^": str.startswith,
     "=$": str.endswith,
 }
@@ -53,8 +53,8 @@ _FILTERS = {
 _BOUNDS = {">=": ("created_after", -1), "<=": ("created_before", 1)}  # in milliseconds, as these filters are exclusive
 _ORDERS = {"createdAt": "created_at", "name": "name"}
 _SIZES: dict[str, Callable[[Any, Any], bool]] = {
-    "<=": lambda found, wanted: found <= wanted,
-    ">=": lambda found, wanted: found >= wanted,
+    "<=": lambda found, value: found <= value,
+    ">=": lambda found, value: found >= value,
 }
 Row = Mapping[str, Any]
 
@@ -84,17 +84,17 @@ class MeasurementsQuerySchema(Schema):
 
 
 class Condition(NamedTuple):
-    """``how``: an operator; ``wanted``: a number, a time in the form of rows, or a string."""
+    """``how``: an operator; ``value``: a number, a time in the form of rows, or a string."""
 
     field: str
     how: str
-    wanted: Any
+    value: Any
 
     def holds(self, row: Row) -> bool:
         found = row[self.field]
         if self.how in _HOLDS:
-            return _HOLDS[self.how]("" if found is None else str(found), self.wanted)
-        return found is not None and _SIZES[self.how](found, self.wanted)
+            return _HOLDS[self.how]("" if found is None else str(found), self.value)
+        return found is not None and _SIZES[self.how](found, self.value)
 
 
 def conditions(texts: Sequence[str]) -> list[Condition]:
@@ -108,14 +108,14 @@ def narrowed(asked: Sequence[Condition], search: str, statuses: Mapping[str, Seq
     ``statuses``: phase → states of the jobs that may be in it.
     """
     found: dict[str, Any] = {"name_contains": [search]} if search else {}
-    for field, how, wanted in asked:
+    for field, how, value in asked:
         if how == "==" and field == "phase":
-            found.setdefault("status", statuses.get(wanted, ()))
+            found.setdefault("status", statuses.get(value, ()))
         elif field == "createdAt" and how in _BOUNDS:
             name, one = _BOUNDS[how]
-            found.setdefault(name, moment_of(round(datetime.fromisoformat(wanted).timestamp() * 1000) + one))
+            found.setdefault(name, moment_of(round(datetime.fromisoformat(value).timestamp() * 1000) + one))
         elif filter_name := _FILTERS.get((field, how)):
-            found.setdefault(filter_name, [wanted] if filter_name == "name_contains" else wanted)
+            found.setdefault(filter_name, [value] if filter_name == "name_contains" else value)
     return found
 
 
@@ -152,19 +152,19 @@ def _condition(text: str) -> Condition:
         raise InvalidRequest(
             f"{text[:64]!r} is not a condition such as phase==Running; fields: {', '.join(FIELDS)}", field="filterBy"
         )
-    field, how, wanted = found.groups()
-    return Condition(field, how, wanted if how in _HOLDS else _size(field, wanted))
+    field, how, value = found.groups()
+    return Condition(field, how, value if how in _HOLDS else _size(field, value))
 
 
-def _size(field: str, wanted: str) -> float | str:
+def _size(field: str, value: str) -> float | str:
     """The value to compare with; all but numbers and times are strings."""
     try:
         if field == "totalRunningTimeSeconds":
-            return float(wanted)
+            return float(value)
         if field in _TIMES:
-            moment = datetime.fromisoformat(wanted.replace(" ", "+"))  # a + of a UTC offset that was not escaped
+            moment = datetime.fromisoformat(value.replace(" ", "+"))  # a + of a UTC offset that was not escaped
             return on_the_wire(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError) as error:
         wants = "a number of seconds" if field == "totalRunningTimeSeconds" else "a time such as 2026-01-31T00:00:00Z"
-        raise InvalidRequest(f"{field} is compared with {wants}, not {wanted[:64]!r}", field="filterBy") from error
-    return wanted
+        raise InvalidRequest(f"{field} is compared with {wants}, not {value[:64]!r}", field="filterBy") from error
+    return value

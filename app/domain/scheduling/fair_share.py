@@ -157,14 +157,14 @@ def quota_of(document: Mapping[str, Any]) -> ProjectQuota:
     return ProjectQuota(devices=devices, **amounts)
 
 
-def merged(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def merged(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge changes into the stored form: None removes a limit, keys that are not named stay.
 
     Raises InvalidRequest for a guarantee beyond the limit.
     """
-    changed = {**stored, **wanted}
+    changed = {**stored, **changes}
     for name in KINDS.values():
-        devices = {**(stored.get(name) or {}), **(wanted.get(name) or {})}
+        devices = {**(stored.get(name) or {}), **(changes.get(name) or {})}
         changed[name] = {key: value for key, value in devices.items() if value is not None}
     changed = {name: value for name, value in changed.items() if value not in (None, {})}
     for name in KINDS.values():

@@ -85,11 +85,11 @@ def _refuse_too_many_nodes(request: Request, nodes: Sequence[NodeCapacity]) -> N
 
 def _refuse_unknown_type(request: Request, nodes: Sequence[NodeCapacity]) -> None:
     known = sorted({d.chip for n in nodes for d in n.devices if not d.is_cpu})
-    wanted = request.gpu_type_names
-    if wanted and not set(wanted) & set(known):
+    types = request.gpu_type_names
+    if types and not set(types) & set(known):
         way_out = f"known: {', '.join(known)}" if known else "no GPU is registered: ask for device_type cpu"
         raise CannotFit(
-            f"no node ever had a GPU of type {' or '.join(map(repr, wanted))}; {way_out}{_largest(nodes)}",
+            f"no node ever had a GPU of type {' or '.join(map(repr, types))}; {way_out}{_largest(nodes)}",
             field="resource_config.gpu_type",
         )
     _refuse_unknown_slice(request, nodes)

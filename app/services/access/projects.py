@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.names import DEFAULT_PROJECT
 from app.domain.scheduling import fair_share
 from app.models import (
     ApiKey,
@@ -26,7 +27,6 @@ from app.models import (
     TrainingRuntime,
     Webhook,
 )
-from app.models.project import DEFAULT_PROJECT
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
 from app.services.requests.idempotency import OnWritten, not_stored

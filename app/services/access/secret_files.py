@@ -23,16 +23,16 @@ class Reference(NamedTuple):
     field: str
 
 
-def value_of(directory: Path, project: str, wanted: Reference) -> str:
+def value_of(directory: Path, project: str, reference: Reference) -> str:
     """The value without its trailing newline. Raises BadSpec if it is missing or not text."""
     try:
-        return _read(directory / project, wanted)
+        return _read(directory / project, reference)
     except OSError as error:
-        place = f"{project}/{wanted.name}/{wanted.key}"
+        place = f"{project}/{reference.name}/{reference.key}"
         raise BadSpec(
-            f"the project {project} has no secret {wanted.name} with the key {wanted.key}: the operator provides "
+            f"the project {project} has no secret {reference.name} with the key {reference.key}: the operator provides "
             f"it as the file {place} below TRAINYARD_SECURITY_SECRETS_DIR",
-            field=wanted.field,
+            field=reference.field,
         ) from error
 
 
@@ -58,18 +58,18 @@ def values_of(
     return found
 
 
-def _read(directory: Path, wanted: Reference) -> str:
+def _read(directory: Path, reference: Reference) -> str:
     """Raises BadSpec, OSError."""
-    if not _NAME.fullmatch(wanted.name) or not _NAME.fullmatch(wanted.key):
+    if not _NAME.fullmatch(reference.name) or not _NAME.fullmatch(reference.key):
         raise BadSpec(
-            "name and key of a secret are of letters, digits, dots, dashes and underscores", field=wanted.field
+            "name and key of a secret are of letters, digits, dots, dashes and underscores", field=reference.field
         )
-    with (directory / wanted.name / wanted.key).open("rb") as file:
+    with (directory / reference.name / reference.key).open("rb") as file:
         raw = file.read(MAX_BYTES + 1)
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text or len(raw) > MAX_BYTES:
-        raise BadSpec(f"the secret {wanted.name} is not a text of at most {MAX_BYTES} bytes", field=wanted.field)
+        raise BadSpec(f"the secret {reference.name} is not a text of at most {MAX_BYTES} bytes", field=reference.field)
     return text.removesuffix("\n")

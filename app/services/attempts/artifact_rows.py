@@ -26,7 +26,7 @@ def prepare(db: Database, *, job_id: str, fence: int, artifacts: Sequence[NewArt
     """
     if len(artifacts) <= CHUNK:
         return
-    wanted = {each.path: each for each in artifacts}
+    by_path = {each.path: each for each in artifacts}
     with db.read() as session:
         rows = session.execute(
             select(Artifact.path, Artifact.size_bytes, Artifact.sha256, Artifact.pending).where(
@@ -34,13 +34,13 @@ def prepare(db: Database, *, job_id: str, fence: int, artifacts: Sequence[NewArt
             )
         ).all()
     # Left over from an attempt that died half-way with other files.
-    stale = [row.path for row in rows if row.pending and row.path not in wanted]
+    stale = [row.path for row in rows if row.pending and row.path not in by_path]
     for row in rows:
-        if row.path in wanted and (row.size_bytes, row.sha256) == _content(wanted[row.path]):
-            del wanted[row.path]
+        if row.path in by_path and (row.size_bytes, row.sha256) == _content(by_path[row.path]):
+            del by_path[row.path]
     for first in range(0, len(stale), CHUNK):
         _replace(db, job_id, fence, stale[first : first + CHUNK], [])
-    left = list(wanted.values())
+    left = list(by_path.values())
     for first in range(0, len(left), CHUNK):
         chunk = left[first : first + CHUNK]
         _replace(db, job_id, fence, [each.path for each in chunk], chunk)

@@ -22,22 +22,22 @@ def start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint | N
 
     Raises BadSpec for one that does not exist, or does not match the job.
     """
-    wanted = spec.document.training_config.resume_from_checkpoint
-    if not wanted:
+    requested = spec.document.training_config.resume_from_checkpoint
+    if not requested:
         return None
-    job_id, _, which = wanted.partition(":")
+    job_id, _, which = requested.partition(":")
     if JOB_ID.fullmatch(job_id):
         checkpoint = _checkpoint_of_job(session, project, job_id, which or _default(spec))
     else:
-        named = checkpoints.lock(session, wanted)
+        named = checkpoints.lock(session, requested)
         if named is None or named.project != project:
-            raise BadSpec(f"the project {project} has no checkpoint {wanted}", field=RESUME_FIELD)
+            raise BadSpec(f"the project {project} has no checkpoint {requested}", field=RESUME_FIELD)
         checkpoint = named
     source = session.get_one(Job, checkpoint.job_id)
     different = [name for name, of in _SAME_ON_RESUME if of(source.document) != of(spec.document)]
     if different:
         raise BadSpec(
-            f"checkpoint {wanted} is of a job with another {' and another '.join(different)}; a job resumes only "
+            f"checkpoint {requested} is of a job with another {' and another '.join(different)}; a job resumes only "
             "from a checkpoint of the same model, type and data, with the same optim and adapter (lora_…): make them "
             "equal, or start from scratch without it",
             field=RESUME_FIELD,

@@ -21,18 +21,18 @@ CHANGEABLE = ("priority", "labels", "preemptible")
 
 
 def change(
-    plane: ControlPlane, caller: Caller, job_id: str, wanted: Mapping[str, Any], *, on_written: OnWritten = not_stored
+    plane: ControlPlane, caller: Caller, job_id: str, changes: Mapping[str, Any], *, on_written: OnWritten = not_stored
 ) -> Job:
-    """Set the fields that ``wanted`` names; labels are replaced as a whole. Equal values are no change.
+    """Set the fields that ``changes`` names; labels are replaced as a whole. Equal values are no change.
 
     Raises InvalidRequest when it names nothing, IllegalTransition when the job has ended, Conflict when it would keep
     devices that its project has borrowed.
     """
-    if not wanted:
+    if not changes:
         raise InvalidRequest(f"the body names nothing to change; name at least one of {', '.join(CHANGEABLE)}")
     with plane.db.read() as session:
         found = lookup.find(session, caller, job_id)
-        expected = details.outlook(session, found, priority=wanted.get("priority", found.priority))
+        expected = details.outlook(session, found, priority=changes.get("priority", found.priority))
     with plane.db.write() as session:
         lookup.find(session, caller, job_id)
         job = transitions.load_for_change(session, job_id)
@@ -40,7 +40,7 @@ def change(
             raise IllegalTransition(
                 f"job {job_id} is {job.status} and cannot be changed; only a job that has not ended can"
             )
-        changed = _apply(session, job, wanted)
+        changed = _apply(session, job, changes)
         if changed:
             _record_change(session, job, caller, changed)
         on_written(session, details.changed(session, job, expected))
@@ -50,26 +50,26 @@ def change(
     return job
 
 
-def _apply(session: Session, job: Job, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _apply(session: Session, job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Apply the changes; returns the fields that differ as {from, to}."""
     before: dict[str, Any] = {"priority": job.priority, "labels": dict(job.labels)}
-    if "preemptible" in wanted:
+    if "preemptible" in changes:
         before["preemptible"] = job.document.scheduling_config.preemptible
     changed = {
-        name: {"from": before[name], "to": wanted[name]}
+        name: {"from": before[name], "to": changes[name]}
         for name in CHANGEABLE
-        if name in wanted and wanted[name] != before[name]
+        if name in changes and changes[name] != before[name]
     }
     if "preemptible" in changed:
-        if not wanted["preemptible"]:
+        if not changes["preemptible"]:
             project_quotas.refuse_to_keep_borrowed(session, job)
-        scheduling = job.document.scheduling_config.changed(preemptible=wanted["preemptible"])
+        scheduling = job.document.scheduling_config.changed(preemptible=changes["preemptible"])
         # Other sections stay as they are, with fields that this version does not know.
         job.spec = {**job.spec, "scheduling_config": scheduling.to_json()}
     if "priority" in changed:
-        job.priority = wanted["priority"]
+        job.priority = changes["priority"]
     if "labels" in changed:
-        job.labels = dict(wanted["labels"])
+        job.labels = dict(changes["labels"])
         session.execute(delete(JobLabel).where(JobLabel.job_id == job.id))
         session.add_all(labels.rows(job))
     return changed

@@ -15,13 +15,13 @@ from app.services.nodes.listing import NodeDetails
 Labels = Sequence[str]
 
 
-def replace(db: Database, caller: Caller, name: str, wanted: Labels) -> NodeDetails:
+def replace(db: Database, caller: Caller, name: str, new_labels: Labels) -> NodeDetails:
     """Set all labels of the node; effective for planning at once, running jobs continue.
 
     Raises NotFound, and Conflict when a label of node.toml is missing.
     """
     with db.write() as session:
-        return _change(session, caller, name, lambda _: wanted)
+        return _change(session, caller, name, lambda _: new_labels)
 
 
 def add_and_remove(db: Database, caller: Caller, name: str, *, add: Labels, remove: Collection[str]) -> NodeDetails:
@@ -39,10 +39,10 @@ def add_and_remove(db: Database, caller: Caller, name: str, *, add: Labels, remo
 
 def _change(session: Session, caller: Caller, name: str, labels: Callable[[Labels], Labels]) -> NodeDetails:
     node = maintenance.lock(session, name)
-    wanted = labels(node.all_labels)
-    _keep_those_of_the_file(node, wanted)
+    new_labels = labels(node.all_labels)
+    _keep_those_of_the_file(node, new_labels)
     before = node.admin_labels
-    after = [label for label in dict.fromkeys(wanted) if label in before or label not in node.labels]
+    after = [label for label in dict.fromkeys(new_labels) if label in before or label not in node.labels]
     if sorted(after) != sorted(before):
         node.admin_labels = after
         audit.record(
@@ -57,8 +57,8 @@ def _change(session: Session, caller: Caller, name: str, labels: Callable[[Label
     return listing.find(session, name)
 
 
-def _keep_those_of_the_file(node: Node, wanted: Labels) -> None:
-    missing = [label for label in node.labels if label not in wanted]
+def _keep_those_of_the_file(node: Node, new_labels: Labels) -> None:
+    missing = [label for label in node.labels if label not in new_labels]
     if missing:
         raise Conflict(
             f"{', '.join(missing)} is set in the node.toml of {node.name} and can't be removed here: remove it in that "

@@ -8,10 +8,10 @@ from sqlalchemy.exc import IntegrityError
 from app.database.engine import Database
 from app.database.from_settings import open_database
 from app.domain.errors import CredentialsInvalid
+from app.domain.names import DEFAULT_PROJECT
 from app.migrations import versioning
 from app.models import Project, Queue
 from app.models.base import Base
-from app.models.project import DEFAULT_PROJECT
 from app.models.queue import DEFAULT_QUEUE
 from app.security.permissions import Role
 from app.security.secrets import SecretBox

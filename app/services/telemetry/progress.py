@@ -97,8 +97,8 @@ def series(
     session: Session, job_id: str, *, names: Sequence[str] = (), since_step: int = -1, max_points: int = 1000
 ) -> dict[str, list[SeriesPoint]]:
     """Points per metric with a step above ``since_step``, at most ``max_points`` each."""
-    wanted = sorted(set(names)) or session.scalars(_NAMES, {"job_id": job_id}).all()
-    found = {name: _one_series(session, job_id, name, since_step, max_points) for name in wanted}
+    selected = sorted(set(names)) or session.scalars(_NAMES, {"job_id": job_id}).all()
+    found = {name: _one_series(session, job_id, name, since_step, max_points) for name in selected}
     return {name: points for name, points in found.items() if points}
 
 
@@ -169,10 +169,10 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
     session.execute(statement.on_conflict_do_update(index_elements=["job_id", "name", "step"], set_=changed), rows)
 
 
-def _selected_steps(session: Session, *wanted: ColumnElement[bool], max_points: int) -> list[int]:
+def _selected_steps(session: Session, *conditions: ColumnElement[bool], max_points: int) -> list[int]:
     """Steps of the points that remain after down-sampling; all points are streamed as plain numbers."""
-    count = session.scalar(select(func.count()).select_from(_METRIC).where(*wanted)) or 0
-    query = select(_METRIC.c.step, summaries.ORDER).where(*wanted).order_by(_METRIC.c.step)
+    count = session.scalar(select(func.count()).select_from(_METRIC).where(*conditions)) or 0
+    query = select(_METRIC.c.step, summaries.ORDER).where(*conditions).order_by(_METRIC.c.step)
     parts = session.execute(query, execution_options=_STREAMED).partitions()
     return [step for step, _ in downsample(chain.from_iterable(parts), count, max_points)]
 
@@ -184,8 +184,8 @@ def _as_rows(session: Session, numbers: Sequence[int]) -> Select[tuple[int]]:
     return select(func.json_each(json.dumps(numbers)).table_valued("value").c.value)
 
 
-def _read(session: Session, *wanted: ColumnElement[bool]) -> list[SeriesPoint]:
-    query = select(_METRIC.c.step, _METRIC.c.at, _METRIC.c.value, _METRIC.c.special).where(*wanted)
+def _read(session: Session, *conditions: ColumnElement[bool]) -> list[SeriesPoint]:
+    query = select(_METRIC.c.step, _METRIC.c.at, _METRIC.c.value, _METRIC.c.special).where(*conditions)
     return [
         SeriesPoint(step=step, at=at, value=number_of(value, special))
         for step, at, value, special in session.execute(query.order_by(_METRIC.c.step)).all()

@@ -112,8 +112,8 @@ def _covering(session: Session, job_id: str, name: str, level: int, since_step: 
 
 def _extend_series(session: Session, job_id: str, name: str, below_step: int) -> None:
     last = _last_step(session, job_id, name, 1)
-    wanted = (_METRIC.c.step > last, _METRIC.c.step < below_step)
-    points = _points(session, job_id, name, *wanted, limit=_POINTS_AT_ONCE)
+    conditions = (_METRIC.c.step > last, _METRIC.c.step < below_step)
+    points = _points(session, job_id, name, *conditions, limit=_POINTS_AT_ONCE)
     _add(session, job_id, name, 1, [span_of(group) for group in _whole_groups(points)])
     for level in range(2, LEVELS + 1):
         rows = _rows(session, job_id, name, level - 1, _last_step(session, job_id, name, level))
@@ -141,9 +141,9 @@ def _last_step(session: Session, job_id: str, name: str, level: int) -> int:
 
 
 def _points(
-    session: Session, job_id: str, name: str, *wanted: ColumnElement[bool], limit: int | None = None
+    session: Session, job_id: str, name: str, *conditions: ColumnElement[bool], limit: int | None = None
 ) -> Sequence[Point]:
-    query = select(_METRIC.c.step, ORDER).where(_METRIC.c.job_id == job_id, _METRIC.c.name == name, *wanted)
+    query = select(_METRIC.c.step, ORDER).where(_METRIC.c.job_id == job_id, _METRIC.c.name == name, *conditions)
     return [(step, value) for step, value in session.execute(query.order_by(_METRIC.c.step).limit(limit)).all()]
 
 

@@ -19,8 +19,9 @@ from app.security.permissions import Role
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
-from app.storage.logs import LogWriter
+from app.storage.log_writer import LogWriter
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.builders.log_blocks import block
 from tests.systems.apps import Api
 from trainyard import records
 from trainyard.client import Client, Conflict, InvalidRequest, NotFound, StreamEvent, Unauthenticated
@@ -65,7 +66,7 @@ def ran(api: Api) -> str:
         job_id = str(job.id)
     storage = api.app.extensions["trainyard"].plane.storage
     storage.write(f"jobs/{job_id}/artifacts/model/a b.bin", MODEL)
-    LogWriter(storage, job_id, 1).append([(n, "2026-01-01T00:00:00.000Z", 0, f"line {n}") for n in (1, 2)])
+    LogWriter(storage, job_id, 1).append([block(1, "line 1", "line 2")])
     points = tuple(MetricPoint(name="loss", step=step, at=utc_now(), value=1.0) for step in (1, 2))
     progress.store(api.db, job_id=job_id, attempt=1, fence=1, reports=Reports(progress=None, points=points))
     with api.db.write() as session:
@@ -77,7 +78,7 @@ def data_of(events: Iterator[StreamEvent]) -> list[Any]:
     return [event.data for event in events]
 
 
-def test_a_jobs_life(served: Served):
+def test_client_leads_a_job_from_dry_run_to_deletion(served: Served):
     client = served.client()
 
     plan = client.dry_run(make_document())
@@ -133,7 +134,7 @@ def test_a_label_without_a_value_is_a_filter_too(served: Served):
     assert [job.job_id for job in client.list(labels={"draft": ""})] == [kept]
 
 
-def test_what_a_job_tells(served: Served, tmp_path: Path):
+def test_client_reads_all_records_of_a_job(served: Served, tmp_path: Path):
     client, job_id = served.client(), ran(served.api)
 
     assert_is(next(client.events(job_id)), records.Event)
@@ -159,7 +160,7 @@ def test_streams_end_with_the_job_and_go_on_after_an_id(served: Served):
     assert list(client.follow_events(job_id, last_id=events[-1].id)) == []
 
 
-def test_queues_and_nodes(served: Served):
+def test_client_operates_queues_and_nodes(served: Served):
     client = served.client()
     with served.api.db.write() as session:
         make_node(session, "n1")
@@ -178,7 +179,7 @@ def test_queues_and_nodes(served: Served):
     assert client.cluster()["nodes"]
 
 
-def test_projects_keys_and_audit(served: Served):
+def test_client_operates_projects_keys_and_audit(served: Served):
     client = served.client()
 
     assert_is(client.projects.create("lab", description="d"), records.Project)
@@ -206,7 +207,7 @@ def test_a_key_of_all_projects_acts_in_the_one_it_names(served: Served):
     assert list(default.list()) == []
 
 
-def test_webhooks(served: Served):
+def test_client_operates_webhooks(served: Served):
     client = served.client()
 
     hook = client.webhooks.create("https://93.184.215.14/hook", event_types=["job.status"])
@@ -223,7 +224,7 @@ def test_webhooks(served: Served):
     assert list(client.webhooks.list()) == []
 
 
-def test_tables_and_refusals(served: Served):
+def test_client_reads_tables_and_raises_typed_errors(served: Served):
     client = served.client()
 
     assert_is(client.training_types()[0], records.TrainingType)

@@ -145,7 +145,7 @@ def patient(api: Api, document: dict[str, Any]) -> Callable[[float], dict[str, A
     return ask
 
 
-def test_where_nothing_is_looked_at_the_answer_says_so(sqlite_api: Api):
+def test_disabled_inspections_are_named_in_the_answer(sqlite_api: Api):
     plane = sqlite_api.app.extensions[EXTENSION].plane
     caller = api_keys.authenticate(sqlite_api.db, sqlite_api.key)
     document = whole_document(sqlite_api, "https://example.org/a.jsonl")
@@ -198,7 +198,7 @@ def test_who_may_ask_and_in_what_shape(sqlite_api: Api):
         ({"path": "https://data.example.com/train.jsonl", "credentials": {"token": "opensesame"}}, {}),
     ],
 )
-def test_tokens_reach_the_look_sealed_and_are_dropped_afterwards(sqlite_api: Api, source, headers):
+def test_tokens_reach_the_inspection_sealed_and_are_dropped_afterwards(sqlite_api: Api, source, headers):
     asked = {"data_config": {"sources": [source]}}
     with coordinator(sqlite_api) as seen:
         answer = sqlite_api.post(PATH, asked, headers=headers)

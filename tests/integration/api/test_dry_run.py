@@ -112,7 +112,7 @@ def test_refusals_are_those_of_a_submission(sqlite_api: Api, changes: dict[str, 
     assert (dry.status_code, dry.json["error"]) == (real.status_code, real.json["error"])
 
 
-def test_who_may_not_submit_may_not_try(sqlite_api: Api):
+def test_who_may_not_submit_may_not_dry_run(sqlite_api: Api):
     viewer, user = sqlite_api.make_key(Role.VIEWER), sqlite_api.make_key(Role.USER)
 
     assert sqlite_api.post(DRY, make_document(), key=viewer).status_code == 403

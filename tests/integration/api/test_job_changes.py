@@ -98,7 +98,7 @@ def test_new_priority_is_that_of_a_repeated_announcement(api: Api):
     assert [again.priority for again in planner.unannounced(api.db, older_than_seconds=-1)] == [10]
 
 
-def test_what_is_so_already_is_no_change(api: Api):
+def test_change_to_the_same_values_changes_nothing(api: Api):
     job_id = api.submit(labels={"a": "b"})
     version = api.get(f"/v1/jobs/{job_id}")["version"]
 

@@ -154,7 +154,7 @@ def test_children_lose_their_parent_and_parents_their_child(api: Api):
     assert api.get(f"/v1/jobs/{grandchild}")["parent_job_id"] is None
 
 
-def test_deletion_that_was_cut_off_is_ended_by_the_next(api: Api):
+def test_interrupted_deletion_is_completed_by_the_next(api: Api):
     job_id = ended_job(api)
     storage(api).delete_tree(f"jobs/{job_id}")
     with api.db.write() as session:

@@ -85,7 +85,7 @@ def names(api: Api, query: str, **request: Any) -> list[str]:
         ("labels.team=x&status=PENDING&queue=default&name=a", ["a"]),
     ],
 )
-def test_filters_and_orders(listed: Api, query: str, expected: list[str]):
+def test_lists_are_filtered_and_ordered(listed: Api, query: str, expected: list[str]):
     assert names(listed, query) == expected
     assert listed.get(f"/v1/jobs?{query}")["total_count"] == len(expected)
 

@@ -134,7 +134,7 @@ def test_a_rotation_that_is_sent_twice_makes_one_key(api: Api) -> None:
 
 
 @pytest.mark.both_databases
-def test_of_two_rotations_at_once_one_is_made(api: Api) -> None:
+def test_one_of_two_concurrent_rotations_is_made(api: Api) -> None:
     key_id = make(api)["key_id"]
     statuses: list[int] = []
     together = threading.Barrier(2)
@@ -153,7 +153,7 @@ def test_of_two_rotations_at_once_one_is_made(api: Api) -> None:
 
 
 @pytest.mark.parametrize("grace", [-1, 30 * 86400 + 1, "60", 1.5, True])
-def test_a_grace_that_is_none_is_refused(sqlite_api: Api, grace: Any) -> None:
+def test_an_invalid_grace_is_refused(sqlite_api: Api, grace: Any) -> None:
     key_id = make(sqlite_api)["key_id"]
 
     problem = sqlite_api.problem(sqlite_api.post(f"/v1/keys/{key_id}/rotate", {"grace_seconds": grace}), 422)

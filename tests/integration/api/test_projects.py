@@ -260,7 +260,7 @@ def test_a_page_token_is_of_one_project(api: Api) -> None:
 
 
 @pytest.mark.both_databases
-def test_of_those_who_make_the_same_project_at_once_one_does(api: Api) -> None:
+def test_one_of_several_concurrent_creations_makes_the_project(api: Api) -> None:
     statuses: list[int] = []
     together = threading.Barrier(4)
 

@@ -45,11 +45,13 @@ def test_every_hyperparameter_says_all_there_is_to_know(sqlite_api: Api) -> None
 
 
 def test_every_default_may_be_submitted(sqlite_api: Api) -> None:
-    for row in sqlite_api.get("/v1/training-types")["training_types"]:
-        if row["framework"] != "CUSTOM":
-            given = {each["name"]: str(each["default"]).lower() for each in row["hyperparameters"]}
-            changes = {"training_type": row["training_type"], "hyperparameters": given}
-            assert sqlite_api.submit(training_config=changes)
+    rows = [row for row in sqlite_api.get("/v1/training-types")["training_types"] if row["framework"] != "CUSTOM"]
+
+    assert rows
+    for row in rows:
+        given = {each["name"]: str(each["default"]).lower() for each in row["hyperparameters"]}
+        changes = {"training_type": row["training_type"], "hyperparameters": given}
+        assert sqlite_api.submit(training_config=changes)
 
 
 def test_every_error_type_stands_in_the_table(sqlite_api: Api) -> None:

@@ -15,6 +15,7 @@ from app.cli.local import embedded_redis
 from app.cli.local.embedded_redis import EmbeddedRedis, NoRedisProgram
 from app.services.operations.data_dir import replace_secret
 from tests.systems.servers import RedisServer
+from tests.systems.system import wait_for
 
 Start = Callable[[EmbeddedRedis], "subprocess.Popen[bytes]"]
 
@@ -80,7 +81,8 @@ def test_data_outlives_a_kill(server: EmbeddedRedis, start: Start) -> None:
     process = start(server)
     with redis.Redis.from_url(server.url) as client:
         client.set("kept", "yes")
-        time.sleep(1.2)  # appendfsync everysec: writes that are not yet flushed are lost by design
+        # While an fsync lasts, writes to the file are put off. What a killed process has written, the kernel keeps.
+        wait_for(lambda: client.info("persistence")["aof_buffer_length"] == 0, seconds=5, what="the file is written")
     process.kill()
     process.wait()
 

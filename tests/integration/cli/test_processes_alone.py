@@ -29,7 +29,7 @@ def world(tmp_path: Path, sqlite_url: str) -> Iterator[CeleryWorld]:
 
 
 @pytest.mark.parametrize("arguments", [["api"], ["coordinator"], ["node", "--name", "box"]])
-def test_a_missing_broker_is_reported_with_the_way_out(
+def test_a_missing_broker_is_reported_with_a_remedy(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path))

@@ -52,7 +52,7 @@ def test_a_job_that_waits_is_explained_node_by_node(db: Database) -> None:
     assert run("schedule", "explain", "job-1").exit_code == 1
 
 
-def test_of_a_node_that_is_too_small_it_is_not_said_what_is_free_there(db: Database) -> None:
+def test_free_devices_of_a_node_that_is_too_small_are_not_shown(db: Database) -> None:
     with db.write() as session:
         make_attempt(session, make_job(session), make_node(session, "small", devices=1))
         job_id = make_job(session, document=make_document(resource_config={"gpu_count": 2})).id

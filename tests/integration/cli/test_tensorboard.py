@@ -148,7 +148,7 @@ def test_a_job_is_only_shown_with_its_own_token(site: Site) -> None:
     assert site.ask("/health") == (200, {"status": "live"})
 
 
-def test_no_more_is_taken_than_questions_are_long(site: Site) -> None:
+def test_oversized_request_is_refused(site: Site) -> None:
     job_id = site.job(loss=1.0)
     question = urllib.request.Request(f"{site.url}/{job_id}/data/runs", data=b"x" * 2**21)
 

@@ -60,6 +60,19 @@ def test_secrets_are_for_the_owner_alone_and_in_no_command_line(up: RunningUp) -
     assert not [command for command in commands for secret in secrets if secret in command]
 
 
+def test_processes_are_found_by_their_command_lines_and_hold_nothing_of_up(up: RunningUp) -> None:
+    pids = up.pids()
+    commands = {name: psutil.Process(pid).cmdline()[1:4] for name, pid in pids.items()}
+    opened = {name: [fd.readlink() for fd in Path(f"/proc/{pid}/fd").iterdir()] for name, pid in pids.items()}
+
+    assert commands["api"] == ["-m", "gunicorn", "app.factory:from_environment()"]
+    assert commands["coordinator"] == ["-m", "tasks.coordinator"]
+    assert commands["node-local"] == ["-m", "tasks.node"]
+    assert commands["tensorboard"][:2] == ["-m", "app.tensorboard"]
+    assert not [name for name, files in opened.items() if up.data_dir / "run" / "up.lock" in files]
+    assert {os.getpgid(pid) for pid in pids.values()} == set(pids.values())
+
+
 def test_flower_asks_for_its_password(up: RunningUp) -> None:
     # Readiness does not include Flower: `trainyard up` does not wait for it.
     wait_until(lambda: not is_free("127.0.0.1", up.flower_port))
@@ -92,7 +105,7 @@ def test_a_second_one_on_the_same_directory_is_refused(up: RunningUp) -> None:
     assert is_alive(up.process.pid)
 
 
-def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         started = subprocess.run(
@@ -108,7 +121,7 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
     assert "--port" in started.stderr
 
 
-def test_a_flower_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_a_flower_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         started = subprocess.run(

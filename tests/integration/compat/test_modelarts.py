@@ -13,9 +13,10 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import leases
 from app.services.nodes import stuck_devices
-from app.storage.logs import LogWriter
+from app.storage.log_writer import LogWriter
 from tests.builders import walks
 from tests.builders.factories import make_attempt, make_job, make_node, make_project
+from tests.builders.log_blocks import block
 from tests.systems.apps import Api
 
 BASE = "/v2/default"
@@ -251,7 +252,7 @@ def test_logs_events_stages_tasks_and_metrics_of_a_job(api: Api) -> None:
     walks.start_attempt(api.db, job_id)
     here = f"{JOBS}/{job_id.removeprefix('job-')}"
     writer = LogWriter(api.app.extensions["trainyard"].plane.storage, job_id, 1)
-    writer.append([(number, "2026-01-01T00:00:00Z", 0, f"line {number}") for number in range(1, 6)])
+    writer.append([block(1, *(f"line {number}" for number in range(1, 6)))])
     with api.db.write() as session:
         session.get_one(Job, job_id).status = JobState.COMPLETED
 

@@ -56,7 +56,7 @@ def test_job_gets_the_secret_and_no_answer_contains_it(api: Api, ask: Any) -> No
     ("ask", "field"),
     [(by_runai, "spec.environmentVariables.0.secret"), (by_ome, "spec.trainer.env.0.valueFrom.secretKeyRef")],
 )
-def test_secret_that_is_not_there_is_named_with_the_way_out(api: Api, ask: Any, field: str) -> None:
+def test_missing_secret_is_named_with_a_remedy(api: Api, ask: Any, field: str) -> None:
     lay_down(api, place="other/db/url")
 
     answer = ask(api)

@@ -12,10 +12,13 @@ from werkzeug.test import TestResponse
 from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.security.permissions import Role
-from app.storage.logs import LogWriter
+from app.storage.log_writer import LogWriter
 from tests.builders import walks
 from tests.builders.factories import make_node, make_project
+from tests.builders.log_blocks import block
 from tests.systems.apps import Api
+
+LONGER_AGO = 0.6  # seconds; a watch reports changes of the half second before its version again
 
 BASE = "/apis/ome.io/v1beta1"
 JOBS = f"{BASE}/namespaces/default/trainingjobs"
@@ -179,7 +182,7 @@ def test_lists_are_chosen_by_selectors_in_pages_and_as_tables(api: Api) -> None:
 
 def test_changes_are_watched(api: Api) -> None:
     created(api, "a")
-    time.sleep(0.6)
+    time.sleep(LONGER_AGO)
     version = said(api.call("GET", JOBS))["metadata"]["resourceVersion"]
     created(api, "b")
 
@@ -292,7 +295,7 @@ def test_pods_logs_and_events_of_a_job(api: Api) -> None:
     before = said(api.call("GET", f"{CORE}/pods?labelSelector=job-name%3D{job_id}"))["items"]
     walks.start_attempt(api.db, job_id)
     writer = LogWriter(api.app.extensions["trainyard"].plane.storage, job_id, 1)
-    writer.append([(number, f"2026-01-01T00:00:0{number}Z", 0, f"line {number}") for number in range(1, 6)])
+    writer.append([block(n, f"line {n}", at=f"2026-01-01T00:00:0{n}Z") for n in range(1, 6)])
     with api.db.write() as session:
         session.get_one(Job, job_id).status = JobState.COMPLETED
 
@@ -321,7 +324,7 @@ def test_log_of_a_pod_is_of_an_earlier_attempt_or_of_late_as_is_asked(api: Api) 
     refused(api.call("GET", f"{log}?previous=true"), 400, "BadRequest")
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     for attempt, at, text in ((1, "2026-01-01T00:00:00.000Z", "first"), (2, now, "second")):
-        LogWriter(api.app.extensions["trainyard"].plane.storage, job_id, attempt).append([(1, at, 0, text)])
+        LogWriter(api.app.extensions["trainyard"].plane.storage, job_id, attempt).append([block(1, text, at=at)])
     with api.db.write() as session:
         job = session.get_one(Job, job_id)
         job.status, job.attempt = JobState.COMPLETED, 2

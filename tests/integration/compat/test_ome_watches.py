@@ -13,6 +13,7 @@ from tests.integration.compat.test_ome import (
     BASE,
     CORE,
     JOBS,
+    LONGER_AGO,
     RUNTIMES,
     TABLE,
     created,
@@ -26,7 +27,6 @@ from tests.systems.apps import Api
 
 MINE = f"{BASE}/namespaces/default/trainingruntimes"
 DRY = "dryRun=All"
-LONGER_AGO = 0.6  # seconds; changes of the last half second are reported again
 
 
 def watched(api: Api, path: str, query: str, seconds: int = 1) -> list[Any]:
@@ -154,7 +154,7 @@ def test_client_that_reconnects_gets_what_it_missed(api: Api) -> None:
     assert ("DELETED", "b") not in watched_names(api, JOBS, "")
 
 
-def test_rehearsed_job_is_checked_and_not_made(api: Api) -> None:
+def test_job_of_a_dry_run_is_checked_and_not_created(api: Api) -> None:
     made = said(api.post(f"{JOBS}?{DRY}", manifest(suspend=True)), 201)
     applied = said(patch(api, f"{JOBS}/words?{DRY}", "apply-patch+yaml", manifest()), 201)
     refused(api.post(f"{JOBS}?{DRY}", manifest(runtimeRef={"name": "none"})), 400, "BadRequest")
@@ -201,7 +201,7 @@ def test_dry_run_of_a_job_is_held_to_the_quota(api: Api) -> None:
     assert dry.get_json()["message"] == real.get_json()["message"]
 
 
-def test_rehearsed_changes_leave_a_job_as_it_is(api: Api) -> None:
+def test_dry_run_of_changes_leaves_a_job_as_it_is(api: Api) -> None:
     created(api)
     before = said(api.call("GET", f"{JOBS}/words"))
     change = {"metadata": {"labels": {"stage": "dev"}}, "spec": {"suspend": True}}
@@ -217,7 +217,7 @@ def test_rehearsed_changes_leave_a_job_as_it_is(api: Api) -> None:
 
 
 @pytest.mark.parametrize("name", ["team", "mpi-runtime"])
-def test_rehearsed_runtime_is_not_written(api: Api, name: str) -> None:
+def test_dry_run_of_a_runtime_writes_nothing(api: Api, name: str) -> None:
     first = said(api.post(RUNTIMES, runtime("team", torch={"numProcPerNode": "2"})), 201)
     before = said(api.call("GET", RUNTIMES))["items"]
     change = {"spec": {"mlPolicy": {"numNodes": 2}}}
@@ -262,7 +262,7 @@ def test_body_of_a_delete_says_whether_it_is_meant(api: Api) -> None:
         ("? [1, 2]\n: 3", "is not valid YAML"),
     ],
 )
-def test_yaml_that_json_can_not_say_is_refused(api: Api, text: str, why: str) -> None:
+def test_yaml_without_an_equivalent_in_json_is_refused(api: Api, text: str, why: str) -> None:
     answer = api.call("POST", JOBS, data=text, headers={"Content-Type": "application/yaml"})
 
     assert why in refused(answer, 400, "BadRequest")["message"]
@@ -356,7 +356,7 @@ def test_client_lists_again_where_what_it_missed_is_unknown(api: Api) -> None:
     api.call("DELETE", f"/v1/jobs/{native}")
     assert all(expired(api, path, since) for path in (JOBS, f"{CORE}/pods", f"{CORE}/events"))
 
-    time.sleep(0.2)
+    time.sleep(0.2)  # deletions up to a tenth of a second before a version count as after it
     listed = said(api.call("GET", JOBS))["metadata"]["resourceVersion"]
     assert not any(expired(api, path, f"resourceVersion={listed}") for path in (JOBS, MINE))
     for version, is_too_old in ((str(int(listed) - 86_400_001 * 10**5), True), ("9" * 32, False), ("0", False)):

@@ -41,7 +41,7 @@ IDLE = "idle_in_transaction_session_timeout"
 LIVENESS = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
 
 
-def test_statements_end_in_time_for_those_who_ask(postgres_url):
+def test_statement_timeout_is_set_only_on_request(postgres_url):
     said = []
     lasts = f"{IDLE_IN_TRANSACTION_SECONDS:g}s"
     for seconds in (None, 8.0):
@@ -55,7 +55,7 @@ def test_statements_end_in_time_for_those_who_ask(postgres_url):
     assert said == ["0", "ours", lasts, "8s", "ours", lasts]
 
 
-def test_who_stands_still_in_a_transaction_holds_no_row_for_ever(postgres_url):
+def test_an_idle_transaction_is_ended_and_releases_its_rows(postgres_url):
     # As by default, only sooner: what the URL says wins.
     engine = make_engine(f"{postgres_url}?options=-c%20idle_in_transaction_session_timeout%3D1500")
     with engine.begin() as connection:

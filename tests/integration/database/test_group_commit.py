@@ -139,7 +139,7 @@ def test_failing_writer_does_not_fail_the_others(
 
 
 @pytest.mark.usefixtures("patient")
-def test_who_fails_finds_committed_what_it_may_have_met(db: Database) -> None:
+def test_failing_writer_is_repeated_after_the_others_have_committed(db: Database) -> None:
     looked, found = threading.Event(), []
 
     class ReadingCrowd(Crowd):

@@ -118,7 +118,7 @@ def test_rows_are_written_at_once_with_what_they_do_not_say(api: Api) -> None:
     assert utc_now() - read.created_at < timedelta(minutes=1)
 
 
-def test_rows_that_break_a_rule_are_refused_as_ever(api: Api) -> None:
+def test_rows_that_violate_a_constraint_are_refused_and_leave_nothing(api: Api) -> None:
     orphan = JobEvent(id="evt-1", job_id="job-unknown", seq=1, type="submitted")
     line = AuditEntry(id="audit-1", actor="test", action="job.submit", project=None)
 

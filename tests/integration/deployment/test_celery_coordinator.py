@@ -155,7 +155,7 @@ def test_node_that_fails_one_job_after_the_other_is_quarantined(running: CeleryW
     wait_for(lambda: state() == "quarantined", seconds=7, what="the node to be quarantined")
 
 
-def test_coordinator_that_is_faster_than_the_schema_waits_without_a_word(
+def test_coordinator_waits_silently_until_the_schema_is_there(
     make_world: MakeWorld, redis_url: str, tmp_path: Path
 ) -> None:
     world = make_world(redis_url, database_url=f"sqlite:///{tmp_path}/late.db")

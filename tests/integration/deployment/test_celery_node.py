@@ -90,12 +90,12 @@ def test_one_message_starts_all_that_it_names_but_what_was_cancelled(make_world:
     assert world.is_in(cancelled, JobState.CANCELLED)
 
 
-def test_without_a_broker_the_node_looks_by_itself(make_world: MakeWorld) -> None:
+def test_without_a_broker_the_node_polls_the_database(make_world: MakeWorld) -> None:
     world = make_world(f"redis://127.0.0.1:{free_port()}/0")
 
     job_id = dispatch(world)
 
-    wait_until_over(world, job_id)
+    assert wait_until_over(world, job_id).error_type == "MODEL_NOT_FOUND"
 
 
 def test_node_listens_to_its_own_queue_alone_and_to_commands(make_world: MakeWorld, redis_url: str) -> None:

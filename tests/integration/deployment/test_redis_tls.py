@@ -23,21 +23,23 @@ PAGE = (ROOT / "docs" / "how-to" / "secure-connections.md").read_text()
 PASSWORD = "long-enough"
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[str]:
     """Of a server with a certificate made by the commands of the page."""
+    folder = tmp_path_factory.mktemp("tls")
     block = next(block for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) if "openssl x509" in block)
     script = re.sub(r"^chown .*$", "", block, flags=re.MULTILINE)  # only Debian's package makes its user
-    script = script.replace("/etc/redis/tls", str(tmp_path)).replace("redis.example.com", "localhost")
+    script = script.replace("/etc/redis/tls", str(folder)).replace("redis.example.com", "localhost")
     subprocess.run(["sh", "-ec", script], check=True, capture_output=True)
     port = free_port()
     text = (ROOT / "deploy/redis/trainyard.conf").read_text()
-    for there, here in {"/etc/redis/tls": str(tmp_path), "6379": str(port), "CHANGE-ME": PASSWORD}.items():
+    for there, here in {"/etc/redis/tls": str(folder), "6379": str(port), "CHANGE-ME": PASSWORD}.items():
         text = text.replace(there, here)
-    (tmp_path / "redis.conf").write_text(f"{text}\nbind 127.0.0.1\ndir {tmp_path}\n")
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(["redis-server", str(tmp_path / "redis.conf")], stdout=log, stderr=log)
-    url = f"rediss://:{PASSWORD}@localhost:{port}/0?ssl_cert_reqs=required&ssl_ca_certs={tmp_path}/ca.crt"
+    (folder / "redis.conf").write_text(f"{text}\nbind 127.0.0.1\ndir {folder}\n")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(["redis-server", str(folder / "redis.conf")], stdout=log, stderr=log)
+    owned_pids.add(process.pid)
+    url = f"rediss://:{PASSWORD}@localhost:{port}/0?ssl_cert_reqs=required&ssl_ca_certs={folder}/ca.crt"
     try:
         wait_for(lambda: answers(url), seconds=20, what="redis answers")
         yield url
@@ -71,7 +73,8 @@ def test_another_certificate_is_not_accepted(url: str, tmp_path: Path) -> None:
     other = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=other"]
     subprocess.run([*other, "-keyout", "other.key", "-out", "other.crt"], cwd=tmp_path, check=True, capture_output=True)
 
-    assert not answers(url.replace("ca.crt", "other.crt"))
+    assert answers(url)
+    assert not answers(f"{url.rpartition('=')[0]}={tmp_path}/other.crt")
 
 
 def test_an_address_that_would_accept_any_certificate_is_refused(url: str) -> None:

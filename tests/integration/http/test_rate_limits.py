@@ -135,7 +135,7 @@ def test_wrong_keys_of_an_address_are_limited_and_good_ones_go_on(db: Database, 
         (["::ffff:192.0.2.1", "192.0.2.1", "::ffff:192.0.2.2"], [401, 429, 401]),
     ],
 )
-def test_who_has_a_whole_network_of_addresses_counts_once(
+def test_addresses_of_one_network_count_as_one(
     db: Database, tmp_path: Path, addresses: list[str], statuses: list[int]
 ) -> None:
     limits = {"TRAINYARD_API_WRONG_KEYS_PER_SECOND": "0.1", "TRAINYARD_API_WRONG_KEYS_BURST": "1"}

@@ -16,8 +16,9 @@ from app.models import Job
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
-from app.storage.logs import LogWriter
+from app.storage.log_writer import LogWriter
 from tests.builders.factories import make_attempt, make_job, make_node
+from tests.builders.log_blocks import block
 from tests.systems.apps import Api
 
 COUNT = 20
@@ -49,7 +50,7 @@ def write_point(api: Api, job_id: str, n: int) -> None:
 
 def log_writer(api: Api, job_id: str) -> Callable[[Api, str, int], None]:
     writer = LogWriter(api.app.extensions["trainyard"].plane.storage, job_id, 1)
-    return lambda _api, _job, n: writer.append([(n, "2026-01-01T00:00:00.000Z", 0, str(n))])
+    return lambda _api, _job, n: writer.append([block(n, str(n))])
 
 
 def cut_off_after_each(api: Api, path: str) -> list[tuple[str, Any]]:

@@ -19,8 +19,9 @@ from app.services.access import api_keys
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
-from app.storage.logs import LogWriter
+from app.storage.log_writer import LogWriter
 from tests.builders.factories import make_attempt, make_job, make_node
+from tests.builders.log_blocks import block
 from tests.systems.apps import Api
 from trainyard.protocol.messages import Progress
 
@@ -192,8 +193,7 @@ def test_job_shows_the_newest_progress(api: Api):
 def logged_job(api: Api) -> str:
     job_id = api.submit()
     writer = LogWriter(api.app.extensions["trainyard"].plane.storage, job_id, 1)
-    lines = [(n, "2026-01-01T00:00:00.000Z", n % 2, f"line {n} \ud800") for n in range(1, 7)]
-    writer.append(lines)
+    writer.append([block(n, f"line {n} \ud800", rank=n % 2, at="2026-01-01T00:00:00.000Z") for n in range(1, 7)])
     return job_id
 
 
@@ -240,7 +240,7 @@ def test_log_lines_arrive_while_they_are_written(api: Api):
 
     def write() -> None:
         for n in range(1, 31):
-            writer.append([(n, "2026-01-01T00:00:00.000Z", 0, f"line {n}")])
+            writer.append([block(n, f"line {n}")])
         end_job(api, job_id)
 
     thread = threading.Thread(target=write)

@@ -55,7 +55,7 @@ def prepared(folder: Path) -> Prepared:
     return Prepared(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))
 
 
-def test_nodes_meet_though_neither_could_say_its_word_at_once(
+def test_nodes_meet_although_their_first_reports_fail(
     database: Database, gang: list[Work], settings: Settings, tmp_path: Path
 ) -> None:
     away, until = [OftenAway(database, failures=1) for _ in gang], time.monotonic() + 15

@@ -111,7 +111,7 @@ def test_training_goes_on_while_the_database_is_locked(world):
     world.wait_for_line(job_id, "step 2")
 
     with world.db.write():
-        time.sleep(1.5)
+        time.sleep(1.5)  # longer than a renewal and the next metrics wait
 
     job = world.wait_for_end(job_id)
     assert job.state is JobState.COMPLETED, world.describe(job_id)

@@ -15,7 +15,7 @@ from trainyard.protocol import checkpoint_manifest
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(os.geteuid() != 0, reason="a small disk can be mounted by root only"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk: run `make test-long` as root"),
 ]
 
 SAVES = '            open(f"{path}/state", "w").write(str(step))'

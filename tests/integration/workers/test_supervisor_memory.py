@@ -30,7 +30,7 @@ def group(no_memory_kills: None) -> Iterator[Path]:
     except OSError as error:
         with contextlib.suppress(OSError):
             path.rmdir()
-        pytest.skip(f"no memory group can be made here: {error}")
+        pytest.skip(f"needs the right to make a memory group (cgroup v1), as root has outside a container: {error}")
     yield path
     path.rmdir()
 

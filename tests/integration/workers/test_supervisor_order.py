@@ -248,7 +248,7 @@ def test_error_of_ours_before_the_outcome_is_known_is_no_fault_of_the_node(assem
     supervisor.close()
 
 
-def test_broken_word_of_the_agent_is_its_end(agent):
+def test_malformed_message_of_the_agent_counts_as_its_end(agent):
     agent.control.sendall(b'{"type":"rank_exit","rank":0,"exit_code":1}\n{"type":"rank_exit","rank":"?"}\n')
 
     agent.loop.run_until(lambda: agent.ranks.ended)

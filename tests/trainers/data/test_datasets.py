@@ -210,5 +210,5 @@ def test_blocks_of_held_out_texts_hold_no_text_that_is_trained_on(cache_dir, tex
         ([], []),
     ],
 )
-def test_blocks(documents, expected):
+def test_texts_are_cut_into_blocks(documents, expected):
     assert list(blocks(documents, 3)) == expected

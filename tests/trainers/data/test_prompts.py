@@ -126,7 +126,7 @@ def test_longer_prompts_are_left_out(loaded, make_tokenizer, values, longest):
     assert splits.statistics["dropped"] == len(lines) - len(lengths) > 0
 
 
-def test_prompts_that_are_all_too_long_are_refused_with_the_way_out(loaded):
+def test_prompts_that_are_all_too_long_are_refused_with_a_remedy(loaded):
     with pytest.raises(DataInvalid, match="all 1 prompts are too long, see max_prompt_length"):
         loaded({"prompt": "lazy dog " * 30})
     with pytest.raises(DataInvalid, match=r"the longest prompt 20; raise max_prompt_length .* leaves such prompts out"):

@@ -94,7 +94,7 @@ def test_own_template_is_used_and_kept(encode, make_tokenizer):
     assert tokenizer.chat_template == "{{ 'own' }}"
 
 
-def test_template_that_is_none_is_a_wrong_configuration(encode):
+def test_invalid_template_is_a_wrong_configuration(encode):
     with pytest.raises(InvalidConfig, match=r"^data_config.preprocess.chat_template is no Jinja template: "):
         encode(CHAT, chat_template="{% for %}")
 

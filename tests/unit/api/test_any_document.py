@@ -159,7 +159,7 @@ def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=400)
 @given(st.lists(st.tuples(st.sampled_from(places(FULL)[1:]), VALUES), min_size=1, max_size=3))
-def test_a_document_is_taken_or_refused(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
+def test_any_document_is_accepted_or_refused(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     document = copy.deepcopy(FULL)
     for place, value in changes:
         replace(document, place, value)
@@ -171,7 +171,7 @@ def test_a_document_is_taken_or_refused(changes: list[tuple[tuple[Any, ...], Any
 
 @settings(max_examples=400)
 @given(PLACES)
-def test_a_place_is_taken_or_refused_whatever_it_is_for(place: str) -> None:
+def test_any_location_is_accepted_or_refused_for_each_use(place: str) -> None:
     for path in (
         ("data_config", "sources", 0, "path"),
         ("training_config", "base_model", "model_id"),
@@ -185,7 +185,7 @@ def test_a_place_is_taken_or_refused_whatever_it_is_for(place: str) -> None:
 
 @settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from(["column", "op", "value"]), VALUES))
-def test_a_filter_is_taken_or_refused(condition: dict[str, Any]) -> None:
+def test_any_filter_is_accepted_or_refused(condition: dict[str, Any]) -> None:
     document = make_document()
     document["data_config"]["sources"][0]["filters"] = [{"column": "a", "op": "==", "value": 1, **condition}]
 

@@ -67,7 +67,7 @@ def test_a_value_that_the_database_refuses_is_the_callers_fault() -> None:
         OperationalError("SELECT secret", {}, Exception("secret")),
     ],
 )
-def test_faults_of_ours_tell_nothing_of_our_inside(error: Exception) -> None:
+def test_internal_errors_reveal_no_internals(error: Exception) -> None:
     problem = problem_of(error)
 
     assert problem.status in (500, 503)

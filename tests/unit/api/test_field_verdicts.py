@@ -40,7 +40,7 @@ def test_warning_names_the_field_once_and_why() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, "", {}, [], False])
-def test_what_asks_for_nothing_is_not_warned_of(nothing: object) -> None:
+def test_empty_values_are_not_warned_about(nothing: object) -> None:
     assert warnings_of({"labels": nothing, "volumes": [{"path": nothing}]}, TABLE) == []
 
 

@@ -371,7 +371,7 @@ def test_pause_waits_until_the_control_request_is_done(server: ScriptedServer, s
     assert (answer.exit_code, answer.stdout) == (exit_code, f"job-1 {status}\n")
 
 
-def test_resource_that_is_none_is_a_usage_error(server: ScriptedServer) -> None:
+def test_invalid_resource_is_a_usage_error(server: ScriptedServer) -> None:
     answer = run("retry", "job-1", "--resource", "gpu_count")
 
     assert (answer.exit_code, "KEY=VALUE" in answer.stderr) == (2, True)

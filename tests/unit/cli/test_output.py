@@ -19,7 +19,7 @@ def test_a_table_is_as_wide_as_its_ids_and_has_no_trailing_blanks(capsys: pytest
     assert lines == [line.rstrip() for line in lines]
 
 
-def test_no_rows_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("id",), [], empty="no jobs")
 
     assert capsys.readouterr().out == "no jobs\n"
@@ -40,12 +40,12 @@ def test_json_has_times_as_the_api_writes_them(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3599.6, "1:00:00"), (7384, "2:03:04"), (None, "–")]
 )
-def test_durations(seconds: float | None, text: str) -> None:
+def test_durations_are_shown_in_readable_units(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "5s"), (65, "1m"), (7300, "2h"), (200_000, "2d")])
-def test_ages(seconds: int, text: str) -> None:
+def test_ages_are_shown_in_readable_units(seconds: int, text: str) -> None:
     moment = datetime.now(UTC) - timedelta(seconds=seconds)
 
     assert age(moment.isoformat().replace("+00:00", "Z")) == text

@@ -55,7 +55,7 @@ def test_a_refusal_carries_code_message_and_details(server: ScriptedServer, clie
     assert (error.status, error.code, error.details, error.request_id) == (422, "VALIDATION_ERROR", details, "req_2")
 
 
-def test_an_answer_of_something_else_is_no_traceback(server: ScriptedServer, client: Client) -> None:
+def test_an_answer_of_another_server_is_a_client_error(server: ScriptedServer, client: Client) -> None:
     server.script(
         lambda handler: handler.reply(200, b"<html>", "text/html"), lambda handler: handler.reply(502, b"bad gateway")
     )
@@ -73,7 +73,7 @@ def test_url_without_a_listener_is_unreachable_and_named() -> None:
         Client(url).get("job-1")
 
 
-def test_a_url_that_is_none_is_refused_at_once() -> None:
+def test_an_invalid_url_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="ftp://"):
         Client("ftp://example.org")
 
@@ -88,7 +88,7 @@ def test_the_key_is_not_carried_along_a_redirect(server: ScriptedServer, client:
     assert len(server.seen) == 1
 
 
-def test_get_gives_fields_and_everything_else(server: ScriptedServer, client: Client) -> None:
+def test_get_returns_typed_fields_and_the_whole_document(server: ScriptedServer, client: Client) -> None:
     server.script(success({"job_id": "job-1", "name": "n", "status": "TRAINING", "total_steps": None, "queue": "q"}))
 
     job = client.get("job/1")
@@ -111,7 +111,7 @@ def test_list_goes_through_all_pages(server: ScriptedServer, client: Client) -> 
     assert "page_token=t%262" in server.seen[1][1]
 
 
-def test_one_word_in_place_of_several_is_one_word(server: ScriptedServer, client: Client) -> None:
+def test_string_in_place_of_a_list_is_one_item(server: ScriptedServer, client: Client) -> None:
     server.script(success({"jobs": [], "next_page_token": ""}), success({"latest": {}, "series": {}}))
 
     assert list(client.list(status="QUEUED")) == []

@@ -68,7 +68,7 @@ def test_a_file_that_changed_meanwhile_is_got_anew(server: ScriptedServer, tmp_p
     assert Client(server.url).download("job-1", "m", tmp_path / "m").read_bytes() == newer
 
 
-def test_what_is_here_beyond_the_files_end_is_thrown_away(server: ScriptedServer, tmp_path: Path) -> None:
+def test_local_bytes_beyond_the_end_of_the_file_are_discarded(server: ScriptedServer, tmp_path: Path) -> None:
     (tmp_path / "m.part").write_bytes(CONTENT + b"more")
     (tmp_path / "m.part.etag").write_text(TAG)
     server.script(failure(416, {"code": "RANGE_NOT_SATISFIABLE", "message": "beyond"}), serving())

@@ -277,7 +277,7 @@ def test_hooks_need_the_standard_library_only():
     assert ended.stdout.strip() == "[]"
 
 
-def test_exception_outside_trainyard_is_raised_as_ever(tmp_path):
+def test_exception_outside_trainyard_is_raised_unchanged(tmp_path):
     ended = alone(tmp_path, "from trainyard import hooks\nhooks.init()\nraise ValueError('x')\n")
 
     assert ended.returncode == 1

@@ -53,7 +53,7 @@ def test_drain_ends_without_its_checkpoint(tmp_path):
     assert ended.result["stopped"] == "requeue"
 
 
-def test_script_that_ends_all_the_same_fails_with_the_reason(tmp_path):
+def test_script_that_ends_anyway_fails_with_the_reason(tmp_path):
     script = LOOP.replace(SAVES, '            raise OSError(28, "No space left on device")\n' + SAVES)
     ended = supervised(tmp_path, script, when=[(at_step(3), {"type": "pause"})], hyperparameters=slow(2000))
 
@@ -158,7 +158,7 @@ def test_ranks_that_heard_only_of_its_end_follow_the_next_pause(tmp_path):
     assert ended.result["stopped"] == "pause"
 
 
-def test_pause_that_is_given_up_while_it_is_saved_is_over_at_the_next_asking(tmp_path):
+def test_pause_given_up_during_its_save_is_over_at_the_next_check(tmp_path):
     when = [
         (at_step(5), {"type": "pause"}),
         (lambda message: message.get("phase") == "CHECKPOINTING", {"type": "forget", "number": 0}),
@@ -208,7 +208,7 @@ from trainyard import hooks
 run = hooks.init()
 for step in range(1, 8):
     run.progress(step, 100)
-time.sleep(1.2)
+time.sleep(1.2)  # longer than the newest progress is held back
 os._exit(9)
 """
     ended = supervised(tmp_path, script)

@@ -100,7 +100,7 @@ def test_every_post_is_sent_again_under_its_own_key(server: ScriptedServer, ours
     assert len({first, cancel, key, None}) == 4
 
 
-def test_tries_end(server: ScriptedServer) -> None:
+def test_retries_are_bounded(server: ScriptedServer) -> None:
     server.script(drop)
 
     with pytest.raises(Unreachable):
@@ -119,7 +119,7 @@ def test_a_header_says_when_to_ask_again_where_the_body_does_not(server: Scripte
     assert ours.get("job-1").status == "TRAINING"
 
 
-def test_the_time_to_wait_is_kept(server: ScriptedServer, ours: Client) -> None:
+def test_retry_after_of_the_server_is_waited_for(server: ScriptedServer, ours: Client) -> None:
     server.script(failure(429, {"code": "RATE_LIMITED", "message": "later", "retry_after": 1}), success(JOB))
     began = time.monotonic()
 
@@ -212,7 +212,7 @@ def test_a_quiet_stream_lives_as_long_as_the_server_says_so(server: ScriptedServ
     assert len(server.seen) == 9
 
 
-def test_a_stream_that_only_ever_opens_is_given_up(server: ScriptedServer) -> None:
+def test_a_stream_that_opens_but_sends_nothing_is_given_up(server: ScriptedServer) -> None:
     server.script(stream(": open\n\n"))
 
     with pytest.raises(Unreachable, match="could not be continued"):
@@ -246,7 +246,7 @@ def test_waiting_ends_when_its_time_is_over(
     assert clock.now == timeout
 
 
-def test_what_ends_within_the_last_pause_is_seen(
+def test_job_that_ends_during_the_last_pause_is_seen(
     server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "time", Clock())
@@ -255,7 +255,7 @@ def test_what_ends_within_the_last_pause_is_seen(
     assert ours.wait("job-1", timeout_seconds=0.5, poll_seconds=60.0).status == "COMPLETED"
 
 
-def test_a_server_that_says_nothing_does_not_prolong_the_waiting(
+def test_a_silent_server_does_not_prolong_the_wait(
     server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "LAST_POLL_SECONDS", 0.05)

@@ -31,7 +31,7 @@ OBJECT = {
         ("", "metadata.name=y", False),
     ],
 )
-def test_selectors(labels, fields, is_meant):
+def test_selectors_match_as_kubernetes_documents(labels, fields, is_meant):
     assert selected(labels, fields)(OBJECT) is is_meant
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_patch_is_refused(operation):
         patched({"c": [1]}, [operation])
 
 
-def test_test_of_a_patch_that_fails_is_a_conflict():
+def test_failed_test_operation_of_a_patch_is_a_conflict():
     with pytest.raises(Conflict):
         patched({"a": 1}, [{"op": "test", "path": "/a", "value": 2}])
 

@@ -153,7 +153,7 @@ def test_command_is_a_shells_with_its_arguments_quoted():
     assert named(native) == ["algorithm.engine.image_url", "algorithm.environments.RANK"]
 
 
-def test_id_is_a_built_in_method():
+def test_algorithm_id_names_a_built_in_method():
     algorithm = {
         "id": "lora",
         "parameters": [{"name": "base_model", "value": "org/base"}, {"name": "lora_r", "value": "8"}],
@@ -181,7 +181,7 @@ def test_several_outputs_are_folders_of_what_they_have_in_common():
     ]
 
 
-def test_policies_of_faults_times_and_priorities():
+def test_policies_about_faults_time_and_priority_are_translated():
     annotations = {
         "fault-tolerance/job-retry-num": "5",
         "fault-tolerance/job-unconditional-retry": "true",

@@ -133,7 +133,7 @@ def test_annotations_are_applied_or_named_in_a_warning(annotations, warned_of):
         ({"command": "true", "working_dir": "/home/elsewhere"}, ["working_dir"]),
     ],
 )
-def test_field_that_another_makes_superfluous_is_named(algorithm, fields):
+def test_redundant_field_is_named(algorithm, fields):
     assert named(translated(algorithm)) == [f"algorithm.{name}" for name in fields]
 
 

@@ -140,7 +140,7 @@ def test_training_is_a_custom_job():
         ),
     ],
 )
-def test_devices_and_parts_of_them(compute, found):
+def test_devices_and_fractions_are_translated(compute, found):
     assert translated({"compute": compute}).document["resource_config"] == found
 
 
@@ -216,7 +216,7 @@ def test_secrets_are_not_stored_with_the_foreign_document():
 @pytest.mark.parametrize(
     ("quantity", "mib"), [("10M", 10), ("512Mi", 512), ("1.5Gi", 1536), ("1", 1), ("2000000k", 1908), ("0", 0)]
 )
-def test_quantities_of_memory(quantity, mib):
+def test_quantities_of_memory_are_read_in_mebibytes(quantity, mib):
     assert megabytes(quantity) == mib
 
 
@@ -339,7 +339,7 @@ def test_what_no_gang_does_is_refused(spec, master, field):
     assert refused.value.field == field
 
 
-def test_what_is_excluded_is_warned_of_nowhere():
+def test_excluded_fields_are_not_warned_about():
     nfs = {"server": "s", "path": "/p", "exclude": True}
 
     assert not [path for path, rule in FIELDS.items() if path.endswith(".exclude") and rule.verdict is Verdict.WARNED]

@@ -29,7 +29,7 @@ def script(tmp_path: Path) -> Path:
     return tmp_path / "my run.sh"
 
 
-def test_command_runs_until_it_has_succeeded_so_often(script: Path) -> None:
+def test_command_runs_until_enough_runs_have_succeeded(script: Path) -> None:
     script.write_text(NOTES)
 
     assert ended(script, "'a b' 9", completions=3) == (0, ["0 a b", "1 a b", "2 a b"])
@@ -46,7 +46,7 @@ def test_runs_are_side_by_side(script: Path, tmp_path: Path, completions: int, p
     assert {path.name for path in tmp_path.iterdir() if path != script} == {str(n) for n in range(completions)}
 
 
-def test_of_runs_side_by_side_the_last_ones_may_be_fewer(script: Path) -> None:
+def test_last_parallel_runs_may_be_fewer(script: Path) -> None:
     script.write_text(NOTES)
 
     code, lines = ended(script, "x 9", completions=5, parallelism=2)

@@ -46,7 +46,7 @@ def test_what_is_asked_for_without_effect_is_named_once(spec: dict[str, Any], na
     assert [line.partition(": ")[0] for line in lines] == named
 
 
-def test_of_a_masters_own_spec_only_what_acts_is_not_named() -> None:
+def test_fields_of_a_masters_own_spec_without_effect_are_named() -> None:
     master = {
         "command": "true",
         "image": "x",

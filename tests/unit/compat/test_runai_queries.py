@@ -46,7 +46,7 @@ STATES = {"Running": [JobState.TRAINING], "Failed": [JobState.FAILED]}
         ("phase<=G", ["b-1"]),
     ],
 )
-def test_conditions(condition, names):
+def test_conditions_choose_workloads(condition, names):
     found = chosen(ROWS, conditions([condition]), "")
 
     assert [row["name"] for row in found] == names
@@ -63,7 +63,7 @@ def test_conditions(condition, names):
         ("createdAt<=9999-12-31T23:00:00-02:00", "a time such as"),
     ],
 )
-def test_condition_that_is_none_is_refused(condition, said):
+def test_invalid_condition_is_refused(condition, said):
     with pytest.raises(InvalidRequest, match=said):
         conditions([condition])
 

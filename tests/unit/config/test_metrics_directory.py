@@ -6,7 +6,7 @@ from config.metrics_directory import VARIABLE, inherited_multiprocess_directory,
 from config.settings import load_settings
 
 
-def test_servers_that_share_a_data_directory_count_apart(tmp_path):
+def test_servers_that_share_a_data_directory_count_separately(tmp_path):
     first, second = (
         load_settings({"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_API_PORT": port}) for port in ("8000", "8001")
     )
@@ -25,7 +25,7 @@ def test_only_the_server_gets_the_directory(tmp_path):
     assert inherited_multiprocess_directory({}) is None
 
 
-def test_a_start_throws_the_counts_of_the_one_before_away(tmp_path):
+def test_a_start_discards_the_counts_of_the_previous_one(tmp_path):
     directory = tmp_path / "measurements" / "box-8000"
     environment = {VARIABLE: str(directory)}
     _reset_counters(environment)
@@ -38,7 +38,7 @@ def test_a_start_throws_the_counts_of_the_one_before_away(tmp_path):
     assert directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_server_that_counts_alone_has_nothing_to_throw_away(tmp_path, monkeypatch):
+def test_a_server_without_a_metrics_directory_discards_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     _reset_counters({})

@@ -80,7 +80,7 @@ def test_worker_reads_its_own_queues_and_no_other() -> None:
     assert set(celery.amqp.queues.consume_from) == {"cpu.local", "gpu.h200.local"}
 
 
-def test_names() -> None:
+def test_queue_and_node_names_follow_settings() -> None:
     assert admission_queue("default") == DEFAULT_ADMISSION_QUEUE
     assert admission_queue("x") == f"{ADMISSION_PREFIX}x"
     assert worker_hostname(NODE, "local") == "node@local"
@@ -94,7 +94,7 @@ def test_no_command_line_holds_a_secret(command: list[str]) -> None:
     assert "s3cret" not in " ".join(command)
 
 
-def test_missing_broker_is_reported_with_the_way_out_instead_of_guessed() -> None:
+def test_missing_broker_is_reported_with_a_remedy_instead_of_guessed() -> None:
     for publisher in (True, False):
         with pytest.raises(SettingsError, match=r"TRAINYARD_BROKER_URL.*trainyard up"):
             celery_config(settings(TRAINYARD_BROKER_URL=""), publisher=publisher)

@@ -8,8 +8,10 @@ import time
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from config.redaction import MASK, Redaction, masked_forms
+from config.redaction import MASK, PREFILTER_LINES_ABOVE, Redaction, masked_forms
 from config.secrets import secrets_of
 from config.settings import SettingsError, load_settings
 
@@ -87,7 +89,7 @@ def test_the_longer_of_two_secrets_is_masked_whole() -> None:
     assert Redaction(["abcdef", "abcdefghij"])("abcdefghij") == MASK
 
 
-def test_of_a_text_that_was_cut_the_beginning_of_a_secret_is_masked_too() -> None:
+def test_beginning_of_a_secret_at_the_end_of_a_cut_text_is_masked() -> None:
     redaction = Redaction(["hunter2-is-long"])
 
     assert redaction.redact_truncated("it is hunter2-is") == f"it is {MASK}"
@@ -106,7 +108,7 @@ def test_long_secrets_cost_little() -> None:
     assert redaction.redact_truncated("it is line 17 of a lo") == f"it is {MASK}"
 
 
-def test_cut_within_a_letter_leaves_nothing_of_a_secret() -> None:
+def test_secret_cut_within_a_character_is_masked() -> None:
     cut = "it is geheimnisvöll".encode()[:-3].decode("utf-8", "replace")
 
     assert Redaction(["geheimnisvöll"]).redact_truncated(cut) == f"it is {MASK}"
@@ -166,6 +168,35 @@ def test_many_secrets_are_masked_as_few_are() -> None:
     assert redaction("nothing of it") == "nothing of it"
 
 
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *("\n", " ", "loss 0.5", "max_x-y", "a=b", "?x=1&sig=abc", "https://a:b@c", "***", "'"),
+                *(
+                    "Authorization:",
+                    "authorization = secret",
+                    "bearer",
+                    "abc123def456ghi",
+                    "x-api-key",
+                    ":",
+                    "pwd=",
+                    "a1",
+                ),
+                *("first line\nsecond line", "first line", "second", "hunter2hunter2", "hf_", "0123456789abcdefghijk"),
+            ]
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+)
+def test_lines_are_masked_together_as_each_by_itself(pieces: list[str], has_many: bool) -> None:  # noqa: FBT001
+    many = [f"secret-number-{n}-of-many" for n in range(PREFILTER_LINES_ABOVE)] if has_many else []
+    redaction, text = Redaction(["hunter2hunter2", "first line\nsecond line", *many]), "".join(pieces)
+
+    assert redaction.lines(text) == "\n".join(redaction(line) for line in text.split("\n"))
+
+
 @pytest.mark.timeout(20)  # each takes a few milliseconds; minutes, if it were looked at again and again
 @pytest.mark.parametrize(
     "piece",
@@ -191,6 +222,14 @@ def test_no_line_takes_long(piece: str) -> None:
     shown = masked_forms(line)
 
     assert len(shown) <= len(line) * 2
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("piece", ["authorization\n", "authorization:\n", "bearer\n", "x-key:\n\n", "password\n=\n"])
+def test_no_lines_take_long(piece: str) -> None:
+    text = piece * (1_000_000 // len(piece))
+
+    assert Redaction().lines(text).count("\n") == text.count("\n")
 
 
 def test_every_secret_of_the_settings_is_known() -> None:

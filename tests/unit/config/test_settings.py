@@ -137,7 +137,7 @@ def test_what_start_wrote_into_the_data_directory_is_found(tmp_path):
     assert settings.flower.password == "from flower.password"
 
 
-def test_variables_of_clients_and_ranks_are_no_typos():
+def test_variables_of_clients_and_ranks_are_not_reported_as_typos():
     load_settings({"TRAINYARD_URL": "http://127.0.0.1:8000", "TRAINYARD_JOB_ID": "job-1"})
 
     assert client_environment({"TRAINYARD_URL": "http://x", "TRAINYARD_API_KEY": "k"}) == ("http://x", "k")

@@ -8,9 +8,9 @@ RATE = Rate(per_second=2.0, burst=4)
 
 
 def test_a_new_bucket_is_full_and_gives_no_more_than_it_has() -> None:
-    bucket, first = draw(None, RATE, now=10.0, wanted=3)
-    bucket, second = draw(bucket, RATE, now=10.0, wanted=3)
-    _, third = draw(bucket, RATE, now=10.0, wanted=3)
+    bucket, first = draw(None, RATE, now=10.0, requested=3)
+    bucket, second = draw(bucket, RATE, now=10.0, requested=3)
+    _, third = draw(bucket, RATE, now=10.0, requested=3)
 
     assert (first, second) == (Draw(3), Draw(1))
     assert third == Draw(0, wait_seconds=0.5)
@@ -24,7 +24,7 @@ def test_tokens_come_steadily_and_the_rest_is_kept() -> None:
 
 
 def test_nothing_is_saved_beyond_the_burst() -> None:
-    _, drawn = draw(Bucket(0.0, 10.0), RATE, now=1000.0, wanted=100)
+    _, drawn = draw(Bucket(0.0, 10.0), RATE, now=1000.0, requested=100)
 
     assert drawn == Draw(4)
 

@@ -31,7 +31,7 @@ def resolved(words: list[str]) -> tuple[click.Command, list[str]]:
     return command, words
 
 
-def test_there_are_commands_to_look_at():
+def test_documentation_contains_commands():
     assert len(COMMANDS) > 20
     assert "doctor" in COMMANDS
 

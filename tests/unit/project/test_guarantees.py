@@ -18,7 +18,7 @@ def test_every_promise_is_on_the_page():
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-def test_its_tests_exist_or_it_says_why_not_yet(promise: int):
+def test_tests_of_a_promise_exist_or_the_page_says_why_not(promise: int):
     named = re.findall(r"`([a-z_0-9/]+(?:::\w+)?)`", ROWS[promise])
 
     assert [name for name in named if not exists(name)] == []

@@ -161,7 +161,7 @@ def test_only_the_owner_writes(hub, model, token):
     assert hub.files("acme/tiny") == {"a.txt": b"a"}
 
 
-def test_who_asks_is_known(hub):
+def test_token_identifies_its_owner(hub):
     assert api(hub).whoami()["name"] == "acme"
     with pytest.raises(HfHubHTTPError):
         api(hub, "hf_unknown").whoami()

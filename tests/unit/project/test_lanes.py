@@ -138,13 +138,13 @@ def test_what_the_main_branch_has_beyond_is_no_change_of_this_one(git: Git, tmp_
     assert changed_files(tmp_path) == ["mine.py"]
 
 
-def test_on_the_main_branch_it_is_not_known(git: Git, tmp_path: Path) -> None:
+def test_changes_are_unknown_on_the_main_branch(git: Git, tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text("x = 1\n")
 
     assert changed_files(tmp_path) is None
 
 
-def test_without_a_main_branch_or_a_common_commit_it_is_not_known(git: Git, tmp_path: Path) -> None:
+def test_changes_are_unknown_without_a_main_branch_or_a_common_commit(git: Git, tmp_path: Path) -> None:
     git("checkout", "-q", "--orphan", "topic")
     git("commit", "-qm", "another beginning")
     assert changed_files(tmp_path) is None
@@ -153,7 +153,7 @@ def test_without_a_main_branch_or_a_common_commit_it_is_not_known(git: Git, tmp_
     assert changed_files(tmp_path) is None
 
 
-def test_in_a_shallow_clone_it_is_not_known(git: Git, tmp_path: Path) -> None:
+def test_changes_are_unknown_in_a_shallow_clone(git: Git, tmp_path: Path) -> None:
     git("checkout", "-qb", "topic")
     git("commit", "-q", "--allow-empty", "-m", "second")
     git("clone", "-q", "--depth", "1", "--no-single-branch", f"file://{tmp_path}", "clone")
@@ -161,7 +161,7 @@ def test_in_a_shallow_clone_it_is_not_known(git: Git, tmp_path: Path) -> None:
     assert changed_files(tmp_path / "clone") is None
 
 
-def test_outside_a_repository_it_is_not_known(tmp_path: Path) -> None:
+def test_changes_are_unknown_outside_a_repository(tmp_path: Path) -> None:
     assert changed_files(tmp_path) is None
 
 

@@ -21,14 +21,14 @@ def test_the_list_is_short_and_says_of_each_test_why_and_since_when() -> None:
         assert re.fullmatch(r"\d{4}-\d\d-\d\d: .{10,}", why), test
 
 
-def test_few_failures_get_a_second_go_and_are_named() -> None:
+def test_few_failures_are_retried_and_named() -> None:
     retried, lines = judge(["tests/a.py::test_b[x-1]"], {"tests/a.py::test_b": WHY})
 
     assert retried
     assert lines == [f"tests/a.py::test_b[x-1]: known ({WHY})"]
 
 
-def test_a_new_one_is_reported_to_be_mended_or_written_down() -> None:
+def test_unlisted_failure_is_reported_to_be_fixed_or_listed() -> None:
     retried, lines = judge(["tests/a.py::test_b"], {})
 
     assert retried
@@ -36,14 +36,14 @@ def test_a_new_one_is_reported_to_be_mended_or_written_down() -> None:
 
 
 @pytest.mark.parametrize("count", [0, FEW + 1])
-def test_many_failures_and_a_run_without_results_get_none(count: int) -> None:
+def test_many_failures_or_a_run_without_results_are_not_retried(count: int) -> None:
     retried, lines = judge([f"tests/a.py::test[{number}]" for number in range(count)], {"tests/a.py::test": WHY})
 
     assert not retried
     assert lines[0].startswith(f"{count} tests failed")
 
 
-def test_a_new_one_gets_none_when_the_list_is_full() -> None:
+def test_unlisted_failure_is_not_retried_when_the_list_is_full() -> None:
     assert judge(["tests/new.py::test"], FULL) == (
         False,
         ["no second go: tests/unsteady.toml has no room for tests/new.py::test"],

@@ -173,7 +173,7 @@ def test_lost_supervisor_is_noticed_once_and_ends_sending(server):
     assert losses.empty()
 
 
-def test_own_close_is_no_loss(server):
+def test_closing_a_channel_is_not_reported_as_a_loss(server):
     losses: queue.Queue[str] = queue.Queue()
     with connected(server, on_closed=lambda: losses.put("closed")) as channel:
         channel.close()
@@ -181,7 +181,7 @@ def test_own_close_is_no_loss(server):
     assert losses.empty()
 
 
-def test_supervisor_that_hangs_up_on_the_last_message_is_no_loss(server):
+def test_supervisor_that_hangs_up_on_the_last_message_is_not_reported_as_a_loss(server):
     losses: queue.Queue[str] = queue.Queue()
 
     def answer() -> None:
@@ -218,7 +218,7 @@ def test_rank_that_can_not_take_a_message_ends_instead_of_going_deaf(server, cap
     assert "KeyError: 'pause'" in capsys.readouterr().err
 
 
-def test_of_a_kind_whose_newest_counts_little_is_sent_and_never_the_last_left_out(server):
+def test_superseded_progress_is_left_out_and_the_last_is_always_sent(server):
     with connected(server) as channel:
         for step in range(1, 201):
             channel.send_newest("progress", {"step": step})

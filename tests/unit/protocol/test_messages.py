@@ -227,7 +227,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
         (RankExit(rank=2, exit_code=1, signal="SIGKILL", at=1.5), {"exit_code": 1, "signal": "SIGKILL", "at": 1.5}),
     ],
 )
-def test_messages_are_sent_as_they_ever_were_and_read_again(message, sent):
+def test_wire_format_of_messages_is_unchanged_and_read_back(message, sent):
     line = encode({"type": message.type, "rank": getattr(message, "rank", 0), **fields_of(message)})
 
     received = json.loads(line)
@@ -261,7 +261,7 @@ def _read(message):
         (WriteStacks(), {"type": "stacks"}),
     ],
 )
-def test_commands_are_sent_as_they_ever_were_and_read_again(command, sent):
+def test_wire_format_of_commands_is_unchanged_and_read_back(command, sent):
     assert to_message(command) == sent
     assert parse_command(sent) == command
 

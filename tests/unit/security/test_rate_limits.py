@@ -26,9 +26,9 @@ class Counted(LocalBuckets):
         super().__init__(clock)
         self.asked = 0
 
-    def draw(self, name: str, rate: Rate, wanted: int) -> Draw:
+    def draw(self, name: str, rate: Rate, requested: int) -> Draw:
         self.asked += 1
-        return super().draw(name, rate, wanted)
+        return super().draw(name, rate, requested)
 
 
 def served(limit: RateLimit, name: str, tries: int) -> int:
@@ -76,7 +76,7 @@ def test_a_refusal_says_in_whole_seconds_when_to_come_again(per_second: float, s
     limit.check("key-1", message="too fast")
 
 
-def test_buckets_are_asked_for_portions_and_not_while_it_is_in_vain() -> None:
+def test_tokens_are_fetched_in_portions_and_not_while_none_are_left() -> None:
     clock = Clock()
     buckets = Counted(clock)
     limit = RateLimit(Rate(100.0, 200), buckets, clock=clock)
@@ -89,7 +89,7 @@ def test_buckets_are_asked_for_portions_and_not_while_it_is_in_vain() -> None:
     assert buckets.asked == asked
 
 
-def test_threads_that_fetch_at_the_same_moment_lose_nothing_and_win_nothing() -> None:
+def test_threads_that_fetch_at_the_same_moment_lose_and_gain_nothing() -> None:
     clock = Clock()
     limit = RateLimit(Rate(1000.0, 2000), LocalBuckets(clock), clock=clock)
 

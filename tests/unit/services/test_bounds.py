@@ -12,7 +12,7 @@ def point(step, name="loss"):
     return MetricPoint(name=name, step=step, at=datetime.now(UTC), value=1.0)
 
 
-def test_allowance_lets_a_burst_pass_and_then_one_now_and_then():
+def test_allowance_passes_a_burst_and_then_one_per_interval():
     now = [100.0]
     allowance = RateLimit(3, 10.0, lambda: now[0])
 

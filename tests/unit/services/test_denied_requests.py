@@ -24,14 +24,14 @@ def test_a_few_attempts_are_written_one_by_one() -> None:
     assert written(DenialThrottle(Clock()), "10.0.0.1", MAX_PER_SOURCE) == [0] * MAX_PER_SOURCE
 
 
-def test_of_a_flood_every_power_of_ten_is_written_with_what_was_left_out() -> None:
+def test_flood_is_recorded_at_powers_of_ten_with_the_number_left_out() -> None:
     lines = written(DenialThrottle(Clock()), "10.0.0.1", 10_000)
 
     assert lines == [0] * MAX_PER_SOURCE + [89, 899, 8999]
     assert len(lines) + sum(lines) == 10_000
 
 
-def test_the_next_minute_begins_anew_and_tells_of_the_last() -> None:
+def test_next_minute_starts_over_and_reports_the_last_one() -> None:
     clock = Clock()
     gate = DenialThrottle(clock)
     written(gate, "10.0.0.1", 60)

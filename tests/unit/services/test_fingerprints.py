@@ -46,7 +46,7 @@ def test_patterns_name_what_fits_and_may_be_read(rules, pattern, is_there):
     assert (fingerprint(rules, pattern) != "") == is_there
 
 
-def test_pattern_leads_over_no_link_out_of_the_roots(rules, tmp_path):
+def test_pattern_follows_no_link_out_of_the_roots(rules, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "x.jsonl").write_text("{}\n")
     (tmp_path / "inputs" / "out").symlink_to(tmp_path / "elsewhere")
@@ -74,6 +74,6 @@ def test_slow_pattern_gets_no_fingerprint(rules, tmp_path):
 
 
 @pytest.mark.parametrize("location", ["x" * 300, "x" * 300 + "/*", "a/" * 2040 + "b"])
-def test_name_that_no_disk_takes_is_not_there(rules, location):
+def test_name_that_no_file_system_allows_is_not_found(rules, location):
     assert fingerprints.seen_here(location, rules) is None
     assert fingerprint(rules, location) == ""

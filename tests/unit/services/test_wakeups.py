@@ -10,6 +10,7 @@ import pytest
 from app.services.requests import wakeups
 from app.services.requests.wakeups import Dispatcher, Message
 from config.settings import Settings, load_settings
+from tests.systems.system import wait_for
 
 
 class Broker:
@@ -34,15 +35,13 @@ class Broker:
         self.taken.append(message)
 
     def wait_for(self, count: int) -> list[Message]:
-        deadline = time.monotonic() + 5
-        while len(self.taken) < count and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_for(lambda: len(self.taken) >= count, seconds=5, what=f"{count} messages")
         return self.taken
 
     def wait_for_last(self, arguments: tuple[str, ...]) -> list[Message]:
-        deadline = time.monotonic() + 5
-        while (not self.taken or self.taken[-1].arguments != arguments) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_for(
+            lambda: self.taken and self.taken[-1].arguments == arguments, seconds=5, what=f"{arguments} as the last"
+        )
         return self.taken
 
 
@@ -144,7 +143,7 @@ def test_first_of_many_submissions_is_sent_at_once(
     assert broker.taken[-1].arguments == ("job-1", "job-2")
 
 
-def test_dropped_connection_is_made_anew_and_the_message_sent(dispatcher: Dispatcher, broker: Broker) -> None:
+def test_dropped_connection_is_reopened_and_the_message_sent(dispatcher: Dispatcher, broker: Broker) -> None:
     broker.failures = 1
 
     dispatcher.nudge("job-1", "box")
@@ -162,12 +161,12 @@ def test_failing_broker_costs_messages_but_nothing_else(dispatcher: Dispatcher, 
     assert [message.arguments for message in broker.wait_for(1)] == [("job-2",)]
 
 
-def test_old_news_are_not_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch, dispatcher: Dispatcher) -> None:
+def test_stale_messages_are_not_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch, dispatcher: Dispatcher) -> None:
     monkeypatch.setattr(wakeups, "STALE_SECONDS", 0.05)
     broker.may_answer.clear()
     dispatcher.nudge("job-1", "box")
     dispatcher.nudge("job-2", "box")
-    time.sleep(0.1)
+    time.sleep(0.1)  # both grow stale; the first one is being sent
 
     broker.may_answer.set()
     dispatcher.nudge("job-3", "box")

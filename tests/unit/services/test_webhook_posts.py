@@ -231,7 +231,7 @@ def test_endless_interim_answers_are_given_up_in_time(receiver: WebServer) -> No
     assert sent(receiver.url("/hook"), SHORT).problem == "no answer within 0.3 seconds"
 
 
-def test_one_that_takes_no_connections_is_given_up_in_time() -> None:
+def test_receiver_that_accepts_no_connections_is_given_up_in_time() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

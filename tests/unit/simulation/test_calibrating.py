@@ -20,7 +20,7 @@ def calibrated(trace: list[TraceJob], *gpus: int, eta_sigma: float = 0.0) -> Cal
     return calibrate(estimates.found, done.outcomes)
 
 
-def test_by_hand() -> None:
+def test_estimates_of_a_small_trace_are_as_calculated_by_hand() -> None:
     trace = [
         make_traced(0, 1000, job_id="runs"),
         make_traced(100, 500, job_id="estimated"),
@@ -33,7 +33,7 @@ def test_by_hand() -> None:
     assert (found.median, found.median_seconds, found.late) == (0, 0, 0)
 
 
-def test_of_jobs_alike_it_is_a_little_late_and_never_too_early() -> None:
+def test_estimates_for_equal_jobs_are_slightly_late_and_never_early() -> None:
     found = calibrated(ALIKE, 8, 8)
 
     # The estimate assumes that jobs ahead in the queue keep their devices, but some end before this job starts.
@@ -43,7 +43,7 @@ def test_of_jobs_alike_it_is_a_little_late_and_never_too_early() -> None:
     assert found.late == 0
 
 
-def test_it_is_as_wrong_as_the_running_jobs_are_about_themselves() -> None:
+def test_estimates_are_as_wrong_as_the_etas_of_running_jobs() -> None:
     found = calibrated(ALIKE, 8, 8, eta_sigma=0.3)
 
     assert 0.12 < found.median <= 0.5
@@ -51,7 +51,7 @@ def test_it_is_as_wrong_as_the_running_jobs_are_about_themselves() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_of_jobs_of_all_sizes_it_is_an_order_of_magnitude(seed: int) -> None:
+def test_estimates_for_jobs_of_all_sizes_have_the_right_magnitude(seed: int) -> None:
     workload = Workload(jobs=200, nodes=3, load=0.9, seed=seed)
     plain = [replace(job, project="p", priority=5, is_preemptible=False) for job in make_trace(workload)]
 

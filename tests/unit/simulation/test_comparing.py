@@ -67,5 +67,5 @@ def test_the_picture_is_an_svg_with_a_chart_for_each_policy_and_project() -> Non
     ("seconds", "said"),
     [(0, "0 s"), (45, "45 s"), (89, "89 s"), (720, "12 min"), (12_600, "3.5 h"), (181_440, "2.1 d")],
 )
-def test_durations_are_said_in_a_unit_that_fits(seconds: float, said: str) -> None:
+def test_durations_are_shown_in_a_fitting_unit(seconds: float, said: str) -> None:
     assert duration(seconds) == said

@@ -9,13 +9,13 @@ from simulation.generating import SIZES, Workload, make_cluster, make_trace
 WORKLOAD = Workload(seed=3, jobs=3000, nodes=20)
 
 
-def test_a_seed_is_a_trace() -> None:
+def test_the_same_seed_gives_the_same_trace() -> None:
     assert make_trace(WORKLOAD) == make_trace(WORKLOAD)
     assert make_trace(WORKLOAD) != make_trace(replace(WORKLOAD, seed=4))
 
 
 @pytest.mark.parametrize("load", [0.5, 1.2])
-def test_the_work_that_comes_is_the_load_that_was_asked_for(load: float) -> None:
+def test_generated_work_matches_the_requested_load(load: float) -> None:
     workload = replace(WORKLOAD, load=load)
     trace = make_trace(workload)
 

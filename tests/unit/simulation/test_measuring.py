@@ -62,7 +62,7 @@ def test_an_empty_trace_has_a_report() -> None:
     assert (report.jobs, report.utilisation, report.fairness, report.goodput) == (0, {"h100": 0}, 1, 0)
 
 
-def test_who_has_no_work_is_entitled_to_nothing_and_its_part_is_lent() -> None:
+def test_a_project_without_work_is_entitled_to_nothing_and_its_share_is_lent() -> None:
     site = make_site(4, quotas={"a": {"deserved": 2}, "b": {"deserved": 2}})
     trace = [make_traced(0, 100, gpus=4, project="a", is_preemptible=True), make_traced(500, 1, project="b")]
 

@@ -99,7 +99,7 @@ def test_shares_are_within_ten_percent_over_a_window(quotas: dict[str, object], 
     assert [share.got / whole for share in got.values()] == pytest.approx(expected, rel=0.1)
 
 
-def test_naive_ones_do_not_keep_to_the_shares() -> None:
+def test_naive_policies_do_not_keep_to_the_shares() -> None:
     trace = [*demanding("a", 400, (1, 2), 1800), *demanding("b", 40, (1,), 1800)]
     site = make_site(8, 8)
 
@@ -126,7 +126,7 @@ def test_a_large_job_is_held_back_no_longer_than_was_promised(seed: int) -> None
     assert (waits["no-reserve"] or 0) > 2 * (RESERVE_AFTER + longest)
 
 
-def test_so_is_one_of_a_project_that_is_seldom_served() -> None:
+def test_the_bound_holds_for_a_project_that_is_seldom_served() -> None:
     longest = 4200.0
     small = [make_traced(at * 210.0, 3000 + (997 * at) % 1200, project="ab"[at % 2]) for at in range(12 * 3600 // 210)]
     large = make_traced(14_400, 600, gpus=8, project="a", job_id="large")
@@ -138,7 +138,7 @@ def test_so_is_one_of_a_project_that_is_seldom_served() -> None:
     assert small[-1].arrives_at > 11 * 3600
 
 
-def test_no_job_is_passed_by_much_later_ones_however_urgent() -> None:
+def test_no_job_is_overtaken_by_much_later_ones_however_urgent() -> None:
     patient = make_traced(0.5, 3600, priority=0, job_id="patient")
     urgent = [make_traced(at * 2400.0, 3600, priority=10) for at in range(100)]
 

@@ -103,7 +103,7 @@ def test_a_bad_line_is_reported_with_its_column_and_the_rule(text: str, said: st
         ("name,gpus\n,1\n", "column name: is empty and has to be the node's name"),
     ],
 )
-def test_the_same_of_nodes(text: str, said: str) -> None:
+def test_a_bad_line_of_nodes_is_reported_with_its_column_and_the_rule(text: str, said: str) -> None:
     with pytest.raises(BadTrace, match=said):
         read_nodes("n.csv", lines(text))
 

@@ -25,7 +25,7 @@ def test_a_job_runs_for_as_long_as_its_start_and_its_work_take() -> None:
     assert done.ended_at == 115
 
 
-def test_who_finds_nothing_free_starts_when_something_ends() -> None:
+def test_a_job_without_free_devices_starts_when_another_ends() -> None:
     trace = [make_traced(0, 100, job_id="first"), make_traced(1, 50, job_id="second")]
 
     found = outcomes(replayed(trace, make_site(1)))
@@ -87,7 +87,7 @@ def test_a_job_that_is_nearly_done_ends_instead_of_saving() -> None:
     assert spans(found["high"]) == [(100, 150)]
 
 
-def test_no_job_is_preempted_before_its_least_run_time() -> None:
+def test_no_job_is_preempted_before_its_minimum_run_time() -> None:
     trace = [
         make_traced(0, 1000, job_id="low", priority=1, is_preemptible=True, min_runtime_seconds=300),
         make_traced(10, 50, job_id="high", priority=9),
@@ -97,7 +97,7 @@ def test_no_job_is_preempted_before_its_least_run_time() -> None:
     assert spans(outcomes(replayed(trace, make_site(1), "no-preempt"))["high"]) == [(1000, 1050)]
 
 
-def test_what_is_deserved_comes_back_from_who_borrowed_it() -> None:
+def test_a_project_reclaims_what_it_deserves_from_a_borrower() -> None:
     trace = [make_traced(0, 1000, project="b", is_preemptible=True) for _ in range(4)]
     trace += [make_traced(100, 100, project="a", job_id=f"own{number}") for number in range(2)]
 
@@ -107,7 +107,7 @@ def test_what_is_deserved_comes_back_from_who_borrowed_it() -> None:
     assert sum(outcome.preemptions for outcome in done.outcomes) == 2
 
 
-def test_a_node_is_kept_for_who_has_waited_long_and_only_then() -> None:
+def test_a_node_is_reserved_only_for_a_job_that_has_waited_long() -> None:
     small = [make_traced(at, 1000) for at in range(0, 8000, 500)]
     large = make_traced(600, 100, gpus=2, job_id="large")
 
@@ -120,7 +120,7 @@ def test_a_node_is_kept_for_who_has_waited_long_and_only_then() -> None:
     assert passed.wait_seconds > 7000
 
 
-def test_the_naive_ones_serve_as_they_came_and_differ_in_who_may_pass() -> None:
+def test_naive_policies_serve_in_order_of_arrival_and_only_first_fit_lets_jobs_pass() -> None:
     trace = [
         make_traced(0, 100, job_id="runs"),
         make_traced(1, 100, gpus=2, job_id="large", priority=0),
@@ -151,7 +151,7 @@ def test_planner_passes_run_only_after_changes() -> None:
     )  # three arrivals, one end, and one job that has waited for 30 minutes
 
 
-def test_planner_passes_keep_their_least_distance() -> None:
+def test_planner_passes_keep_a_minimum_interval() -> None:
     times: list[float] = []
 
     replayed(
@@ -165,7 +165,7 @@ def test_planner_passes_keep_their_least_distance() -> None:
     assert all(after - before >= 2 for before, after in pairwise(times))
 
 
-def test_a_planner_that_gives_away_what_is_not_free_is_found_out() -> None:
+def test_a_planner_that_gives_out_busy_devices_is_detected() -> None:
     def careless(view: View) -> Plan:
         node = view.nodes[0]
         jobs = [job for line in view.lines.values() for job in line]

@@ -9,8 +9,11 @@ import pytest
 
 from app.domain.errors import TransientStorageError
 from app.storage.keys import logs_key
-from app.storage.logs import START, LogLine, LogReader, LogWriter
+from app.storage.log_blocks import LogBlock
+from app.storage.log_writer import LogWriter
+from app.storage.logs import START, LogLine, LogReader
 from app.storage.storage import Storage
+from tests.builders.log_blocks import block
 
 AT = "2030-01-01T00:00:00.000Z"
 JOB = "job-1"
@@ -22,12 +25,18 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return Storage(f"{request.param}://{root}")
 
 
-def row(n: int, rank: int = 0, text: str = "") -> tuple[int, str, int, str]:
-    return n, AT, rank, text or f"line {n}"
+def one(n: int, rank: int = 0, text: str = "") -> LogBlock:
+    return block(n, text or f"line {n}", rank=rank, at=AT)
 
 
-def rows(first: int, last: int, ranks: int = 1) -> list[tuple[int, str, int, str]]:
-    return [row(n, n % ranks) for n in range(first, last + 1)]
+def single(first: int, last: int, ranks: int = 1) -> list[LogBlock]:
+    return [one(n, n % ranks) for n in range(first, last + 1)]
+
+
+def store_row(storage: Storage, attempt: int, n: int, rank: int) -> None:
+    """A line that another node stored, in the format of earlier releases."""
+    row = f'{{"n":{n},"at":"{AT}","rank":{rank},"line":"of another"}}\n'.encode()
+    storage.grow(f"{logs_key(JOB, attempt)}/rank-{rank}-{n:06d}.jsonl", offset=0, tail=row, whole=row)
 
 
 def numbers(lines: list[LogLine]) -> list[tuple[int, int]]:
@@ -35,14 +44,15 @@ def numbers(lines: list[LogLine]) -> list[tuple[int, int]]:
 
 
 def test_lines_come_back_in_order_over_all_ranks(storage: Storage) -> None:
-    LogWriter(storage, JOB, 1).append([row(1, 0, "a"), row(2, 1, "b\u2028ü\ud800"), row(3, 0, "")])
+    LogWriter(storage, JOB, 1).append([block(1, "a", at=AT), block(2, "b\u2028ü\ud800", "c", rank=1), block(4, "")])
 
     lines = LogReader(storage, JOB).read()
 
     assert [(line.n, line.rank, line.line) for line in lines] == [
         (1, 0, "a"),
         (2, 1, "b\u2028ü\ud800"),
-        (3, 0, "line 3"),
+        (3, 1, "c"),
+        (4, 0, ""),
     ]
     assert lines[0].at == AT
 
@@ -55,21 +65,24 @@ def test_job_without_logs_has_no_lines(storage: Storage) -> None:
 def test_chunks_grow_then_a_new_one_begins_named_by_its_first_line(storage: Storage) -> None:
     writer = LogWriter(storage, JOB, 1, chunk_bytes=300)
     for n in range(1, 21):
-        writer.append([row(n)])
+        writer.append([one(n)])
 
     files = storage.list(logs_key(JOB, 1))
     assert len(files) > 3
     assert all(file.size_bytes < 400 for file in files)
     for file in files:
         first = json.loads(storage.read(file.key).split(b"\n")[0])["n"]
-        assert file.key.endswith(f"rank-0-{first:06d}.jsonl")
+        assert file.key.endswith(f"rank-0-{first:06d}.log")
     assert numbers(LogReader(storage, JOB).read()) == [(1, n) for n in range(1, 21)]
 
 
-def test_large_batch_is_cut_into_chunks(storage: Storage) -> None:
-    LogWriter(storage, JOB, 1, chunk_bytes=1000).append(rows(1, 100, ranks=2))
+def test_large_batch_is_written_at_once_and_the_next_one_begins_a_chunk(storage: Storage) -> None:
+    writer = LogWriter(storage, JOB, 1, chunk_bytes=1000)
+    for first in (1, 51):
+        writer.append(single(first, first + 49, ranks=2))
 
-    assert max(file.size_bytes for file in storage.list(logs_key(JOB, 1))) < 1100
+    names = [file.key.rsplit("/", 1)[1] for file in storage.list(logs_key(JOB, 1))]
+    assert names == ["rank-0-000002.log", "rank-0-000052.log", "rank-1-000001.log", "rank-1-000051.log"]
     assert numbers(LogReader(storage, JOB).read()) == [(1, n) for n in range(1, 101)]
 
 
@@ -77,7 +90,7 @@ def test_large_batch_is_cut_into_chunks(storage: Storage) -> None:
 @pytest.mark.parametrize("rank", [None, 1])
 def test_reading_on_from_each_cursor_gives_every_line_once(storage: Storage, limit: int, rank: int | None) -> None:
     for attempt in (1, 2, 11):
-        LogWriter(storage, JOB, attempt, chunk_bytes=500).append(rows(1, 30, ranks=3))
+        LogWriter(storage, JOB, attempt, chunk_bytes=500).append(single(1, 30, ranks=3))
     reader = LogReader(storage, JOB)
     found: list[LogLine] = []
     cursor = START
@@ -90,10 +103,20 @@ def test_reading_on_from_each_cursor_gives_every_line_once(storage: Storage, lim
     assert numbers(found) == [(attempt, n) for attempt in (1, 2, 11) for n in wanted]
 
 
+def test_reading_stops_where_there_is_enough(storage: Storage) -> None:
+    LogWriter(storage, JOB, 1).append([block(n, "x" * 10, "y" * 10) for n in range(1, 10, 2)])
+    reader, cursor, sizes = LogReader(storage, JOB), START, []
+    while found := reader.read_blocks(cursor, enough=30):
+        sizes.append(sum(len(lines.texts) for lines in found))
+        cursor = found[-1].cursor
+
+    assert sizes == [4, 4, 2]
+
+
 def test_line_of_another_rank_is_not_shown_before_earlier_ones(storage: Storage) -> None:
     writer = LogWriter(storage, JOB, 1)
-    writer.append([row(1, 0)])
-    LogWriter(storage, JOB, 1)._grow(1, [(3, b'{"n":3,"at":"","rank":1,"line":"early"}\n')])
+    writer.append([one(1, 0)])
+    store_row(storage, 1, 3, rank=1)
     reader = LogReader(storage, JOB)
 
     assert numbers(reader.read()) == [(1, 1)]
@@ -102,21 +125,21 @@ def test_line_of_another_rank_is_not_shown_before_earlier_ones(storage: Storage)
     assert numbers(reader.read(live=False)) == [(1, 1), (1, 3)]
     assert numbers(reader.tail(5, live=False)) == [(1, 1), (1, 3)]
 
-    writer.append([row(2, 0)])
+    writer.append([one(2, 0)])
     assert numbers(reader.read((1, 1))) == [(1, 2), (1, 3)]
 
 
 def test_gap_of_an_earlier_attempt_does_not_hold_up_the_next(storage: Storage) -> None:
-    LogWriter(storage, JOB, 1)._grow(1, [(3, b'{"n":3,"at":"","rank":1,"line":"x"}\n')])
-    LogWriter(storage, JOB, 2).append([row(1)])
+    store_row(storage, 1, 3, rank=1)
+    LogWriter(storage, JOB, 2).append([one(1)])
 
     assert numbers(LogReader(storage, JOB).read()) == [(1, 3), (2, 1)]
 
 
 def test_lines_that_were_given_up_do_not_hold_up_readers(storage: Storage) -> None:
     writer = LogWriter(storage, JOB, 1)
-    writer.append([row(1, 0), row(2, 1)])
-    writer.append([row(10, 1), row(11, 0)])
+    writer.append([one(1, 0), one(2, 1)])
+    writer.append([one(10, 1), one(11, 0)])
 
     assert numbers(LogReader(storage, JOB).read()) == [(1, 1), (1, 2), (1, 10), (1, 11)]
     assert numbers(LogReader(storage, JOB).read((1, 5))) == [(1, 10), (1, 11)]
@@ -126,7 +149,7 @@ def test_lines_that_were_given_up_do_not_hold_up_readers(storage: Storage) -> No
 @pytest.mark.parametrize("count", [1, 5, 29, 30, 31, 60, 500])
 def test_tail_gives_the_last_lines_over_attempts(storage: Storage, count: int) -> None:
     for attempt in (1, 2):
-        LogWriter(storage, JOB, attempt, chunk_bytes=400).append(rows(1, 30, ranks=3))
+        LogWriter(storage, JOB, attempt, chunk_bytes=400).append(single(1, 30, ranks=3))
     everything = [(attempt, n) for attempt in (1, 2) for n in range(1, 31)]
 
     assert numbers(LogReader(storage, JOB).tail(count)) == everything[-count:]
@@ -136,19 +159,22 @@ def test_tail_gives_the_last_lines_over_attempts(storage: Storage, count: int) -
 
 def test_tail_with_uneven_ranks_has_no_false_gap(storage: Storage) -> None:
     writer = LogWriter(storage, JOB, 1)
-    writer.append([row(1, 1), *[row(n, 0) for n in range(2, 50)], row(50, 1)])
+    writer.append([one(1, 1), *[one(n, 0) for n in range(2, 50)], one(50, 1)])
 
     assert numbers(LogReader(storage, JOB).tail(10)) == [(1, n) for n in range(41, 51)]
 
 
-def test_half_written_line_is_not_shown(tmp_path: Path) -> None:
+def test_half_written_block_is_not_shown(tmp_path: Path) -> None:
     storage = Storage(f"file://{tmp_path}")
-    LogWriter(storage, JOB, 1).append([row(1), row(2)])
+    LogWriter(storage, JOB, 1).append([one(1), block(2, "two", "three")])
     path = storage.local_path(storage.list(logs_key(JOB, 1))[0].key)
     assert path is not None
-    path.write_bytes(path.read_bytes()[:-5])
+    whole = path.read_bytes()
+    of_first = whole.index(b"line 1\n") + len(b"line 1\n")
 
-    assert numbers(LogReader(storage, JOB).read()) == [(1, 1)]
+    for size in range(of_first, len(whole)):
+        path.write_bytes(whole[:size])
+        assert numbers(LogReader(storage, JOB).read()) == [(1, 1)]
 
 
 class FlakyStorage(Storage):
@@ -169,9 +195,9 @@ class FlakyStorage(Storage):
 def test_giving_the_same_lines_again_after_a_failure_loses_and_repeats_none(tmp_path: Path) -> None:
     storage = FlakyStorage(f"file://{tmp_path}")
     writer = LogWriter(storage, JOB, 1, chunk_bytes=400)
-    pending: list[tuple[int, str, int, str]] = []
+    pending: list[LogBlock] = []
     for start in range(1, 100, 7):
-        pending += rows(start, start + 6, ranks=3)
+        pending += single(start, start + 6, ranks=3)
         try:
             writer.append(pending)
             pending = []
@@ -194,7 +220,7 @@ def test_reader_beside_a_busy_writer_sees_every_line_once_and_in_order(tmp_path:
     def write() -> None:
         writer = LogWriter(storage, JOB, 1, chunk_bytes=4000)
         for start in range(1, total, 10):
-            writer.append(rows(start, start + 9, ranks=3))
+            writer.append(single(start, start + 9, ranks=3))
 
     thread = threading.Thread(target=write)
     thread.start()

@@ -239,7 +239,7 @@ def test_pipes_and_sockets_are_refused(tree: Path) -> None:
             tree_files(tree)
 
 
-def test_link_put_into_the_storage_by_hand_does_not_open_the_way_out(local: Storage, tmp_path: Path) -> None:
+def test_link_placed_in_the_storage_by_hand_is_not_followed_out_of_it(local: Storage, tmp_path: Path) -> None:
     local.write("jobs/a/x", b"1")
     path = local.local_path("jobs")
     assert path is not None
@@ -281,7 +281,7 @@ def test_half_deleted_tree_is_invisible_and_deleting_again_ends_it(local: Storag
 def test_tree_from_another_file_system_is_copied(local: Storage, tmp_path: Path) -> None:
     shm = Path("/dev/shm")
     if not shm.is_dir() or shm.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("no second file system to copy from")
+        pytest.skip("needs /dev/shm on another file system than the temporary directory, as Linux usually has it")
     source = shm / f"trainyard-test-{uuid.uuid4().hex}"
     source.mkdir()
     (source / "a").write_bytes(b"1")

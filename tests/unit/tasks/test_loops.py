@@ -1,9 +1,9 @@
 """Loops of the coordinator: continue after failures, wake early, end when stopped."""
 
 import threading
-import time
 
 from tasks.background.loop import Loop
+from tests.systems.system import wait_for
 
 
 class Work:
@@ -41,10 +41,7 @@ def test_failing_work_is_tried_again_soon() -> None:
 
     loop.start()
 
-    deadline = time.monotonic() + 5
-    while work.runs < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert work.runs == 3
+    wait_for(lambda: work.runs == 3, seconds=5, what="the third try")
     loop.stop()
     loop.join()
 
@@ -53,12 +50,11 @@ def test_loop_works_at_least_as_often_as_configured() -> None:
     work = Work()
     loop = Loop("test", work, every_seconds=0.01)
     loop.start()
-    time.sleep(0.3)
+
+    wait_for(lambda: work.runs > 5, seconds=5, what="several runs")
 
     loop.stop()
     loop.join()
-
-    assert work.runs > 5
 
 
 def test_loop_that_never_started_can_be_stopped() -> None:

@@ -346,6 +346,7 @@ class RankGroup:
     def _drain(self) -> None:
         """Read what ended ranks left in sockets and pipes."""
         late: list[bool] = []
+        self._logs.hurry()
         self._loop.call_after(DRAIN_SECONDS, lambda: late.append(True))
         self._loop.run_until(lambda: bool(late) or (self.ended and self._logs.are_closed and not self._connections()))
 

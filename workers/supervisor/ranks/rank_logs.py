@@ -1,18 +1,21 @@
 """Reads the ranks' output from their pipes, numbers and stores it; a rank that writes faster than that waits."""
 
+import fcntl
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from app.storage.log_blocks import LogBlock
 from config.redaction import Redaction
 from workers.supervisor.ranks.event_loop import EventLoop
-from workers.supervisor.recording.log_lines import LogNumbering
+from workers.supervisor.recording.log_numbering import LogNumbering
 from workers.supervisor.recording.log_store import LogStore
 
 READ_BYTES = 1 << 16  # at once: as many lines, if they are empty
 LEFT_BYTES = 2 << 20  # upper limit for the rest in a pipe, which holds less
 PRESSED_SECONDS = 0.02  # pause of reading while the storage is behind
+GATHER_SECONDS = 0.05  # pause after a pipe was read empty: what comes meanwhile is read at once, and makes one block
 LineListener = Callable[[list[str]], None]
 LAST_LINES = 50  # of a rank, shown as the stack of an unexplained error
 
@@ -23,12 +26,13 @@ class RankLogs:
     def __init__(self, loop: EventLoop, store: LogStore) -> None:
         self._loop = loop
         self._store = store
-        self._fds: list[int] = []
+        self._ranks: dict[int, int] = {}  # pipe → rank
         self._open: set[int] = set()
-        self._waiting: set[int] = set()  # pipes that are left unread until the storage has caught up
+        self._waiting: set[int] = set()  # pipes that are left unread for a moment
+        self._gathers = True
         self._first_rank = 0
         self._numbering = LogNumbering(0)
-        self._last_lines: dict[int, deque[str]] = {}
+        self._last_blocks: dict[int, deque[LogBlock]] = {}
         self._on_lines: LineListener | None = None
 
     def read_from(
@@ -42,12 +46,14 @@ class RankLogs:
     ) -> None:
         """Read the pipes of this node's ranks, in rank order; ``on_lines`` gets the lines of the first."""
         self._on_lines = on_lines
-        self._fds, self._open, self._first_rank = list(fds), set(fds), node_rank * len(fds)
+        self._ranks = {fd: rank for rank, fd in enumerate(fds)}
+        self._open, self._first_rank = set(fds), node_rank * len(fds)
         self._waiting.clear()
+        self._gathers = True
         self._numbering = LogNumbering(len(fds), redaction=redaction, node_rank=node_rank, nodes=nodes)
-        for rank, fd in enumerate(fds):
-            self._last_lines[rank] = deque(maxlen=LAST_LINES)
-            self._loop.watch(fd, partial(self._read, rank, fd))
+        self._last_blocks = {rank: deque() for rank in range(len(fds))}
+        for fd in fds:
+            self._loop.watch(fd, partial(self._read, fd))
 
     @property
     def are_closed(self) -> bool:
@@ -56,48 +62,72 @@ class RankLogs:
 
     @property
     def last_lines(self) -> Mapping[int, list[str]]:
-        return {self._first_rank + rank: list(lines) for rank, lines in self._last_lines.items()}
+        return {self._first_rank + rank: _last_lines(blocks) for rank, blocks in self._last_blocks.items()}
+
+    def hurry(self) -> None:
+        """Read without pauses from now on: the ranks have ended."""
+        self._gathers = False
+        for fd in self._waiting:
+            self._loop.watch(fd, partial(self._read, fd))
+        self._waiting.clear()
 
     def close(self) -> None:
         """Store the rest of each pipe, and close it."""
-        for rank, fd in enumerate(self._fds):
+        for fd, rank in self._ranks.items():
             left = LEFT_BYTES
             while fd in self._open and left > 0 and (data := _read(fd)):
-                self._keep(rank, data)
+                self._keep(rank, self._numbering.feed(rank, data))
                 left -= len(data)
-            self._keep(rank, flush=True)
+            self._keep(rank, self._numbering.flush(rank))
             self._loop.forget(fd)
             os.close(fd)
         self._waiting.clear()
 
-    def _read(self, rank: int, fd: int) -> None:
+    def _read(self, fd: int) -> None:
         if not self._store.has_room:
-            self._wait(rank, fd)
+            self._pause(fd, PRESSED_SECONDS)  # the pipe fills, and the rank's next write blocks
         elif data := _read(fd):
-            self._keep(rank, data)
+            rank = self._ranks[fd]
+            self._keep(rank, self._numbering.feed(rank, data))
+            if self._gathers and len(data) < _much(fd):
+                self._pause(fd, GATHER_SECONDS)
         elif data is not None:
             self._loop.forget(fd)
             self._open.discard(fd)
 
-    def _wait(self, rank: int, fd: int) -> None:
-        """Stop reading the pipe for a moment: it fills, and the rank's next write blocks."""
+    def _pause(self, fd: int, seconds: float) -> None:
+        """Do not read the pipe for a moment."""
         self._loop.forget(fd)
         self._waiting.add(fd)
 
         def again() -> None:
             if fd in self._waiting:
                 self._waiting.discard(fd)
-                self._loop.watch(fd, partial(self._read, rank, fd))
+                self._loop.watch(fd, partial(self._read, fd))
 
-        self._loop.call_after(PRESSED_SECONDS, again)
+        self._loop.call_after(seconds, again)
 
-    def _keep(self, rank: int, data: bytes = b"", *, flush: bool = False) -> None:
-        lines = self._numbering.flush(rank) if flush else self._numbering.feed(rank, data)
-        texts = [line.text for line in lines]
-        self._last_lines[rank].extend(texts)
-        self._store.add(lines)
-        if rank == 0 and self._on_lines is not None:
-            self._on_lines(texts)
+    def _keep(self, rank: int, block: LogBlock | None) -> None:
+        if block is not None:
+            _remember(self._last_blocks[rank], block)
+            self._store.add(block)
+            if rank == 0 and self._on_lines is not None:
+                self._on_lines(block.lines())
+
+
+def _remember(recent: deque[LogBlock], block: LogBlock) -> None:
+    recent.append(block)
+    while sum(each.count for each in recent) - recent[0].count >= LAST_LINES:
+        recent.popleft()
+
+
+def _last_lines(blocks: Iterable[LogBlock]) -> list[str]:
+    return [line for block in blocks for line in block.lines()][-LAST_LINES:]
+
+
+def _much(fd: int) -> int:
+    """With so many bytes in it at once, a pipe may be full before a pause is over: some are small."""
+    return min(READ_BYTES, fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) // 4)
 
 
 def _read(fd: int) -> bytes | None:

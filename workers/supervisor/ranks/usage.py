@@ -3,7 +3,8 @@
 Metrics of every job, custom scripts too, attached to the step that is being trained:
 
 - ``cpu_percent``: processor time of all processes of the attempt since the sample before; 100 is one core kept busy.
-- ``memory_mb``: their resident memory in MiB; pages that several of them share are counted for each.
+- ``memory_mb``: their memory in MiB; of a page that several processes share each has its part, also of one that a
+  forked rank shares with its fork server.
 - ``gpu_utilization``: percent of the time in which the attempt's GPUs computed, the mean over them.
 - ``gpu_memory_mb``: memory allocated on them in MiB, summed.
 """
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -137,9 +139,17 @@ def consumption(root_pid: int) -> Consumption | None:
     for process in tree:
         with contextlib.suppress(psutil.Error), process.oneshot():  # it may end just now
             seconds += sum(process.cpu_times()[:4])  # user and system, its own and that of children it has waited for
-            memory += process.memory_info().rss
+            memory += _memory(process)
             found = True
     return Consumption(seconds, memory) if found else None
+
+
+def _memory(process: psutil.Process) -> int:
+    """Bytes of the process: its proportional set size, or what is resident if that can't be read."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) << 10
+    return int(process.memory_info().rss)
 
 
 class UsageSampler:

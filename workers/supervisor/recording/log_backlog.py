@@ -3,65 +3,69 @@
 from collections import deque
 from collections.abc import Iterable
 
-from workers.supervisor.recording.log_lines import LogLine
+from app.storage.log_blocks import LogBlock
 
 FULL_BYTES = 32 << 20  # from here on the ranks' pipes are not read
 MOST_BYTES = 64 << 20  # beyond it the oldest lines are dropped: the storage has stalled, and the ranks are not held up
-LINE_BYTES = 200  # of a line's objects in memory, besides its text
+BLOCK_BYTES = 300  # of a block's objects in memory, besides its text
 
 
 class LogBacklog:
-    """A queue of lines with rising numbers. Not for several threads at once."""
+    """A queue of blocks with rising numbers. Not for several threads at once."""
 
     def __init__(self, *, full_bytes: int = FULL_BYTES, most_bytes: int = MOST_BYTES) -> None:
         self._full_bytes, self._most_bytes = full_bytes, most_bytes
-        self._lines: deque[LogLine] = deque()
-        self._bytes = 0
-        self._cut: dict[int, tuple[int, LogLine]] = {}  # rank → how many of its lines were dropped, and the last one
-
-    def __len__(self) -> int:
-        return len(self._lines)
+        self._blocks: deque[LogBlock] = deque()
+        self._cut: dict[int, tuple[int, LogBlock]] = {}  # rank → how many of its lines were dropped, and the last block
+        self.bytes = self.lines = 0
 
     @property
     def is_full(self) -> bool:
-        return self._bytes >= self._full_bytes
+        return self.bytes >= self._full_bytes
 
     @property
     def unstored(self) -> int:
         """Number of lines that wait or were dropped without a notice yet."""
-        return sum(line.stands_for for line in self._lines) + sum(count for count, _ in self._cut.values())
+        return sum(block.stands_for for block in self._blocks) + sum(count for count, _ in self._cut.values())
 
-    def add(self, lines: Iterable[LogLine]) -> None:
-        for line in lines:
-            self._lines.append(line)
-            self._bytes += _size(line)
-        while self._bytes > self._most_bytes:
+    def add(self, block: LogBlock) -> None:
+        self._blocks.append(block)
+        self.bytes += _size(block)
+        self.lines += block.count
+        while self.bytes > self._most_bytes:
             self.drop([self._pop()])
 
-    def drop(self, lines: Iterable[LogLine]) -> None:
-        """Count lines, older than all that wait, as dropped; the next batch has a notice in their place."""
-        for line in lines:
-            count, _ = self._cut.get(line.rank, (0, line))
-            self._cut[line.rank] = count + line.stands_for, line
+    def drop(self, blocks: Iterable[LogBlock]) -> None:
+        """Count blocks, older than all that wait, as dropped; the next batch has a notice in their place."""
+        for block in blocks:
+            count, _ = self._cut.get(block.rank, (0, block))
+            self._cut[block.rank] = count + block.stands_for, block
 
-    def take(self, most: int) -> list[LogLine]:
-        """The oldest lines, after a notice for each rank that has the number of the last line it stands for."""
-        notices = [_notice(count, last) for count, last in self._cut.values()]
+    def take(self, most_bytes: int) -> list[LogBlock]:
+        """The oldest blocks, after a notice for each rank that has the number of the last line it stands for."""
+        taken = sorted((_notice(count, last) for count, last in self._cut.values()), key=_number)
         self._cut.clear()
-        notices.sort(key=lambda line: line.number)
-        return notices + [self._pop() for _ in range(min(most, len(self._lines)))]
+        while self._blocks and most_bytes > 0:
+            taken.append(self._pop())
+            most_bytes -= _size(taken[-1])
+        return taken
 
-    def _pop(self) -> LogLine:
-        line = self._lines.popleft()
-        self._bytes -= _size(line)
-        return line
+    def _pop(self) -> LogBlock:
+        block = self._blocks.popleft()
+        self.bytes -= _size(block)
+        self.lines -= block.count
+        return block
 
 
-def _size(line: LogLine) -> int:
-    return len(line.text) + LINE_BYTES
+def _size(block: LogBlock) -> int:
+    return len(block.text) + BLOCK_BYTES
 
 
-def _notice(count: int, last: LogLine) -> LogLine:
+def _number(block: LogBlock) -> int:
+    return block.first
+
+
+def _notice(count: int, last: LogBlock) -> LogBlock:
     lines = "1 line" if count == 1 else f"{count} lines"
-    text = f"[trainyard] {lines} dropped here: the storage took no log lines for too long"
-    return LogLine(number=last.number, rank=last.rank, at=last.at, text=text, stands_for=count)
+    text = f"[trainyard] {lines} dropped here: the storage took no log lines for too long\n"
+    return LogBlock(rank=last.rank, first=last.last, count=1, at=last.at, text=text.encode(), replaces=count)

@@ -1,4 +1,4 @@
-"""The thread that writes log lines to the storage in batches, with back-pressure on the ranks."""
+"""The thread that writes blocks of log lines to the storage in batches, with back-pressure on the ranks."""
 
 import logging
 import threading
@@ -6,24 +6,24 @@ import time
 from collections.abc import Callable
 
 from app.domain.errors import TransientStorageError
-from app.storage.logs import LogWriter
+from app.storage.log_blocks import LogBlock
+from app.storage.log_writer import LogWriter
 from app.storage.storage import Storage
 from workers.supervisor.recording.disk_space import DiskSpaceWatch, is_full
 from workers.supervisor.recording.log_backlog import LogBacklog
-from workers.supervisor.recording.log_lines import LogLine
 
 log = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.2
 RETRY_SECONDS = 1.0
-BATCH_LINES = 5000
+BATCH_BYTES = 1 << 20
 WHAT = "log lines"
 # After a storage has stalled for so long, ranks are not held up: the oldest lines are dropped, with a notice.
 STALLED_SECONDS = 5.0
 
 
 class LogStore:
-    """Lines in, chunks out. Lines are dropped only while the storage fails or has stalled."""
+    """Blocks in, chunks out. Lines are dropped only while the storage fails or has stalled."""
 
     def __init__(
         self,
@@ -40,22 +40,23 @@ class LogStore:
         self._writer = LogWriter(storage, job_id, attempt)
         self._changed = threading.Condition()
         self._backlog = backlog if backlog is not None else LogBacklog()
-        self._batch: list[LogLine] = []  # being written
+        self._batch: list[LogBlock] = []  # being written
         self._failing = False
         self._stored_at = clock()  # the last time that lines were stored, or that there were none
         self._ended = False
         self._urgent = False
-        self._taken = self._settled = 0  # totals; the latter includes lost lines
+        self._taken = self._settled = 0  # lines in all; the latter includes lost ones
         self._thread = threading.Thread(target=self._serve, name="logs", daemon=True)
         self._thread.start()
 
-    def add(self, lines: list[LogLine]) -> None:
-        if lines:
-            with self._changed:
-                if not self._batch and not len(self._backlog):
-                    self._stored_at = self._clock()
-                self._backlog.add(lines)
-                self._taken += len(lines)
+    def add(self, block: LogBlock) -> None:
+        with self._changed:
+            was_empty = not self._backlog.lines
+            if was_empty and not self._batch:
+                self._stored_at = self._clock()
+            self._backlog.add(block)
+            self._taken += block.count
+            if was_empty or self._backlog.bytes >= BATCH_BYTES:  # waking the thread costs more than many lines
                 self._changed.notify_all()
 
     @property
@@ -76,9 +77,9 @@ class LogStore:
         with self._changed:
             self._urgent = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not (self._batch or len(self._backlog)), seconds)
+            self._changed.wait_for(lambda: not (self._batch or self._backlog.lines), seconds)
             self._ended = True
-            lost = sum(line.stands_for for line in self._batch) + self._backlog.unstored
+            lost = sum(block.stands_for for block in self._batch) + self._backlog.unstored
             self._changed.notify_all()
         self._thread.join(seconds)
         if lost:
@@ -98,36 +99,32 @@ class LogStore:
                 self._batch = []
                 self._failing = False
                 self._stored_at = self._clock()
-                self._settled = self._taken - len(self._backlog)
+                self._settled = self._taken - self._backlog.lines
                 self._changed.notify_all()
 
     def _wait_for_lines(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or len(self._backlog) > 0)
+            self._changed.wait_for(lambda: self._ended or self._backlog.lines > 0)
             self._changed.wait_for(
-                lambda: self._ended or self._urgent or len(self._backlog) >= BATCH_LINES, BATCH_SECONDS
+                lambda: self._ended or self._urgent or self._backlog.bytes >= BATCH_BYTES, BATCH_SECONDS
             )
             return not self._ended
 
-    def _next_batch(self) -> list[LogLine]:
+    def _next_batch(self) -> list[LogBlock]:
         with self._changed:
-            self._batch = self._backlog.take(BATCH_LINES)
+            self._batch = self._backlog.take(BATCH_BYTES)
             return self._batch
 
-    def _write(self, batch: list[LogLine]) -> bool:
-        rows = [
-            (line.number, line.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"), line.rank, line.text)
-            for line in batch
-        ]
+    def _write(self, batch: list[LogBlock]) -> bool:
         try:
-            self._writer.append(rows)
+            self._writer.append(batch)
         except TransientStorageError as error:
             log.warning("log lines could not be stored yet", exc_info=True)
             if is_full(error):
                 self._room.full(WHAT, error)
             return False
         except Exception:
-            log.exception("%s log lines can't be stored", len(batch))
+            log.exception("%s log lines can't be stored", sum(block.stands_for for block in batch))
             with self._changed:
                 self._backlog.drop(batch)
         self._room.stored(WHAT)

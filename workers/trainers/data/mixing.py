@@ -17,11 +17,11 @@ def held_out(counts: Sequence[int], share: float, seed: int) -> tuple[list[Indic
     training.
     """
     total = sum(counts)
-    wanted = max(1, round(total * share)) if share else 0
-    if wanted and wanted >= total:
+    count = max(1, round(total * share)) if share else 0
+    if count and count >= total:
         raise InvalidConfig(f"validation_split {share} leaves nothing to train on: there are {total} records")
     chosen = np.zeros(total, dtype=bool)
-    chosen[np.random.default_rng(seed).permutation(total)[:wanted]] = True
+    chosen[np.random.default_rng(seed).permutation(total)[:count]] = True
     parts = np.split(chosen, np.cumsum(counts)[:-1])
     return [np.flatnonzero(~part) for part in parts], [np.flatnonzero(part) for part in parts]
 
@@ -54,7 +54,7 @@ def permuted(indices: Indices, seed: int) -> Indices:
     return np.random.default_rng(seed).permutation(indices)
 
 
-def _rounds(part: Indices, wanted: int, generator: np.random.Generator) -> Indices:
-    whole, rest = divmod(wanted, len(part)) if len(part) else (0, 0)
+def _rounds(part: Indices, count: int, generator: np.random.Generator) -> Indices:
+    whole, rest = divmod(count, len(part)) if len(part) else (0, 0)
     rounds = [part] * whole + ([np.sort(generator.permutation(part)[:rest])] if rest else [])
     return np.concatenate(rounds) if rounds else part[:0]

@@ -40,14 +40,14 @@ def _sampled(source: Source, *, one_pass: bool) -> Chosen:
         yield from (chosen for chosen in _filtered(source, one_pass=True) if draw.random() < (sampling.fraction or 0))
         return
     left = sum(1 for _ in _filtered(source, one_pass=False))
-    wanted = round(left * sampling.fraction) or min(left, 1) if sampling.fraction is not None else sampling.count or 0
+    count = round(left * sampling.fraction) or min(left, 1) if sampling.fraction is not None else sampling.count or 0
     for chosen in _filtered(source, one_pass=False):
         # Knuth's selection sampling: exact in number, order-preserving, and without a list of the drawn rows.
-        if draw.random() * left < wanted:
-            wanted -= 1
+        if draw.random() * left < count:
+            count -= 1
             yield chosen
         left -= 1
-        if not wanted:
+        if not count:
             return
 
 
@@ -60,18 +60,18 @@ def _filtered(source: Source, *, one_pass: bool) -> Chosen:
 
 
 def _sliced(source: Source, *, one_pass: bool) -> Chosen:
-    wanted = _wanted_rows(source, one_pass=one_pass)
+    chosen = _rows_of_slice(source, one_pass=one_pass)
     index = 0
     for file in source.files:
         for row in _rows_with_columns(source, file):
-            if index >= wanted.stop:
+            if index >= chosen.stop:
                 return
-            if index >= wanted.start:
+            if index >= chosen.start:
                 yield file, row
             index += 1
 
 
-def _wanted_rows(source: Source, *, one_pass: bool) -> range:
+def _rows_of_slice(source: Source, *, one_pass: bool) -> range:
     cut = source.rows_slice
     if cut is None:
         return range(_MANY)
@@ -83,9 +83,9 @@ def _wanted_rows(source: Source, *, one_pass: bool) -> range:
 
 def _rows_with_columns(source: Source, file: DataFile) -> Iterator[Row]:
     """The rows of a file, if it has every column that the source names."""
-    wanted = {*source.columns, *(each.column for each in source.filters)}
-    missing, known = set(wanted), dict[str, None]()
-    for row in rows(file, source.format, wanted if source.columns else ()):
+    columns = {*source.columns, *(each.column for each in source.filters)}
+    missing, known = set(columns), dict[str, None]()
+    for row in rows(file, source.format, columns if source.columns else ()):
         if missing:
             missing.difference_update(row.values)
             known.update(dict.fromkeys(row.values))

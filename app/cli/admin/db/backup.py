@@ -7,8 +7,6 @@ import click
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.admin.database import admin_database, cli_settings, failures_as_messages
 from app.cli.output import json_option, print_json
-from app.models.base import utc_now
-from app.services.operations.backups import after_restore, database
 from app.services.operations.diagnosis.findings import size
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -22,6 +20,8 @@ def backup(file: Path, as_json: bool) -> None:  # noqa: FBT001
 
     The copy excludes the storage and the secret key: back up both as well (docs/how-to/backup-and-upgrade.md).
     """
+    from app.services.operations.backups import database
+
     with admin_database() as db:
         written = database.backup(db, file)
     print_json({"file": str(file), "size_bytes": written}) if as_json else click.echo(f"{file}: {size(written)}")
@@ -36,6 +36,9 @@ def restore(file: Path, yes: bool, as_json: bool) -> None:  # noqa: FBT001
 
     Jobs that were running when the backup was made are requeued and continue from their newest checkpoint.
     """
+    from app.models.base import utc_now
+    from app.services.operations.backups import database
+
     settings = cli_settings()
     if not yes:
         click.confirm("Everything recorded since the backup will be lost. Continue?", abort=True, err=as_json)
@@ -57,6 +60,8 @@ def settle(as_json: bool) -> None:  # noqa: FBT001
 
     Run it before starting any process: attempts from the lost period must not be mistaken for new ones.
     """
+    from app.services.operations.backups import after_restore
+
     with admin_database() as db:
         requeued = after_restore.settle(db, actor=ADMINISTRATOR.actor)
     print_json({"requeued_jobs": requeued}) if as_json else click.echo(f"{requeued} job(s) were requeued")

@@ -7,13 +7,14 @@ import click
 
 from app.cli.admin.database import admin_database
 from app.cli.output import json_option, print_json, print_json_line
-from app.services.operations import exports, integrity
 
 
 @click.command()
 @json_option
 def check(as_json: bool) -> None:  # noqa: FBT001
     """Check the integrity of the database's content; exit code 1 when problems are found."""
+    from app.services.operations import integrity
+
     with admin_database() as db:
         found = list(integrity.problems(db))
     if as_json:
@@ -33,6 +34,8 @@ def export(tables: tuple[str, ...], out: IO[str] | None, as_json: bool) -> None:
 
     Meant for reports and other programs; to restore a database, use `trainyard db backup`.
     """
+    from app.services.operations import exports
+
     del as_json  # every administrator command accepts it
     with admin_database() as db:
         for table, row in exports.rows(db, tables):

@@ -9,9 +9,6 @@ from app.cli.admin.db.backup import backup, restore, settle
 from app.cli.admin.db.content import check, export
 from app.cli.admin.db.prune import prune
 from app.cli.output import json_option, print_fields, print_json
-from app.database.from_settings import open_database
-from app.migrations.versioning import HEAD, revision_of
-from app.services.operations import bootstrap
 
 
 @click.group()
@@ -27,6 +24,9 @@ for _command in (check, backup, restore, settle, export, prune):
 @json_option
 def init(as_json: bool) -> None:  # noqa: FBT001
     """Create what the first start requires: schema, secrets, default project, admin key."""
+    from app.migrations.versioning import HEAD
+    from app.services.operations import bootstrap
+
     with failures_as_messages():
         settings = bootstrap.prepare(cli_settings())
     result = {"revision": HEAD, "admin_key_file": str(settings.admin_key_file)}
@@ -34,11 +34,13 @@ def init(as_json: bool) -> None:  # noqa: FBT001
 
 
 @db.command()
-@click.argument("revision", default=HEAD)
+@click.argument("revision", required=False)
 @json_option
-def upgrade(revision: str, as_json: bool) -> None:  # noqa: FBT001
+def upgrade(revision: str | None, as_json: bool) -> None:  # noqa: FBT001
     """Upgrade the schema to REVISION, by default the newest."""
-    _move("upgrade", revision, as_json=as_json)
+    from app.migrations.versioning import HEAD
+
+    _move("upgrade", revision or HEAD, as_json=as_json)
 
 
 @db.command()
@@ -54,6 +56,8 @@ def downgrade(revision: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def current(as_json: bool) -> None:  # noqa: FBT001
     """Show the database's schema revision and the one this version requires."""
+    from app.migrations.versioning import HEAD
+
     result = {"revision": _revision(), "needed": HEAD}
     print_json(result) if as_json else print_fields({**result, "revision": result["revision"] or "none"})
 
@@ -63,6 +67,8 @@ def current(as_json: bool) -> None:  # noqa: FBT001
 @click.argument("message")
 def revision(number: str, message: str) -> None:
     """For developers: generate the migration NUMBER from the difference between models and database."""
+    from app.database.from_settings import open_database
+
     with failures_as_messages():
         bound = open_database(cli_settings().database)
         importlib.import_module("app.migrations.runner").new_revision(bound.engine, message, number=number)
@@ -70,6 +76,8 @@ def revision(number: str, message: str) -> None:
 
 
 def _move(direction: str, revision: str, *, as_json: bool) -> None:
+    from app.database.from_settings import open_database
+
     with failures_as_messages():
         bound = open_database(cli_settings().database)
         getattr(importlib.import_module("app.migrations.runner"), direction)(bound.engine, revision)
@@ -79,6 +87,9 @@ def _move(direction: str, revision: str, *, as_json: bool) -> None:
 
 
 def _revision() -> str | None:
+    from app.database.from_settings import open_database
+    from app.migrations.versioning import revision_of
+
     with failures_as_messages():
         bound = open_database(cli_settings().database)
         try:

@@ -1,16 +1,18 @@
 """`trainyard db prune`: applies the retention settings once, by hand."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.admin.database import admin_database, cli_settings
 from app.cli.output import json_option, print_json, print_table
-from app.database.engine import Database
 from app.services.operations.diagnosis.findings import size
-from app.services.operations.retention import rules
 from config.settings import Settings
+
+if TYPE_CHECKING:
+    from app.database.engine import Database
+
 
 NO_RETENTION_SETTING = (
     "No TRAINYARD_RETENTION_… setting is set: everything is retained indefinitely. "
@@ -27,6 +29,8 @@ def prune(dry_run: bool, yes: bool, as_json: bool) -> None:  # noqa: FBT001
 
     Data that an active job needs is retained. With TRAINYARD_RETENTION_ENABLED=1 the coordinators prune once an hour.
     """
+    from app.services.operations.retention import rules
+
     settings = cli_settings()
     with admin_database() as db:
         if not any(rule.setting for rule in rules.enabled_rules(settings)):
@@ -37,7 +41,9 @@ def prune(dry_run: bool, yes: bool, as_json: bool) -> None:  # noqa: FBT001
         _show(_pruned(db, settings, dry_run=dry_run), as_json=as_json)
 
 
-def _pruned(db: Database, settings: Settings, *, dry_run: bool) -> list[dict[str, Any]]:
+def _pruned(db: "Database", settings: Settings, *, dry_run: bool) -> list[dict[str, Any]]:
+    from app.services.operations.retention import rules
+
     done = rules.prune(db, settings, actor=ADMINISTRATOR.actor, dry_run=dry_run)
     return [
         {"what": rule.what, "setting": rule.variable, "count": p.count, "size_bytes": p.bytes, "still_needed": p.kept}

@@ -21,11 +21,11 @@ class AlreadyExists(Conflict):
     code = ALREADY_EXISTS
 
 
-def check_identity(wanted: Mapping[str, Any], kind: str, namespace: str, name: str) -> None:
+def check_identity(manifest: Mapping[str, Any], kind: str, namespace: str, name: str) -> None:
     """Raises InvalidRequest unless the object is that of the path; ``namespace`` is empty for a cluster-scoped one."""
-    if wanted["apiVersion"] != API_VERSION or wanted["kind"] != kind:
+    if manifest["apiVersion"] != API_VERSION or manifest["kind"] != kind:
         raise InvalidRequest(f"must be {kind} of {API_VERSION}", field="kind")
-    metadata = wanted["metadata"]
+    metadata = manifest["metadata"]
     if metadata.get("name") != name:
         raise InvalidRequest("must be the name of the path", field="metadata.name")
     if (metadata.get("namespace") or namespace) != namespace:
@@ -35,12 +35,12 @@ def check_identity(wanted: Mapping[str, Any], kind: str, namespace: str, name: s
 def apply_patch(current: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """The patched object; without resourceVersion unless the patch names one."""
     steps = patch.get(OPERATIONS)
-    wanted = patches.merged(current, patch) if steps is None else patches.patched(current, steps)
-    if not isinstance(wanted.get("metadata"), dict):
+    patched = patches.merged(current, patch) if steps is None else patches.patched(current, steps)
+    if not isinstance(patched.get("metadata"), dict):
         raise InvalidRequest("must be an object", field="metadata")
     if not _names_version(patch, steps):
-        wanted["metadata"].pop("resourceVersion", None)
-    return wanted
+        patched["metadata"].pop("resourceVersion", None)
+    return patched
 
 
 def _names_version(patch: Mapping[str, Any], steps: Sequence[Mapping[str, Any]] | None) -> bool:

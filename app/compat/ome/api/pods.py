@@ -20,7 +20,7 @@ from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.envelope import Reply
 from app.http.operation import operation
-from app.http.sse import Feed, Frame, StreamFormat, stream
+from app.http.sse import Frame, StreamFormat, stream
 from app.security.permissions import Permission
 from app.services.jobs import history
 from app.services.jobs import lookup as job_lookup
@@ -40,6 +40,7 @@ _LOG = StreamFormat(
     frame=lambda frame: f"{frame.data}\n",
 )
 Query = Mapping[str, Any]
+Lines = Iterator[Frame | None]
 
 
 @blueprint.get("/api/v1/pods")
@@ -142,7 +143,7 @@ def _line(line: LogLine, query: Query) -> str:
     return f"{line.at} {line.line}" if query["timestamps"] else line.line
 
 
-def _cut(feed: Feed, query: Query) -> Iterator[Frame | None]:
+def _cut(feed: Lines, query: Query) -> Lines:
     """The feed up to ``limitBytes``, in whole lines."""
     left = query.get("limitBytes")
     for frame in feed:
@@ -155,7 +156,7 @@ def _cut(feed: Feed, query: Query) -> Iterator[Frame | None]:
 
 def _followed(
     shown: list[str], reader: LogReader, job_id: str, after: tuple[int, int], rank: int, query: Query
-) -> Feed:
+) -> Lines:
     yield from (Frame("", line) for line in shown)
     while True:
         with plane().db.read() as session:

@@ -70,29 +70,29 @@ class StoredKind(Generic[Row]):
             return self._built_in(name)
         raise NotFound(f'{self._plural(project)} "{name[:64]}" not found')
 
-    def create(self, project: str, wanted: Object, query: Query) -> Reply:
+    def create(self, project: str, manifest: Object, query: Query) -> Reply:
         """Raises Conflict when an object of that name exists."""
-        name = wanted["metadata"]["name"]
-        check_identity(wanted, self._kind(project), project, name)
+        name = manifest["metadata"]["name"]
+        check_identity(manifest, self._kind(project), project, name)
         try:
-            return self._written(self.store.create, project, wanted, query, status=201)
+            return self._written(self.store.create, project, manifest, query, status=201)
         except Conflict as error:
             message = f'{self._plural(project)} "{name}" already exists'
             raise AlreadyExists(message, field="metadata.name") from error
 
-    def replace(self, project: str, name: str, wanted: Object, query: Query) -> Reply:
+    def replace(self, project: str, name: str, manifest: Object, query: Query) -> Reply:
         """A built-in object is stored when it is first changed."""
-        check_identity(wanted, self._kind(project), project, name)
+        check_identity(manifest, self._kind(project), project, name)
         current = self.read(project, name)
-        version = wanted["metadata"].get("resourceVersion")
+        version = manifest["metadata"].get("resourceVersion")
         if version is not None and version != current["metadata"]["resourceVersion"]:
             raise Conflict(MODIFIED)
         with plane().db.read() as session:
             is_stored = self.store.find(session, project, name) is not None
         if not is_stored:
-            return self._written(self.store.create, project, wanted, query)
+            return self._written(self.store.create, project, manifest, query)
         expected = current["metadata"]["generation"] if version is not None else None
-        return self._written(partial(self.store.change, expected=expected), project, wanted, query)
+        return self._written(partial(self.store.change, expected=expected), project, manifest, query)
 
     def patch(self, project: str, name: str, body: Object, query: Query) -> Reply:
         try:
@@ -114,12 +114,12 @@ class StoredKind(Generic[Row]):
         return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
     def _written(
-        self, write: Callable[..., Row], project: str, wanted: Object, query: Query, *, status: int = 200
+        self, write: Callable[..., Row], project: str, manifest: Object, query: Query, *, status: int = 200
     ) -> Reply:
         """Check the object and store it by ``write``, unless it is a dry run."""
-        warnings = self.check(wanted)
-        parts = {"spec": wanted["spec"], **stored_metadata(wanted["metadata"])}
-        row = write(plane().db, caller(), project, wanted["metadata"]["name"], dry_run="dryRun" in query, **parts)
+        warnings = self.check(manifest)
+        parts = {"spec": manifest["spec"], **stored_metadata(manifest["metadata"])}
+        row = write(plane().db, caller(), project, manifest["metadata"]["name"], dry_run="dryRun" in query, **parts)
         return object_reply(self._object_of(row), status, warnings)
 
     def _objects(self, session: Session, project: str) -> list[dict[str, Any]]:

@@ -157,10 +157,10 @@ def _read(namespace: str, name: str) -> dict[str, Any]:
         return object_of(lookup.find(session, namespace, name))
 
 
-def _create(namespace: str, wanted: Mapping[str, Any], *, dry_run: bool) -> Reply:
+def _create(namespace: str, manifest: Mapping[str, Any], *, dry_run: bool) -> Reply:
     """Raises InvalidRequest, and Conflict when a TrainingJob of that name exists."""
-    metadata, spec = wanted["metadata"], wanted["spec"]
-    check_identity(wanted, KIND, namespace, metadata["name"])
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    check_identity(manifest, KIND, namespace, metadata["name"])
     name, labels = metadata["name"], {**(spec.get("labels") or {}), **(metadata.get("labels") or {})}
     with plane().db.read() as session:
         model = models.located(session, namespace, (spec.get("modelConfig") or {}).get("inputModel"))
@@ -199,13 +199,13 @@ def _create(namespace: str, wanted: Mapping[str, Any], *, dry_run: bool) -> Repl
 def _set_access(document: dict[str, Any], namespace: str, spec: Mapping[str, Any], model: models.Located) -> list[str]:
     """Set the credentials and options of each place in the document; returns warnings of those without effect."""
     config = spec.get("modelConfig") or {}
-    wanted = [
+    places = [
         (model.storage, "spec.modelConfig.inputModel", document["training_config"]["base_model"]),
         (config.get("outputModel") or {}, "spec.modelConfig.outputModel", document.get("output_config", {})),
         (spec.get("datasets") or {}, "spec.datasets", next(iter(document["data_config"]["sources"]), {})),
     ]
     warnings = []
-    for storage, field, part in wanted:
+    for storage, field, part in places:
         found = storages.opened(namespace, storage, field)
         part.update(found.part)
         warnings += found.warnings
@@ -229,20 +229,20 @@ def _previewed(preview: Preview, spec: Mapping[str, Any]) -> Reply:
     return object_reply(found, 201, [*preview.warnings, *map(NAMING.text, preview.refusals)])
 
 
-def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, dry_run: bool) -> Reply:
+def _change(namespace: str, name: str, manifest: Mapping[str, Any], *, dry_run: bool) -> Reply:
     """Raises Conflict when the object was changed meanwhile, BadSpec for a change of an immutable field."""
-    check_identity(wanted, KIND, namespace, name)
+    check_identity(manifest, KIND, namespace, name)
     with plane().db.read() as session:
         found = lookup.find(session, namespace, name)
-    expected = wanted["metadata"].get("resourceVersion")
+    expected = manifest["metadata"].get("resourceVersion")
     if expected is not None and expected != version_of(found):
         raise Conflict(MODIFIED)
     current = object_of(found)
-    _refuse_other_spec(wanted["spec"], current["spec"])
-    metadata, suspends = stored_metadata(wanted["metadata"]), wanted["spec"]["suspend"]
+    _refuse_other_spec(manifest["spec"], current["spec"])
+    metadata, suspends = stored_metadata(manifest["metadata"]), manifest["spec"]["suspend"]
     if suspends != current["spec"]["suspend"] and found.job.state in TERMINAL:
         raise BadSpec(f"the job has ended as {found.job.status}", field="spec.suspend")
-    warnings = warnings_of({"metadata": wanted["metadata"]}, FIELDS)
+    warnings = warnings_of({"metadata": manifest["metadata"]}, FIELDS)
     if dry_run:
         return object_reply(
             with_changes(current, {**current["spec"], "suspend": suspends}, metadata), warnings=warnings
@@ -257,10 +257,10 @@ def _change(namespace: str, name: str, wanted: Mapping[str, Any], *, dry_run: bo
     return object_reply(_read(namespace, name), warnings=warnings)
 
 
-def _refuse_other_spec(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+def _refuse_other_spec(manifest: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Every field but suspend is immutable; an omitted field has its default."""
     known = validated(_SPEC, {key: value for key, value in current.items() if value is not None})
-    new = without_secrets(wanted)
+    new = without_secrets(manifest)
     for field in sorted(new.keys() | known.keys()):
         if field != "suspend" and new.get(field) != known.get(field):
             raise BadSpec("is immutable; delete the job and create another", field=f"spec.{field}")

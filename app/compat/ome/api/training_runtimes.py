@@ -155,9 +155,9 @@ def delete_of_namespace(namespace: str, runtime_name: str, query: Query) -> Repl
     return RUNTIMES.delete(namespace, runtime_name, query)
 
 
-def _check(wanted: Mapping[str, Any]) -> list[str]:
+def _check(manifest: Mapping[str, Any]) -> list[str]:
     """The warnings of a runtime. Raises InvalidRequest for one that no job can use."""
-    spec = wanted["spec"]
+    spec = manifest["spec"]
     with _TEMPLATE.errors():
         trainer_of(spec)
     if secret := next(secret_variables(spec), None):
@@ -165,8 +165,8 @@ def _check(wanted: Mapping[str, Any]) -> list[str]:
         raise BadSpec(message, field=f"spec.{secret}")
     if ((spec.get("mlPolicy") or {}).get("mpi") or {}).get("mpiImplementation") not in (None, "OpenMPI"):
         raise BadSpec("must be OpenMPI: ranks read its variables", field="spec.mlPolicy.mpi.mpiImplementation")
-    refuse(wanted, RUNTIME_FIELDS)
-    return runtime_warnings(wanted)
+    refuse(manifest, RUNTIME_FIELDS)
+    return runtime_warnings(manifest)
 
 
 RUNTIMES = StoredKind(

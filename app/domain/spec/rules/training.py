@@ -343,19 +343,19 @@ def evaluation_has_data(document: JobDocument) -> None:
 
 
 def divergence_can_be_acted_on(document: JobDocument) -> None:
-    wanted, field = document.training_config.on_divergence, "training_config.on_divergence"
-    if wanted.action == STOP:
+    policy, field = document.training_config.on_divergence, "training_config.on_divergence"
+    if policy.action == STOP:
         for name in ("learning_rate_factor", "max_rollbacks"):
-            if name in wanted.given:
+            if name in policy.given:
                 raise BadSpec(
                     f"{name} counts only with action {ROLLBACK}; leave it out or say so", field=f"{field}.{name}"
                 )
-    if wanted.learning_rate_factor == 0.0:
+    if policy.learning_rate_factor == 0.0:
         raise BadSpec(
             "with a factor of 0 no weight would be updated; use one above 0 and up to 1",
             field=f"{field}.learning_rate_factor",
         )
-    if wanted.action == ROLLBACK and is_custom(document):
+    if policy.action == ROLLBACK and is_custom(document):
         raise BadSpec(
             f"a custom script's learning rate is its own: it can't be lowered from outside; say {STOP}, and let the "
             "script go back by itself",

@@ -1,12 +1,12 @@
 """SQLite backups by the online backup API, and restoring one while no process has the database open."""
 
-import os
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
 from app.migrations.versioning import VERSION_TABLE
 from app.services.operations.backups.failures import BackupFailed
+from trainyard.protocol.durability import sync
 
 LOCKED_SECONDS = 1.0
 
@@ -16,7 +16,7 @@ def backup(database: Path, target: Path) -> None:
     with closing(_reading(database)) as source, closing(sqlite3.connect(target)) as copy:
         source.backup(copy)
         copy.execute("PRAGMA journal_mode=DELETE")  # a single file without a write-ahead log
-    _sync(target)
+    sync(target)
 
 
 def revision_of_copy(copy: Path) -> str:
@@ -43,13 +43,13 @@ def put_back(copy: Path, database: Path, *, stamp: str) -> str:
     with closing(_reading(copy)) as source, closing(sqlite3.connect(temporary)) as target:
         temporary.chmod(0o600)
         source.backup(target)
-    _sync(temporary)
+    sync(temporary)
     # A write-ahead log left by a damaged database must not be applied to the restored one.
     for suffix in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
             database.with_name(f"{database.name}{suffix}").rename(f"{aside}{suffix}")
     temporary.rename(database)
-    _sync(database.parent)
+    sync(database.parent)
     return str(aside) if existed else ""
 
 
@@ -72,11 +72,3 @@ def _reading(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise BackupFailed(f"there is no file {path}")
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

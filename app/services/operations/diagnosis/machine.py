@@ -99,18 +99,18 @@ def cache_size(site: Site) -> Findings:
 
 
 def sandbox(site: Site) -> Findings:
-    wanted = site.settings.node.sandbox
+    configured = site.settings.node.sandbox
     if is_without_sandbox(site.settings):
         return warning(
             "jobs run without a sandbox (`trainyard up --no-sandbox`), with all permissions of its user",
             "install bubblewrap (apt install bubblewrap), and start `trainyard up` without that option",
         )
-    if wanted == PROCESS:
+    if configured == PROCESS:
         return warning("jobs run without a sandbox (TRAINYARD_NODE_SANDBOX)", "set it to auto or bubblewrap")
     lack = lack_of_sandbox()
     if lack is None:
         return fine("bubblewrap works")
-    found = failed if wanted == BUBBLEWRAP else warning
+    found = failed if configured == BUBBLEWRAP else warning
     return found(f"{lack}: a node here accepts no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
 
 

@@ -1,7 +1,6 @@
 """Taking checkpoints over: only a rank's own, recorded once whatever the database answers, and no good one deleted."""
 
 import threading
-import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +18,7 @@ from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests.builders import walks
 from tests.builders.factories import make_attempt, make_job, make_node
+from tests.systems.system import wait_for
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved
 from trainyard.protocol.messages import CheckpointReady
@@ -228,9 +228,7 @@ def test_recording_again_names_what_was_retired_again(db, work):
 def end_while_away(db, taker):
     """The files of a checkpoint are stored, and the end comes before the database is back."""
     taker.store.offer(CheckpointReady(step=5, epoch=0.0, path=str(taker.commit(5)), metrics={}))
-    deadline = time.monotonic() + 5
-    while not stored(taker) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: stored(taker), seconds=5, what="the files are stored")
     taker.store.close()
     db.away = False
     taker.reporter.close()
@@ -246,7 +244,7 @@ def test_closing_ends_the_wait_for_a_database_that_is_away(db, work, tmp_path):
     assert len(stored(taker)) == 1  # it may have been recorded: the orphan sweep decides
 
 
-def test_checkpoint_before_whose_metrics_the_end_came_is_none(db, work, tmp_path):
+def test_checkpoint_whose_metrics_were_never_written_is_not_recorded(db, work, tmp_path):
     taker = Taker(db, work, tmp_path)
     db.away = True
     taker.reporter.points([MetricPoint(name="loss", step=5, at=datetime.now(UTC), value=1.0)])

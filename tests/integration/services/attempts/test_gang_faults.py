@@ -41,7 +41,7 @@ def test_the_earlier_of_two_errors_is_reported_whichever_node_ends_later(
     assert (job.state, job.error_type, job.error_message) == (JobState.FAILED, "SCRIPT_ERROR", "rank 1: KeyError")
 
 
-def test_what_waited_for_the_job_began_no_later_for_that(database: Database, gang: str) -> None:
+def test_waiting_for_a_lock_makes_a_failure_no_later(database: Database, gang: str) -> None:
     first, second = start_gang(database, gang, "n1", "n2")
     now = time.monotonic()
     gang_parts.finish(database, second, _failed("connection reset", ends_since=now - 0.1), NO_WAIT)
@@ -51,7 +51,7 @@ def test_what_waited_for_the_job_began_no_later_for_that(database: Database, gan
         with database.write() as session:
             transitions.load_for_change(session, gang)
             is_held.set()
-            time.sleep(1)
+            time.sleep(1)  # longer than lies between the two failures
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -79,7 +79,7 @@ def test_a_rank_that_was_killed_from_outside_is_the_cause_of_what_scripts_elsewh
     assert attempt_of(database, gang).cause == "RANK_KILLED"
 
 
-def test_what_only_follows_is_no_cause_however_early_it_was_seen(database: Database, gang: str) -> None:
+def test_a_consequence_is_not_the_cause_however_early_it_was_seen(database: Database, gang: str) -> None:
     first, second = start_gang(database, gang, "n1", "n2")
     script = Outcome(kind="failed", cause="SCRIPT_ERROR", message="rank 0: KeyError", exit_code=1)
 

@@ -113,7 +113,7 @@ def test_a_lease_that_stands_still_is_taken_away_and_its_holder_can_write_no_mor
     assert [c.step for c in again.resume] == [3]
 
 
-def test_a_renewal_between_look_and_deed_saves_the_lease(database: Database) -> None:
+def test_a_renewal_between_check_and_revocation_saves_the_lease(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)

@@ -75,7 +75,7 @@ def test_one_of_many_resumes_wins(api: Api):
     assert [event["to_status"] for event in events(api, job_id)] == ["QUEUED"]
 
 
-def test_many_pauses_are_one(api: Api):
+def test_concurrent_pauses_are_one(api: Api):
     job_id = queued(api)
 
     statuses = at_once(*[partial(asked, api, job_id, "pause")] * 6)

@@ -89,7 +89,7 @@ def test_a_best_checkpoint_that_the_named_job_has_not_is_refused(api: Api):
     assert f"say {parent}:latest" in refusal(api, parent, output_config=best)
 
 
-def test_what_a_job_does_not_have_is_refused_with_the_way_out(api: Api):
+def test_what_a_job_does_not_have_is_refused_with_a_remedy(api: Api):
     parent, _ = parent_with_checkpoints(api, best=None)
     empty = api.submit()
 

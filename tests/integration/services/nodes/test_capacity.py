@@ -20,7 +20,7 @@ def register(database: Database, name: str, devices: int) -> None:
         make_node(session, name, devices=devices)
 
 
-def test_nodes_are_looked_at_once_a_second(database: Database) -> None:
+def test_nodes_are_read_once_a_second(database: Database) -> None:
     register(database, "n1", 2)
     now = [10.0]
     inventory = Inventory(clock=lambda: now[0])

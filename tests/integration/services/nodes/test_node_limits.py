@@ -117,7 +117,7 @@ def test_two_planners_do_not_both_give_it_the_last_job(database: Database) -> No
 
 
 @pytest.mark.parametrize(("asked", "threads"), [({}, 3), ({"cpu_cores": 1}, 1)])
-def test_threads_are_the_node_s_where_the_job_asks_for_none(
+def test_threads_come_from_the_node_where_the_job_requests_none(
     database: Database, asked: dict[str, int], threads: int
 ) -> None:
     make_node(database, limits={"default_cpu_threads": 3})
@@ -176,7 +176,7 @@ def test_presets_of_the_first_attempt_hold_for_the_next_but_the_share_of_memory_
 
 
 @pytest.mark.parametrize(("said", "steps"), [({}, [3]), ({"save_total_limit": 2}, [2, 3])])
-def test_so_many_checkpoints_are_kept_as_the_node_says(
+def test_the_node_says_how_many_checkpoints_are_kept(
     database: Database, said: dict[str, int], steps: list[int]
 ) -> None:
     make_node(database, limits={"max_checkpoints": 1})

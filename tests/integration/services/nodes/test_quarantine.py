@@ -72,7 +72,7 @@ def look(db: Database, rule: QuarantineRule = RULE) -> list[str]:
     return quarantine.evaluate(db, rule, actor="coordinator@x")
 
 
-def test_three_jobs_that_fail_by_its_doing_and_it_gets_no_more(known: Database) -> None:
+def test_a_node_that_fails_three_jobs_gets_no_more(known: Database) -> None:
     fail(known, BROKEN, Outcome(kind="failed", cause="SCRIPT_ERROR"), BROKEN)
     assert look(known) == []
 
@@ -159,7 +159,7 @@ def test_late_proof_lowers_the_reputation_and_quarantines_nothing(known: Databas
     assert reputation(known, "a") == 0.81, "one was too long ago"
 
 
-def test_what_runs_there_continues(known: Database) -> None:
+def test_jobs_on_a_quarantined_node_continue(known: Database) -> None:
     with known.write() as session:
         job = make_job(session, state=JobState.TRAINING)
         make_attempt(session, job, session.get_one(Node, "a"))
@@ -173,7 +173,7 @@ def test_what_runs_there_continues(known: Database) -> None:
         assert session.query(Lease).where(Lease.job_id == job.id, Lease.released_at.is_(None)).count() == 1
 
 
-def test_neither_a_heartbeat_nor_a_restart_nor_silence_changes_it(known: Database) -> None:
+def test_neither_a_heartbeat_nor_a_restart_nor_silence_ends_a_quarantine(known: Database) -> None:
     fail(known, BROKEN, BROKEN, BROKEN)
     look(known)
 
@@ -184,7 +184,7 @@ def test_neither_a_heartbeat_nor_a_restart_nor_silence_changes_it(known: Databas
     assert (state(known)[0], beat.is_ready) == ("quarantined", False)
 
 
-def test_enabling_it_begins_anew(known: Database) -> None:
+def test_enabling_a_node_restarts_its_count(known: Database) -> None:
     fail(known, BROKEN, BROKEN, BROKEN)
     look(known)
 
@@ -197,7 +197,7 @@ def test_enabling_it_begins_anew(known: Database) -> None:
     assert look(known) == ["a"]
 
 
-def test_it_can_be_drained(known: Database) -> None:
+def test_a_quarantined_node_can_be_drained(known: Database) -> None:
     fail(known, BROKEN, BROKEN, BROKEN)
     look(known)
 
@@ -230,7 +230,7 @@ def test_what_is_long_ago_does_not_count_and_is_forgotten(known: Database) -> No
         assert session.query(NodeFault).count() == 2
 
 
-def test_it_can_be_turned_off(known: Database) -> None:
+def test_quarantine_can_be_turned_off(known: Database) -> None:
     fail(known, BROKEN, BROKEN, BROKEN)
 
     assert look(known, QuarantineRule(faults=0, window_seconds=3600)) == []

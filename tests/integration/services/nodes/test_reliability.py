@@ -53,7 +53,7 @@ def known(db: Database) -> Database:
     return db
 
 
-def test_each_end_moves_it_a_tenth_of_the_way(known: Database) -> None:
+def test_each_ended_attempt_moves_reliability_a_tenth_of_the_way(known: Database) -> None:
     assert record(known, "a") == (1.0, 0, 0, 0)
 
     end_and_get_through(known, "a", LOST)
@@ -69,14 +69,14 @@ def test_each_end_moves_it_a_tenth_of_the_way(known: Database) -> None:
     assert record(known, "b") == (1.0, 0, 0, 0)
 
 
-def test_a_completed_training_mends_it(known: Database) -> None:
+def test_a_completed_training_raises_reliability(known: Database) -> None:
     end_and_get_through(known, "a", LOST)
     end(known, "a", Outcome(kind="completed"))
 
     assert record(known, "a") == (0.91, 1, 1, 0)
 
 
-def test_the_planner_gives_jobs_to_the_one_that_can_be_relied_on(known: Database) -> None:
+def test_the_planner_prefers_the_more_reliable_node(known: Database) -> None:
     end_and_get_through(known, "a", LOST)
     with known.write() as session:
         seen = {each.name: (each.active_jobs, round(each.reputation, 6)) for each in registry.capacities(session)}

@@ -303,7 +303,7 @@ def test_failures_are_reported_in_one_line(tmp_path: Path, run: Callable[..., Re
     assert "Traceback" not in answer.output
 
 
-def test_settling_by_command(database: Database, run: Callable[..., Result]) -> None:
+def test_settle_command_requeues_running_jobs(database: Database, run: Callable[..., Result]) -> None:
     with database.write() as session:
         make_attempt(session, make_job(session, state=JobState.TRAINING), make_node(session))
 

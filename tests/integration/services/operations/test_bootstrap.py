@@ -111,7 +111,7 @@ def test_processes_that_start_together_agree(settings: Settings) -> None:
 
 
 @pytest.mark.both_databases
-def test_on_both_databases(database_url: str, tmp_path: Path) -> None:
+def test_preparing_twice_works_on_both_databases(database_url: str, tmp_path: Path) -> None:
     settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path / "d"), "TRAINYARD_DATABASE_URL": database_url})
 
     bootstrap.prepare(settings)

@@ -327,7 +327,7 @@ def test_settings_that_cannot_work_are_all_named(deployment: Settings) -> None:
     assert [(row["check"], row["level"]) for row in checks] == [("settings", "failed")] * 2
 
 
-def test_a_place_where_nothing_is_stays_as_it_is(tmp_path: Path) -> None:
+def test_doctor_creates_nothing_in_a_missing_directory(tmp_path: Path) -> None:
     answer = CliRunner().invoke(main, ["doctor"], env={"TRAINYARD_DATA_DIR": str(tmp_path / "nowhere")})
 
     assert answer.exit_code == 1

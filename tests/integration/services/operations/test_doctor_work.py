@@ -73,7 +73,7 @@ def test_silent_unconfined_and_drained_nodes_are_named(site: Site) -> None:
     assert ["n2" in findings[0].message, "n1" in findings[1].message, "n1" in findings[2].message] == [True] * 3
 
 
-def test_a_quarantined_node_is_named_with_the_way_out(site: Site) -> None:
+def test_a_quarantined_node_is_named_with_a_remedy(site: Site) -> None:
     with site.db.write() as session:
         make_node(session, "n1", sandbox="bubblewrap", state="quarantined")
 

@@ -80,7 +80,7 @@ def preflight(db: Database, job_id: str) -> JobEvent:
         return event
 
 
-def test_a_job_waits_for_the_look_and_is_queued_when_nothing_was_found(database, rules, line):
+def test_a_job_waits_for_its_inspection_and_is_queued_when_nothing_was_found(database, rules, line):
     job_id = submit(database, rules)
     waiting = job_of(database, job_id)
     assert (waiting.state, waiting.pending_reason) == (JobState.PENDING, admission.INSPECTING)
@@ -107,7 +107,7 @@ def test_what_was_found_fails_the_job_with_its_cause(database, rules, line):
     assert preflight(database, job_id).reason == "failed"
 
 
-def test_the_same_again_costs_nothing_and_a_changed_file_is_looked_at(database, rules, line):
+def test_results_are_reused_and_a_changed_file_is_inspected_again(database, rules, line):
     submit(database, rules)
     admission.conclude(database, claim(database, line), PASSED)
 
@@ -120,7 +120,7 @@ def test_the_same_again_costs_nothing_and_a_changed_file_is_looked_at(database, 
     assert job_of(database, submit(database, rules, batch_size=3)).state is JobState.PENDING
 
 
-def test_what_was_left_out_is_looked_at_again(database, rules, line):
+def test_incomplete_results_are_not_reused(database, rules, line):
     first = submit(database, rules)
     admission.conclude(database, claim(database, line), {"left_out": ["it took too long"]})
 
@@ -137,7 +137,7 @@ def test_admitting_twice_asks_once(database, rules, line):
     assert len(inspections.open_ones(database)) == 1
 
 
-def test_a_job_that_cannot_be_looked_at_keeps_no_other_waiting(database, rules):
+def test_a_job_that_cannot_be_inspected_keeps_no_other_waiting(database, rules):
     broken, other = make_job(database, document={**document(rules), "data_config": []}), make_job(database)
 
     with pytest.raises(TypeError, match="DataConfig"):
@@ -180,7 +180,7 @@ def test_custom_jobs_and_what_this_machine_cannot_tell_do_not_wait(database, rul
         )
 
 
-def test_a_long_line_of_different_looks_is_not_made_longer(database, rules):
+def test_a_long_line_of_inspections_is_not_made_longer(database, rules):
     jobs = [submit(database, rules, seed=seed) for seed in range(5)]
     same = submit(database, rules, seed=0)  # shares the inspection of an equal job
 
@@ -189,7 +189,7 @@ def test_a_long_line_of_different_looks_is_not_made_longer(database, rules):
     assert "3 other jobs wait" in preflight(database, jobs[4]).message
 
 
-def test_of_equal_looks_one_is_enough(database, rules, line):
+def test_equal_jobs_are_inspected_once(database, rules, line):
     first, second = submit(database, rules), submit(database, rules)
 
     work = claim(database, line)
@@ -203,7 +203,7 @@ def test_of_equal_looks_one_is_enough(database, rules, line):
     assert {job_of(database, each).state for each in (first, second)} == {JobState.QUEUED}
 
 
-def test_only_one_of_two_gets_it_and_only_the_holder_concludes(database, rules, line):
+def test_only_one_coordinator_claims_an_inspection_and_only_its_holder_concludes(database, rules, line):
     job_id = submit(database, rules)
     (seen,) = line.free([], 0.0)
 
@@ -233,7 +233,7 @@ def test_a_stalled_inspection_is_taken_over_and_an_active_one_is_not(database, r
     assert 29 <= taken_at <= 31
 
 
-def test_what_the_dead_and_the_restarted_left_is_taken_at_once(database, rules, line):
+def test_inspections_of_dead_and_restarted_coordinators_are_taken_at_once(database, rules, line):
     submit(database, rules)
     work = claim(database, line)
 
@@ -251,7 +251,7 @@ def test_what_kills_its_inspector_is_left_to_the_node(database, rules, line):
     assert "aborted after 3 tries" in str(works[3].report)
 
 
-def test_a_cancelled_job_is_cancelled_at_once_and_its_look_ends(database, rules, line):
+def test_a_job_is_cancelled_at_once_and_its_inspection_ends(database, rules, line):
     running, waiting = submit(database, rules), submit(database, rules, seed=5)
     work = claim(database, line)
 
@@ -339,7 +339,7 @@ def test_an_unclaimed_validation_request_is_dropped_and_a_job_is_not(database, r
         assert session.scalars(select(Inspection.job_id)).all() == [job_id]
 
 
-def test_a_deleted_job_takes_its_look_with_it(database, rules, line):
+def test_a_deleted_job_takes_its_inspection_with_it(database, rules, line):
     job_id = submit(database, rules)
     work = claim(database, line)
 

@@ -92,7 +92,7 @@ def test_planners_at_once_never_exceed_a_limit(database: Database) -> None:
     assert len(set(placed)) == len(placed) == 3
 
 
-def test_a_queue_paused_between_look_and_deed_starts_none(database: Database) -> None:
+def test_a_queue_paused_between_snapshot_and_placement_starts_none(database: Database) -> None:
     make_node(database)
     make_job(database, state=JobState.QUEUED)
     placed: list[str] = []
@@ -121,7 +121,7 @@ def test_a_lower_limit_ends_no_job(database: Database) -> None:
 
 
 @pytest.mark.parametrize("columns", [{"is_paused": True}, {"max_running_jobs": 1}])
-def test_those_who_wait_in_a_closed_queue_are_not_even_read(database: Database, columns: dict[str, object]) -> None:
+def test_jobs_in_a_closed_queue_are_not_even_read(database: Database, columns: dict[str, object]) -> None:
     make_node(database, devices=4)
     set_queue(database, "night", **columns)
     make_job(database, state=JobState.TRAINING, queue="night")
@@ -134,7 +134,7 @@ def test_those_who_wait_in_a_closed_queue_are_not_even_read(database: Database, 
     assert [statement for statement in sent if "job.spec" in statement or "UPDATE" in statement] == []
 
 
-def test_an_idle_look_asks_nothing_about_queues(database: Database) -> None:
+def test_an_idle_pass_reads_no_queues(database: Database) -> None:
     set_queue(database, "night", is_paused=True)
 
     with statements(database) as sent:

@@ -70,7 +70,7 @@ def test_all_parts_are_placed_at_once_with_a_message_for_each(database: Database
     assert list(integrity.problems(database)) == []
 
 
-def test_half_of_it_is_never_placed(database: Database, gang: str) -> None:
+def test_a_gang_is_never_placed_in_part(database: Database, gang: str) -> None:
     pair = (Device(index=0, type="cpu"), Device(index=1, type="cpu"))
     placement = Placement(job_id=gang, node="n1", devices=pair, others=(Part(node="n2", devices=pair),))
     with database.write() as session:

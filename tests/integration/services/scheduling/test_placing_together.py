@@ -120,7 +120,7 @@ def test_webhooks_are_notified_of_the_jobs_of_their_projects(database: Database)
     assert (delivery.payload["job"]["status"], delivery.payload["event"]["seq"]) == ("SCHEDULING", 1)
 
 
-def test_one_that_was_changed_since_makes_all_of_them_stale(database: Database) -> None:
+def test_one_changed_job_makes_the_whole_placement_stale(database: Database) -> None:
     first, second = queued(database, 2)
     stale = job_of(database, second)
     with database.write() as session:
@@ -132,7 +132,7 @@ def test_one_that_was_changed_since_makes_all_of_them_stale(database: Database) 
     assert [job_of(database, job_id).status for job_id in (first, second)] == ["QUEUED", "QUEUED"]
 
 
-def test_many_ask_as_little_of_the_database_as_one(database: Database) -> None:
+def test_many_placements_need_as_few_statements_as_one(database: Database) -> None:
     make_node(database, devices=20)
     one, *many = queued(database, 20)
     with statements(database) as for_one:

@@ -119,7 +119,7 @@ def test_a_full_pass_follows_at_once_when_the_node_of_what_ended_takes_no_more(d
     assert job_of(database, waits).node_names == ["n2"]
 
 
-def test_who_was_cancelled_since_is_not_placed(database: Database) -> None:
+def test_a_job_that_was_cancelled_since_is_not_placed(database: Database) -> None:
     make_node(database, devices=1)
     runs, cancelled, waits = queued(database, priority=9), queued(database, priority=8), queued(database)
     planner = Planner(database)

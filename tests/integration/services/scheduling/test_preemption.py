@@ -84,7 +84,7 @@ def test_only_a_job_that_runs_is_preempted(database: Database, state: JobState) 
         request_preemption(database, job_id)
 
 
-def test_a_job_that_is_about_to_stop_is_left_to_that(database: Database) -> None:
+def test_a_stopping_job_is_not_preempted(database: Database) -> None:
     work = training(database)
     registry.request_requeue(database, "n1")
 
@@ -183,7 +183,7 @@ def test_the_planner_preempts_for_a_more_urgent_job_and_gives_it_the_devices(dat
     assert planned(database) == ([high], [])
 
 
-def test_a_job_that_has_not_run_for_as_long_as_it_may_count_on_stays(database: Database) -> None:
+def test_a_job_within_its_minimum_run_time_is_not_preempted(database: Database) -> None:
     make_node(database, devices=1)
     low = make_job(database, JobState.QUEUED, document=preemptible(min_runtime_seconds=60), priority=2)
     work = trained(database, start_attempt(database, low))
@@ -195,7 +195,7 @@ def test_a_job_that_has_not_run_for_as_long_as_it_may_count_on_stays(database: D
     assert planned(database) == ([], [(low, "n1")])
 
 
-def test_the_one_goes_that_has_saved_last(database: Database) -> None:
+def test_the_job_that_saved_last_is_preempted(database: Database) -> None:
     make_node(database, devices=3)
     works = [
         trained(database, start_attempt(database, make_job(database, JobState.QUEUED, document=document, priority=2)))
@@ -228,7 +228,7 @@ def test_a_project_gets_back_what_it_deserves(database: Database) -> None:
     assert planned(database) == ([], [])
 
 
-def test_what_is_cleared_for_a_job_stays_its_over_passes(database: Database) -> None:
+def test_a_cleared_node_stays_reserved_over_passes(database: Database) -> None:
     """Also where another project would be served first by then."""
     make_node(database, devices=1)
     low = make_job(database, JobState.QUEUED, document=preemptible(on_preemption="requeue"), priority=2)

@@ -129,13 +129,13 @@ def test_four_points_are_enough_for_ends_and_extremes(database: Database) -> Non
         ("max_points=4", 200),
     ],
 )
-def test_numbers_that_the_database_has_not_are_refused(api: Api, query: str, status: int) -> None:
+def test_numbers_that_the_database_cannot_store_are_refused(api: Api, query: str, status: int) -> None:
     job_id = api.submit()
 
     assert api.call("GET", f"/v1/jobs/{job_id}/metrics?{query}").status_code == status
 
 
-def test_any_id_of_the_right_form_may_be_gone_on_from(api: Api) -> None:
+def test_streams_resume_after_any_well_formed_id(api: Api) -> None:
     job_id = api.submit()
     api.post(f"/v1/jobs/{job_id}/cancel")
 

@@ -16,6 +16,7 @@ from app.models import Job, JobEvent, Metric
 from app.services.attempts import work_orders
 from app.services.telemetry.progress import MetricPoint
 from tests.builders.factories import make_attempt, make_job, make_node
+from tests.systems.system import wait_for
 from trainyard.protocol.messages import Progress
 from workers.supervisor.recording.metric_buffer import MAX_POINTS
 from workers.supervisor.recording.report_writer import POINTS_PER_WRITE, Note, PhaseChange, Reporter
@@ -23,13 +24,17 @@ from workers.supervisor.recording.report_writer import POINTS_PER_WRITE, Note, P
 pytestmark = pytest.mark.both_databases
 
 
-@pytest.fixture
-def work(database):
+def make_work(database, node):
     with database.write() as session:
         job = make_job(session)
-        make_attempt(session, job, make_node(session))
+        make_attempt(session, job, make_node(session, node))
         job_id = job.id
     return work_orders.load_work(database, job_id, 1)
+
+
+@pytest.fixture
+def work(database):
+    return make_work(database, "local")
 
 
 @pytest.fixture
@@ -73,15 +78,18 @@ def test_reports_arrive_in_order(database, work, reporter):
 
 def test_progress_waits_as_long_as_the_node_says_and_a_phase_brings_it_along(database, work):
     patient = replace(work, limits=NodeLimits(progress_report_interval_ms=60_000))
-    reporter = Reporter(database, patient, lambda reason: None)
+    others = make_work(database, "another")
+    reporter, usual = (Reporter(database, each, lambda reason: None) for each in (patient, others))
     reporter.progress(Progress(step=8, total_steps=10))
-    time.sleep(1.2)  # longer than others wait
+    usual.progress(Progress(step=9, total_steps=10))
+    wait_for(lambda: job_of(database, others).current_step == 9, seconds=10, what="progress by the default interval")
 
     before = job_of(database, work).current_step
     reporter.add(PhaseChange(to=JobState.TRAINING))
 
     assert reporter.settle(10)
     reporter.close()
+    usual.close()
     assert (before, job_of(database, work).current_step) == (0, 8)
 
 
@@ -128,7 +136,7 @@ def test_settled_is_only_what_was_reported_while_something_else_was_written(data
     settled: list[list[int]] = []
     settling = threading.Thread(target=lambda: settled.append(steps(database) if reporter.settle(10) else []))
     settling.start()
-    time.sleep(0.1)  # it has taken its place in the line
+    time.sleep(0.1)  # time to take its place in the line
     go_on.set()
     settling.join()
 
@@ -178,7 +186,7 @@ def test_backlog_is_written_in_small_transactions(database, work, reporter):
 
 def test_renewal_gets_its_turn_while_a_backlog_is_written(database, work, reporter):
     reporter.points([point(step, name=f"m{step % 500}") for step in range(MAX_POINTS)])
-    time.sleep(1)  # it has begun
+    wait_for(lambda: steps(database), seconds=10, what="the first points are written")
 
     waits = []
     for _ in range(20):
@@ -203,11 +211,8 @@ def test_rank_that_never_stops_talking_does_not_keep_a_change_of_phase_waiting(d
     thread = threading.Thread(target=talk)
     thread.start()
     reporter.add(PhaseChange(to=JobState.TRAINING))
-    deadline = time.monotonic() + 10
-    while job_of(database, work).state is not JobState.TRAINING and time.monotonic() < deadline:
-        time.sleep(0.05)
 
-    assert job_of(database, work).state is JobState.TRAINING
+    wait_for(lambda: job_of(database, work).state is JobState.TRAINING, seconds=10, what="the phase is written")
     ended.set()
     thread.join()
 
@@ -230,11 +235,8 @@ def test_held_phase_is_written_a_moment_later(database, work, reporter):
         reporter.add(PhaseChange(to=JobState.TRAINING))
         reporter.add(PhaseChange(to=JobState.CHECKPOINTING))
     reporter.add(PhaseChange(to=JobState.EVALUATING))
-    deadline = time.monotonic() + 10
-    while job_of(database, work).state is not JobState.EVALUATING and time.monotonic() < deadline:
-        time.sleep(0.05)
 
-    assert job_of(database, work).state is JobState.EVALUATING
+    wait_for(lambda: job_of(database, work).state is JobState.EVALUATING, seconds=10, what="the phase is written")
 
 
 def test_note_with_what_no_database_takes_is_written(database, work, reporter):

@@ -110,7 +110,7 @@ def test_turn_sends_what_waits_one_after_the_other(database: Database, turns: Tu
     assert webhook(database, hook).turn == ""
 
 
-def test_parcel_has_what_a_try_needs(database: Database, turns: Turns, clock: Clock) -> None:
+def test_parcel_has_what_a_delivery_attempt_needs(database: Database, turns: Turns, clock: Clock) -> None:
     hook, (first,) = make_deliveries(database)
 
     parcel = taken(turns, hook)

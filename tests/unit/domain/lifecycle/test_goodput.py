@@ -39,7 +39,7 @@ def parts(runs: list[Run], spells: list[Spell], end: float) -> dict[str, float]:
     return {"productive": found.productive_seconds} | {k: v for k, v in found.badput.items() if v}
 
 
-def test_a_job_that_never_started_has_none() -> None:
+def test_a_job_that_never_started_has_no_goodput() -> None:
     assert goodput([], [], at(9)) is None
 
 
@@ -94,7 +94,9 @@ TIMES = st.lists(st.integers(0, 1000), min_size=3, max_size=30).map(sorted)
 
 
 @given(TIMES, st.lists(st.tuples(st.sampled_from(list(JobState)), st.integers(0, 1000)), max_size=8), st.data())
-def test_the_parts_are_the_whole(times: list[int], states: list[tuple[JobState, int]], data: st.DataObject) -> None:
+def test_the_parts_add_up_to_the_whole(
+    times: list[int], states: list[tuple[JobState, int]], data: st.DataObject
+) -> None:
     runs = [
         run(
             since,

@@ -20,7 +20,7 @@ PREEMPTED:
 """
 
 
-def test_the_table_is_the_design() -> None:
+def test_transitions_are_those_of_the_design() -> None:
     expected = {}
     for line in DESIGN.strip().splitlines():
         before, _, after = line.partition(":")

@@ -85,7 +85,7 @@ def test_among_many_holders_the_one_with_the_fewest_jobs_is_taken(monkeypatch: p
     assert placed(nodes, model, data) == ["d"]
 
 
-def test_points_are_those_that_decide() -> None:
+def test_shown_points_are_those_of_the_score() -> None:
     points = points_of(Request(), node("a"), cached=cached([source(100, a=0.5)]))
 
     assert [each.points for each in points if each.name == CACHED] == [25.0]

@@ -127,14 +127,14 @@ def test_the_memory_asked_for_is_that_of_the_part() -> None:
         ({"gpu_memory_request_mb": 5}, 100, 5),
     ],
 )
-def test_what_a_document_asks_for(asked: dict[str, float], share: int, memory_mb: int) -> None:
+def test_share_and_memory_are_read_from_the_document(asked: dict[str, float], share: int, memory_mb: int) -> None:
     request = request_of(JobDocument.from_json({"resource_config": asked}), has_gpus=False)
 
     assert (request.gpu_share, request.gpu_memory_request_mb) == (share, memory_mb)
     assert request.device_kind == ("cuda" if asked else "cpu")
 
 
-def test_an_end_gives_back_its_part_only() -> None:
+def test_an_ended_job_gives_back_only_its_share() -> None:
     full = node(gpus=1, free=frozenset())
     ends = [
         DeviceRelease(seconds=10, node="n", devices=frozenset({0}), quantities=Quantities(), share=30),
@@ -205,7 +205,7 @@ SLICES = NodeCapacity(
 SLICE = Request(device_kind="cuda", mig_profile="1g.10gb")
 
 
-def test_a_slice_is_only_for_who_asks_for_it() -> None:
+def test_a_slice_goes_only_to_jobs_that_request_one() -> None:
     of_h100 = replace(SLICE, gpu_types=gpu_types_of("H100"))
     of_a100 = replace(SLICE, gpu_types=gpu_types_of("A100"))
 

@@ -76,7 +76,7 @@ def test_what_is_spent_or_runs_already_is_said_first() -> None:
     assert refused(standing(running=1, max_running=2)) == ""
 
 
-def test_a_job_that_never_fits_is_refused_with_the_way_out() -> None:
+def test_a_job_that_never_fits_is_refused_with_a_remedy() -> None:
     quota = ProjectQuota(devices={"cuda": DeviceQuota(deserved=2, limit=4)})
 
     def limit_message(count: int, *, preemptible: bool) -> str:

@@ -123,7 +123,7 @@ def test_what_only_a_gpu_has_is_refused_where_there_is_none(resources: dict[str,
     assert raised.value.field == f"resource_config.{field}"
 
 
-def test_without_gpus_the_way_out_is_the_cpu() -> None:
+def test_without_gpus_the_remedy_is_the_cpu() -> None:
     with pytest.raises(CannotFit, match=r"device_type cpu.*2 CPU slots on node a"):
         refuse_unfitting(cuda(1), [node("a", 2, kind="cpu", memory_mb=0)])
     with pytest.raises(CannotFit, match="no GPU is registered: ask for device_type cpu"):

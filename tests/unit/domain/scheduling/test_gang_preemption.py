@@ -161,7 +161,7 @@ def passed(waiting: QueuedJob, small: QueuedJob, running: list[Running], used: A
     return planning.result()
 
 
-def test_it_waits_like_all_others_when_one_of_its_nodes_is_gone() -> None:
+def test_a_gang_that_lost_a_cleared_node_waits_like_all_others() -> None:
     running = [runs("x", 0, 1, 2, on="a", is_stopping=True)]
     planning = Planning(nodes(running, "a"), Accounts(), running, Policy())
 
@@ -247,7 +247,7 @@ def test_no_preemption_for_a_gang_is_needless_or_not_allowed_or_forgotten(
         assert not fits_without(going | own, running, request), "there was a way"
 
 
-def test_of_few_nodes_the_way_that_loses_least_is_found() -> None:
+def test_among_few_nodes_the_preemption_that_loses_least_is_found() -> None:
     """Every pair of six nodes with one job each, against the plan."""
     losses = dict(zip("abcdef", (5.0, 2.0, 8.0, 1.0, 9.0, 4.0), strict=True))
     running = [runs(f"on {name}", 0, 1, 2, on=name, loss=loss) for name, loss in losses.items()]

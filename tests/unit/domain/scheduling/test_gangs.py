@@ -128,7 +128,7 @@ def test_a_gang_that_has_waited_has_nodes_kept_for_it() -> None:
     assert "2 reserved for jobs that come first" in made.pending_reasons["small"]
 
 
-def test_who_ends_in_time_may_use_what_is_kept_for_a_gang() -> None:
+def test_jobs_that_end_in_time_may_use_nodes_reserved_for_a_gang() -> None:
     nodes = [node("a", free=[0, 1]), node("b", free=[])]
     held = [running("x", "b", [0, 1, 2, 3], ends_in=30.0)]
     short = job("short", single(1), since=1.0, max_seconds=20.0)

@@ -198,7 +198,7 @@ def happen(world: World, following: IncrementalPlanner) -> IncrementalPlan | Non
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**32))
-def test_after_an_event_those_start_who_would_in_a_full_pass(seed: int) -> None:
+def test_an_incremental_pass_starts_the_jobs_that_a_full_pass_would(seed: int) -> None:
     world = World(random.Random(seed))
     world.fill()
     following, _ = follow(world, Planning(list(world.nodes.values()), world.accounts, (), Policy()))
@@ -281,7 +281,7 @@ def test_a_new_job_starts_on_free_devices_or_gets_a_pending_reason() -> None:
     assert found.pending_reasons["two"].startswith("needs 2 GPUs on one node; free: 1 on n")
 
 
-def test_what_becomes_free_goes_to_the_first_that_it_is_enough_for() -> None:
+def test_freed_devices_go_to_the_first_job_that_fits() -> None:
     following = following_of([job("large", 2), job("small"), job("last")], [gpu("n", count=2, busy=2)])
 
     assert names(following.ended([use()], [gpu("n", count=2, busy=1)])) == ["last"]
@@ -299,7 +299,7 @@ def test_what_the_quota_gets_back_may_be_used_on_another_node() -> None:
     assert [placement.node for placement in found.placements] == ["free"] if found is not None else False
 
 
-def test_who_waits_for_room_in_the_queue_has_it_when_one_ends() -> None:
+def test_a_job_that_waits_for_its_queue_starts_when_one_ends() -> None:
     following = following_of(
         [job("waits", queue="default")], [gpu("n", count=2, busy=1)], Accounts(room={"default": 0})
     )

@@ -64,7 +64,7 @@ def test_no_job_is_preempted_that_is_as_urgent_not_preemptible_or_of_another_pro
     assert plan([waits()], [node()], running=running).preemptions == ()
 
 
-def test_those_go_whose_work_is_lost_least_and_no_more_than_needed() -> None:
+def test_jobs_that_lose_the_least_work_are_preempted_and_no_more_than_needed() -> None:
     running = [runs("cheap", 0, loss=1.0), runs("two", 1, 2, loss=5.0), runs("dear", 3, loss=9.0)]
 
     assert set(victims(plan([waits(count=1)], [node()], running=running))) == {"cheap"}
@@ -85,7 +85,7 @@ def test_nothing_is_preempted_when_the_job_would_still_not_fit() -> None:
     assert plan([waits(request={"ram_min_mb": 2000})], [node()], running=running).preemptions == ()
 
 
-def test_amounts_count_as_devices_do() -> None:
+def test_memory_counts_like_devices() -> None:
     full = replace(node(free=2), held=Quantities(ram_mb=1000))
     running = [runs("x", 0, quantities=Quantities(ram_mb=900)), runs("y", 1, quantities=Quantities(ram_mb=100))]
 
@@ -131,7 +131,7 @@ def test_nothing_is_taken_back_from_a_project_that_has_borrowed_nothing_or_by_on
         assert plan([waits()], [node()], accounts, running=running).preemptions == ()
 
 
-def test_what_goes_already_counts_as_given_back() -> None:
+def test_devices_of_stopping_jobs_count_as_given_back() -> None:
     running = [runs("b0", 0, project="b", is_stopping=True), *(runs(f"b{n}", n, project="b") for n in (1, 2, 3))]
     accounts = Accounts(projects={"a": uses(0, deserved=4), "b": uses(4, deserved=3)})
 
@@ -167,7 +167,7 @@ def test_a_job_that_waited_long_gets_a_node_kept_and_short_ones_use_it_meanwhile
     assert made.pending_reasons["big"].endswith("; m is reserved for it as running jobs end")
 
 
-def test_before_that_nothing_is_kept() -> None:
+def test_nothing_is_reserved_before_that_wait() -> None:
     running = [runs("x", 0, may_be_preempted=False, ends_in=60.0)]
 
     made = plan(
@@ -238,7 +238,7 @@ running_jobs = st.lists(
     st.integers(0, 8),
     st.integers(0, 8),
 )
-def test_no_preemption_is_needless_or_not_allowed(
+def test_every_preemption_is_needed_and_allowed(
     running: list[Running], wanted: list[tuple[str, int, int]], deserves_a: int, deserves_b: int
 ) -> None:
     line = [waits(f"j{n}", count, project=p, priority=priority) for n, (p, priority, count) in enumerate(wanted)]
@@ -290,7 +290,7 @@ def test_a_job_with_a_reserved_node_takes_it_as_soon_as_its_jobs_may_be_preempte
     assert made.pending_reasons["j"].endswith("; n is being cleared for it")
 
 
-def test_what_is_kept_is_kept_elsewhere_when_that_is_free_far_sooner() -> None:
+def test_a_reservation_moves_to_a_node_that_is_free_far_sooner() -> None:
     long = runs("x", 0, 1, 2, 3, ends_in=900.0, may_be_preempted=False)
     short = runs("y", 0, 1, 2, 3, on="m", ends_in=60.0, may_be_preempted=False)
 
@@ -301,7 +301,7 @@ def test_what_is_kept_is_kept_elsewhere_when_that_is_free_far_sooner() -> None:
     assert kept([long, replace(short, ends_in=500.0)], [node(), node("m")]).reservations == {}
 
 
-def test_what_the_quota_leaves_for_whom_a_node_is_kept_is_taken_by_no_other_of_the_project() -> None:
+def test_quota_left_for_a_job_with_a_reservation_goes_to_no_other_of_its_project() -> None:
     running = [runs("x", 0, 1, 2, 3, project="b", may_be_preempted=False)]
     accounts = Accounts(projects={"a": uses(0, limit=4), "b": uses(4)})
 

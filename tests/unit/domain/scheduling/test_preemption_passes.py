@@ -135,7 +135,7 @@ def test_memory_that_is_cleared_is_kept_as_devices_are() -> None:
     assert site.started[:2] == ["goes", "urgent"]
 
 
-def test_two_that_wait_do_not_count_on_the_same_memory() -> None:
+def test_two_waiting_jobs_do_not_count_on_the_same_memory() -> None:
     site = Passes([node(slots=4)], saving_passes=3)
     site.add("goes", ram=900, priority=0)
     site.run_pass()
@@ -191,7 +191,7 @@ def test_what_is_given_back_is_no_more_than_what_is_deserved() -> None:
     assert sum(held.job.project == "a" for held in site.running.values()) == 2
 
 
-def test_the_way_that_loses_least_is_found_also_when_it_is_a_single_job() -> None:
+def test_the_preemption_that_loses_least_is_found_even_if_it_is_one_job() -> None:
     def holds(name: str, *devices: int, loss: float) -> Running:
         return Running(
             job_id=name,
@@ -246,7 +246,7 @@ def test_jobs_that_can_never_start_do_not_use_up_what_is_kept_for_others() -> No
     assert made.pending_reasons["waits"].endswith("n is reserved for it as running jobs end")
 
 
-def test_who_waits_for_one_that_never_ends_is_let_go() -> None:
+def test_a_job_that_waits_for_one_that_never_ends_is_released() -> None:
     site = Passes([node(slots=1)])
     site.add("goes", priority=0)
     site.run_pass()
@@ -260,7 +260,7 @@ def test_who_waits_for_one_that_never_ends_is_let_go() -> None:
     assert Quantities() == made.nodes[0].held
 
 
-def test_two_that_wait_for_memory_on_one_node_clear_what_two_need() -> None:
+def test_two_jobs_that_wait_for_memory_on_one_node_clear_what_both_need() -> None:
     site = Passes([node(slots=8, ram=8 * 900 + 200)], saving_passes=6)
     for number in range(8):
         site.add(f"goes{number}", ram=900, priority=0)

@@ -28,7 +28,7 @@ def test_a_gap_is_found_once_something_is_kept_though_there_was_none_before() ->
     assert kept.take(job(60), ()) == ("n", (SLOT,))
 
 
-def test_a_gap_is_for_those_alone_who_give_it_back_in_time_and_may_be_given_the_node() -> None:
+def test_a_gap_goes_only_to_jobs_that_end_in_time_and_may_use_the_node() -> None:
     nodes, kept = cluster()
     nodes["n"] = kept.reserve(Room(node="n", devices=(SLOT,), amounts=NOTHING, seconds=100))
 

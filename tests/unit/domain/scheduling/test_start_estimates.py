@@ -21,7 +21,7 @@ def test_what_fits_now_starts_now() -> None:
     assert starts([ONE, ONE], [node(free={0, 1})], []) == [0.0, 0.0]
 
 
-def test_who_has_to_wait_starts_when_enough_is_given_back() -> None:
+def test_a_waiting_job_starts_when_enough_is_given_back() -> None:
     assert starts([TWO], [node()], [ending(30, 0), ending(10, 1)]) == [30]
 
 

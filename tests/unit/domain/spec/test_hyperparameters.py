@@ -96,7 +96,7 @@ def test_custom_script_gets_what_was_submitted():
     assert parse("CUSTOM", "SFT", {"anything": "goes"}) == {"anything": "goes"}
 
 
-def test_supported_pairs():
+def test_pairs_of_framework_and_training_type_are_supported_as_documented():
     assert supported(*SFT)
     assert supported("CUSTOM", "DPO")
     assert not supported("MEGATRON", "RLHF")
@@ -115,14 +115,14 @@ def test_supported_pairs():
         ("CONTINUED_PRETRAIN", {"max_steps": "0"}, "0 steps train nothing"),
     ],
 )
-def test_combination_that_makes_no_sense_is_refused_with_the_way_out(training_type, given, expected):
+def test_combination_that_makes_no_sense_is_refused_with_a_remedy(training_type, given, expected):
     with pytest.raises(InvalidHyperparameter, match=expected) as caught:
         parse("HF_TRAINER", training_type, given)
 
     assert caught.value.name in given
 
 
-def test_default_may_be_said_with_any_company():
+def test_default_value_may_be_given_with_any_other_field():
     assert parse(*SFT, {"lr_power": "1", "warmup_steps": "0", "lr_scheduler_type": "constant"})["lr_power"] == 1.0
 
 

@@ -305,7 +305,7 @@ def parts(case: tuple[Any, ...]) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
-def test_a_broken_rule_names_its_field_and_a_way_out(case: tuple[Any, ...]) -> None:
+def test_a_broken_rule_names_its_field_and_a_remedy(case: tuple[Any, ...]) -> None:
     document, field = parts(case)
 
     error = refusal(document)

@@ -117,7 +117,7 @@ def test_names_of_secrets_are_recognised(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["NCCL_DEBUG", "TOKENIZERS_PARALLELISM", "MODE", "DATA_PATH", "PATIENCE", "AUTHOR", "COMPAT"]
 )
-def test_other_names_are_not(name: str) -> None:
+def test_other_names_are_not_secret(name: str) -> None:
     assert not is_secret(name)
 
 
@@ -192,7 +192,7 @@ def test_a_custom_script_reads_as_it_likes() -> None:
 @pytest.mark.parametrize(
     "path", ["framework.config", "framework.distributed.config", "base_model.model_kwargs", "hyperparameters"]
 )
-def test_credentials_of_a_script_belong_into_the_environment(path: str) -> None:
+def test_credentials_of_a_script_belong_in_its_environment(path: str) -> None:
     error = refusal(custom((f"training_config.{path}", {"API-Key": "x"})))
 
     assert error.field == f"training_config.{path}.API-Key"

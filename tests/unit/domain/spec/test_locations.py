@@ -255,7 +255,7 @@ def test_every_scheme_has_a_form(use: str, uri: str) -> None:
 
 
 @pytest.mark.parametrize(("use", "uri"), cases(BAD))
-def test_what_has_not_its_schemes_form_or_use_is_refused(use: str, uri: str) -> None:
+def test_location_against_the_form_or_use_of_its_scheme_is_refused(use: str, uri: str) -> None:
     with pytest.raises(BadSpec) as raised:
         check_uri(uri, Use(use), (), field="f")
 

@@ -3,6 +3,7 @@
 import sys
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from app.domain.scheduling.resources import gpu_of
@@ -360,7 +361,6 @@ def test_slices_are_in_no_group():
 
 
 def test_fake_driver_asks_as_the_library_does():
-    pynvml = pytest.importorskip("pynvml")
     names = [name for name in vars(FakeDriver) if name.startswith(("nvml", "NVML"))]
 
     assert [name for name in names if not hasattr(pynvml, name)] == []

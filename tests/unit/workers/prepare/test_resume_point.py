@@ -130,7 +130,7 @@ def test_data_that_has_changed_since_the_checkpoint_is_named(start_from):
 @pytest.mark.parametrize(
     ("before", "now", "refused"), [("a", "b", True), ("a", "a", False), ("a", "", False), ("", "b", False)]
 )
-def test_policy_follows_one_judge(tmp_path, before, now, refused):
+def test_policy_resumes_only_with_the_same_reward(tmp_path, before, now, refused):
     (tmp_path / "draft").mkdir()
     (tmp_path / "draft" / "state").touch()
     manifest = _manifest.Manifest(job_id="j", attempt=1, step=50, data_position={"reward_sha256": before})
@@ -141,7 +141,7 @@ def test_policy_follows_one_judge(tmp_path, before, now, refused):
         refuse_changed_reward(start, now)
 
 
-def test_unchanged_data_may_be_gone_on_with(start_from):
+def test_unchanged_data_allows_resuming(start_from):
     data = sources("a", "b")
 
     assert refusal(start_from([source.sha256 for source in data]), data) == ""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.host import processes
+from tests.systems.system import wait_for
 from tests.unit.workers.rank.launching import JOB, Run, make_plan, write_script
 from trainyard.protocol.run_spec import Gang
 from workers.rank.environment import rank_environment
@@ -225,10 +226,7 @@ def test_ranks_die_with_their_supervisor(tmp_path, sandbox, stopped):
     supervisor.kill()
     supervisor.wait()
 
-    deadline = time.monotonic() + 5
-    while attempt_processes() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert attempt_processes() == []
+    wait_for(lambda: not attempt_processes(), seconds=5, what="the end of all ranks")
     supervisor.stdout.close()
 
 

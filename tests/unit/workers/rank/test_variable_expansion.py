@@ -15,11 +15,11 @@ from workers.rank.variable_expansion import expanded, expanded_in_turn
         ("kill $$ ${DATA} $DATA $()", "kill $$ ${DATA} $DATA $()"),
     ],
 )
-def test_known_variables_are_put_in_and_all_else_is_a_shells(text, becomes):
+def test_known_variables_are_expanded_and_the_rest_is_left_to_a_shell(text, becomes):
     assert expanded(text, {"DATA": "/srv/data"}) == becomes
 
 
-def test_values_are_not_looked_through_again():
+def test_expanded_values_are_not_expanded_again():
     assert expanded("$(A)", {"A": "$(B)", "B": "no"}) == "$(B)"
 
 

@@ -92,7 +92,7 @@ def test_files_that_steer_devices_are_mounted_read_only(tmp_path, path):
     assert flags
 
 
-def test_what_tells_of_the_machine_is_empty(tmp_path):
+def test_kernel_files_that_describe_the_machine_are_empty(tmp_path):
     there = [path for path in MASKED if Path(path).exists()]
     assert there
 

@@ -67,7 +67,7 @@ def test_bubblewrap_works_on_this_machine():
     assert choose_sandbox("process").kind == "process"
 
 
-def test_without_bubblewrap_there_is_no_sandbox_and_the_error_names_the_ways_out(no_bubblewrap):
+def test_without_bubblewrap_there_is_no_sandbox_and_the_error_names_the_remedies(no_bubblewrap):
     with pytest.raises(
         SandboxUnavailable, match=r"not installed; .*apt install bubblewrap.*TRAINYARD_NODE_SANDBOX=process"
     ):
@@ -233,7 +233,7 @@ def test_bubblewrap_has_a_host_name_of_its_own(world):
     assert probe(world, Bubblewrap(), [], [])["uts"] != str(Path("/proc/self/ns/uts").readlink())
 
 
-def test_script_in_the_root_directory_does_not_show_the_machine_by_this_way_round(tmp_path):
+def test_script_in_the_root_directory_does_not_expose_the_machine(tmp_path):
     view = FilesystemView(run_dir=tmp_path / "run", data_dir=tmp_path / "data", code=Path("/"))
     view.run_dir.mkdir()
 

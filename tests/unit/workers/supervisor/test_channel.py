@@ -155,7 +155,7 @@ def test_client_that_hangs_up_is_forgotten(ear, raw):
     assert ear.server.connections == []
 
 
-def test_many_connections_are_no_way_round_the_bound_of_our_log(ear, path, caplog):
+def test_many_connections_cannot_bypass_the_limit_of_our_log(ear, path, caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(10):
             with socket.socket(socket.AF_UNIX) as client, short_address(path) as address:
@@ -191,7 +191,7 @@ def test_full_channel_serves_those_it_has_and_the_next_when_one_leaves(path):
     loop.close()
 
 
-def test_want_of_descriptors_does_not_keep_the_loop_busy(ear, path):
+def test_lack_of_file_descriptors_does_not_keep_the_loop_busy(ear, path):
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket(socket.AF_UNIX) as client, short_address(path) as address:
         client.connect(address)

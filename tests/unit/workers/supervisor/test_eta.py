@@ -34,7 +34,7 @@ def test_a_run_that_begins_anew_forgets_what_it_knew():
     assert eta.seconds(10) == 7.0
 
 
-def test_standing_still_is_no_training_time():
+def test_idle_time_does_not_count_as_training_time():
     eta = fed((0, 0.0), (1, 1.0))
     eta.phase("EVALUATING", 1.0)
     eta.phase("CHECKPOINTING", 50.0)
@@ -54,6 +54,6 @@ def test_one_slow_step_hardly_counts_and_a_lasting_change_does():
     assert eta.seconds(501) == pytest.approx(500, rel=0.05)
 
 
-def test_the_end_is_no_time_away():
+def test_eta_at_the_last_step_is_zero():
     assert fed((0, 0.0), (4, 4.0)).seconds(4) == 0.0
     assert fed((0, 0.0), (5, 5.0)).seconds(4) == 0.0

@@ -44,5 +44,5 @@ def test_what_was_left_out_comes_when_it_is_used():
     assert said(EACH_IN_A_COPY, *USES).split() == ["slept"] * len(USES)
 
 
-def test_nothing_is_put_off_where_sqlalchemy_is_loaded_already():
+def test_nothing_is_deferred_where_sqlalchemy_is_loaded_already():
     assert said("import sqlalchemy, workers.supervisor.main, asyncio; print(asyncio.__file__ is not None)") == "True"

@@ -1,7 +1,6 @@
 """The lease thread: when it arms the fence, and how it reports control requests and the loss of the lease."""
 
 import threading
-import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -127,49 +126,54 @@ def test_nothing_starts_when_the_first_renewal_is_never_confirmed(keep):
 
 
 class SlowFence(RecordingFence):
-    """Takes a moment to arm, so that another thread can interleave."""
+    """Waits within its second arming, that of the renewal's thread, so that another thread can interleave."""
 
     def __init__(self):
         super().__init__()
-        self.arming = threading.Event()
-        self.last = ""
+        self.is_arming, self.may_arm = threading.Event(), threading.Event()
+        self.calls: list[str] = []
 
     def arm(self, sent_at, seconds):
-        self.arming.set()
-        time.sleep(0.1)
-        self.last = "armed"
+        if self.calls:
+            self.is_arming.set()
+            assert self.may_arm.wait(5)
+        self.calls.append("armed")
 
     def disarm(self):
-        self.last = "disarmed"
+        self.calls.append("disarmed")
 
 
 def test_renewal_under_way_does_not_arm_what_was_unfenced():
-    fence = SlowFence()
+    fence, lease = SlowFence(), Lease(REQUESTS)
     settings = LeaseSettings(renew_seconds=0.01, fence_seconds=1.0)
-    renewal = LeaseRenewal(settings, fence, Lease(REQUESTS), on_requests=lambda _: None, on_lost=lambda _: None)
+    renewal = LeaseRenewal(settings, fence, lease, on_requests=lambda _: None, on_lost=lambda _: None)
     renewal.start()
-    fence.arming.clear()
-    assert fence.arming.wait(5)
+    assert fence.is_arming.wait(5)
 
-    renewal.unfence()
-    time.sleep(0.2)
+    unfencing = threading.Thread(target=renewal.unfence)
+    unfencing.start()
+    unfencing.join(0.1)  # it would be through by then if it did not wait for the arming
+    fence.may_arm.set()
+    unfencing.join()
+    lease.wait_asked(lease.asked + 2)
 
-    assert fence.last == "disarmed"
+    assert fence.calls == ["armed", "armed", "disarmed"]
     renewal.stop()
 
 
 def test_renewal_that_hangs_does_not_keep_the_end_waiting(keep):
-    answered, asked = threading.Event(), threading.Event()
+    answered, asked, hangs = threading.Event(), threading.Event(), threading.Event()
 
     def renew():
         if asked.is_set():
+            hangs.set()
             answered.wait(10)
         asked.set()
         return REQUESTS
 
     renewal, fence, _, _ = keep(renew)
     renewal.start()
-    time.sleep(0.1)
+    assert hangs.wait(5)
 
     renewal.stop(timeout_seconds=0.1)
     armed = len(fence.armed)

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,15 @@ import pytest
 from app.domain.errors import TransientStorageError
 from app.storage.logs import LogReader
 from app.storage.storage import Storage
+from tests.builders.log_blocks import block
 from tests.systems.system import wait_for
 from workers.supervisor.recording import log_store
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
-from workers.supervisor.recording.log_backlog import LINE_BYTES, LogBacklog
-from workers.supervisor.recording.log_lines import LogLine
+from workers.supervisor.recording.log_backlog import BLOCK_BYTES, LogBacklog
 from workers.supervisor.recording.log_store import LogStore
 
-AT = datetime(2030, 1, 1, tzinfo=UTC)
 JOB = "job-1"
-SIZE = LINE_BYTES + 1
+SIZE = BLOCK_BYTES + 2
 
 
 class GatedStorage(Storage):
@@ -73,14 +71,16 @@ def store(storage: GatedStorage, clock: Clock) -> Iterator[LogStore]:
     store.close(10)
 
 
-def lines(first: int, last: int) -> list[LogLine]:
-    return [LogLine(number=number, rank=0, at=AT, text="x") for number in range(first, last + 1)]
+def add(store: LogStore, first: int, last: int) -> None:
+    """A block for each line."""
+    for number in range(first, last + 1):
+        store.add(block(number, "x"))
 
 
 def test_ranks_wait_for_a_slow_storage_and_no_line_is_dropped(store: LogStore, storage: GatedStorage) -> None:
-    store.add(lines(1, 10))
+    add(store, 1, 10)
     assert storage.asked.wait(30)
-    store.add(lines(11, 150))
+    add(store, 11, 150)
     assert not store.has_room
 
     storage.gate.set()
@@ -91,9 +91,9 @@ def test_ranks_wait_for_a_slow_storage_and_no_line_is_dropped(store: LogStore, s
 
 
 def test_storage_that_stalls_holds_no_rank_up_for_ever(store: LogStore, storage: GatedStorage, clock: Clock) -> None:
-    store.add(lines(1, 10))
+    add(store, 1, 10)
     assert storage.asked.wait(30)
-    store.add(lines(11, 150))
+    add(store, 11, 150)
 
     clock.now = log_store.STALLED_SECONDS + 1
 
@@ -104,9 +104,9 @@ def test_storage_that_fails_costs_the_oldest_lines_and_readers_see_how_many_and_
     store: LogStore, storage: GatedStorage
 ) -> None:
     storage.fails = True
-    store.add(lines(1, 10))
+    add(store, 1, 10)
     assert storage.asked.wait(30)
-    store.add(lines(11, 250))
+    add(store, 11, 250)
     wait_for(lambda: store.has_room, seconds=30, what="ranks that write on")
 
     storage.gate.set()
@@ -120,8 +120,8 @@ def test_storage_that_fails_costs_the_oldest_lines_and_readers_see_how_many_and_
 
 def test_lines_that_could_not_be_stored_at_the_end_are_counted(store: LogStore, storage: GatedStorage) -> None:
     storage.fails = True
-    store.add(lines(1, 10))
+    add(store, 1, 10)
     assert storage.asked.wait(30)
-    store.add(lines(11, 250))
+    add(store, 11, 250)
 
     assert store.close(0) == 250

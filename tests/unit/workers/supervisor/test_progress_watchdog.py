@@ -134,7 +134,7 @@ def test_limit_of_a_section_is_its_own():
     assert (limit.since, limit.seconds) == (now + 200.0, 60.0)
 
 
-def test_trainer_has_nothing_to_do_after_its_last_word_and_a_script_may_have():
+def test_only_a_script_is_given_time_after_its_result():
     made, now = stepping(1.0)
     made.ended(now)
     script, now = stepping(1.0, custom=True)

@@ -50,7 +50,7 @@ def test_progress_comes_from_steps_of_all_and_epochs_and_never_goes_back():
 
 
 @pytest.mark.parametrize("said", ["-3", "99999999999", "nan", "inf", "many"])
-def test_step_that_is_none_is_passed_over(said):
+def test_invalid_step_is_skipped(said):
     read = ScriptMetrics({"metric.step": r"step (\S+)", "metric.epoch": r"step (\S+)"}, 4).read([f"step {said}"])
 
     assert [place[0] for place in places(read)] in ([], [4])

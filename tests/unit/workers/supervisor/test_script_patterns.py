@@ -26,13 +26,13 @@ def test_only_options_with_the_prefix_are_patterns():
         ("metric.loss", r"((a{1000}){1000}){1000}", "RE2's syntax"),
     ],
 )
-def test_what_is_no_pattern_is_named_with_the_way_out(option, text, said):
+def test_invalid_pattern_is_named_with_a_remedy(option, text, said):
     with pytest.raises(InvalidPattern, match=said) as refused:
         metric_patterns({option: text})
     assert refused.value.name == option
 
 
-def test_there_are_not_too_many():
+def test_too_many_patterns_are_refused():
     with pytest.raises(InvalidPattern, match=r"65 patterns .* at most 64"):
         metric_patterns({f"metric.m{number}": r"(\d)" for number in range(65)})
 

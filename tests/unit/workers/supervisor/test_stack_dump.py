@@ -110,15 +110,20 @@ def test_rank_that_never_registered_is_left_alone(run):
     assert f"thread {pid}" in text
 
 
-def test_file_that_a_rank_replaced_is_not_followed(run, tmp_path):
-    secret = tmp_path / "secret"
-    secret.write_text("another user's secret")
-    (run.stacks / "rank-0.txt").symlink_to(secret)
-    with started(SLEEPS, run) as process:
-        pid = process.pid
-        os.kill(pid, 0)
-        text = dump(run, 0, {1: pid}, set(), unheard) + dump(run, 0, {}, {0}, unheard)
+def test_file_that_a_rank_replaced_is_not_followed(run):
+    """The link appears with the signal: of a file that was there before, only what was added is read."""
+    (run.path / "secret").write_text("another user's secret")
+    replaces = (
+        "import os, signal, sys, time\nrun = sys.argv[1]\n"
+        "def replace(*_):\n    os.path.lexists(run + '/stacks/rank-0.txt') or "
+        "os.symlink(run + '/secret', run + '/stacks/rank-0.txt')\n"
+        "signal.signal(signal.SIGUSR2, replace)\nprint('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    with started(replaces, run) as process:
+        text = dump(run, 0, {0: process.pid}, {0}, unheard)
 
+    assert (run.stacks / "rank-0.txt").is_symlink()
+    assert "did not write its stacks" in text
     assert "another user's secret" not in text
 
 

@@ -106,7 +106,7 @@ def test_files_stay_small_and_are_read_as_one_curve(world, monkeypatch):
     assert world.curve("loss") == [(step, float(step)) for step in range(200)]
 
 
-def test_they_are_there_while_the_job_runs(world, monkeypatch):
+def test_event_files_exist_while_the_job_runs(world, monkeypatch):
     monkeypatch.setattr(tensorboard_store, "LOCAL_SECONDS", 0.02)
     seen = threading.Event()
 
@@ -151,19 +151,24 @@ def test_remote_storage_gets_the_whole_file_each_time(world):
     assert len(world.storage.read(f"jobs/job-1/{recorded.path}")) == recorded.size_bytes
 
 
-def test_a_lost_lease_or_a_bug_ends_it_without_a_word_to_the_job(world):
+@pytest.mark.parametrize("error", [LeaseLost("gone"), ZeroDivisionError("a bug")])
+def test_lost_lease_or_a_bug_ends_storing_without_failing_the_job(world, error):
+    refused = []
+
     def refuse(new):
-        raise LeaseLost("gone")
+        refused.append(new.path)
+        raise error
 
     store = TensorboardStore(world.storage, "job-1", 1, record=refuse)
     store.add(1, NOW, {"loss": 1.0})
     store.close(5)
     store.add(2, NOW, {"loss": 1.0})
 
-    assert world.recorded == {}
+    assert len(refused) == 1
+    assert world.curve("loss") == [(1, 1.0)]
 
 
-def test_without_metrics_there_is_nothing(world):
+def test_without_metrics_nothing_is_stored(world):
     world.store().close(5)
 
     assert not (world.folder / "jobs").exists()

@@ -129,7 +129,7 @@ def test_a_slice_is_known_by_its_uuid():
     assert UsageMeter(slices, load_nvml=lambda: nvml).sample(os.getpid())["gpu_memory_mb"] == 7 * 1024
 
 
-def test_a_gpu_that_does_not_tell_all_tells_the_rest():
+def test_values_that_a_gpu_lacks_do_not_hide_the_others():
     sample = UsageMeter(GPUS, load_nvml=lambda: fake_nvml(splits=True)).sample(os.getpid())
 
     assert "gpu_utilization" not in sample

@@ -1,0 +1,210 @@
+"""Agents and ranks that are forked into a sandbox: a job sees and computes what it would otherwise."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.lifecycle.states import JobState
+from app.host import processes
+from tests.builders.factories import make_document, make_job
+from tests.systems.supervising import ENDED, World, environment
+from tests.systems.system import wait_for
+from workers.fork_server.sockets import agents_socket
+from workers.node.warm_starts import agent_server
+
+# What a process can see of itself, without what differs between any two jobs.
+FACTS = r"""
+import json, os, pathlib, re, resource, signal, sys
+
+def text(path):
+    return pathlib.Path(path).read_text()
+
+status = dict(line.split(":\t", 1) for line in text("/proc/self/status").splitlines() if ":\t" in line)
+kept = "CapInh CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp SigBlk SigIgn Uid Gid Umask".split()
+lineage, pid = [], os.getpid()
+while pid > 1:
+    pid = int(text(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
+    lineage.append(os.path.basename(pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()))
+facts = {
+    "status": {name: status[name] for name in kept},
+    "session": [os.getsid(0) == os.getsid(os.getppid()), os.getpgid(0) == os.getsid(0)],
+    "lineage": lineage,
+    "files": sorted(re.sub(r"\d+", "N", os.readlink(f"/proc/self/fd/{fd}")) for fd in ("0", "1", "2")),
+    "descriptors": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+    "directory": os.getcwd(),
+    "limits": [resource.getrlimit(number) for number in range(16)],
+    "mounts": sorted(" ".join(line.split()[3:6]) for line in text("/proc/self/mountinfo").splitlines()),
+    "environment": dict(os.environ),
+    "adjustment": text("/proc/self/oom_score_adj"),
+    "nice": os.nice(0),
+    "arguments": sys.argv,
+    "hidden": [os.listdir("/root"), os.listdir("/tmp")],
+    "hostname": os.uname().nodename,
+}
+print("FACTS" + json.dumps(facts), flush=True)
+"""
+WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(120)\n"
+# Different in any two attempts.
+OWN = ("MASTER_PORT",)
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory, owned_pids):
+    """The address of a server that forks agents."""
+    directory = tmp_path_factory.mktemp("agents")
+    (directory / "run").mkdir()
+    server = agent_server(directory)
+    server.keep()
+    assert server.pid is not None
+    pid = server.pid
+    owned_pids.add(pid)
+    wait_for(lambda: processes.descendants(pid), seconds=120, what="a process that waits for a request")
+    yield agents_socket(directory)
+    server.close()
+
+
+@pytest.fixture
+def world(tmp_path, sqlite_url, assets, forked_supervisors):
+    """A node in miniature that has the small model."""
+    world = World(tmp_path, sqlite_url, spawn=forked_supervisors.spawn)
+    shutil.copytree(assets, tmp_path / "mine" / "demo")
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def warm(world, agents):
+    """The same node, on which agents are forked."""
+    make_warm(world, agents)
+    return world
+
+
+def make_warm(world: World, agents: Path) -> None:
+    (world.data_dir / "run").mkdir(parents=True, exist_ok=True)
+    agents_socket(world.data_dir).symlink_to(agents)
+
+
+def facts(world: World) -> dict[str, Any]:
+    job_id = world.start(FACTS)
+    assert world.wait_for_end(job_id).state is JobState.COMPLETED, world.describe(job_id)
+    (line,) = [line for line in world.log(job_id) if line.startswith("FACTS")]
+    run = f"{job_id}-1"
+    cleaned = json.loads(line.removeprefix("FACTS").replace(job_id, "JOB").replace(run, "RUN"))
+    for name in OWN:
+        del cleaned["environment"][name]
+    cleaned["arguments"], cleaned["directory"] = len(cleaned["arguments"]), "script" in cleaned["directory"]
+    return dict(cleaned)
+
+
+def test_job_sees_what_it_would_see_if_its_agent_had_started_as_a_program(world, agents):
+    cold = facts(world)
+    make_warm(world, agents)
+    warm = facts(world)
+
+    for found in (cold, warm):
+        found["mounts"] = [line for line in found["mounts"] if "script-" not in line]
+        for name in [name for name, value in found["environment"].items() if "script-" in value]:
+            del found["environment"][name]
+    assert warm["status"].pop("CapBnd").strip("0") == ""  # root's bubblewrap leaves the bounding set as it is
+    del cold["status"]["CapBnd"]
+    assert warm.pop("environment") == cold.pop("environment")
+    assert warm == cold
+
+
+def test_agent_is_a_fork(warm, agents):
+    job_id = warm.start(WAITS)
+    warm.wait_for_line(job_id, "ready")
+
+    (agent,) = [pid for pid in warm.processes(job_id) if b"workers.rank.agent" in command_line(pid)]
+
+    assert b"HOME" not in Path(f"/proc/{agent}/environ").read_bytes()  # a program would show all of its environment
+    assert f"TRAINYARD_JOB_ID={job_id}".encode() in environment(agent)
+
+
+def command_line(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+
+def test_nothing_of_an_attempt_is_left_when_its_supervisor_is_killed(warm):
+    job_id = warm.start(WAITS)
+    warm.wait_for_line(job_id, "ready")
+    (supervisor,) = processes.supervisors_of(job_id, 1)
+
+    os.kill(supervisor, signal.SIGKILL)
+
+    warm.wait(lambda: not warm.processes(job_id), 5)
+
+
+@pytest.mark.parametrize("script", ["raise SystemExit(7)", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
+def test_failure_of_a_rank_is_reported_as_without_a_fork(world, agents, script):
+    errors = []
+    for _ in range(2):
+        job_id = world.start(script)
+        job = world.wait_for_end(job_id)
+        errors.append((job.state, job.error_type, (job.error_message or "").replace(job_id, "JOB")))
+        if not agents_socket(world.data_dir).exists():
+            make_warm(world, agents)
+
+    assert errors[0] == errors[1]
+
+
+def test_server_that_is_gone_leaves_the_agent_to_start_as_a_program(world):
+    make_warm(world, world.directory / "nowhere.sock")
+
+    job_id = world.start("print('done')")
+
+    assert world.wait_for_end(job_id).state is JobState.COMPLETED
+
+
+def train(world: World, method: str, ranks: int, **training: object) -> tuple[str, list[list[bytes]]]:
+    """(hash of the trained weights, the ranks' environments as /proc showed them)"""
+    document = make_document(
+        training_config={
+            "training_type": method,
+            "base_model": {"model_id": "demo/model"},
+            "framework": {"type": "HF_TRAINER"},
+            "hyperparameters": {"max_steps": "4", "learning_rate": "1e-3"},
+            **training,
+        },
+        data_config={
+            "sources": [{"path": f"demo/{DATA.get(method, 'train')}.jsonl", "format": "jsonl"}],
+            "batch_size": 2,
+        },
+        resource_config={"gpu_count": ranks},
+    )
+    with world.db.write() as session:
+        job_id = make_job(session, document=document).id
+    world.take_up(job_id, ranks=ranks)
+    world.wait(lambda: world.job(job_id).current_step >= 1 or world.job(job_id).state in ENDED, 120, job_id)
+    shown = [environment(pid) for pid in world.processes(job_id) if b"workers.trainers.main" in command_line(pid)]
+    job = world.wait_for_end(job_id, 120)
+    assert job.state is JobState.COMPLETED, world.describe(job_id)
+    assert job.report is not None
+    return str(job.report["model_hash"]), shown
+
+
+DATA = {"DPO": "preferences", "CONTINUED_PRETRAIN": "text"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("method", "ranks"), [("SFT", 1), ("SFT", 2), ("LORA", 1), ("DPO", 1), ("CONTINUED_PRETRAIN", 1)]
+)
+def test_forked_ranks_train_the_same_weights_bit_by_bit(world, agents, method, ranks):
+    cold, _ = train(world, method, ranks)
+    make_warm(world, agents)
+    warm, _ = train(world, method, ranks)
+
+    assert warm == cold
+
+
+@pytest.mark.long
+def test_rank_with_variables_of_its_job_starts_as_a_program(warm):
+    _, shown = train(warm, "SFT", 1, environment={"OF_THE_JOB": "1"})
+
+    assert all(b"OF_THE_JOB=1" in environment for environment in shown)
