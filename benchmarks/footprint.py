@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import idle_system
 from benchmarks.command_times import Times, times
 from benchmarks.machine import description
 from benchmarks.processor_time import seconds_by_child
@@ -75,6 +76,8 @@ def main(arguments: list[str]) -> None:
             found.append(one_round(variant, commands))
     report = {"benchmark": "footprint", "rounds": rounds, **figures(results, commands), "machine": machine}
     print(table(report), file=sys.stderr)
+    report["idle"] = idle_system.idle_system()
+    print(idle_system.line(report["idle"]), file=sys.stderr)
     print(json.dumps(report))
 
 

@@ -5,6 +5,7 @@ from app.models.artifact import Artifact
 from app.models.attempt import Attempt
 from app.models.audit_entry import AuditEntry
 from app.models.base import Base
+from app.models.change import Change
 from app.models.checkpoint import Checkpoint
 from app.models.idempotency import IdempotentReply
 from app.models.inspection import Inspection
@@ -28,6 +29,7 @@ __all__ = [
     "Base",
     "BaseModel",
     "CachedSource",
+    "Change",
     "Checkpoint",
     "Device",
     "IdempotentReply",

@@ -55,6 +55,7 @@ class Job(Base):
         ),
         _not_null_index("ix_job_parent_job_id", "parent_job_id"),
         _not_null_index("ix_job_resume_checkpoint_id", "resume_checkpoint_id"),
+        _not_null_index("ix_job_not_before_at", "not_before_at"),
         Index("ix_job_status_order", "status", "priority", "queued_at"),
         # Counts of jobs by queue, state and project, by index-only scans.
         Index("ix_job_queue_status", "queue", "status", "project"),

@@ -12,23 +12,22 @@ from celery import Celery
 
 from app.host.process_names import own_name
 from app.migrations.versioning import is_current
-from app.services.attempts.lost_leases_and_nodes import Reaper
-from app.services.nodes import quarantine
-from app.services.operations import housekeeping
 from app.services.operations.orphan_cleanup import OrphanSweep
 from app.services.operations.retention import rules as retention
-from app.services.preflight import admission, inspections
-from app.services.queues import gpu_budgets, queues
+from app.services.preflight import admission
+from app.services.queues import queues
 from app.services.requests.storage_access import reading_rules
 from app.services.scheduling import planner
-from app.services.scheduling.leader_election import LeaderLease
+from app.services.scheduling.leader_election import RENEW_SECONDS, LeaderLease
 from app.services.scheduling.placement import Dispatched
-from app.services.scheduling.planning_loop import PlanningLoop
-from app.services.webhooks import deliveries
+from app.services.scheduling.planning_loop import LONGEST_UNCHANGED_SECONDS, PlanningLoop
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
+from tasks.background.changes import FULL_POLL_SECONDS, Changes, Poll
+from tasks.background.due_times import DueTimes
 from tasks.background.loop import Loop
 from tasks.background.preflight import PreflightRunner, preflight_policy
-from tasks.background.result_mirror import ResultMirror
+from tasks.background.reaping import ReaperLoop
+from tasks.background.result_mirror import CHECK_LOSS_SECONDS, ResultMirror
 from tasks.background.webhook_delivery import WebhookDeliverer
 from tasks.celery_app import Runtime
 
@@ -36,9 +35,6 @@ from tasks.celery_app import Runtime
 SCHEMA_POLL_SECONDS = 0.05
 BEAT_SECONDS = 2.0
 ANNOUNCE_SECONDS = 2.0
-QUARANTINE_SECONDS = 2.0
-BUDGET_SECONDS = 5.0
-HOUSEKEEPING_SECONDS = 600.0
 SWEEP_SECONDS = 60.0
 RETENTION_SECONDS = 3600.0
 
@@ -50,33 +46,39 @@ class Coordination:
 
     def __init__(self, celery: Celery, name: str, *, consume: Callable[[str], None]) -> None:
         runtime: Runtime = celery.runtime
-        poll = runtime.settings.scheduler.poll_seconds
         self._runtime = runtime
         self._name = name
         self._consume = consume
         self._consumed = {DEFAULT_ADMISSION_QUEUE}
         self._identity = own_name()
+        self._poll_seconds = poll = runtime.settings.scheduler.poll_seconds
         self._leader_lease = LeaderLease(runtime.database, self._identity)
         self._passes = PlanningLoop(runtime.database, "planner")
-        self._reaper = Reaper(runtime.database, runtime.settings, actor=name)
         self._mirror = ResultMirror(celery)
         self._leftovers = OrphanSweep(runtime.database, runtime.settings.storage.url)
-        self._due: dict[str, float] = {}
+        self._due_announce, self._due_retention, self._due_beat = DueTimes(), DueTimes(), DueTimes()
+        self._to_plan = Poll(LONGEST_UNCHANGED_SECONDS)
+        self._to_announce, self._to_admit, self._to_show, self._to_consume = (Poll() for _ in range(4))
         self._planner = Loop("planner", self._plan, poll)
         # In its own loop: it reads files, and a slow disk must not delay the planner.
         self._admission = Loop("admission", self._admit, poll)
+        self._mirroring = Loop("mirror", self._show, poll)
         self._inspector = PreflightRunner(runtime, name)
         self._deliverer = WebhookDeliverer(runtime)
+        self._reaper = ReaperLoop(runtime, name, lambda: self._leader_lease.is_leader)
         self._gate = Loop("schema", self._start_once_there, SCHEMA_POLL_SECONDS)
-        self._loops = [
+        self._loops: list[Loop | PreflightRunner | WebhookDeliverer | ReaperLoop | Changes] = [
+            Changes(runtime.database, poll, self._pass_on),
             self._planner,
             self._admission,
-            Loop("reaper", self._reap, max(poll, 0.5)),
-            Loop("mirror", self._show, poll),
+            self._reaper,
+            self._mirroring,
             Loop("signs of life", self._beat, BEAT_SECONDS),
             # in its own loop: a slow remote storage must not delay the reaper
             Loop("sweep", self._sweep, SWEEP_SECONDS),
             Loop("retention", self._prune, BEAT_SECONDS),
+            self._inspector,
+            self._deliverer,
         ]
 
     def start(self) -> None:
@@ -84,15 +86,9 @@ class Coordination:
         self._gate.start()
 
     def stop(self) -> None:
-        loops: list[Loop | PreflightRunner | WebhookDeliverer] = [
-            self._gate,
-            *self._loops,
-            self._inspector,
-            self._deliverer,
-        ]
-        for loop in loops:
+        for loop in (self._gate, *self._loops):
             loop.stop()
-        for loop in loops:
+        for loop in (self._gate, *self._loops):
             loop.join()
 
     def _start_once_there(self) -> None:
@@ -101,37 +97,63 @@ class Coordination:
             self._gate.stop()
             for loop in self._loops:
                 loop.start()
-            self._inspector.start()
-            self._deliverer.start()
+
+    def _pass_on(self) -> None:
+        """Something has changed in the database: every loop asks whether it concerns it."""
+        for poll in (self._to_announce, self._to_admit, self._to_show, self._to_consume):
+            poll.expect()
+        self._admission.wake()
+        self._mirroring.wake()
+        self._reaper.wake()
+        self._deliverer.wake()
+        self._go_on()
 
     def _go_on(self) -> None:
         """Continue with a job that was admitted, or queued for inspection."""
         self._inspector.wake()
+        self._to_plan.expect()
         self._planner.wake()
 
-    def _plan(self) -> None:
+    def _plan(self) -> float:
         now = time.monotonic()
         if not self._leader_lease.acquire(now):
-            return
-        db, settings = self._runtime.database, self._runtime.settings
-        self._passes.run_pass(planner.policy_of(settings), self._runtime.dispatcher.nudge, self._announce)
-        if self._is_due("announce", ANNOUNCE_SECONDS, now):
-            resend = settings.scheduler.resend_seconds
-            self._wake_nodes(planner.unannounced(db, older_than_seconds=resend))
+            self._to_plan.expect()
+            return self._poll_seconds  # a leader that dies is replaced at once
+        if self._to_plan.begin():
+            policy = planner.policy_of(self._runtime.settings)
+            again_in = self._passes.run_pass(policy, self._runtime.dispatcher.nudge, self._announce)
+            self._to_plan.end(FULL_POLL_SECONDS if again_in is None else max(again_in, self._poll_seconds))
+        if self._due_announce.is_due("announce", ANNOUNCE_SECONDS, now) and self._to_announce.begin():
+            self._announce_again()
+        renewal = (self._leader_lease.renewed_at or now) + RENEW_SECONDS - time.monotonic()
+        return max(0.0, min(self._to_plan.rest_seconds, renewal))
+
+    def _announce_again(self) -> None:
+        """Wake the nodes of attempts that were announced long ago, for as long as any is not claimed."""
+        database, resend = self._runtime.database, self._runtime.settings.scheduler.resend_seconds
+        is_any_unclaimed = planner.any_unclaimed(database)
+        if is_any_unclaimed:
+            self._wake_nodes(planner.unannounced(database, older_than_seconds=resend))
+        self._to_announce.end(again_in=0.0 if is_any_unclaimed else None)
 
     def _announce(self, placed: list[Dispatched]) -> None:
         # a pass that starts many jobs takes long, and a leader that stops renewing is replaced
         self._leader_lease.acquire(time.monotonic())
         self._wake_nodes(placed)
 
-    def _admit(self) -> None:
+    def _admit(self) -> float:
         settings = self._runtime.settings
         if not self._leader_lease.is_leader:
-            return
-        if admission.admit_waiting(
-            self._runtime.database, reading_rules(settings), inspection=preflight_policy(settings)
-        ):
-            self._go_on()
+            self._to_admit.expect()
+            return self._poll_seconds
+        if self._to_admit.begin():
+            admitted = admission.admit_waiting(
+                self._runtime.database, reading_rules(settings), inspection=preflight_policy(settings)
+            )
+            if admitted:
+                self._go_on()
+            self._to_admit.end(again_in=self._poll_seconds if admitted else None)  # there may be more than one batch
+        return self._to_admit.rest_seconds
 
     def _wake_nodes(self, dispatched: list[Dispatched]) -> None:
         by_queue: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
@@ -140,27 +162,6 @@ class Coordination:
         for (node, device_type, priority), attempts in by_queue.items():
             self._runtime.dispatcher.ring_run(attempts, node, device_type, priority)
 
-    def _reap(self) -> None:
-        now = time.monotonic()
-        if not self._leader_lease.is_leader:
-            self._reaper.reset()
-            return
-        self._reaper.sweep(now)
-        if self._is_due("budgets", BUDGET_SECONDS, now):
-            gpu_budgets.requeue_over_budget(
-                self._runtime.database, actor=self._name, nudge=self._runtime.dispatcher.nudge
-            )
-        if self._is_due("quarantine", QUARANTINE_SECONDS, now):
-            quarantine.evaluate(self._runtime.database, quarantine.rule_of(self._runtime.settings), actor=self._name)
-        # Not Celery beat: this needs no broker, and leader election already limits it to one coordinator.
-        if self._is_due("housekeeping", HOUSEKEEPING_SECONDS, now):
-            housekeeping.drop_old_replies(self._runtime.database)
-            housekeeping.drop_dead_coordinators(self._runtime.database)
-            inspections.drop_old(self._runtime.database)
-            quarantine.drop_old(self._runtime.database, quarantine.rule_of(self._runtime.settings))
-            kept_days = self._runtime.settings.webhook.kept_days
-            deliveries.drop_old(self._runtime.database, kept_days=kept_days)
-
     def _sweep(self) -> None:
         if self._leader_lease.is_leader:
             self._leftovers.run_round()
@@ -168,25 +169,32 @@ class Coordination:
     def _prune(self) -> None:
         settings = self._runtime.settings
         wanted = settings.retention.enabled and self._leader_lease.is_leader
-        if wanted and self._is_due("retention", RETENTION_SECONDS, time.monotonic()):
+        if wanted and self._due_retention.is_due("retention", RETENTION_SECONDS, time.monotonic()):
             for rule, pruned in retention.prune(self._runtime.database, settings, actor=self._name):
                 if pruned.count:
                     logger.info("%s deleted: %d, because of %s", rule.what, pruned.count, rule.variable or "age")
 
-    def _show(self) -> None:
-        if self._leader_lease.is_leader:
-            self._mirror.show_changes(time.monotonic())
+    def _show(self) -> float:
+        if not self._leader_lease.is_leader:
+            self._to_show.expect()
+            return self._poll_seconds
+        now = time.monotonic()
+        if self._mirror.notice_loss(now):
+            self._to_show.expect()
+        if self._to_show.begin():
+            self._to_show.end(again_in=self._mirror.show_changes(now))
+        return min(self._to_show.rest_seconds, CHECK_LOSS_SECONDS)
 
     def _beat(self) -> None:
-        planner.beat(self._runtime.database, self._name, self._identity)
-        for name in queues.names(self._runtime.database):
-            queue = f"{ADMISSION_PREFIX}{name}"
-            if queue not in self._consumed:
-                self._consume(queue)
-                self._consumed.add(queue)
-
-    def _is_due(self, what: str, every_seconds: float, now: float) -> bool:
-        if now < self._due.get(what, 0.0):
-            return False
-        self._due[what] = now + every_seconds
-        return True
+        renewed_at, now = self._leader_lease.renewed_at, time.monotonic()
+        # A leader that renews raises the heartbeat's counter, too; now and then the row itself is made sure of.
+        is_seen = renewed_at is not None and now - renewed_at < RENEW_SECONDS + BEAT_SECONDS
+        if not is_seen or self._due_beat.is_due("beat", FULL_POLL_SECONDS, now):
+            planner.beat(self._runtime.database, self._name, self._identity)
+        if self._to_consume.begin():
+            for name in queues.names(self._runtime.database):
+                queue = f"{ADMISSION_PREFIX}{name}"
+                if queue not in self._consumed:
+                    self._consume(queue)
+                    self._consumed.add(queue)
+            self._to_consume.end()

@@ -16,14 +16,15 @@ logger = logging.getLogger(__name__)
 
 
 class Loop:
-    """Calls ``work`` at least every ``every_seconds``; a failure is logged and followed by a backoff, and never ends
-    the loop.
+    """Calls ``work`` at least every ``every_seconds``, or after the seconds that it returns; a failure is logged and
+    followed by a backoff, and never ends the loop.
     """
 
-    def __init__(self, name: str, work: Callable[[], None], every_seconds: float) -> None:
+    def __init__(self, name: str, work: Callable[[], float | None], every_seconds: float) -> None:
         self._name = name
         self._work = work
         self._every_seconds = every_seconds
+        self._rest_seconds = every_seconds
         self._woken = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -52,17 +53,18 @@ class Loop:
             self._woken.clear()
             if self._succeeds():
                 rest = FIRST_BACKOFF_SECONDS
-                self._woken.wait(self._every_seconds)
+                self._woken.wait(self._rest_seconds)
             else:
                 self._stopping.wait(rest)
                 rest = min(rest * 2, MAX_BACKOFF_SECONDS)
 
     def _succeeds(self) -> bool:
         try:
-            self._work()
+            rest = self._work()
         except Exception as error:  # noqa: BLE001  the outermost frame of a thread that must not end
             self._complain(error, time.monotonic())
             return False
+        self._rest_seconds = self._every_seconds if rest is None else rest
         if self._complained_at is not None:
             logger.info("%s recovered", self._name)
         self._failing_since = self._complained_at = None

@@ -19,6 +19,7 @@ from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspection_queue import RENEW_SECONDS, AbandonedInspections, InspectionQueue
 from app.services.preflight.inspections import InspectionTask, Open, Report
 from config.settings import PreflightSettings, Settings
+from tasks.background.changes import Poll
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
 
@@ -64,12 +65,15 @@ class PreflightRunner:
         self._running: dict[str, threading.Thread] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._stopping = threading.Event()
-        self._loop = Loop("inspections", self._poll, runtime.settings.scheduler.poll_seconds)
+        self._poll_seconds = runtime.settings.scheduler.poll_seconds
+        self._due_poll = Poll()
+        self._loop = Loop("inspections", self._poll, self._poll_seconds)
 
     def start(self) -> None:
         self._loop.start()
 
     def wake(self) -> None:
+        self._due_poll.expect()
         self._loop.wake()
 
     def stop(self) -> None:
@@ -84,10 +88,19 @@ class PreflightRunner:
         for thread in list(self._running.values()):
             thread.join(RENEW_SECONDS)
 
-    def _poll(self) -> None:
-        if self._why_not:
-            self._leave(self._why_not)
-            return
+    def _poll(self) -> float:
+        if self._due_poll.begin():
+            if self._why_not:
+                self._leave(self._why_not)
+                is_empty = self._abandoned.is_empty
+            else:
+                self._take_free()
+                is_empty = self._line.is_empty
+            # While any is open, the counters of their holders are watched.
+            self._due_poll.end(again_in=None if is_empty else self._poll_seconds)
+        return self._due_poll.rest_seconds
+
+    def _take_free(self) -> None:
         free = self._line.free(self._running)
         while free and len(self._running) < self._limit and not self._stopping.is_set():
             self._take(free.pop(0))
@@ -119,7 +132,7 @@ class PreflightRunner:
             logger.exception("inspection %s of %s failed and will be retried", work.id, work.job_id or "a request")
         finally:
             del self._running[work.id]
-            self._loop.wake()
+            self.wake()
 
     def _conclude(self, work: InspectionTask, report: Report) -> None:
         if admission.conclude(self._runtime.database, work, report, actor=self._name) and work.job_id is not None:

@@ -51,10 +51,25 @@ class ResultMirror:
         self._events_at: dict[str, float] = {}
         self._started: dict[str, int] = {}  # running job → attempt whose start was sent to Flower
 
-    def show_changes(self, now_seconds: float) -> None:
-        """Mirror every changed job, and every two seconds the progress of running ones."""
+    def notice_loss(self, now_seconds: float) -> bool:
+        """Every five seconds: whether the backend has lost everything, so that every job is to be mirrored again."""
+        if self._loss_checked_at is not None and now_seconds - self._loss_checked_at < CHECK_LOSS_SECONDS:
+            return False
+        is_lost = bool(self._celery.backend.client.set(MARKER, self._token, nx=True))
+        if is_lost:
+            logger.info("the result backend is empty; mirroring every job again")
+            result_mirror.forget_mirrored(self._db)
+            self._shown.clear()
+        self._loss_checked_at = now_seconds
+        return is_lost
+
+    def show_changes(self, now_seconds: float) -> float | None:
+        """Mirror every changed job, and every two seconds the progress of running ones.
+
+        Returns the seconds until progress is due; None while no job runs.
+        """
         try:
-            self._notice_loss(now_seconds)
+            self.notice_loss(now_seconds)
             while images := result_mirror.changed(self._db):
                 self._store(images)
                 for image in images:
@@ -70,6 +85,7 @@ class ResultMirror:
         except Exception:
             self._disconnect()
             raise
+        return self._progress_at + PROGRESS_SECONDS - now_seconds if self._shown else None
 
     def _show_progress(self, now_seconds: float) -> None:
         running = result_mirror.running(self._db)
@@ -120,16 +136,6 @@ class ResultMirror:
         # Celery reads task-failed as its own FAILURE. States that it does not know outrank all known ones except
         # SUCCESS and FAILURE, so a job's end is shown whatever came before.
         yield EVENTS.get(image.state, f"task-{image.state.lower()}")
-
-    def _notice_loss(self, now_seconds: float) -> None:
-        if self._loss_checked_at is not None and now_seconds - self._loss_checked_at < CHECK_LOSS_SECONDS:
-            return
-        client = self._celery.backend.client
-        if client.set(MARKER, self._token, nx=True):
-            logger.info("the result backend is empty; mirroring every job again")
-            result_mirror.forget_mirrored(self._db)
-            self._shown.clear()
-        self._loss_checked_at = now_seconds
 
     def _disconnect(self) -> None:
         sender, self._sender = self._sender, None

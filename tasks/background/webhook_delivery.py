@@ -10,6 +10,7 @@ from collections import Counter
 
 from app.services.webhooks.delivery_queue import Due
 from app.services.webhooks.sender import WebhookSender
+from tasks.background.changes import Poll
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
 
@@ -32,10 +33,16 @@ class WebhookDeliverer:
         self._running: dict[str, tuple[Due, threading.Thread]] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._loop = Loop("webhooks", self._poll, settings.scheduler.poll_seconds)
+        self._poll_seconds = settings.scheduler.poll_seconds
+        self._due_poll = Poll()
+        self._loop = Loop("webhooks", self._poll, self._poll_seconds)
 
     def start(self) -> None:
         self._loop.start()
+
+    def wake(self) -> None:
+        self._due_poll.expect()
+        self._loop.wake()
 
     def stop(self) -> None:
         """Does not wait for a delivery in progress: it is repeated unless its end is still recorded."""
@@ -48,7 +55,14 @@ class WebhookDeliverer:
         for _, thread in list(self._running.values()):
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _poll(self) -> None:
+    def _poll(self) -> float:
+        if self._due_poll.begin():
+            self._begin_due()
+            # Waiting deliveries become due by the database's clock.
+            self._due_poll.end(again_in=self._poll_seconds if self._sender.any_waiting() else None)
+        return self._due_poll.rest_seconds
+
+    def _begin_due(self) -> None:
         with self._lock:
             running = [due for due, _ in self._running.values()]
         free = self._limit - len(running)
@@ -76,7 +90,7 @@ class WebhookDeliverer:
             with self._lock:
                 del self._running[due.webhook_id]
         if went_on:
-            self._loop.wake()
+            self.wake()
 
     def _send(self, due: Due) -> bool:
         until = time.monotonic() + BATCH_SECONDS

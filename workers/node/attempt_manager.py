@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 
+from app.database.change_counter import ChangeCounter
 from app.database.engine import Database
 from app.domain.lifecycle.retry_policy import Backoff
 from app.host import processes
@@ -23,6 +24,8 @@ from workers.run_dir.process_registry import read_registry
 log = logging.getLogger(__name__)
 
 CLEAN_SECONDS = 10.0
+# Without a change in the database its leases are read again after this time all the same.
+FULL_POLL_SECONDS = 30.0
 # A process that is not found may not have started yet.
 POLLS_BEFORE_DEATH = 2
 
@@ -41,6 +44,9 @@ class AttemptManager:
         self._cleaned_at = float("-inf")
         self._left: set[tuple[str, int]] = set()  # attempts with unkillable processes
         self._cleaning = threading.Lock()
+        self._changes = ChangeCounter(db)
+        self._live: list[LiveLease] = []  # claimed leases of this node, as last read
+        self._asked_at = float("-inf")
 
     def nudge(self, job_id: str) -> None:
         """Record that a job has new control requests; the next poll signals its supervisor."""
@@ -53,12 +59,25 @@ class AttemptManager:
         # First, because leftovers of earlier attempts slow down the attempts started below.
         if time.monotonic() - self._cleaned_at > CLEAN_SECONDS:
             self.clean()
-        self._start_dispatched()
-        live = [lease for lease in leases.live(self._db, node=self._node) if lease.counter > 0]
-        self._signal_nudged(live)
-        for lease in live:
+        if self._has_to_ask(time.monotonic()):
+            self._ask()
+        self._signal_nudged(self._live)
+        for lease in self._live:
             self._check(lease)
-        self._missing = {key: n for key, n in self._missing.items() if key in {lease.lease_id for lease in live}}
+        found = {lease.lease_id for lease in self._live}
+        self._missing = {key: n for key, n in self._missing.items() if key in found}
+
+    def _has_to_ask(self, now: float) -> bool:
+        """After a change; for a nudge, which may be faster than the change; and before a supervisor counts as dead."""
+        if self._changes.has_changed():
+            self._asked_at = float("-inf")  # until it succeeds
+        return bool(self._nudged or self._missing) or now - self._asked_at > FULL_POLL_SECONDS
+
+    def _ask(self) -> None:
+        asked_at = time.monotonic()
+        self._start_dispatched()
+        self._live = [lease for lease in leases.live(self._db, node=self._node) if lease.counter > 0]
+        self._asked_at = asked_at
 
     def clean(self) -> None:
         """Kill leftover processes of finished attempts whose supervisor could not do it. Safe from any thread."""

@@ -305,8 +305,8 @@ def live(db: Database, *, node: str | None = None) -> list[LiveLease]:
     query = select(*_LEASE_COLUMNS).where(Lease.released_at.is_(None))
     if node is not None:
         query = query.where(Lease.node == node)
-    with db.read() as session:
-        return [LiveLease._make(row) for row in session.execute(query.order_by(Lease.id))]
+    with db.query() as connection:
+        return [LiveLease._make(row) for row in connection.execute(query.order_by(Lease.id))]
 
 
 def unconfirmed_jobs(session: Session) -> frozenset[str]:

@@ -38,13 +38,17 @@ class Reaper:
         for watch in (self._leases, self._nodes, self._silent):
             watch.reset()
 
-    def sweep(self, now_seconds: float) -> None:
-        """Check once. Raises database errors, after which all counting restarts."""
+    def sweep(self, now_seconds: float, *, leases_too: bool = True) -> bool:
+        """Check once; returns whether any lease is live. Raises database errors, after which all counting restarts.
+
+        Without ``leases_too`` only nodes are checked: the caller knows that no lease is live.
+        """
         if self._last_pass_at is None or now_seconds - self._last_pass_at > BLIND_SECONDS:
             self.reset()
         self._last_pass_at = None
         try:
-            live, heartbeats = leases.live(self._db), registry.heartbeats(self._db)
+            live = leases.live(self._db) if leases_too else []
+            heartbeats = registry.heartbeats(self._db)
         except Exception:
             self.reset()
             raise
@@ -62,6 +66,7 @@ class Reaper:
             if beat.node in lost and beat.is_ready:
                 registry.mark_lost(self._db, beat.node, heartbeat_seen=beat.counter)
                 logger.warning("node %s stopped answering and counts as lost", beat.node)
+        return bool(live)
 
     def _take_away(self, lease: LiveLease, *, node_is_silent: bool) -> None:
         cause, message = _verdict(lease, node_is_silent=node_is_silent)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.filters import choose_devices, could_fit, describe, explain
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.model import JobDocument
@@ -18,7 +19,6 @@ from app.services.jobs import submission
 from app.services.jobs.submission import Checked, Origin
 from app.services.nodes import registry
 from app.services.preflight import admission
-from app.services.queues import queues
 from app.services.requests.control_plane import ControlPlane
 
 
@@ -123,7 +123,7 @@ def _position(session: Session, checked: Checked) -> int:
         select(func.count())
         .select_from(Job)
         .where(
-            Job.status.in_(queues.WAITING),
+            Job.status == JobState.QUEUED,
             Job.project == checked.project,
             ahead_of_new(utc_now(), checked.spec.document.scheduling_config.priority),
         )

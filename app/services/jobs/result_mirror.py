@@ -76,8 +76,8 @@ def changed(db: Database, *, limit: int = BATCH) -> list[JobImage]:
 def running(db: Database) -> list[JobImage]:
     """Running jobs, whose progress changes without a new version."""
     query = select(*_SHOWN).where(Job.status.in_(RUNNING)).order_by(Job.id)
-    with db.read() as session:
-        return [_image(row, None) for row in session.execute(query)]
+    with db.query() as connection:
+        return [_image(row, None) for row in connection.execute(query)]
 
 
 def mark_mirrored(db: Database, images: Sequence[JobImage]) -> None:

@@ -90,12 +90,25 @@ def register(db: Database, report: NodeReport) -> str:
 
 def heartbeat(db: Database, name: str) -> str:
     """Raise the node's counter; returns its state. A lost node becomes ready, an idle draining one drained."""
+    beat = (
+        update(Node)
+        .where(Node.name == name)
+        .values(heartbeat=Node.heartbeat + 1, last_seen_at=utc_now())
+        .returning(Node.state)
+    )
+    with db.query() as connection:
+        state: str | None = connection.execute(beat).scalar()
+    if state is None:
+        raise NotFound(f"node {name} is not registered")
+    return _woken(db, name) if state in ("lost", "draining") else state
+
+
+def _woken(db: Database, name: str) -> str:
+    """The state of a lost or draining node after a heartbeat."""
     with db.write() as session:
         node = session.get(Node, name, with_for_update=True)
         if node is None:
             raise NotFound(f"node {name} is not registered")
-        node.heartbeat += 1
-        node.last_seen_at = utc_now()
         if node.state == "lost":
             node.state = "ready"
         elif node.state == "draining" and not _holds_anything(session, name):
@@ -115,8 +128,8 @@ def mark_lost(db: Database, name: str, *, heartbeat_seen: int) -> None:
 
 def heartbeats(db: Database) -> list[Heartbeat]:
     """The heartbeats of all nodes."""
-    with db.read() as session:
-        rows = session.execute(select(Node.name, Node.heartbeat, Node.state, Node.limits))
+    with db.query() as connection:
+        rows = connection.execute(select(Node.name, Node.heartbeat, Node.state, Node.limits))
         return [
             Heartbeat(
                 node=row.name,

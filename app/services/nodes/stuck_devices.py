@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, SQLColumnExpression, delete, exists, join, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -19,6 +20,15 @@ from app.services.lifecycle import audit, transitions
 REASON = "PROCESS_STUCK"
 # The node checks several times within this time: a process not seen for longer is not visible to it.
 UNSEEN = timedelta(seconds=60)
+
+
+class StuckProcess(NamedTuple):
+    """What a node knows of a process that holds a device, and when it was last seen."""
+
+    job_id: str
+    attempt: int
+    place: str
+    seen_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,12 +141,13 @@ def put_back_by_hand(db: Database, caller: Caller, node: str) -> int:
         return len(back)
 
 
-def of_node(db: Database, node: str) -> Sequence[StuckDevice]:
-    with db.read() as session:
-        return session.scalars(select(StuckDevice).where(StuckDevice.node == node)).all()
+def of_node(db: Database, node: str) -> Sequence[StuckProcess]:
+    columns = StuckDevice.job_id, StuckDevice.attempt, StuckDevice.place, StuckDevice.seen_at
+    with db.query() as connection:
+        return [StuckProcess._make(row) for row in connection.execute(select(*columns).where(StuckDevice.node == node))]
 
 
-def unseen(db: Database, row: StuckDevice) -> bool:
+def unseen(db: Database, row: StuckProcess) -> bool:
     """Whether the process was not seen for so long that a worker which can see it would have seen it."""
     with db.read() as session:
         return database_now(session) - row.seen_at >= UNSEEN

@@ -93,8 +93,8 @@ def admit(
 
 def admit_waiting(db: Database, rules: ReadingRules, *, inspection: InspectionSettings | None = None) -> int:
     """Admit jobs whose admission message was lost; returns how many."""
-    with db.read() as session:
-        ids = session.scalars(
+    with db.query() as connection:
+        ids = connection.scalars(
             select(Job.id)
             .where(Job.status == JobState.PENDING, ~exists().where(Inspection.job_id == Job.id))
             .order_by(Job.id)

@@ -23,6 +23,7 @@ class InspectionQueue:
         self._db = db
         self._is_dead = is_dead
         self._watch = StandstillWatch(limit_seconds=STANDSTILL_SECONDS)
+        self.is_empty = False  # as of the last read: no inspection waits or runs
 
     def free(self, mine: Collection[str], now_seconds: float | None = None) -> list[Open]:
         """The inspections to claim, oldest first. ``mine`` are the ids that this process works on now.
@@ -35,6 +36,7 @@ class InspectionQueue:
         except Exception:
             self._watch.reset()  # an outage of the database does not count against a holder
             raise
+        self.is_empty = not seen
         running = [each for each in seen if each.state == "running"]
         still = set(self._watch.observe([(_turn(each), each.counter) for each in running], now))
         lost = {each.id for each in running if self._is_lost(each, mine, still)}
@@ -59,6 +61,7 @@ class AbandonedInspections:
         self.me = me or own_name()
         self._db = db
         self._watch = StandstillWatch(limit_seconds=ABANDONED_SECONDS)
+        self.is_empty = False
 
     def left(self, now_seconds: float | None = None) -> list[Open]:
         """Inspections that no coordinator claims; empty while any coordinator is seen working. Raises database errors.
@@ -71,6 +74,7 @@ class AbandonedInspections:
         except Exception:
             self._watch.reset()
             raise
+        self.is_empty = not seen
         # Nothing may be running at the moment of a read: the time since any counter last moved decides.
         moving = sum(each.counter for each in seen if each.state == "running")
         still = set(self._watch.observe([(_ANY, moving), *((_turn(each), each.counter) for each in seen)], now))

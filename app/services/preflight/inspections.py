@@ -145,9 +145,10 @@ def waiting_before(session: Session, fingerprint: str) -> int:
 
 def open_ones(db: Database) -> list[Open]:
     """Waiting and running inspections, oldest first."""
-    with db.read() as session:
-        rows = session.scalars(
-            select(Inspection).where(Inspection.state != "done").order_by(Inspection.id).limit(_READ_AT_ONCE)
+    columns = Inspection.id, Inspection.state, Inspection.holder, Inspection.counter, Inspection.fingerprint
+    with db.query() as connection:
+        rows = connection.execute(
+            select(*columns).where(Inspection.state != "done").order_by(Inspection.id).limit(_READ_AT_ONCE)
         )
         return [
             Open(id=row.id, state=row.state, holder=row.holder, counter=row.counter, fingerprint=row.fingerprint)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, literal, select, tuple_
+from sqlalchemy import case, func, literal, select, tuple_
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
@@ -44,7 +44,7 @@ class QueueSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A waiting job; ``position`` counts from 1 over the jobs of its project."""
+    """A waiting job; ``position`` counts from 1 over the jobs of its project that can start."""
 
     job: Job
     position: int
@@ -118,8 +118,8 @@ def require_room(session: Session, name: str, *, field: str) -> None:
 
 def names(db: Database) -> list[str]:
     """Names of all queues."""
-    with db.read() as session:
-        return list(session.scalars(select(Queue.name).order_by(Queue.name)))
+    with db.query() as connection:
+        return list(connection.scalars(select(Queue.name).order_by(Queue.name)))
 
 
 def summary(session: Session, caller: Caller, name: str) -> QueueSummary:
@@ -199,14 +199,18 @@ def _waited(job: Job, now: datetime) -> float:
 
 
 def positions(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
-    """Job id → position in the line of its project, for waiting jobs."""
+    """Job id → position in the line of its project, for waiting jobs.
+
+    Jobs still in the preflight are not counted, since some never start. Each has the position that it would have
+    if it passed.
+    """
     if not job_ids:
         return {}
-    line = func.row_number().over(partition_by=Job.project, order_by=LINE)
-    places: Select[Any] = select(Job.id, line.label("place")).where(Job.status.in_(WAITING))
-    numbered = places.subquery()
-    rows = session.execute(select(numbered.c.id, numbered.c.place).where(numbered.c.id.in_(job_ids)))
-    return {row.id: row.place for row in rows}
+    can_start = case((Job.status == JobState.QUEUED, 1), else_=0)
+    ahead = func.sum(can_start).over(partition_by=Job.project, order_by=LINE) - can_start
+    numbered = select(Job.id, ahead.label("ahead")).where(Job.status.in_(WAITING)).subquery()
+    rows = session.execute(select(numbered.c.id, numbered.c.ahead).where(numbered.c.id.in_(job_ids)))
+    return {row.id: row.ahead + 1 for row in rows}
 
 
 def place_at(session: Session, job: Job, priority: int) -> int:
@@ -216,6 +220,6 @@ def place_at(session: Session, job: Job, priority: int) -> int:
     others = (
         select(func.count())
         .select_from(Job)
-        .where(Job.status.in_(WAITING), Job.project == job.project, Job.id != job.id, before)
+        .where(Job.status == JobState.QUEUED, Job.project == job.project, Job.id != job.id, before)
     )
     return (session.scalar(others) or 0) + 1

@@ -7,7 +7,7 @@ from app.domain.lifecycle.lease_expiry import StandstillWatch
 from app.host.process_names import is_provably_dead
 from app.services.scheduling import planner
 
-RENEW_SECONDS = 1.0
+RENEW_SECONDS = 2.0
 # Two leaders for a moment are harmless (unique keys refuse duplicate placements), so this may be short.
 STANDSTILL_SECONDS = 5.0
 
@@ -26,6 +26,11 @@ class LeaderLease:
     def is_leader(self) -> bool:
         return self._leading_since_check is not None
 
+    @property
+    def renewed_at(self) -> float | None:
+        """When this process last renewed its lease, and with it its heartbeat; None if it does not lead."""
+        return self._leading_since_check
+
     def acquire(self, now_seconds: float) -> bool:
         """Renew the lease, or take it over from a dead holder; True when this process leads. Raises database errors."""
         checked = self._leading_since_check
@@ -42,10 +47,11 @@ class LeaderLease:
         return leads
 
     def _renew_or_take(self, now_seconds: float) -> bool:
-        seen = planner.renew_leadership(self._db, self._me)
-        if seen.holder == self._me:
+        if self.is_leader and planner.renew(self._db, self._me):
             return True
-        stands_still = self._watch.observe([(seen.holder, seen.counter)], now_seconds)
-        if not stands_still and not self._is_dead(seen.holder):
-            return False
+        seen = planner.leader(self._db)
+        if seen is not None and seen.holder != self._me:
+            stands_still = self._watch.observe([(seen.holder, seen.counter)], now_seconds)
+            if not stands_still and not self._is_dead(seen.holder):
+                return False
         return planner.renew_leadership(self._db, self._me, replacing=seen).holder == self._me

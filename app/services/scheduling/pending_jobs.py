@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, literal_column, select, tuple_
+from sqlalchemy import Row, Select, func, literal_column, select, tuple_
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER
@@ -51,6 +51,14 @@ class PendingJob:
 
 def any_pending(session: Session) -> bool:
     return session.execute(_waiting(session, Job.id).limit(1)).first() is not None
+
+
+def shortest_backoff(session: Session) -> float | None:
+    """Seconds until the first of the jobs that rest after a failure may be placed; None if none rests."""
+    now = database_now(session)
+    resting = (Job.status == JobState.QUEUED, Job.requested.is_(None), Job.not_before_at > now)
+    ends = session.scalar(select(func.min(Job.not_before_at)).where(*resting))
+    return None if ends is None else max(0.0, (ends - now).total_seconds())
 
 
 def any_pending_in(session: Session, queues: Sequence[str]) -> bool:

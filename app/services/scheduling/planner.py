@@ -130,15 +130,44 @@ def unannounced(db: Database, *, older_than_seconds: float) -> list[Dispatched]:
         ]
 
 
+def any_unclaimed(db: Database) -> bool:
+    """Whether a dispatched attempt waits for a node to claim it."""
+    with db.query() as connection:
+        unclaimed = select(Lease.id).where(Lease.released_at.is_(None), Lease.counter == 0).limit(1)
+        return connection.execute(unclaimed).first() is not None
+
+
 def dispatched_to(db: Database, node: str) -> list[tuple[str, int]]:
-    """(job, attempt) that wait for this node to preemptor them."""
-    with db.read() as session:
-        rows = session.execute(
+    """(job, attempt) that wait for this node to claim them."""
+    with db.query() as connection:
+        rows = connection.execute(
             select(Lease.job_id, Lease.attempt)
             .where(Lease.node == node, Lease.released_at.is_(None), Lease.counter == 0)
             .order_by(Lease.id)
         )
         return [(row.job_id, row.attempt) for row in rows]
+
+
+def renew(db: Database, me: str) -> bool:
+    """Raise the counters of this process, of its heartbeat and of what it leads; returns whether it is the leader."""
+    with db.write() as session:
+        mine = (
+            update(ProcessBeat)
+            .where(ProcessBeat.holder == me)
+            .values(counter=ProcessBeat.counter + 1, last_seen_at=utc_now())
+            .returning(ProcessBeat.name)
+            .execution_options(synchronize_session=False)
+        )
+        return PLANNER in session.scalars(mine).all()
+
+
+def leader(db: Database) -> LeaderRecord | None:
+    """The current leader, if there was ever one."""
+    with db.query() as connection:
+        row = connection.execute(
+            select(ProcessBeat.holder, ProcessBeat.counter).where(ProcessBeat.name == PLANNER)
+        ).one_or_none()
+    return None if row is None else LeaderRecord(holder=row.holder, counter=row.counter)
 
 
 def renew_leadership(db: Database, me: str, *, replacing: LeaderRecord | None = None) -> LeaderRecord:

@@ -21,6 +21,9 @@ from app.services.scheduling.placement import Dispatched, place_all
 # Full passes take at most a fifth of the planner's time; on a small cluster every pass is a full one.
 REST = 4.0
 LONGEST_REST_SECONDS = 10.0
+# Full passes for which there is no reason but the time take at most a fiftieth of it.
+UNCHANGED_REST = 50.0
+LONGEST_UNCHANGED_SECONDS = 60.0
 # Tolerated clock skew of API servers; jobs from servers further behind wait for the next full pass.
 CLOCKS_DIFFER = timedelta(seconds=30)
 
@@ -49,25 +52,42 @@ class PlanningLoop:
         self._jobs: dict[str, QueuedJob] = {}
         self._began_at = utc_now()
         self._rests_until = 0.0
+        self._has_acted = False
 
     def run_pass(
         self, policy: Policy, nudge: Callable[[str, str], None], announce: Callable[[list[Dispatched]], None]
-    ) -> None:
-        """Run one pass, full or incremental, and place what can start."""
+    ) -> float | None:
+        """Run one pass, full or incremental, and place what can start.
+
+        Returns the seconds until another pass may find more to do although nothing has changed; None: never.
+        """
         if (
             self._incremental is not None
-            and self._clock() < self._rests_until
+            and (now := self._clock()) < self._rests_until
             and self._plan_incrementally(self._incremental, policy.weights, announce)
         ):
-            return
+            return self._rests_until - now  # the full pass that it stands for
         began, self._incremental, self._began_at = self._clock(), None, utc_now()
         planner.plan_once(
             self._db, actor=self._actor, policy=policy, nudge=nudge, announce=announce, remember=self._remember
         )
         ended = self._clock()
         self._rests_until = ended + min(REST * (ended - began), LONGEST_REST_SECONDS)
+        return self._next_pass_in(took=ended - began)
+
+    def _next_pass_in(self, *, took: float) -> float | None:
+        """After a full pass: another one follows what this one did, the end of a backoff, and the passing of time."""
+        with self._db.read() as session:
+            backoff = pending_jobs.shortest_backoff(session)
+        times = [] if backoff is None else [backoff]
+        if self._incremental is not None:  # jobs wait: reservations, preemption and backfill depend on the time, too
+            unchanged = min(max(LONGEST_REST_SECONDS, UNCHANGED_REST * took), LONGEST_UNCHANGED_SECONDS)
+            times.append(min(REST * took, LONGEST_REST_SECONDS) if self._has_acted else unchanged)
+        return min(times, default=None)
 
     def _remember(self, seen: planner.PassRecord) -> None:
+        made = seen.made
+        self._has_acted = bool(made.placements or made.preemptions or made.reservations)
         self._incremental = IncrementalPlanner(seen.cluster, seen.made, seen.jobs)
         self._jobs = {job.job_id: job for job in seen.jobs}
         parts: dict[tuple[str, int], list[str]] = {}

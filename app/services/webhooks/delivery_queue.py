@@ -78,6 +78,11 @@ class Turns:
             )
             return [Due(webhook_id=row.id, project=row.project) for row in rows]
 
+    def any_waiting(self) -> bool:
+        """Whether any delivery is not finished, due or not."""
+        with self._db.query() as connection:
+            return connection.execute(select(WebhookDelivery.id).where(IS_WAITING).limit(1)).first() is not None
+
     def take(self, due: Due) -> DeliveryAttempt | None:
         """Acquire the turn; None if another coordinator holds it or nothing is due."""
         turn = secrets.token_hex(8)

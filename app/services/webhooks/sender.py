@@ -24,6 +24,10 @@ class WebhookSender:
         """Webhooks with due deliveries, excluding those that the caller is already delivering to."""
         return self._turns.due(besides=besides, besides_projects=besides_projects, limit=limit)
 
+    def any_waiting(self) -> bool:
+        """Whether any delivery is due now or later."""
+        return self._turns.any_waiting()
+
     def deliver(self, due: Due, *, go_on: Callable[[], bool]) -> None:
         """Send due deliveries until one fails, none is left, or ``go_on`` returns False."""
         attempt = self._turns.take(due)

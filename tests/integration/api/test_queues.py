@@ -3,6 +3,7 @@
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.scheduling import planner
 from tests.builders.factories import make_document, make_job, make_node, make_queue
@@ -55,6 +56,24 @@ def test_a_paused_queue_takes_jobs_and_says_why_they_wait(api: Api) -> None:
     assert reasons[job_id] == PAUSED
     api.data(api.call("PATCH", "/v1/queues/default", json={"paused": False}))
     assert [dispatched.job_id for dispatched in planner.plan_once(api.db)] == [job_id]
+
+
+def test_positions_count_jobs_that_can_start(api: Api) -> None:
+    with api.db.write() as session:
+        checked, first, second = [
+            make_job(session, state=state, created_at=utc_now()).id
+            for state in (JobState.PENDING, JobState.QUEUED, JobState.QUEUED)
+        ]
+        late = make_job(session, state=JobState.PENDING, created_at=utc_now()).id
+
+    places = {entry["job_id"]: entry["position"] for entry in api.get("/v1/queue")["entries"]}
+
+    assert places == {checked: 1, first: 1, second: 2, late: 3}
+    assert {job_id: api.get(f"/v1/jobs/{job_id}")["queue_position"] for job_id in places} == places
+    plan = api.data(api.post("/v1/jobs?dry_run=true", make_document()))["plan"]
+    assert plan["queue_position"] == 3
+    moved = api.data(api.call("PATCH", f"/v1/jobs/{late}", json={"priority": 9}))
+    assert moved["queue_position"] == 1
 
 
 def test_a_limit_is_set_kept_and_taken_away(api: Api) -> None:

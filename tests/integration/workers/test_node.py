@@ -13,6 +13,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import Job, Lease, Node
+from tests.builders.statements import statements
 from tests.systems.supervising import NODE, SLEEPS
 from workers.node.attempt_manager import AttemptManager
 from workers.node.node_config import NodeConfig
@@ -34,6 +35,16 @@ def test_dispatched_attempt_is_taken_up_without_a_message(world, manager):
     manager.poll()
 
     assert world.wait_for_end(job_id).state is JobState.COMPLETED, world.describe(job_id)
+
+
+def test_while_nothing_changes_only_the_counter_is_read(world, manager):
+    manager.poll()
+
+    with statements(world.db) as sent:
+        manager.poll()
+        manager.poll()
+
+    assert [statement for statement in sent if "change" not in statement] == []
 
 
 def test_attempts_of_other_nodes_are_left_alone(world):

@@ -82,9 +82,24 @@ def _move_tables(connection: Connection, source: str, target: str) -> list[str]:
             connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{target}"'))
         for table in tables:
             connection.execute(text(f'ALTER TABLE "{source}"."{table}" SET SCHEMA "{target}"'))
+        for function in _functions_of_triggers(connection, target):
+            connection.execute(text(f'ALTER FUNCTION "{source}"."{function}"() SET SCHEMA "{target}"'))
     except ProgrammingError as error:
         raise BackupFailed(f"the tables can't be moved aside: {error.orig}; restore as the database's owner") from error
     return tables
+
+
+def _functions_of_triggers(connection: Connection, schema: str) -> list[str]:
+    """The functions that triggers on the schema's tables call, where they are in another schema."""
+    found = connection.execute(
+        text(
+            "SELECT DISTINCT p.proname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid "
+            "JOIN pg_proc p ON p.oid = t.tgfoid "
+            "WHERE NOT t.tgisinternal AND c.relnamespace = :there ::regnamespace AND p.pronamespace <> c.relnamespace"
+        ),
+        {"there": schema},
+    )
+    return list(found.scalars())
 
 
 def _run(url: URL, name: str, arguments: Sequence[str]) -> None:

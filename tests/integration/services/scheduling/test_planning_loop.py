@@ -1,5 +1,6 @@
 """Between two full passes the planner sees who came and what ended, and nothing else."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.planner import Policy
 from app.models import Job
+from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
 from app.services.nodes import registry
 from app.services.scheduling.placement import Dispatched
-from app.services.scheduling.planning_loop import REST, PlanningLoop
+from app.services.scheduling.planning_loop import REST, UNCHANGED_REST, PlanningLoop
 from tests.builders.factories import make_document
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node
 
@@ -36,10 +38,11 @@ class Planner:
     def __init__(self, db: Database) -> None:
         self.clock = Clock()
         self._passes = PlanningLoop(db, "planner", self.clock)
+        self.next_in: float | None = None  # what the last pass returned about the next one
 
     def look(self) -> list[str]:
         placed: list[Dispatched] = []
-        self._passes.run_pass(Policy(), lambda _job, _node: None, placed.extend)
+        self.next_in = self._passes.run_pass(Policy(), lambda _job, _node: None, placed.extend)
         return [each.job_id for each in placed]
 
     def look_at_everything(self) -> list[str]:
@@ -128,3 +131,50 @@ def test_a_job_that_was_cancelled_since_is_not_placed(database: Database) -> Non
 
     assert planner.look() == []
     assert planner.look_at_everything() == [waits]
+
+
+def test_without_waiting_jobs_no_pass_follows(database: Database) -> None:
+    make_node(database, devices=1)
+    planner = Planner(database)
+
+    assert (planner.look(), planner.next_in) == ([], None)
+
+
+def test_jobs_that_can_not_start_are_looked_at_again_now_and_then(database: Database) -> None:
+    make_node(database, devices=1)
+    queued(database, count=2)
+    planner = Planner(database)
+
+    assert (planner.look(), planner.next_in) == ([], UNCHANGED_REST), "a fiftieth of the time"
+
+
+def test_a_pass_that_started_something_is_followed_by_another(database: Database) -> None:
+    make_node(database, devices=1)
+    first = queued(database)
+    queued(database)
+    planner = Planner(database)
+
+    assert (planner.look(), planner.next_in) == ([first], REST), "as soon as the planner has rested"
+
+
+def test_an_incremental_pass_is_followed_by_the_full_one_that_it_stands_for(database: Database) -> None:
+    make_node(database, devices=1)
+    queued(database, count=2)
+    planner = Planner(database)
+    planner.look()
+    started = queued(database)
+
+    assert planner.look() == [started]
+    assert planner.next_in is not None
+    assert planner.next_in < REST
+
+
+def test_the_end_of_a_backoff_is_due(database: Database) -> None:
+    make_node(database, devices=1)
+    queued(database, not_before_at=utc_now() + timedelta(seconds=300))
+    queued(database, not_before_at=utc_now() + timedelta(seconds=30))
+    planner = Planner(database)
+
+    assert planner.look() == []
+    assert planner.next_in is not None
+    assert 20 < planner.next_in <= 30

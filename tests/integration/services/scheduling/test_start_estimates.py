@@ -143,7 +143,8 @@ def test_changed_job_gets_its_new_position_and_start(api: Api, priority: int, pl
     running(api, eta_seconds=90.0, name="first")
     with api.db.write() as session:
         make_node(session, devices=3)
-    first, job_id, last = [api.submit() for _ in range(3)]
+    with api.db.write() as session:
+        first, job_id, last = [make_job(session).id for _ in range(3)]
 
     changed = api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"priority": priority}))
     shown = api.get(f"/v1/jobs/{job_id}")

@@ -1,0 +1,119 @@
+"""A coordinator's threads while nothing changes: what they ask, and what they find without a message."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.models import Job, Node
+from app.models.base import utc_now
+from config.settings import load_settings
+from tasks.background.coordination import Coordination
+from tasks.celery_app import build_app
+from tests.builders.factories import make_job, make_node
+from tests.builders.statements import statements
+from tests.systems.system import wait_for
+
+pytestmark = pytest.mark.both_databases
+
+# Reading the counter, renewing the leadership, and the nodes' heartbeats: by the table they name.
+QUIET = ("FROM change", "UPDATE process_beat", "FROM node", "FROM pg_locks")
+READS_IN_A_ROW = 5
+
+
+@pytest.fixture
+def coordinating(tmp_path: Path, database_url: str, redis_url: str) -> Callable[[], object]:
+    @contextmanager
+    def run() -> Iterator[Database]:
+        variables = {
+            "TRAINYARD_DATA_DIR": str(tmp_path),
+            "TRAINYARD_DATABASE_URL": database_url,
+            "TRAINYARD_BROKER_URL": redis_url,
+            "TRAINYARD_NODE_LOST_SECONDS": "600",  # its nodes have no heartbeat
+        }
+        app = build_app(load_settings(variables))
+        coordination = Coordination(app, "coordinator@here", consume=lambda _queue: None)
+        coordination.start()
+        try:
+            yield app.runtime.database
+        finally:
+            coordination.stop()
+            app.runtime.close()
+            app.close()
+
+    return run
+
+
+def waiting_job(db: Database, **columns: Any) -> str:
+    with db.write() as session:
+        return make_job(session, **columns).id
+
+
+def state(db: Database, job_id: str) -> JobState:
+    with db.read() as session:
+        return session.get_one(Job, job_id).state
+
+
+def is_quiet(sent: list[str]) -> bool:
+    """Whether between the latest readings of the counter nothing else was asked."""
+    readings = [index for index, statement in enumerate(sent) if "FROM change" in statement]
+    if len(readings) < READS_IN_A_ROW:
+        return False
+    return all(any(table in statement for table in QUIET) for statement in sent[readings[-READS_IN_A_ROW] :])
+
+
+def test_while_nothing_changes_only_the_counter_is_read(database: Database, coordinating) -> None:
+    for _ in range(30):
+        waiting_job(database)
+
+    with coordinating() as its_own, statements(its_own) as sent:
+        wait_for(lambda: is_quiet(sent), seconds=20, what="nothing more to ask about jobs that can't start")
+
+
+def test_a_change_is_seen_without_any_message(database: Database, coordinating) -> None:
+    job_id = waiting_job(database)
+    with coordinating() as its_own, statements(its_own) as sent:
+        wait_for(lambda: is_quiet(sent), seconds=20, what="quiet")
+
+        with database.write() as session:
+            make_node(session, "n1")
+
+        wait_for(lambda: state(database, job_id) is JobState.SCHEDULING, seconds=5, what="dispatched")
+
+
+def test_a_change_that_was_not_counted_is_found_all_the_same(database: Database, coordinating) -> None:
+    job_id = waiting_job(database)
+    with database.write() as session:
+        make_node(session, "n1", state="drained")
+    with coordinating() as its_own, statements(its_own) as sent:
+        wait_for(lambda: is_quiet(sent), seconds=20, what="quiet")
+
+        with database.write() as session:
+            if database.engine.dialect.name == "postgresql":
+                session.execute(text("SET LOCAL session_replication_role = replica"))
+            else:
+                session.execute(text("DROP TRIGGER note_node_update"))
+            session.get_one(Node, "n1").state = "ready"
+
+        # Ten seconds, but longer where a pass takes long.
+        wait_for(lambda: state(database, job_id) is JobState.SCHEDULING, seconds=90, what="dispatched")
+
+
+def test_a_job_that_rests_after_a_failure_starts_on_time(database: Database, coordinating) -> None:
+    with database.write() as session:
+        make_node(session, "n1")
+    job_id = waiting_job(database, not_before_at=utc_now() + timedelta(seconds=10))
+    with coordinating() as its_own, statements(its_own) as sent:
+        wait_for(lambda: is_quiet(sent), seconds=10, what="quiet until its time")
+
+        wait_for(
+            lambda: state(database, job_id) is JobState.SCHEDULING,
+            seconds=15,
+            what="dispatched before the next full poll",
+        )
