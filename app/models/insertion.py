@@ -6,14 +6,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from itertools import groupby
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from sqlalchemy import Dialect
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import manager_of_class
 
 from app.models.base import Base
 
 Values = dict[str, Any]
+Row = TypeVar("Row", bound=Base)
+
+
+def new_row(kind: type[Row], **values: Any) -> Row:
+    """A new row with its column defaults, in a tenth of the time of its constructor: SQLAlchemy does not
+    record what is set.
+    """
+    row: Row = manager_of_class(kind).new_instance()
+    fixed, made = _defaults(kind)
+    vars(row).update({**fixed, **{name: make(None) for name, make in made.items() if name not in values}, **values})
+    return row
 
 
 def insert_now(session: Session, rows: Iterable[Base]) -> None:
@@ -61,22 +74,28 @@ class _Insertion:
     """The insert statement of one row, and the conversions to driver values."""
 
     statement: str
-    conversions: tuple[tuple[str, Callable[[Any], Any] | None], ...]
+    in_order: Callable[[Values], tuple[Any, ...]]
+    conversions: tuple[tuple[int, Callable[[Any], Any]], ...]
 
     def of(self, values: Values) -> tuple[Any, ...]:
-        return tuple(
-            values[name] if convert is None or values[name] is None else convert(values[name])
-            for name, convert in self.conversions
-        )
+        found = list(self.in_order(values))
+        for place, convert in self.conversions:
+            if found[place] is not None:
+                found[place] = convert(found[place])
+        return tuple(found)
 
 
 @lru_cache(maxsize=64)
 def _insertion(kind: type[Base], names: tuple[str, ...], dialect: Dialect) -> _Insertion:
     types = {column.name: column.type for column in kind.__table__.columns}
     places = ", ".join("?" for _ in names)
+    conversions = (
+        (place, types[name].dialect_impl(dialect).bind_processor(dialect)) for place, name in enumerate(names)
+    )
     return _Insertion(
         f"INSERT INTO {kind.__tablename__} ({_listed(names)}) VALUES ({places})",  # noqa: S608  names from the metadata
-        tuple((name, types[name].dialect_impl(dialect).bind_processor(dialect)) for name in names),
+        itemgetter(*names),
+        tuple((place, convert) for place, convert in conversions if convert is not None),
     )
 
 

@@ -16,7 +16,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState, allowed
 from app.models import AuditEntry, Job, JobEvent
 from app.models.base import utc_now
-from app.models.insertion import insert_now
+from app.models.insertion import insert_now, new_row
 from app.services.lifecycle import audit, labels
 from app.services.lifecycle.outbox import HAS_WEBHOOKS, enqueue, with_webhooks
 
@@ -200,7 +200,8 @@ def _first_event(
     data: dict[str, Any],
 ) -> JobEvent:
     """An event of a new job, whose row is inserted with it."""
-    return JobEvent(
+    return new_row(
+        JobEvent,
         id=new_id("evt"),
         job_id=job.id,
         seq=job.event_seq,
@@ -258,7 +259,8 @@ def _stale(job: Job) -> StaleJob:
 def _event(  # noqa: PLR0913  as above
     job: Job, to: JobState, now: datetime, *, seq: int, actor: str, reason: str, message: str, data: dict[str, Any]
 ) -> JobEvent:
-    return JobEvent(
+    return new_row(
+        JobEvent,
         id=new_id("evt"),
         job_id=job.id,
         seq=seq,
