@@ -18,7 +18,7 @@ from app.domain.spec.rules import distributed
 from app.domain.spec.rules.job import locations
 from app.models import Checkpoint, Job, JobDeletion, Project, Queue
 from app.models.base import UtcDateTime, utc_now
-from app.models.insertion import fill
+from app.models.insertion import new_row
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services.access import api_keys, projects
@@ -37,6 +37,7 @@ class Checked:
     spec: JobSpec
     project: str
     request: Request
+    reading: ReadingRules  # with the real paths of its locations
     wait_seconds: float | None
     warnings: Sequence[str] = ()  # `field: reason` of what has no effect on the devices that it gets
     waits: Sequence[str] = ()  # `field: reason` why no node could hold it yet
@@ -104,7 +105,7 @@ def submit(
     hidden = origin.secret_variables if origin is not None else ()
     checked = check(plane, caller, document, project=project, forwarded=forwarded, secret_variables=hidden)
     with plane.db.write() as session:
-        entered = enter(session, plane, caller, checked)
+        entered = enter(session, caller, checked)
         refuse_taken_alias(session, origin)
         job = store(session, plane, caller, checked, entered, origin=origin)
         warnings = shown_warnings(checked, origin)
@@ -132,7 +133,8 @@ def check(
     secret_variables: Collection[str] = (),
 ) -> Checked:
     """All checks that can run before the write transaction, which blocks other writers on SQLite."""
-    spec = from_document(document, plane.reading, forwarded, secret_variables=secret_variables)
+    reading = plane.reading.remembering()
+    spec = from_document(document, reading, forwarded, secret_variables=secret_variables)
     refuse_bad_pattern(spec.document)
     target, scheduling = project or caller.home_project, spec.document.scheduling_config
     with plane.db.read() as session:
@@ -148,10 +150,12 @@ def check(
         )
     warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
     waits = [f"{unfit.field}: {unfit.message}; the job waits until a node can hold it"] if unfit is not None else []
-    return Checked(spec=spec, project=target, request=request, wait_seconds=wait, warnings=warnings, waits=waits)
+    return Checked(
+        spec=spec, project=target, request=request, reading=reading, wait_seconds=wait, warnings=warnings, waits=waits
+    )
 
 
-def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checked) -> Entered:
+def enter(session: Session, caller: Caller, checked: Checked) -> Entered:
     """Checks within the transaction that writes the job; writes nothing itself."""
     spec, project, scheduling = checked.spec, checked.project, checked.spec.document.scheduling_config
     asked = {"project": project, "queue": scheduling.queue, "key": caller.key_id, "now": utc_now()}
@@ -160,7 +164,7 @@ def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checke
         projects.visible(session, caller, project)
     if found is not None and not found.key_is_good and caller.key_id != api_keys.CLI_ACTOR:
         raise api_keys.ended(caller)
-    refuse_foreign_results(session, plane.reading, project, spec)
+    refuse_foreign_results(session, checked.reading, project, spec)
     start = start_points.start_point(session, project, spec)
     if found is None or found.queue is None or found.max_waiting_jobs is not None:
         queues.require_room(session, scheduling.queue, field="scheduling_config.queue")
@@ -250,7 +254,8 @@ def new_job(
     document, secrets = checked.spec.document, checked.spec.secrets
     training, scheduling = document.training_config, document.scheduling_config
     origin = origin or Origin(foreign=_inherited(parent.foreign) if parent is not None else {})
-    job = Job(
+    return new_row(
+        Job,
         id=new_id("job"),
         project=checked.project,
         created_by=caller.key_id,
@@ -269,5 +274,3 @@ def new_job(
         foreign=dict(origin.foreign),
         alias=origin.alias,
     )
-    fill(job)
-    return job
