@@ -98,7 +98,7 @@ def preview(
     missing = admission.missing_input(checked.spec.document, plane.reading)
     return Preview(
         checked=checked,
-        job=submission.new_job(plane, caller, checked, entered, origin=origin),
+        job=submission.new_job(plane, caller, checked, entered.start, origin=origin),
         warnings=submission.shown_warnings(checked, origin),
         refusals=[f"admission would fail it with {missing.cause}: {missing.message}"] if missing is not None else [],
     )
