@@ -69,8 +69,8 @@ class Database:
         On SQLite, a transaction as of `write`.
         """
         if self._group is not None:
-            with self._group.write() as session:
-                yield session.connection()
+            with self._group.at_once() as connection:
+                yield connection
             return
         with self._at_once.connect() as connection:
             yield connection

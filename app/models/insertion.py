@@ -40,25 +40,37 @@ def insert_now(session: Session, rows: Iterable[Base]) -> None:
         # One JSON parameter: binding a hundred values one by one costs several times as much as the insert.
         connection.exec_driver_sql(_statement(_filled(tables)), {"rows": _document(tables)})
         return
-    _insert_each(connection, tables)
+    for kind, each in tables:
+        connection.exec_driver_sql(*_prepared(connection.dialect, kind, each))
 
 
-def insert_if(connection: Connection, guard: Select[Any], parameters: Values, rows: Iterable[Base]) -> bool:
-    """Insert like `insert_now` if the query ``guard`` finds a row, and return whether it does.
-
-    One statement on PostgreSQL, and on SQLite one for each table; the first table gets a single row.
+class GuardedInsert:
+    """Inserts like `insert_now`, but only if a query finds a row: in one statement on PostgreSQL, and on SQLite in one
+    for each table. It is made without a connection, of which there are few.
     """
-    tables, condition = _by_table(rows), _condition(guard, connection.dialect)
-    if connection.dialect.name == "postgresql":
-        statement = _statement(_filled(tables), condition.text)
-        return bool(connection.exec_driver_sql(statement, {**parameters, "rows": _document(tables)}).scalar_one())
-    (kind, (first,)), *others = tables
-    insertion = _insertion(kind, tuple(first), connection.dialect, condition.text)
-    values = (*insertion.of(first), *condition.of(parameters))
-    if not connection.exec_driver_sql(insertion.statement, values).rowcount:
-        return False
-    _insert_each(connection, others)
-    return True
+
+    def __init__(self, dialect: Dialect, guard: Select[Any], parameters: Values, rows: Iterable[Base]) -> None:
+        """The first table gets a single row."""
+        tables, condition = _by_table(rows), _condition(guard, dialect)
+        self._first: tuple[str, Any]
+        self._others: list[tuple[str, Any]] = []
+        self._counts = dialect.name == "postgresql"
+        if self._counts:
+            self._first = (_statement(_filled(tables), condition.text), {**parameters, "rows": _document(tables)})
+            return
+        (kind, (row,)), *others = tables
+        insertion = _insertion(kind, tuple(row), dialect, condition.text)
+        self._first = (insertion.statement, (*insertion.of(row), *condition.of(parameters)))
+        self._others = [_prepared(dialect, kind, each) for kind, each in others]
+
+    def run(self, connection: Connection) -> bool:
+        """Whether the rows were inserted."""
+        answer = connection.exec_driver_sql(*self._first)
+        if not (answer.scalar_one() if self._counts else answer.rowcount):
+            return False
+        for statement, values in self._others:
+            connection.exec_driver_sql(statement, values)
+        return True
 
 
 def fill(row: Base) -> None:
@@ -78,10 +90,9 @@ def _by_table(rows: Iterable[Base]) -> _Tables:
     return tables
 
 
-def _insert_each(connection: Connection, tables: _Tables) -> None:
-    for kind, each in tables:
-        insertion = _insertion(kind, tuple(each[0]), connection.dialect)
-        connection.exec_driver_sql(insertion.statement, [insertion.of(values) for values in each])
+def _prepared(dialect: Dialect, kind: type[Base], each: list[Values]) -> tuple[str, list[tuple[Any, ...]]]:
+    insertion = _insertion(kind, tuple(each[0]), dialect)
+    return insertion.statement, [insertion.of(values) for values in each]
 
 
 def _filled(tables: _Tables) -> tuple[tuple[type[Base], tuple[str, ...]], ...]:

@@ -149,8 +149,9 @@ def _written_at_once(plane: ControlPlane, caller: Caller, checked: Checked, orig
     job = new_job(plane, caller, checked, origin=origin)
     asked = {"project": job.project, "queue": job.queue, "key": caller.key_id, "now": utc_now()}
     made = _submission(job, caller, checked, origin, data={})
+    insert = transitions.guarded_submission(plane.db.engine.dialect, made, _PLAIN, asked)
     with plane.db.at_once() as connection:
-        return job if transitions.record_submission_if(connection, made, _PLAIN, asked) else None
+        return job if insert.run(connection) else None
 
 
 def shown_warnings(checked: Checked, origin: Origin | None) -> list[str]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, CursorResult, Select, Table, Update, and_, bindparam, update
+from sqlalchemy import ColumnElement, Connection, CursorResult, Dialect, Select, Table, Update, and_, bindparam, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -16,7 +16,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState, allowed
 from app.models import AuditEntry, Job, JobEvent
 from app.models.base import Base, utc_now
-from app.models.insertion import insert_if, insert_now, new_row
+from app.models.insertion import GuardedInsert, insert_now, new_row
 from app.services.lifecycle import audit, labels
 from app.services.lifecycle.outbox import HAS_WEBHOOKS, enqueue, with_webhooks
 
@@ -181,14 +181,11 @@ def record_submission(session: Session, made: Submission, *, has_webhooks: bool)
         enqueue(session, made.job, event)
 
 
-def record_submission_if(
-    connection: Connection, made: Submission, guard: Select[Any], parameters: dict[str, Any]
-) -> bool:
-    """Write it as `record_submission` does, for a project without webhooks, if the query ``guard`` finds a row.
-
-    Returns whether it was written.
-    """
-    return insert_if(connection, guard, parameters, _rows(made, _first_events(made)))
+def guarded_submission(
+    dialect: Dialect, made: Submission, guard: Select[Any], parameters: dict[str, Any]
+) -> GuardedInsert:
+    """Writes it as `record_submission` does for a project without webhooks, if the query ``guard`` finds a row."""
+    return GuardedInsert(dialect, guard, parameters, _rows(made, _first_events(made)))
 
 
 def _first_events(made: Submission) -> list[JobEvent]:
