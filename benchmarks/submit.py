@@ -43,7 +43,7 @@ from config.settings import Settings, load_settings
 from tests.builders.factories import make_document
 from tests.systems.servers import free_port
 
-GOAL = 0.6
+GOAL = 0.9
 GROWTH = (1, 2, 4)
 START_SECONDS = 30.0
 BATCH = 1000

@@ -56,7 +56,9 @@ def submit_job(query: dict[str, Any], body: JobDocument) -> Reply:
         return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": [*warnings, *plan.warnings]}))
     recorder = ReplyRecorder(_submitted)
     origin = Origin(foreign={}, warnings=warnings)
-    submission.submit(plane(), caller(), body, **wanted, origin=origin, on_written=recorder)
+    submission.submit(
+        plane(), caller(), body, **wanted, origin=origin, on_written=recorder, alone=recorder.only_renders
+    )
     return recorder.reply
 
 

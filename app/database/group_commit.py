@@ -6,9 +6,9 @@ SQLite has one writer at a time, and the commit is most of the cost of a short t
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
@@ -43,6 +43,33 @@ class _Group:
         self.connection.commit()
 
 
+_Writer = TypeVar("_Writer")
+_Begin = Callable[[_Group, bool], AbstractContextManager[_Writer]]  # the group, and whether it is its first writer
+
+
+@contextmanager
+def _session(group: _Group, is_first: bool) -> Iterator[Session]:  # noqa: FBT001  as `_Begin` says
+    mode: Any = "rollback_only" if is_first else "create_savepoint"
+    with Session(group.connection, expire_on_commit=False, join_transaction_mode=mode) as session, session.begin():
+        yield session
+
+
+@contextmanager
+def _statements(group: _Group, is_first: bool) -> Iterator[Connection]:  # noqa: FBT001  the same
+    if is_first:
+        yield group.connection
+        return
+    group.connection.exec_driver_sql("SAVEPOINT writer")
+    try:
+        yield group.connection
+    except BaseException:
+        if group.is_alive():
+            group.connection.exec_driver_sql("ROLLBACK TO writer")
+            group.connection.exec_driver_sql("RELEASE writer")
+        raise
+    group.connection.exec_driver_sql("RELEASE writer")
+
+
 class GroupCommit:
     """One instance per database file and process; transactions of ``engine`` begin with the write lock.
 
@@ -60,17 +87,24 @@ class GroupCommit:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """A session; its work is committed when the block has ended, or rolled back if it raised."""
+        with self._writing(_session) as session:
+            yield session
+
+    @contextmanager
+    def at_once(self) -> Iterator[Connection]:
+        """As `write`, in half its time, for statements without a session."""
+        with self._writing(_statements) as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self, begin: _Begin[_Writer]) -> Iterator[_Writer]:
         group: _Group | None = None
         self._take_turn()
         try:
             group, is_first = self._joined()
-            mode: Any = "rollback_only" if is_first else "create_savepoint"
             try:
-                with (
-                    Session(group.connection, expire_on_commit=False, join_transaction_mode=mode) as session,
-                    session.begin(),
-                ):
-                    yield session
+                with begin(group, is_first) as writer:
+                    yield writer
             except BaseException as error:
                 if is_first or not group.is_alive():
                     self._end(group, error)

@@ -15,6 +15,7 @@ from app.services.requests.control_plane import ControlPlane
 from config.settings import Settings
 
 EXTENSION = "trainyard"
+_DIALECT = "trainyard.dialect"  # of the request, in its environment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,10 @@ def caller() -> Caller:
 
 def dialect() -> Dialect:
     """The dialect of the request's path, even if the path has no route."""
-    return dialect_of(current_app, request.path)
+    found = request.environ.get(_DIALECT)
+    if found is None:
+        found = request.environ[_DIALECT] = dialect_of(current_app, request.path)
+    return cast("Dialect", found)
 
 
 def dialect_of(app: Flask, path: str) -> Dialect:

@@ -41,6 +41,11 @@ class ReplyRecorder:
             idempotency.remember(session, request_key, answer)
 
     @property
+    def only_renders(self) -> bool:
+        """Whether there is nothing to store."""
+        return "idempotent_request" not in g
+
+    @property
     def reply(self) -> Reply:
         if self._reply is None:
             raise LookupError("the use case did not call on_written")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from marshmallow import Schema, pre_load
+from marshmallow import Schema, missing, pre_load
 
 
 class DocumentSchema(Schema):
@@ -13,3 +13,19 @@ class DocumentSchema(Schema):
         if not isinstance(values, dict) or None not in values.values():
             return values
         return {k: v for k, v in values.items() if v is not None or k not in self.fields or self.fields[k].required}
+
+    def _deserialize(self, data: Any, **how: Any) -> Any:  # noqa: ANN401 – as marshmallow's
+        """As marshmallow's, without the fields that are neither given nor would say anything: three of four.
+
+        Were it never called, loading a document would take twice as long, and that is all.
+        """
+        if not isinstance(data, dict):
+            return super()._deserialize(data, **how)
+        asked = object.__new__(type(self))
+        vars(asked).update(vars(self))
+        asked.load_fields = {
+            name: field
+            for name, field in self.load_fields.items()
+            if (field.data_key or name) in data or field.required or field.load_default is not missing
+        }
+        return super(DocumentSchema, asked)._deserialize(data, **how)

@@ -20,16 +20,9 @@ from app.services.jobs.details import JobDetails
 LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
 _NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and spaces, not spaces alone"
 _METRICS = {"type": "object", "additionalProperties": {"type": ["number", "string"]}}
-# Instantiated once: that takes longer than loading a document.
-_OUTPUT, _SCHEDULING = OutputConfigSchema(), SchedulingConfigSchema()
-
-
-def _output_defaults() -> object:
-    return _OUTPUT.load({})
-
-
-def _scheduling_defaults() -> object:
-    return _SCHEDULING.load({})
+# What an empty section loads as. Shared by all documents, which only read it: loading it anew takes a tenth of the time
+# of a document.
+_NO_OUTPUT, _NO_SCHEDULING = OutputConfigSchema().load({}), SchedulingConfigSchema().load({})
 
 
 def _labels(**more: Any) -> TextMap:
@@ -45,8 +38,8 @@ class SubmitJobSchema(DocumentSchema):
     training_config = Section(TrainingConfigSchema, required=True)
     data_config = Section(DataConfigSchema, required=True)
     resource_config = Section(ResourceConfigSchema, required=True)
-    output_config = Section(OutputConfigSchema, load_default=_output_defaults)
-    scheduling_config = Section(SchedulingConfigSchema, load_default=_scheduling_defaults)
+    output_config = Section(OutputConfigSchema, load_default=lambda: _NO_OUTPUT)
+    scheduling_config = Section(SchedulingConfigSchema, load_default=lambda: _NO_SCHEDULING)
 
     @post_load
     def _typed(self, values: dict[str, Any], **_: Any) -> JobDocument:

@@ -7,6 +7,7 @@ The tables are authoritative: `refuse` and `warnings_of` apply them to every sub
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from marshmallow import Schema, fields
@@ -57,16 +58,13 @@ def field_paths(schema: Schema, above: str = "") -> Iterator[str]:
 
 def refuse(document: Mapping[str, Any], table: Table) -> None:
     """Raises BadSpec for the first refused field that the document sets."""
-    for path, where in _set_fields(document):
-        rule = table.get(path)
-        if rule is not None and rule.verdict is Verdict.REFUSED:
-            raise BadSpec(f"is refused: {rule.note}", field=where)
+    for path, where in _set_fields(document, table, Verdict.REFUSED):
+        raise BadSpec(f"is refused: {table[path].note}", field=where)
 
 
 def warnings_of(document: Mapping[str, Any], table: Table) -> list[str]:
     """A warning ``field: reason`` for each ignored field that the document sets, in document order."""
-    rules = ((path, table.get(path)) for path, _ in _set_fields(document))
-    found = [warning(path, rule.note) for path, rule in rules if rule is not None and rule.verdict is Verdict.WARNED]
+    found = [warning(path, table[path].note) for path, _ in _set_fields(document, table, Verdict.WARNED)]
     return list(dict.fromkeys(found))
 
 
@@ -74,19 +72,36 @@ def warning(field: str, reason: str) -> str:
     return f"{field}: {reason}"
 
 
-def _set_fields(node: object, path: str = "", where: str = "") -> Iterator[tuple[str, str]]:
-    """(path in a table, path with indices) of every set value, outer ones first.
+def _set_fields(document: Mapping[str, Any], table: Table, verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """(path in the table, path with indices) of every set value with this verdict, outer ones first.
 
     ``null``, ``false`` and empty values count as unset.
     """
+    paths = tuple(path for path, rule in table.items() if rule.verdict is verdict)
+    if not paths:
+        return
+    parts = _with_outer(paths)
+    yield from ((path, where) for path, where in _walk(document, parts) if path in paths)
+
+
+@lru_cache(maxsize=128)
+def _with_outer(paths: tuple[str, ...]) -> frozenset[str]:
+    """The paths and those of the objects that they are in: nothing else of a document needs to be looked at."""
+    words = (path.split(".") for path in paths)
+    return frozenset(".".join(each[:length]) for each in words for length in range(1, len(each) + 1))
+
+
+def _walk(node: object, parts: frozenset[str], path: str = "", where: str = "") -> Iterator[tuple[str, str]]:
     if node is None or node is False or (isinstance(node, str | list | Mapping) and not node):
         return
     if path:
         yield path, where
     if isinstance(node, Mapping):
         for name, value in node.items():
-            yield from _set_fields(value, f"{path}.{name}".lstrip("."), f"{where}.{name}".lstrip("."))
+            inner = f"{path}.{name}".lstrip(".")
+            if inner in parts:
+                yield from _walk(value, parts, inner, f"{where}.{name}".lstrip("."))
     elif isinstance(node, list):
         for number, value in enumerate(node):
             if isinstance(value, Mapping):
-                yield from _set_fields(value, path, f"{where}.{number}")
+                yield from _walk(value, parts, path, f"{where}.{number}")

@@ -93,12 +93,12 @@ def preview(
     checked = submission.check(plane, caller, document, project=project, forwarded=forwarded, secret_variables=hidden)
     # As at submission, in a transaction that may write: the checkpoint to resume from is looked at under its lock.
     with plane.db.write() as session:
-        entered = submission.enter(session, plane, caller, checked)
+        entered = submission.enter(session, caller, checked)
         submission.refuse_taken_alias(session, origin)
     missing = admission.missing_input(checked.spec.document, plane.reading)
     return Preview(
         checked=checked,
-        job=submission.new_job(plane, caller, checked, entered, origin=origin),
+        job=submission.new_job(plane, caller, checked, entered.start, origin=origin),
         warnings=submission.shown_warnings(checked, origin),
         refusals=[f"admission would fail it with {missing.cause}: {missing.message}"] if missing is not None else [],
     )

@@ -68,7 +68,7 @@ def retry(
         with plane.db.write() as session:
             # Locked, so that a concurrent deletion can't leave an orphaned child.
             parent = _ended(transitions.load_for_change(session, job_id))
-            entered = submission.enter(session, plane, caller, checked)
+            entered = submission.enter(session, caller, checked)
             stored = submission.store(session, plane, caller, checked, entered, parent=parent)
             child = session.get_one(Job, stored.id)
             audit.record(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Text, bindparam, cast, literal_column, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, Conflict
@@ -18,7 +18,7 @@ from app.domain.spec.rules import distributed
 from app.domain.spec.rules.job import locations
 from app.models import Checkpoint, Job, JobDeletion, Project, Queue
 from app.models.base import UtcDateTime, utc_now
-from app.models.insertion import fill
+from app.models.insertion import new_row
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services.access import api_keys, projects
@@ -37,6 +37,7 @@ class Checked:
     spec: JobSpec
     project: str
     request: Request
+    reading: ReadingRules  # with the real paths of its locations
     wait_seconds: float | None
     warnings: Sequence[str] = ()  # `field: reason` of what has no effect on the devices that it gets
     waits: Sequence[str] = ()  # `field: reason` why no node could hold it yet
@@ -87,7 +88,21 @@ _ENTRANCE = (
 )
 
 
-def submit(
+# What most submissions find: then nothing but the job is to be looked at or written.
+_PLAIN = (
+    select(Project.name)
+    .join(Queue, Queue.name == bindparam("queue"))
+    .where(
+        Project.name == bindparam("project"),
+        cast(Project.quota, Text) == literal_column("'{}'"),
+        Queue.max_waiting_jobs.is_(None),
+        ~has_active_webhook(Project.name),
+        api_keys.is_good(bindparam("key"), bindparam("now", type_=UtcDateTime())),
+    )
+)
+
+
+def submit(  # noqa: PLR0913  what an API dialect may say of a submission
     plane: ControlPlane,
     caller: Caller,
     document: JobDocument,
@@ -96,20 +111,47 @@ def submit(
     forwarded: Mapping[str, str] = MappingProxyType({}),
     origin: Origin | None = None,
     on_written: OnWritten = not_stored,
+    alone: bool = False,
 ) -> None:
     """Store a new PENDING job; ``document`` has passed the schema, ``forwarded`` are the user's tokens.
 
-    Raises InvalidRequest for the first rule it breaks, and Conflict when a job has its alias; then nothing is written.
+    ``alone``: ``on_written`` neither reads nor writes in the transaction. Raises InvalidRequest for the first rule that
+    the document breaks, and Conflict when a job has its alias; then nothing is written.
     """
     hidden = origin.secret_variables if origin is not None else ()
     checked = check(plane, caller, document, project=project, forwarded=forwarded, secret_variables=hidden)
-    with plane.db.write() as session:
-        entered = enter(session, plane, caller, checked)
-        refuse_taken_alias(session, origin)
-        job = store(session, plane, caller, checked, entered, origin=origin)
-        warnings = shown_warnings(checked, origin)
-        on_written(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=warnings))
+    warnings = shown_warnings(checked, origin)
+    job = _written_at_once(plane, caller, checked, origin) if alone and _is_plain(caller, checked, origin) else None
+    if job is not None:
+        on_written(Session(), Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=warnings))
+    else:
+        with plane.db.write() as session:
+            entered = enter(session, caller, checked)
+            refuse_taken_alias(session, origin)
+            job = store(session, plane, caller, checked, entered, origin=origin)
+            on_written(session, Submitted(job=job, wait_seconds=checked.wait_seconds, warnings=warnings))
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
+
+
+def _is_plain(caller: Caller, checked: Checked, origin: Origin | None) -> bool:
+    """Whether the submission depends on no other row than those that `_PLAIN` asks for."""
+    document = checked.spec.document
+    return (
+        caller.sees(checked.project)
+        and (origin is None or origin.alias is None)
+        and not document.training_config.resume_from_checkpoint
+        and not read_results(document, checked.reading)
+    )
+
+
+def _written_at_once(plane: ControlPlane, caller: Caller, checked: Checked, origin: Origin | None) -> Job | None:
+    """The job, written by one guarded statement; None when the guard held it back, and `enter` is to say why."""
+    job = new_job(plane, caller, checked, origin=origin)
+    asked = {"project": job.project, "queue": job.queue, "key": caller.key_id, "now": utc_now()}
+    made = _submission(job, caller, checked, origin, data={})
+    insert = transitions.guarded_submission(plane.db.engine.dialect, made, _PLAIN, asked)
+    with plane.db.at_once() as connection:
+        return job if insert.run(connection) else None
 
 
 def shown_warnings(checked: Checked, origin: Origin | None) -> list[str]:
@@ -132,7 +174,8 @@ def check(
     secret_variables: Collection[str] = (),
 ) -> Checked:
     """All checks that can run before the write transaction, which blocks other writers on SQLite."""
-    spec = from_document(document, plane.reading, forwarded, secret_variables=secret_variables)
+    reading = plane.reading.remembering()
+    spec = from_document(document, reading, forwarded, secret_variables=secret_variables)
     refuse_bad_pattern(spec.document)
     target, scheduling = project or caller.home_project, spec.document.scheduling_config
     with plane.db.read() as session:
@@ -148,10 +191,12 @@ def check(
         )
     warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
     waits = [f"{unfit.field}: {unfit.message}; the job waits until a node can hold it"] if unfit is not None else []
-    return Checked(spec=spec, project=target, request=request, wait_seconds=wait, warnings=warnings, waits=waits)
+    return Checked(
+        spec=spec, project=target, request=request, reading=reading, wait_seconds=wait, warnings=warnings, waits=waits
+    )
 
 
-def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checked) -> Entered:
+def enter(session: Session, caller: Caller, checked: Checked) -> Entered:
     """Checks within the transaction that writes the job; writes nothing itself."""
     spec, project, scheduling = checked.spec, checked.project, checked.spec.document.scheduling_config
     asked = {"project": project, "queue": scheduling.queue, "key": caller.key_id, "now": utc_now()}
@@ -160,7 +205,7 @@ def enter(session: Session, plane: ControlPlane, caller: Caller, checked: Checke
         projects.visible(session, caller, project)
     if found is not None and not found.key_is_good and caller.key_id != api_keys.CLI_ACTOR:
         raise api_keys.ended(caller)
-    refuse_foreign_results(session, plane.reading, project, spec)
+    refuse_foreign_results(session, checked.reading, project, spec)
     start = start_points.start_point(session, project, spec)
     if found is None or found.queue is None or found.max_waiting_jobs is not None:
         queues.require_room(session, scheduling.queue, field="scheduling_config.queue")
@@ -223,25 +268,26 @@ def store(
     origin: Origin | None = None,
 ) -> Job:
     """Write a new PENDING job, with the first line of its history; ``parent`` is the one whose work it does again."""
-    job = new_job(plane, caller, checked, entered, parent=parent, origin=origin)
+    job = new_job(plane, caller, checked, entered.start, parent=parent, origin=origin)
     data = {"parent_job_id": parent.id, "checkpoint_id": job.resume_checkpoint_id} if parent is not None else {}
-    transitions.record_submission(
-        session,
-        job,
-        actor=caller.actor,
-        message=f"queue {job.queue}",
-        data=data,
-        has_webhooks=entered.has_webhooks,
-        warnings=_warnings(checked, origin),
-    )
+    made = _submission(job, caller, checked, origin, data=data)
+    transitions.record_submission(session, made, has_webhooks=entered.has_webhooks)
     return job
+
+
+def _submission(
+    job: Job, caller: Caller, checked: Checked, origin: Origin | None, *, data: Mapping[str, Any]
+) -> transitions.Submission:
+    return transitions.Submission(
+        job=job, actor=caller.actor, message=f"queue {job.queue}", data=data, warnings=_warnings(checked, origin)
+    )
 
 
 def new_job(
     plane: ControlPlane,
     caller: Caller,
     checked: Checked,
-    entered: Entered,
+    start: Checkpoint | None = None,
     *,
     parent: Job | None = None,
     origin: Origin | None = None,
@@ -250,7 +296,8 @@ def new_job(
     document, secrets = checked.spec.document, checked.spec.secrets
     training, scheduling = document.training_config, document.scheduling_config
     origin = origin or Origin(foreign=_inherited(parent.foreign) if parent is not None else {})
-    job = Job(
+    return new_row(
+        Job,
         id=new_id("job"),
         project=checked.project,
         created_by=caller.key_id,
@@ -264,10 +311,8 @@ def new_job(
         priority=scheduling.priority,
         max_retries=training.max_retries,
         max_runtime_seconds=scheduling.max_runtime_seconds,
-        resume_checkpoint_id=entered.start.id if entered.start is not None else None,
+        resume_checkpoint_id=start.id if start is not None else None,
         parent_job_id=parent.id if parent is not None else None,
         foreign=dict(origin.foreign),
         alias=origin.alias,
     )
-    fill(job)
-    return job

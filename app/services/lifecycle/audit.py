@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.ids import new_id
 from app.models import AuditEntry
+from app.models.insertion import new_row
 
 AuditOutcome = Literal["done", "denied"]
 _LONGEST = {"actor": 96, "action": 64, "target": 128, "message": 1000, "request_id": 64, "address": 64}
@@ -78,7 +79,8 @@ def entry(
         "request_id": origin.request_id,
         "address": origin.address,
     }
-    return AuditEntry(
+    return new_row(
+        AuditEntry,
         id=new_id("audit"),
         project=project,
         outcome=outcome,

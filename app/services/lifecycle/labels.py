@@ -5,13 +5,15 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Job, JobLabel
+from app.models.insertion import new_row
 
 
 def rows(job: Job) -> list[JobLabel]:
     """Label rows of a job with ``created_at`` set; they duplicate the columns that lists filter by."""
     ended_as = job.status if job.state in TERMINAL else None
     return [
-        JobLabel(
+        new_row(
+            JobLabel,
             job_id=job.id,
             key=key,
             value=value,

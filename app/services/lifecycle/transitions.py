@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, CursorResult, Table, Update, and_, bindparam, update
+from sqlalchemy import ColumnElement, Connection, CursorResult, Dialect, Select, Table, Update, and_, bindparam, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -15,8 +15,8 @@ from app.domain.ids import new_id
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState, allowed
 from app.models import AuditEntry, Job, JobEvent
-from app.models.base import utc_now
-from app.models.insertion import insert_now
+from app.models.base import Base, utc_now
+from app.models.insertion import GuardedInsert, insert_now, new_row
 from app.services.lifecycle import audit, labels
 from app.services.lifecycle.outbox import HAS_WEBHOOKS, enqueue, with_webhooks
 
@@ -159,34 +159,54 @@ def force_pause(session: Session, job: Job, *, actor: str, reason: str) -> bool:
     return True
 
 
-def record_submission(
-    session: Session,
-    job: Job,
-    *,
-    actor: str,
-    message: str,
-    data: Mapping[str, Any],
-    has_webhooks: bool,
-    warnings: Sequence[str] = (),
-) -> None:
-    """Write a new job, its first events, and an audit entry.
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A new job, and what its history says of it.
 
     ``warnings``: `field: reason` of each field of its document without effect; they become an event.
     """
-    job.status, job.attempt, job.event_seq, job.created_at = JobState.PENDING, 0, 1, utc_now()
-    submitted = _first_event(
-        job, EventType.SUBMITTED, to_status=job.state, actor=actor, message=message, data=dict(data)
-    )
-    events = [submitted]
-    if warnings:
-        job.event_seq = 2
-        fields = {"fields": [line.partition(": ")[0] for line in warnings], "warnings": list(warnings)}
-        ignored = f"accepted but ignored: {'; '.join(warnings)}"
-        events.append(_first_event(job, EventType.WARNING, message=ignored, reason="NOT_ACTED_ON", data=fields))
-    entry = audit.entry(actor=actor, action="job.submit", project=job.project, target=job.id, data=data)
-    insert_now(session, (job, *events, entry, *labels.rows(job)))
+
+    job: Job
+    actor: str
+    message: str
+    data: Mapping[str, Any]
+    warnings: Sequence[str] = ()
+
+
+def record_submission(session: Session, made: Submission, *, has_webhooks: bool) -> None:
+    """Write a new job, its first events, and an audit entry."""
+    events = _first_events(made)
+    insert_now(session, _rows(made, events))
     for event in events if has_webhooks else ():
-        enqueue(session, job, event)
+        enqueue(session, made.job, event)
+
+
+def guarded_submission(
+    dialect: Dialect, made: Submission, guard: Select[Any], parameters: dict[str, Any]
+) -> GuardedInsert:
+    """Writes it as `record_submission` does for a project without webhooks, if the query ``guard`` finds a row."""
+    return GuardedInsert(dialect, guard, parameters, _rows(made, _first_events(made)))
+
+
+def _first_events(made: Submission) -> list[JobEvent]:
+    job, warnings = made.job, made.warnings
+    job.status, job.attempt, job.event_seq, job.created_at = JobState.PENDING, 0, 1, utc_now()
+    data = dict(made.data)
+    submitted = _first_event(
+        job, EventType.SUBMITTED, to_status=job.state, actor=made.actor, message=made.message, data=data
+    )
+    if not warnings:
+        return [submitted]
+    job.event_seq = 2
+    fields = {"fields": [line.partition(": ")[0] for line in warnings], "warnings": list(warnings)}
+    ignored = f"accepted but ignored: {'; '.join(warnings)}"
+    return [submitted, _first_event(job, EventType.WARNING, message=ignored, reason="NOT_ACTED_ON", data=fields)]
+
+
+def _rows(made: Submission, events: Sequence[JobEvent]) -> list[Base]:
+    job = made.job
+    entry = audit.entry(actor=made.actor, action="job.submit", project=job.project, target=job.id, data=made.data)
+    return [job, *events, entry, *labels.rows(job)]
 
 
 def _first_event(
@@ -200,7 +220,8 @@ def _first_event(
     data: dict[str, Any],
 ) -> JobEvent:
     """An event of a new job, whose row is inserted with it."""
-    return JobEvent(
+    return new_row(
+        JobEvent,
         id=new_id("evt"),
         job_id=job.id,
         seq=job.event_seq,
@@ -258,7 +279,8 @@ def _stale(job: Job) -> StaleJob:
 def _event(  # noqa: PLR0913  as above
     job: Job, to: JobState, now: datetime, *, seq: int, actor: str, reason: str, message: str, data: dict[str, Any]
 ) -> JobEvent:
-    return JobEvent(
+    return new_row(
+        JobEvent,
         id=new_id("evt"),
         job_id=job.id,
         seq=seq,

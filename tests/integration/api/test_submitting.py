@@ -24,7 +24,7 @@ def submit(api: Api, key: str, **request: object) -> int:
     return api.post("/v1/jobs", make_document(labels={"team": "a"}), key=key, **request).status_code
 
 
-def test_submission_asks_one_question_and_writes_its_rows(api: Api) -> None:
+def test_submission_is_one_statement_and_on_sqlite_one_for_each_table(api: Api) -> None:
     key = api.make_key(Role.USER)
     submit(api, key)
 
@@ -32,8 +32,8 @@ def test_submission_asks_one_question_and_writes_its_rows(api: Api) -> None:
         assert submit(api, key) == 201
 
     one_by_one = ["INSERT INTO job", "INSERT INTO job_event", "INSERT INTO audit_entry", "INSERT INTO job_label"]
-    writes = one_by_one if api.db.engine.dialect.name == "sqlite" else ["WITH given AS"]
-    assert [" ".join(statement.split()[:3]) for statement in sent] == ["SELECT queue.name AS", *writes]
+    expected = one_by_one if api.db.engine.dialect.name == "sqlite" else ["WITH given AS"]
+    assert [" ".join(statement.split()[:3]) for statement in sent] == expected
 
 
 def test_key_that_was_good_a_moment_ago_submits_nothing_once_it_is_revoked(api: Api) -> None:

@@ -4,9 +4,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
-from sqlalchemy import event, select, text
+from sqlalchemy import Connection, event, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
@@ -34,10 +36,10 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 class Crowd:
     """Writers that arrive while the first one is writing, in the given order."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
+    def __init__(self, db: Database, writing: Callable[[], AbstractContextManager[Any]] | None = None) -> None:
+        self._db, self._writing = db, writing or db.write
 
-    def write(self, *blocks: Callable[[Session], object]) -> list[BaseException | None]:
+    def write(self, *blocks: Callable[[Any], object]) -> list[BaseException | None]:
         """What each of them raised."""
         with ThreadPoolExecutor(len(blocks)) as pool:
             started = threading.Event()
@@ -50,15 +52,15 @@ class Crowd:
                     self._until_waiting(number)
             return [future.exception(LONG) for future in (first, *others)]
 
-    def _first(self, block: Callable[[Session], object], started: threading.Event, others: int) -> None:
-        with self._db.write() as session:
+    def _first(self, block: Callable[[Any], object], started: threading.Event, others: int) -> None:
+        with self._writing() as writer:
             started.set()
             self._until_waiting(others)
-            block(session)
+            block(writer)
 
-    def _one(self, block: Callable[[Session], object]) -> None:
-        with self._db.write() as session:
-            block(session)
+    def _one(self, block: Callable[[Any], object]) -> None:
+        with self._writing() as writer:
+            block(writer)
 
     def _until_waiting(self, count: int) -> None:
         group = self._db._group
@@ -138,12 +140,60 @@ def test_failing_writer_does_not_fail_the_others(
     assert not names(db) & {"failed", "broken"}
 
 
+def inserted(name: str) -> Callable[[Connection], object]:
+    """Two statements, so that one of them may be done when the other fails."""
+
+    def statements(connection: Connection) -> None:
+        connection.execute(_INSERT, {"name": f"{name}1"})
+        connection.execute(_INSERT, {"name": "1" if name == "broken" else f"{name}2"})
+
+    return statements
+
+
+_INSERT = text(
+    "INSERT INTO project (name, number, created_at) "
+    "SELECT :name, coalesce(max(number), 0) + 1, '2026-01-01' FROM project"
+)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_failing_statement_undoes_its_writer_alone(db: Database, place: int) -> None:
+    with db.at_once() as connection:
+        connection.execute(_INSERT, {"name": "1"})
+    blocks = [inserted("a"), inserted("b"), inserted("c")]
+    blocks.insert(place, inserted("broken"))
+
+    raised = Crowd(db, db.at_once).write(*blocks)
+
+    assert isinstance(raised.pop(place), IntegrityError)
+    assert raised == [None] * 3
+    assert names(db) >= {"1", "a1", "a2", "b1", "b2", "c1", "c2"}
+    assert "broken1" not in names(db)
+
+
+@pytest.mark.usefixtures("patient")
+def test_sessions_and_statements_share_a_commit(db: Database) -> None:
+    seen = commits(db)
+
+    class MixedCrowd(Crowd):
+        def _one(self, block: Callable[[Any], object]) -> None:
+            with self._db.at_once() as connection:
+                block(connection)
+
+    raised = MixedCrowd(db).write(make("a"), inserted("b"), inserted("c"))
+
+    assert raised == [None] * 3
+    assert names(db) >= {"a", "b1", "c2"}
+    assert seen == ["commit"]
+
+
 @pytest.mark.usefixtures("patient")
 def test_failing_writer_is_repeated_after_the_others_have_committed(db: Database) -> None:
     looked, found = threading.Event(), []
 
     class ReadingCrowd(Crowd):
-        def _one(self, block: Callable[[Session], object]) -> None:
+        def _one(self, block: Callable[[Any], object]) -> None:
             try:
                 super()._one(block)
             except IntegrityError:

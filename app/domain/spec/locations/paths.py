@@ -3,7 +3,8 @@
 import os.path
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from urllib.parse import unquote
 
 from app.domain.errors import BadSpec, NotSupportedYet
@@ -50,6 +51,10 @@ class ReadingRules:
     storage_dir: str = ""  # storage of all projects' results; empty: in ``files``, or not on this disk
     fetch_allow: tuple[str, ...] = ()
     real_path: Callable[[str], str] = os.path.normpath
+
+    def remembering(self) -> "ReadingRules":
+        """The rules for the checks of one document, which resolve each path once."""
+        return replace(self, real_path=cache(self.real_path))
 
 
 def check_source(location: str, rules: ReadingRules, *, field: str) -> None:
