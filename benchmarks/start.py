@@ -3,8 +3,8 @@
     python -m benchmarks start [--rounds 8]
 
 Two platforms side by side, idle but for the job that is measured: one that forks processes of jobs, one that starts
-each as a program (`TRAINYARD_NODE_WARM=off`); by turns, with data that an earlier job had, and with data never seen. The
-reference of the training is the same one as a script of trl, from its start to the same step. Seconds on the clock.
+each as a program (`TRAINYARD_NODE_WARM=off`); by turns, with data that an earlier job had, and with data never seen.
+The reference of the training is the same one as a script of trl, from its start to the same step. Seconds on the clock.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> None:
 
 
 def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
-    """ "what side" → seconds of each round"""
+    """What and side → seconds of each round."""
     sides = {"forked": "auto", "program": "off"}
     for side in sides:
         (folder / side).mkdir()
@@ -71,9 +72,9 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
         for number in range(1, rounds + 1):
             for side in sorted(sides, reverse=bool(number % 2)):
                 measure: dict[str, Callable[[], float]] = {
-                    "line": lambda side=side: first_line(running[side], folder / side),
-                    "seen": lambda side=side: training(running[side], folder / side, 0),
-                    "unseen": lambda side=side, number=number: training(running[side], folder / side, number),
+                    "line": partial(first_line, running[side], folder / side),
+                    "seen": partial(training, running[side], folder / side, 0),
+                    "unseen": partial(training, running[side], folder / side, number),
                 }
                 for what, seconds in measure.items():
                     found.setdefault(f"{what} {side}", []).append(seconds())

@@ -1,5 +1,6 @@
 """Agents and ranks that are forked into a sandbox: a job sees and computes what it would otherwise."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -59,13 +60,13 @@ def agents(tmp_path_factory, owned_pids):
     directory = tmp_path_factory.mktemp("agents")
     (directory / "run").mkdir()
     server = agent_server(directory)
-    server.keep()
-    assert server.pid is not None
-    pid = server.pid
-    owned_pids.add(pid)
-    wait_for(lambda: processes.descendants(pid), seconds=120, what="a process that waits for a request")
-    yield agents_socket(directory)
-    server.close()
+    with contextlib.closing(server):
+        server.keep()
+        assert server.pid is not None
+        pid = server.pid
+        owned_pids.add(pid)
+        wait_for(lambda: processes.descendants(pid), seconds=120, what="a process that waits for a request")
+        yield agents_socket(directory)
 
 
 @pytest.fixture

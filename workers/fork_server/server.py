@@ -20,17 +20,20 @@ from workers.fork_server.requests import Request, receive
 MOST_CHILDREN = 500
 # So many children in a row that ended before they took a request: the machine has no memory left.
 MOST_FAILURES = 3
-# Of pyarrow's memory allocator, which starts it again in a child. No other thread would survive a fork.
-THREADS_THAT_SURVIVE = frozenset({"jemalloc_bg_thd"})
+# Of pyarrow's memory allocator: it returns memory in the background, which children do without.
+SPARED_THREADS = frozenset({"jemalloc_bg_thd"})
 BACKLOG = 64
 _TAKEN = b"t"
 
 
-def serve(bound: int, lifeline: int) -> Request | None:
+def serve(bound: int, lifeline: int, program: int) -> Request | None:
     """Fork until the owner is gone. Returns in a child, with its request; and None at the end of the server.
+
+    Exits with 1 when its children end before they have got a request.
 
     The child has to confirm its request.
     """
+    os.close(program)
     _require_one_thread()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     gc.collect()
@@ -52,6 +55,8 @@ def serve(bound: int, lifeline: int) -> Request | None:
         children += 1
         os.close(reader)
     listener.close()
+    if failures >= MOST_FAILURES:
+        sys.exit("the processes that waited for a request have ended: is there no memory left?")
     return None
 
 
@@ -73,5 +78,5 @@ def _require_one_thread() -> None:
     """A fork has the calling thread alone: locks that others hold would stay locked in it."""
     tasks = Path("/proc/self/task")
     others = {(task / "comm").read_text().strip() for task in tasks.iterdir() if task.name != str(os.getpid())}
-    if threads := others - THREADS_THAT_SURVIVE:
+    if threads := others - SPARED_THREADS:
         sys.exit(f"imports have started threads, which no child would have: {', '.join(sorted(threads))}")

@@ -21,7 +21,7 @@ from app.host.processes import block_signal, place
 from app.services.attempts import leases
 from app.services.attempts.leases import Claim
 from config.settings import Settings, variable_name
-from workers.fork_server.requests import NoForkServer, ask
+from workers.fork_server.requests import NoForkServer, ask, connect
 from workers.fork_server.sockets import supervisors_socket
 from workers.run_dir.cleanup import settle
 
@@ -49,7 +49,8 @@ def spawn_supervisor(settings: Settings, job_id: str, attempt: int, *, fork_serv
     with supervisor_log(settings.data.dir) as output:
         with contextlib.suppress(NoForkServer):
             request = {"command": command, "environment": environment}
-            return ask(fork_server or supervisors_socket(settings.data.dir), request, [output.fileno()])
+            path = fork_server or supervisors_socket(settings.data.dir)
+            return ask(connect(path), path, request, [output.fileno()])
         process = subprocess.Popen(
             command,
             env=environment,

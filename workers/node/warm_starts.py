@@ -1,5 +1,6 @@
 """Keeps the fork servers of this machine running, so that processes of jobs start with their imports behind them."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -13,12 +14,12 @@ from workers.fork_server.owner import ForkServerOwner
 from workers.fork_server.sockets import agents_socket, supervisors_socket
 from workers.node.background_thread import PeriodicThread
 from workers.node.spawn_supervisor import supervisor_interpreter
-from workers.rank.environment import CPU_MEMORY_SETTINGS, RANK_SETTINGS
+from workers.rank.environment import CPU_MEMORY_SETTINGS, FORKED_HF_HOME, RANK_SETTINGS
 from workers.sandbox.launcher import inherited_environment
 
+log = logging.getLogger(__name__)
+
 CHECK_SECONDS = 2.0
-# Libraries read it when they are imported. In a sandbox /tmp is the attempt's own.
-WARM_HF_HOME = "/tmp/huggingface"  # noqa: S108
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,12 @@ class WarmStarts:
             return
         for server in self._servers:
             is_time = time.monotonic() - self._began >= server.seconds
-            if server.owner.pid is not None or (is_time and available_mb() >= server.megabytes):
+            if server.owner.pid is None and not (is_time and available_mb() >= server.megabytes):
+                continue
+            try:
                 server.owner.keep()
+            except OSError:
+                log.warning("a fork server could not be started, and will be later", exc_info=True)
 
 
 def available_mb() -> int:
@@ -81,7 +86,10 @@ def agent_server(data_dir: Path) -> ForkServerOwner:
         **CPU_MEMORY_SETTINGS,
         "OMP_NUM_THREADS": "1",  # each rank sets its own number
         "CUDA_VISIBLE_DEVICES": "",
-        "HF_HOME": WARM_HF_HOME,
+        "HF_HOME": FORKED_HF_HOME,
+        # Imports read configuration below it, with credentials of the operator.
+        "HOME": "/nonexistent",
+        "PYTHONNOUSERSITE": "1",
     }
     return ForkServerOwner(agents_socket(data_dir), command, environment)
 

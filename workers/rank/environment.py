@@ -17,6 +17,8 @@ RANK_SETTINGS = {
     # to 10 times as long on 2 cores. After this many rounds they sleep instead.
     "GOMP_SPINCOUNT": "1000",
 }
+# Libraries read it when they are imported, before a forked rank is in its sandbox, where /tmp is the attempt's own.
+FORKED_HF_HOME = "/tmp/huggingface"  # noqa: S108
 # On the CPU, keep freed memory in the process: faulting it in again takes 5 to 8 % of a step. For glibc; other
 # libraries ignore it.
 CPU_MEMORY_SETTINGS = {"MALLOC_TRIM_THRESHOLD_": KEPT_BYTES, "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES}

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from workers.fork_server.requests import MOST_FILES, ask
+from workers.fork_server.requests import MOST_FILES, ask, connect
 from workers.fork_server.sockets import agents_socket
 from workers.sandbox.mounts import FilesystemView
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
 
 log = logging.getLogger(__name__)
 
-# Says that the sandbox is made; then waits for the exit code, which is 1 if none comes.
-_SHELL = ("sh", "-c", "echo made; exec >&-; read code; exit ${code:-1}")
+# Says that the sandbox is made; then waits for the exit code, which is that of SIGKILL if none comes.
+_SHELL = ("sh", "-c", "echo made; exec >&-; read code; exit ${code:-137}")
 _MADE = b"made\n"
 SANDBOX_SECONDS = 10.0
 _INFO_BYTES = 4096
@@ -55,17 +55,18 @@ def launch_forked(
     with _pipe() as (code_reader, code_writer):
         process = None
         try:
-            process, pid = _make(sandbox, view, program.environment, code_reader, output)
-            request = {
-                "sandbox_pid": pid,
-                "kind": program.kind,
-                "spec": str(program.spec_path),
-                "directory": str(view.run_dir),
-                "command": list(program.command),
-                "environment": dict(program.environment),
-            }
-            with _pidfd(pid) as inside:
-                ask(address, request, [inside, code_writer.fileno(), output, *files])
+            with connect(address) as connection:  # before a sandbox is made in vain
+                process, pid = _make(sandbox, view, program.environment, code_reader, output)
+                request = {
+                    "sandbox_pid": pid,
+                    "kind": program.kind,
+                    "spec": str(program.spec_path),
+                    "directory": str(view.run_dir),
+                    "command": list(program.command),
+                    "environment": dict(program.environment),
+                }
+                with _pidfd(pid) as inside:
+                    ask(connection, address, request, [inside, code_writer.fileno(), output, *files])
         except OSError as error:
             log.info("the %s starts as a program: %s", program.kind, error)
             if process is not None:

@@ -10,6 +10,7 @@ import sys
 from sqlalchemy.orm import configure_mappers
 
 from app.host.command_line import show_command_line
+from app.host.privacy import hide_from_same_user
 from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
 from workers.supervisor import main as supervisor
@@ -19,8 +20,9 @@ SHOWN = ("TRAINYARD_DATA_DIR", "TRAINYARD_NODE_NAME")  # of its environment, whi
 
 def main() -> int:
     """Serve; a child returns what its supervisor returns."""
+    hide_from_same_user()  # a child that waits will hold the settings' credentials
     configure_mappers()
-    request = serve(int(sys.argv[1]), int(sys.argv[2]))
+    request = serve(*map(int, sys.argv[1:4]))
     if request is None:
         return 0
     _become(request)

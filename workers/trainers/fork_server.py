@@ -9,18 +9,19 @@ import importlib
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.host.command_line import show_command_line
+from app.host.forks import close_descriptors, exit_code_of
 from trainyard.protocol.run_spec import RunSpec
 from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
 from workers.rank import agent
+from workers.rank.environment import FORKED_HF_HOME
 from workers.sandbox.forked_launch import INSPECTION
 from workers.sandbox.launcher import inherited_environment
 from workers.sandbox.namespaces import drop_permissions, join
@@ -36,7 +37,7 @@ LATER = (
 )
 # By these /proc tells which attempt and which rank a process belongs to.
 SHOWN = ("TRAINYARD_JOB_ID", "TRAINYARD_ATTEMPT", "TRAINYARD_NODE", "RANK")
-STDERR = 2
+KEY_BYTES = 32  # of multiprocessing's own
 NOT_STARTED = 70  # EX_SOFTWARE of sysexits.h
 
 
@@ -45,11 +46,12 @@ def main() -> int:
     for name in ("bitsandbytes", DEEPSPEED.lower()):
         sys.modules[name] = None  # type: ignore[assignment]  # as in workers.trainers.main
     _import_trainers()
-    request = serve(int(sys.argv[1]), int(sys.argv[2]))
+    request = serve(*map(int, sys.argv[1:4]))
     if request is not None:
         passed_on = inherited_environment(request.fields["environment"])
         is_warm = passed_on == inherited_environment(os.environ)
-        _enter(request)
+        with _giving_up():
+            _enter(request)
         if request.fields["kind"] == INSPECTION:
             _become_inspection(request, is_warm=is_warm)
         _become_agent(request, is_warm=is_warm)
@@ -97,26 +99,51 @@ def _become_inspection(request: Request, *, is_warm: bool) -> NoReturn:
     if not is_warm:
         os._exit(NOT_STARTED)
     _become(request)
+    os.environ["HF_HOME"] = FORKED_HF_HOME  # as libraries have read it
     _run(inspection.main, at_end=lambda code: _tell(request, code))
 
 
 def _become(request: Request) -> list[int]:
     """Be in the sandbox what the command of the request would be; returns the files of the program."""
-    _, holder, output, *files = request.files
+    _, exit_code_pipe, output, *files = request.files
     command, directory = request.fields["command"], request.fields["directory"]
-    os.setsid()
-    drop_permissions()
-    os.chdir(directory)
-    os.environ.clear()
-    os.environ.update(request.fields["environment"], PWD=directory)  # which bubblewrap sets, too
-    _show(command)
+    with _giving_up():
+        os.setsid()
+        drop_permissions()
+        os.chdir(directory)
+        os.environ.clear()
+        os.environ.update(request.fields["environment"], PWD=directory)  # which bubblewrap sets, too
+        _show(command)
     sys.argv = list(command[command.index("-m") + 1 :])
     if not request.is_confirmed():
         os._exit(NOT_STARTED)
-    for file in (holder, *files):
+    for file in (exit_code_pipe, *files):
         os.set_inheritable(file, False)
-    _close_others({holder, *files}, output=output)
+    _write_to(output, kept=(exit_code_pipe, *files))
+    _seed()
     return files
+
+
+@contextmanager
+def _giving_up() -> Iterator[None]:
+    """End this process on an error; its client starts the program in another way."""
+    try:
+        yield
+    except OSError as error:
+        sys.stderr.write(f"a process could not be forked into its sandbox: {error}\n")
+        sys.stderr.flush()
+        os._exit(NOT_STARTED)
+
+
+def _seed() -> None:
+    """Draw anew what libraries drew when they were imported; ``random`` itself does it after each fork."""
+    import numpy as np  # noqa: PLC0415  only now, as in _import_trainers
+    from datasets import fingerprint  # noqa: PLC0415
+
+    np.random.seed()  # noqa: NPY002
+    fingerprint.fingerprint_rng.seed()
+    for name in ("multiprocessing", "multiprocess"):  # the latter is the copy that datasets uses
+        sys.modules[name].current_process().authkey = os.urandom(KEY_BYTES)
 
 
 def _tell(request: Request, code: int) -> None:
@@ -139,19 +166,17 @@ def _fork_rank(
 
 def _become_rank(command: Sequence[str], directory: Path, log: int, environment: Mapping[str, str], parent: int) -> int:
     """What the command, started by the agent, would be."""
-    import numpy as np  # noqa: PLC0415  with its fork server, not with every agent
-
     from workers.trainers import main as rank  # noqa: PLC0415
 
     agent.as_rank(parent)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    _close_others((), output=log)
+    _write_to(log)
     os.chdir(directory)
     os.environ.clear()
-    os.environ.update(environment)
-    np.random.seed()  # noqa: NPY002  as in any new process; Python's own generator does it by itself
+    os.environ.update(environment, HF_HOME=FORKED_HF_HOME)  # as libraries have read it
+    _seed()
     sys.argv = list(command[command.index("-m") + 1 :])
     _show(command)
     return rank.main()
@@ -161,27 +186,16 @@ def _show(command: Sequence[str]) -> None:
     show_command_line(command, {name: os.environ[name] for name in SHOWN if name in os.environ})
 
 
-def _close_others(kept: Collection[int], *, output: int) -> None:
-    """Write to ``output``, and close every other file; input is empty, as it was in the server."""
+def _write_to(output: int, *, kept: Collection[int] = ()) -> None:
+    """Close every other file than ``kept``; input is empty, as it was in the server."""
     os.dup2(output, 1)
     os.dup2(output, 2)
-    for file in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
-        if file > STDERR and file not in kept:
-            with suppress(OSError):  # of the directory that was listed
-                os.close(file)
+    close_descriptors(but={0, 1, 2, *kept})
 
 
 def _run(work: Callable[[], int], *, at_end: Callable[[int], object] = id) -> NoReturn:
     """End this process with the exit code that a program with this body would have, after ``at_end(code)``."""
-    code = 1
-    try:
-        code = work()
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            sys.stderr.write(f"{end.code}\n")
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001  as any uncaught exception
-        traceback.print_exc()
+    code = exit_code_of(work)
     sys.stdout.flush()
     sys.stderr.flush()
     with suppress(OSError):  # the sandbox is ending, too

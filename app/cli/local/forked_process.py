@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from app.host.command_line import show_command_line
+from app.host.forks import close_descriptors, exit_code_of
 
 POLL_SECONDS = 0.01
 
@@ -83,7 +84,7 @@ def _become(start: PythonStart) -> NoReturn:
     status = 1
     try:
         _enter(start)
-        status = _run(start.command)
+        status = exit_code_of(lambda: _run(start.command))
         _finish()
     except BaseException:  # noqa: BLE001 – nothing may leave this function
         traceback.print_exc()
@@ -100,7 +101,7 @@ def _enter(start: PythonStart) -> None:
     os.dup2(start.output, 2)
     for fd in start.pass_fds:
         os.set_inheritable(fd, True)
-    _close_others({0, 1, 2, *start.pass_fds})
+    close_descriptors(but={0, 1, 2, *start.pass_fds})
     os.environ.clear()
     os.environ.update(start.environment)
     start.settle()
@@ -113,24 +114,10 @@ def _enter(start: PythonStart) -> None:
     sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
 
 
-def _close_others(kept: set[int]) -> None:
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 – names alone
-        if int(name) not in kept:
-            with contextlib.suppress(OSError):  # the descriptor of this listing is closed already
-                os.close(int(name))
-
-
-def _run(command: Sequence[str]) -> int:
-    """Run the module as `python -m` does; returns the exit code."""
+def _run(command: Sequence[str]) -> None:
+    """Run the module as `python -m` does."""
     sys.argv = list(command[2:])
-    try:
-        runpy.run_module(command[2], run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        sys.stderr.write(f"{end.code}\n")
-        return 1
-    return 0
+    runpy.run_module(command[2], run_name="__main__", alter_sys=True)
 
 
 def _finish() -> None:

@@ -1,9 +1,12 @@
 """Fork servers: what is asked for is started once or not at all, and nothing of a request stays in the server."""
 
+import contextlib
+import json
 import os
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,8 @@ from config.settings import load_settings
 from tests.systems.system import wait_for
 from workers.fork_server import requests
 from workers.fork_server.owner import ForkServerOwner
-from workers.fork_server.requests import NoForkServer, ask
+from workers.fork_server.requests import NoForkServer, ask, connect, origin
+from workers.fork_server.server import MOST_FAILURES
 from workers.node.spawn_supervisor import spawn_supervisor
 from workers.node.warm_starts import WarmStarts
 
@@ -22,7 +26,7 @@ from workers.node.warm_starts import WarmStarts
 SERVER = """
 import os, sys, time
 from workers.fork_server.server import serve
-request = serve(int(sys.argv[1]), int(sys.argv[2]))
+request = serve(*map(int, sys.argv[1:4]))
 if request is not None and request.is_confirmed():
     os.write(request.files[0], request.fields["text"].encode())
     time.sleep(60)
@@ -34,10 +38,10 @@ ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": os.environ[
 def server(tmp_path):
     """A fork server that is ready, and the path at which it listens."""
     owner = ForkServerOwner(tmp_path / "server.sock", [sys.executable, "-c", SERVER], ENVIRONMENT)
-    owner.keep()
-    wait_for(lambda: is_listening(tmp_path / "server.sock"), seconds=20, what="a fork server")
-    yield owner, tmp_path / "server.sock"
-    owner.close()
+    with contextlib.closing(owner):
+        owner.keep()
+        wait_for(lambda: is_listening(tmp_path / "server.sock"), seconds=20, what="a fork server")
+        yield owner, tmp_path / "server.sock"
 
 
 def is_listening(path: Path) -> bool:
@@ -53,7 +57,7 @@ def asked_for(path: Path, text: str) -> tuple[int, int]:
     """(pid, read end of the pipe on which it answers)"""
     reader, writer = os.pipe()
     try:
-        return ask(path, {"text": text}, [writer]), reader
+        return ask(connect(path), path, {"text": text}, [writer]), reader
     finally:
         os.close(writer)
 
@@ -72,7 +76,7 @@ def test_each_request_gets_a_process_of_its_own_that_outlives_the_server(server)
         os.kill(pid, signal.SIGKILL)
         os.close(reader)
     with pytest.raises(NoForkServer, match="no fork server answers"):
-        ask(path, {})
+        connect(path)
 
 
 def test_request_of_a_client_that_gives_up_starts_nothing(server):
@@ -81,7 +85,7 @@ def test_request_of_a_client_that_gives_up_starts_nothing(server):
 
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
-        body = b'{"text": "late"}'
+        body = json.dumps({"text": "late", "origin": origin()}).encode()
         socket.send_fds(connection, [len(body).to_bytes(8, "big")], [writer])
         connection.sendall(body)
         assert len(connection.recv(4)) == 4  # it has the request, and waits for the go-ahead
@@ -91,12 +95,37 @@ def test_request_of_a_client_that_gives_up_starts_nothing(server):
     os.close(reader)
 
 
+def test_client_of_another_installation_is_not_served(server, monkeypatch):
+    _, path = server
+    monkeypatch.setattr(requests, "_INSTALLED", 0)
+
+    with pytest.raises(NoForkServer):
+        asked_for(path, "x")
+
+
+def test_interpreter_of_a_server_can_not_be_changed_through_its_children(server):
+    _, path = server
+    pid, reader = asked_for(path, "x")
+    program = Path(f"/proc/{pid}/exe")
+    mode = Path(sys.executable).stat().st_mode
+
+    program.chmod(0)  # as a job could that runs as its owner
+
+    assert Path(sys.executable).stat().st_mode == mode
+    assert os.read(reader, 1) == b"x"
+    os.close(reader)
+    os.kill(pid, signal.SIGKILL)
+
+
 def test_server_that_does_not_answer_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(requests, "ANSWER_SECONDS", 0.2)
-    with requests.bind(tmp_path / "silent.sock") as silent:
+    path = tmp_path / "silent.sock"
+    with requests.bind(path) as silent:
         silent.listen()
         with pytest.raises(NoForkServer):
-            ask(tmp_path / "silent.sock", {"text": "x"})
+            ask(connect(path), path, {"text": "x"})
+        with pytest.raises(NoForkServer, match="a moment ago"):
+            connect(path)
 
 
 def test_nothing_of_a_request_is_in_the_memory_of_the_server_or_of_the_next_process(server):
@@ -136,7 +165,7 @@ def test_server_that_failed_is_not_started_again_at_once(server):
     wait_for(lambda: is_without_server(owner), seconds=5, what="the end of the server")
 
     with pytest.raises(NoForkServer):
-        ask(path, {"text": "x"})
+        connect(path)
 
 
 def is_without_server(owner: ForkServerOwner) -> bool:
@@ -153,6 +182,21 @@ def test_one_server_for_all_nodes_of_a_data_directory(server, tmp_path):
     assert was_without
     assert not is_without_server(other)
     other.close()
+
+
+def test_server_whose_children_are_killed_before_they_are_used_is_not_started_again_at_once(server):
+    owner, _ = server
+    for _ in range(MOST_FAILURES):
+        (child,) = wait_for(lambda: processes.descendants(owner.pid), seconds=5, what="a child that waits")
+        os.kill(child, signal.SIGKILL)
+        wait_for(partial(is_gone, child, owner.pid), seconds=5, what="its end")
+
+    wait_for(lambda: is_without_server(owner), seconds=5, what="the end of the server")
+    assert is_without_server(owner)
+
+
+def is_gone(child: int, server: int) -> bool:
+    return child not in processes.descendants(server)
 
 
 def test_server_whose_imports_start_threads_does_not_serve(tmp_path, capfd):
