@@ -3,7 +3,7 @@
     python -m benchmarks start [--rounds 8]
 
 Two platforms side by side, idle but for the job that is measured: one that forks processes of jobs, one that starts
-each as a program (`TRAINYARD_NODE_WARM=off`); by turns, with data that an earlier job had, and with data never seen.
+each as a program (`TRAINYARD_NODE_WARM=off`); alternately, with data that an earlier job had, and with data never seen.
 The reference of the training is the same one as a script of trl, from its start to the same step. Seconds on the clock.
 """
 

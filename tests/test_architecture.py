@@ -66,7 +66,7 @@ ENVIRONMENT = {
     "workers/trainers/checkpoint_shards.py": "the launcher says which node a rank is on",
     "workers/trainers/deepspeed/configuration.py": "tells DeepSpeed which kind of device to use",
     "workers/rank/mpi_rank.py": "runs under mpirun, whose variables say which rank it is",
-    "workers/node/spawn_supervisor.py": "hands it on to supervisors",
+    "workers/process_environment.py": "hands it on to supervisors and preflights",
     "workers/trainers/fork_server.py": "becomes an agent or a rank with the environment of its request",
     "workers/supervisor/fork_server.py": "becomes a supervisor with the environment of its request",
     "workers/rank/run_context.py": "runs in a rank, whose variables are its interface",

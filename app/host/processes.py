@@ -1,7 +1,9 @@
 """Processes by /proc: identity, attempts, descendants, signals, and prctl options."""
 
 import ctypes
+import fcntl
 import os
+import select
 import signal
 import time
 from collections.abc import Iterable
@@ -172,6 +174,15 @@ def die_with_parent(parent_pid: int) -> None:
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_with_pipe(reader: int) -> None:
+    """Let the kernel SIGKILL this process when the last writer of an empty pipe closes it: F_SETSIG of fcntl(2)."""
+    fcntl.fcntl(reader, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(reader, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(reader, fcntl.F_SETFL, fcntl.fcntl(reader, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([reader], [], [], 0)[0]:  # it was closed before
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -8,8 +8,6 @@ import importlib.util
 import json
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
 from typing import Any
@@ -22,6 +20,7 @@ from config.settings import PreflightSettings, Settings
 from tasks.background.changes import Poll
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
+from workers.prepare.preflight_process import PreflightProcess
 
 # After its own time limit the child still reports its findings; it is abandoned this long after.
 GRACE_SECONDS = 15.0
@@ -63,7 +62,7 @@ class PreflightRunner:
         self._line = InspectionQueue(runtime.database)
         self._limit = _limit(runtime.settings.preflight)
         self._running: dict[str, threading.Thread] = {}
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._children: dict[str, PreflightProcess] = {}
         self._stopping = threading.Event()
         self._poll_seconds = runtime.settings.scheduler.poll_seconds
         self._due_poll = Poll()
@@ -123,7 +122,7 @@ class PreflightRunner:
         thread.start()
 
     def _inspect(self, work: InspectionTask) -> None:
-        """The child dies with this thread, so the thread waits for it."""
+        """A preflight that is a child dies with this thread, so the thread waits for it."""
         try:
             report = self._run_child(work)
             if report is not None:
@@ -139,26 +138,23 @@ class PreflightRunner:
             self._runtime.on_admitted(work.job_id)
 
     def _run_child(self, work: InspectionTask) -> Report | None:
-        """The child's report; None when it is no longer needed."""
-        command = [sys.executable, "-m", "workers.prepare.preflight", "--die-with", str(os.getpid())]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            self._children[work.id] = process
-            try:
-                output = self._read_output(process, work)
-            finally:
-                del self._children[work.id]
-                process.kill()
-        return None if output is None or self._stopping.is_set() else _report(output, process.returncode)
+        """The report of a preflight; None when it is no longer needed."""
+        process = PreflightProcess(self._runtime.settings, _question(work))
+        self._children[work.id] = process
+        try:
+            output = self._read_output(process, work)
+        finally:
+            del self._children[work.id]
+            process.close()
+        return None if output is None or self._stopping.is_set() else _report(output, process.exit_code)
 
-    def _read_output(self, process: subprocess.Popen[bytes], work: InspectionTask) -> bytes | None:
-        """The child's output until its end or time limit; None when it is no longer needed."""
+    def _read_output(self, process: PreflightProcess, work: InspectionTask) -> bytes | None:
+        """The process's output at its end or time limit; None when it is no longer needed."""
         until = time.monotonic() + self._runtime.settings.preflight.timeout_seconds + GRACE_SECONDS
-        question: bytes | None = _question(work)
         while time.monotonic() < until:
-            try:
-                return process.communicate(question, timeout=RENEW_SECONDS)[0]
-            except subprocess.TimeoutExpired:
-                question = None  # already sent, or buffered in the pipe
+            output = process.read(RENEW_SECONDS)
+            if output is not None:
+                return output
             if not self._is_needed(work):
                 return None
         return b""
@@ -172,7 +168,6 @@ class PreflightRunner:
 
 
 def _question(work: InspectionTask) -> bytes:
-    """Passed by stdin: command lines are readable by every user of the machine."""
     asked: dict[str, Any] = {
         "project": work.project,
         "job_id": work.job_id,
@@ -182,14 +177,15 @@ def _question(work: InspectionTask) -> bytes:
     return json.dumps(asked).encode()
 
 
-def _report(output: bytes, code: int) -> Report:
+def _report(output: bytes, code: int | None) -> Report:
     try:
         report = json.loads(output.splitlines()[-1])
         if isinstance(report, dict):
             return report
     except (IndexError, ValueError):
         pass
-    return {"left_out": [f"the preflight of model and data ended without a result (exit code {code})"]}
+    known = "" if code is None else f" (exit code {code})"
+    return {"left_out": [f"the preflight of model and data ended without a result{known}"]}
 
 
 def _limit(settings: PreflightSettings) -> int:

@@ -90,7 +90,7 @@ def test_a_script_that_fails_tells_why(shared_system: System) -> None:
 
 def test_jobs_wait_for_devices_and_run_by_priority(shared_system: System) -> None:
     system = shared_system
-    first = system.submit(counting_job(steps=20, step_seconds=0.1, ranks=2))
+    first = system.submit(counting_job(steps=6000, step_seconds=0.1, ranks=2))
     system.wait_for_step(first, 1)
 
     low = system.submit(counting_job(steps=3, ranks=2, name="low"))
@@ -99,7 +99,8 @@ def test_jobs_wait_for_devices_and_run_by_priority(shared_system: System) -> Non
     waiting = wait_for(
         lambda: job if (job := system.job(low))["pending_reason"] else None, seconds=5, what="a reason for the other"
     )
-    for job_id in (first, low, high):
+    system.call("POST", f"/v1/jobs/{first}/cancel")
+    for job_id in (low, high):
         system.wait_for_status(job_id, "COMPLETED")
 
     assert (waiting["queue_position"], waiting["status"]) == (2, "QUEUED")

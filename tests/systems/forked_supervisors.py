@@ -5,8 +5,8 @@ A restart in place is a start anew, as always.
 
 from pathlib import Path
 
+from app.host.fork_servers import supervisors_socket
 from config.settings import Settings
-from workers.fork_server.sockets import supervisors_socket
 from workers.node.spawn_supervisor import spawn_supervisor
 from workers.node.warm_starts import supervisor_server
 

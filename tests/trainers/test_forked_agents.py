@@ -12,10 +12,10 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.host import processes
+from app.host.fork_servers import agents_socket
 from tests.builders.factories import make_document, make_job
 from tests.systems.supervising import ENDED, World, environment
 from tests.systems.system import wait_for
-from workers.fork_server.sockets import agents_socket
 from workers.node.warm_starts import agent_server
 
 # What a process can see of itself, without what differs between any two jobs.
@@ -205,7 +205,9 @@ def test_forked_ranks_train_the_same_weights_bit_by_bit(world, agents, method, r
 
 
 @pytest.mark.long
-def test_rank_with_variables_of_its_job_starts_as_a_program(warm):
-    _, shown = train(warm, "SFT", 1, environment={"OF_THE_JOB": "1"})
+@pytest.mark.parametrize("training", [{"environment": {"OF_THE_JOB": "1"}}, {"warm": False}])
+def test_rank_starts_as_a_program_where_a_fork_would_not_do(warm, training):
+    _, shown = train(warm, "SFT", 1, **training)
 
-    assert all(b"OF_THE_JOB=1" in environment for environment in shown)
+    # A program shows all of its environment.
+    assert [any(each.startswith(b"HOME=") for each in environment) for environment in shown] == [True]

@@ -1,16 +1,20 @@
 """The child process of a coordinator that inspects one job: what it finds, fetches, limits and leaves out."""
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from app.database.engine import Database, make_engine
+from app.host import processes
 from app.models import Job
 from app.services.preflight import admission, inspections
 from app.services.preflight.inspection_queue import InspectionQueue
@@ -19,10 +23,22 @@ from tests.builders.factories import make_document
 from tests.builders.walks import make_job
 from tests.doubles.hub import running_hub
 from tests.fetching.web_server import WebServer, file
-from workers.node.spawn_supervisor import settings_environment
+from tests.systems.system import wait_for
+from workers.node.warm_starts import supervisor_server
 from workers.prepare import preflight
+from workers.prepare.preflight_process import PREFLIGHT, PreflightProcess
+from workers.process_environment import settings_environment
 
 ROOT = Path(__file__).parents[2]
+# Has a preflight until its standard input ends.
+COORDINATOR = """
+import sys
+from config.settings import load_settings
+from workers.prepare.preflight_process import PreflightProcess
+preflight = PreflightProcess(load_settings(), sys.argv[1].encode())
+sys.stdin.read()
+preflight.close()
+"""
 
 
 @pytest.fixture
@@ -85,6 +101,64 @@ def test_a_process_answers_and_leaves_nothing_behind(make_settings, assets, tmp_
     assert [source["records_read"] for source in report["sources"]] == [60, 60]
     assert report["seconds"]["inspected"] > 0
     assert list((tmp_path / "data" / "run" / "preflight").iterdir()) == []
+
+
+@pytest.fixture
+def forks(tmp_path):
+    """A data directory with a server that forks preflights."""
+    server = supervisor_server(tmp_path / "data")
+    with contextlib.closing(server):
+        server.keep()
+        pid = server.pid
+        assert pid is not None
+        wait_for(lambda: processes.descendants(pid), seconds=20, what="a process that waits for a request")
+        yield server
+
+
+def test_forked_preflight_answers_what_a_program_does(make_settings, assets, forks):
+    settings, outputs, codes = make_settings(), [], []
+    asked = json.dumps(question(assets, "chat.jsonl", "missing.jsonl")).encode()
+    for _ in ("forked", "as a program"):
+        with contextlib.closing(PreflightProcess(settings, asked)) as process:
+            outputs.append(process.read(60) or b"")
+            codes.append(process.exit_code)
+        forks.close()
+
+    assert outputs[0] == outputs[1]
+    assert "missing.jsonl" in json.loads(outputs[0])["errors"][0]["message"]
+    assert codes == [None, 0]
+
+
+@pytest.mark.parametrize("end", ["it is closed", "its coordinator is killed"])
+@pytest.mark.usefixtures("forks")
+def test_forked_preflight_ends_with_the_process_that_wanted_it(make_settings, assets, tmp_path, end):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asked = question(assets, f"http://127.0.0.1:{silent.getsockname()[1]}/never.jsonl")
+        coordinator = subprocess.Popen(
+            [sys.executable, "-c", COORDINATOR, json.dumps(asked)],
+            env={**os.environ, **settings_environment(make_settings()), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+        )
+        try:
+            (pid,) = wait_for(lambda: preflights(tmp_path / "data"), seconds=20, what="a preflight")
+            if end == "it is closed":
+                coordinator.communicate()
+            else:
+                coordinator.kill()
+            wait_for(lambda: not processes.state_of(pid), seconds=5, what="the end of the preflight")
+        finally:
+            coordinator.kill()
+            coordinator.communicate()
+
+
+def preflights(data_dir: Path) -> list[int]:
+    """The pids of those that run with this data directory."""
+    shown = f"TRAINYARD_DATA_DIR={data_dir}\0".encode()
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if PREFLIGHT in (process.info["cmdline"] or ()) and shown in Path(f"/proc/{process.pid}/environ").read_bytes()
+    ]
 
 
 @pytest.mark.long

@@ -111,7 +111,7 @@ class ForkServerOwner:
 
 @contextmanager
 def sealed_interpreter(path: str) -> Iterator[int]:
-    """A copy of the program in memory, which nobody can change.
+    """A copy of the program in memory, sealed against changes.
 
     A fork that enters a sandbox keeps its program as /proc/PID/exe. That of the installation would lie on the machine's
     writable file system, where a job that runs as its owner could change its mode: see CVE-2019-5736 of runc.

@@ -1,28 +1,24 @@
 """Starts supervisors as processes in their own sessions, which outlive the node worker."""
 
 import contextlib
-import importlib.util
 import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import IO, NoReturn
 
-import sqlalchemy
-
 from app.database.engine import Database
 from app.domain.errors import TrainyardError
+from app.host.fork_servers import supervisors_socket
 from app.host.processes import block_signal, place
 from app.services.attempts import leases
 from app.services.attempts.leases import Claim
-from config.settings import Settings, variable_name
+from config.settings import Settings
 from workers.fork_server.requests import NoForkServer, ask, connect
-from workers.fork_server.sockets import supervisors_socket
+from workers.process_environment import process_environment, process_interpreter
 from workers.run_dir.cleanup import settle
 
 log = logging.getLogger(__name__)
@@ -45,7 +41,7 @@ def spawn_supervisor(settings: Settings, job_id: str, attempt: int, *, fork_serv
     It is forked by the fork server that listens at ``fork_server``, by default the data directory's. If there is none,
     it starts as a program.
     """
-    command, environment = supervisor_command(job_id, attempt), supervisor_environment(settings)
+    command, environment = supervisor_command(job_id, attempt), process_environment(settings)
     with supervisor_log(settings.data.dir) as output:
         with contextlib.suppress(NoForkServer):
             request = {"command": command, "environment": environment}
@@ -126,7 +122,7 @@ def is_starting(job_id: str, attempt: int) -> bool:
 
 def supervisor_command(job_id: str, attempt: int) -> list[str]:
     """The command line of an attempt's supervisor."""
-    return [*supervisor_interpreter(), "-m", "workers.supervisor.main", "--job", job_id, "--attempt", str(attempt)]
+    return [*process_interpreter(), "-m", "workers.supervisor.main", "--job", job_id, "--attempt", str(attempt)]
 
 
 def become_supervisor(job_id: str, attempt: int, *, is_stopping: bool, checkpoints_asked: int | None) -> NoReturn:
@@ -152,45 +148,6 @@ def reap_supervisors() -> None:
     """Reap the supervisors of this process that have ended."""
     with _lock:
         _spawned[:] = [process for process in _spawned if process.poll() is None]
-
-
-def supervisor_environment(settings: Settings) -> dict[str, str]:
-    """This process's environment with exactly these settings."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
-    ours |= settings_environment(settings)
-    ours["PYTHONSAFEPATH"] = "1"
-    ours["PYTHONPATH"] = str(Path(__file__).parents[2])
-    ours["MALLOC_ARENA_MAX"] = "1"  # a few idle threads don't need a heap each
-    return ours
-
-
-def settings_environment(settings: Settings) -> dict[str, str]:
-    """The environment variables from which ``load_settings`` builds equal settings."""
-    variables = {}
-    for concern in fields(settings):
-        part = getattr(settings, concern.name)
-        for each in fields(part):
-            variables[variable_name(concern.name, each.name)] = _text(getattr(part, each.name))
-    return variables
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, tuple):
-        separator = ":" if all(isinstance(item, Path) for item in value) else ","
-        return separator.join(map(str, value))
-    return str(value)
-
-
-def supervisor_interpreter() -> list[str]:
-    """The interpreter; without docstrings (saves 3.5 MB per supervisor) where the installation has precompiled
-    SQLAlchemy that way.
-
-    Elsewhere every start would compile SQLAlchemy again, which takes longer than the rest of the start.
-    """
-    compiled = importlib.util.cache_from_source(sqlalchemy.__file__, optimization="2")
-    return [sys.executable, "-OO"] if Path(compiled).exists() else [sys.executable]
 
 
 @contextlib.contextmanager

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psutil
 
+from app.host.fork_servers import agents_socket, supervisors_socket
 from config.settings import Settings
 from workers.fork_server.owner import ForkServerOwner
-from workers.fork_server.sockets import agents_socket, supervisors_socket
 from workers.node.background_thread import PeriodicThread
-from workers.node.spawn_supervisor import supervisor_interpreter
+from workers.process_environment import process_interpreter
 from workers.rank.environment import CPU_MEMORY_SETTINGS, FORKED_HF_HOME, RANK_SETTINGS
 from workers.sandbox.launcher import inherited_environment
 
@@ -72,7 +72,7 @@ def available_mb() -> int:
 
 def supervisor_server(data_dir: Path) -> ForkServerOwner:
     """The owner of the server that forks supervisors. It has no credentials: they come with each request."""
-    command = [*supervisor_interpreter(), "-m", "workers.supervisor.fork_server"]
+    command = [*process_interpreter(), "-m", "workers.supervisor.fork_server"]
     environment = {**_environment(), "MALLOC_ARENA_MAX": "1"}
     return ForkServerOwner(supervisors_socket(data_dir), command, environment)
 

@@ -1,4 +1,4 @@
-"""Preflight of one job's model and data: `python -m workers.prepare.preflight`, started by coordinators.
+"""Preflight of one job's model and data: `python -m workers.prepare.preflight`, started or forked for coordinators.
 
 Reads one JSON document {project, job_id, spec, sealed_secrets} from standard input and prints one report: {errors:
 [{error_type, message}], warnings: [text], left_out: [text], sources: [...], …}. What could not be checked here is
@@ -67,8 +67,10 @@ class PreflightTimeout(Exception):
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="workers.prepare.preflight", description=__doc__)
-    parser.add_argument("--die-with", required=True, type=int)
-    die_with_parent(parser.parse_args().die_with)
+    parser.add_argument("--die-with", type=int, help="pid of the parent; without, a fork ends by its lifeline")
+    parent = parser.parse_args().die_with
+    if parent is not None:
+        die_with_parent(parent)
     hide_from_same_user()  # protects the database password
     settings = load_settings()
     db = open_database(settings.database)
@@ -153,6 +155,7 @@ def _spec(question: PreflightRequest, document: JobDocument, sources: Sources, v
 
 
 def _inspect(settings: Settings, spec: RunSpec, sources: Sources, seconds: float, *, has_weights: bool) -> Report:
+    began = time.monotonic()
     if spec.framework == parsing.CUSTOM:
         return {}  # a script reads its data as it likes
     try:
@@ -178,7 +181,8 @@ def _inspect(settings: Settings, spec: RunSpec, sources: Sources, seconds: float
             hidden=private_paths(settings, Storage(settings.storage.url)),
         )
         with (run_dir / inspection_report.LOG).open("w+b") as log:
-            why = _run(sandbox, view, path, log, seconds)
+            until = began + seconds - TIMEOUT_MARGIN_SECONDS
+            why = _run(sandbox, view, path, log, until, may_fork=training_config(spec).warm)
             return inspection_report.read(run_dir, log, why)
 
 
@@ -194,14 +198,13 @@ def _sandbox(settings: Settings, spec: RunSpec) -> Sandbox:
         return ProcessGroup()
 
 
-def _run(sandbox: Sandbox, view: FilesystemView, spec: Path, log: IO[bytes], seconds: float) -> str:
+def _run(sandbox: Sandbox, view: FilesystemView, spec: Path, log: IO[bytes], until: float, *, may_fork: bool) -> str:
     """Run the inspection; returns why it has no result, or an empty string."""
     command = [sys.executable, "-m", "workers.trainers.inspection", "--spec", str(spec)]
     if sandbox.kind == PROCESS:
         command += ["--die-with", str(os.getpid())]
-    limit = max(1.0, seconds - TIMEOUT_MARGIN_SECONDS)
     inspection = Forked(INSPECTION, spec, command, _environment(view))
-    process = launch_forked(sandbox, view, inspection, log.fileno())
+    process = launch_forked(sandbox, view, inspection, log.fileno()) if may_fork else None
     if process is None:
         process = subprocess.Popen(
             sandbox.enclose(command, view),
@@ -212,6 +215,7 @@ def _run(sandbox: Sandbox, view: FilesystemView, spec: Path, log: IO[bytes], sec
             stderr=log,
             start_new_session=True,
         )
+    limit = max(1.0, until - time.monotonic())
     try:
         code = process.wait(limit)
     except subprocess.TimeoutExpired:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from app.host.fork_servers import agents_socket
 from workers.fork_server.requests import MOST_FILES, ask, connect
-from workers.fork_server.sockets import agents_socket
 from workers.sandbox.mounts import FilesystemView
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from app.host import processes
 from trainyard.protocol.channel import Message, encode
 from trainyard.protocol.run_spec import RunSpec
+from workers.rank.spec_sections import training_config
 from workers.sandbox.forked_launch import AGENT, Forked, launch_forked
 from workers.sandbox.sandbox import PROCESS, FilesystemView, Sandbox
 
@@ -98,8 +99,10 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
     view = replace(plan.view, libraries=inherited_libraries())
     command, environment = _agent_command(plan, writers, theirs.fileno()), _agent_environment(plan)
     try:
-        agent = Forked(AGENT, plan.spec_path, command, environment)
-        process = launch_forked(plan.sandbox, view, agent, writers[0], [theirs.fileno(), *writers])
+        process = None
+        if training_config(plan.spec).warm:
+            agent = Forked(AGENT, plan.spec_path, command, environment)
+            process = launch_forked(plan.sandbox, view, agent, writers[0], [theirs.fileno(), *writers])
         if process is None:
             process = subprocess.Popen(
                 plan.sandbox.enclose(command, view),

@@ -80,6 +80,7 @@ class TrainingConfig(Section):
     priority: int = DEFAULT_PRIORITY
     evaluation: Evaluation | None = None
     on_divergence: OnDivergence = OnDivergence()
+    warm: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

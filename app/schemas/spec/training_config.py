@@ -190,3 +190,10 @@ class TrainingConfigSchema(DocumentSchema):
     on_divergence = Section(
         OnDivergenceSchema, **says("Action when the loss explodes or becomes NaN or infinite; default stop")
     )
+    warm = Flag(
+        **says(
+            "false: every process of the job starts as a program of its own, even where the node has one with its "
+            "imports behind it to fork from, which takes seconds less",
+            default=TrainingConfig.warm,
+        )
+    )

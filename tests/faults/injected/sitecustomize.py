@@ -22,7 +22,7 @@ from typing import Any
 
 FOLDER = Path(os.environ["TESTS_CRASH_POINTS"])
 # What it builds must lead the next processes here, too: PYTHONPATH is replaced there.
-HANDED_ON = ("workers.node.spawn_supervisor", "supervisor_environment")
+HANDED_ON = ("workers.node.spawn_supervisor", "process_environment")
 
 
 def wrapped(function: Callable[..., Any], name: str, when: str) -> Callable[..., Any]:

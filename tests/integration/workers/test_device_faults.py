@@ -9,6 +9,7 @@ from app.models import Node, NodeFault, NodeRecord
 from config.settings import Settings
 from tests.systems.supervising import NODE, World, rows
 from workers.node import spawn_supervisor
+from workers.process_environment import process_environment
 
 # Every read of the error counter finds one more error, unless the GPU is sound.
 NVML = """
@@ -66,13 +67,13 @@ FAILS = "import time\ntime.sleep(1.0)\nraise SystemExit(1)\n"
 def gpu_world(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Its node offers GPUs that only the driver's library knows."""
     (tmp_path / "library").mkdir()
-    made = spawn_supervisor.supervisor_environment
 
     def with_library(settings: Settings) -> dict[str, str]:
-        environment = made(settings)
+        environment = process_environment(settings)
         return {**environment, "PYTHONPATH": f"{tmp_path / 'library'}:{environment['PYTHONPATH']}"}
 
-    monkeypatch.setattr(spawn_supervisor, "supervisor_environment", with_library)
+    monkeypatch.setattr(spawn_supervisor, "process_environment", with_library)
+    world.spawn = spawn_supervisor.spawn_supervisor  # as a program, which finds the library
     with world.db.write() as session:
         for device in session.get_one(Node, NODE).devices:
             device.type = "h200"

@@ -13,6 +13,7 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.host import processes
+from app.host.fork_servers import is_listening
 from config.settings import load_settings
 from tests.systems.system import wait_for
 from workers.fork_server import requests
@@ -42,15 +43,6 @@ def server(tmp_path):
         owner.keep()
         wait_for(lambda: is_listening(tmp_path / "server.sock"), seconds=20, what="a fork server")
         yield owner, tmp_path / "server.sock"
-
-
-def is_listening(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-        return True
 
 
 def asked_for(path: Path, text: str) -> tuple[int, int]:

@@ -17,9 +17,9 @@ from tests.builders.statements import statements
 from tests.systems.supervising import NODE, SLEEPS
 from workers.node.attempt_manager import AttemptManager
 from workers.node.node_config import NodeConfig
-from workers.node.spawn_supervisor import settings_environment
 from workers.node.worker_step import InvalidNodeName, lock_node_name, make_report
 from workers.node.worker_step import Node as NodeProcess
+from workers.process_environment import settings_environment
 from workers.run_dir.layout import run_directory
 
 

@@ -11,6 +11,7 @@ from app.domain.errors import NotFound
 from app.domain.ids import new_id
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
 from app.host.bubblewrap import lack_of_sandbox
+from app.host.fork_servers import agents_socket, is_listening, supervisors_socket
 from app.models import Artifact, Checkpoint
 from app.services.operations.data_dir import is_without_sandbox
 from app.services.operations.diagnosis.broker import is_loopback
@@ -112,6 +113,23 @@ def sandbox(site: Site) -> Findings:
         return fine("bubblewrap works")
     found = failed if configured == BUBBLEWRAP else warning
     return found(f"{lack}: a node here accepts no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
+
+
+def warm_starts(site: Site) -> Findings:
+    """Which processes of jobs node workers of this data directory fork, as far as its fork servers show."""
+    if site.settings.node.warm == "off":
+        return fine("every process of a job starts as a program (TRAINYARD_NODE_WARM)")
+    directory = site.settings.data.dir
+    if not is_listening(supervisors_socket(directory)):
+        return skipped(f"no node worker with the data directory {directory} has a process to fork from")
+    if site.settings.node.warm == "supervisors":
+        return fine("supervisors and preflights are forked, ranks start as programs (TRAINYARD_NODE_WARM)")
+    if is_listening(agents_socket(directory)):
+        return fine("supervisors, preflights and ranks are forked")
+    return warning(
+        "ranks start as programs, which takes some 5 s more: the process from which they are forked does not run",
+        "it starts 15 s after the node worker, with 2 GiB of available memory; if it has not, see the worker's log",
+    )
 
 
 def gpu_driver(site: Site) -> Findings:

@@ -1,7 +1,9 @@
 """The doctor finds what is wrong with a deployment, says what to do, and leaves everything as it was."""
 
+import contextlib
 import ctypes
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -24,6 +26,7 @@ from config.settings import Settings, load_settings
 from tests.builders.factories import make_checkpoint, make_job, make_node
 from tests.systems.examining import Alive, said
 from tests.systems.servers import PostgresServer, RedisServer
+from trainyard.protocol.channel import short_address
 
 BRIEFLY = 0.2
 LONG_AGO = timedelta(hours=1)
@@ -212,6 +215,33 @@ def test_a_gpu_without_its_driver_fails(site: Site, tmp_path: Path, monkeypatch:
 
 def _no_library(name: str) -> None:
     raise OSError(name)
+
+
+@pytest.mark.parametrize(
+    ("warm", "listening", "level", "message"),
+    [
+        ("off", "", Level.OK, "every process of a job starts as a program"),
+        ("auto", "", Level.SKIPPED, "no node worker"),
+        ("supervisors", "supervisors", Level.OK, "ranks start as programs"),
+        ("auto", "supervisors agents", Level.OK, "supervisors, preflights and ranks are forked"),
+        ("auto", "supervisors", Level.WARNING, "ranks start as programs, which takes some 5 s more"),
+    ],
+)
+def test_what_is_forked_is_told(site: Site, warm: str, listening: str, level: Level, message: str) -> None:
+    changed = replace(site.settings, node=replace(site.settings.node, warm=warm))
+    run = site.settings.data.dir / "run"
+    run.mkdir(exist_ok=True)
+
+    with contextlib.ExitStack() as servers:
+        for name in listening.split():
+            server = servers.enter_context(socket.socket(socket.AF_UNIX))
+            with short_address(run / f"{name}.sock") as address:
+                server.bind(address)
+            server.listen()
+        (finding,) = said(replace(site, settings=changed), "warm starts")
+
+    assert finding.level is level
+    assert message in finding.message
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from config.settings import load_settings
-from workers.node.spawn_supervisor import settings_environment, supervisor_environment
+from workers.process_environment import process_environment, settings_environment
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_leftover_variables_of_ours_do_not_reach_a_supervisor(tmp_path, monkeypa
     monkeypatch.setenv("LANG", "C.UTF-8")
     settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path)})
 
-    environment = supervisor_environment(settings)
+    environment = process_environment(settings)
 
     assert "TRAINYARD_URL" not in environment
     assert environment["LANG"] == "C.UTF-8"
