@@ -95,7 +95,7 @@ def test_jobs_wait_for_devices_and_run_by_priority(shared_system: System) -> Non
 
     low = system.submit(counting_job(steps=3, ranks=2, name="low"))
     high = system.submit(counting_job(steps=3, ranks=2, name="high", scheduling_config={"priority": 9}))
-    wait_for(lambda: system.job(high).get("queue_position") == 1, seconds=5, what="the urgent one first in line")
+    urgent = system.wait_for_status(high, "QUEUED")
     waiting = wait_for(
         lambda: job if (job := system.job(low))["pending_reason"] else None, seconds=5, what="a reason for the other"
     )
@@ -103,7 +103,8 @@ def test_jobs_wait_for_devices_and_run_by_priority(shared_system: System) -> Non
     for job_id in (low, high):
         system.wait_for_status(job_id, "COMPLETED")
 
-    assert (waiting["queue_position"], waiting["status"]) == (2, "QUEUED")
+    assert [job["queue_position"] for job in (urgent, waiting)] == [1, 2]
+    assert waiting["status"] == "QUEUED"
     assert "needs 2 CPU slots on one node; free: 0 on n1" in waiting["pending_reason"]
     assert system.job(high)["started_at"] < system.job(low)["started_at"]
 

@@ -259,6 +259,7 @@ class RankGroup:
 
     def _take_from_leader(self, report: messages.Report) -> None:
         if isinstance(report, messages.CheckpointReady):
+            self._logs.catch_up()
             self.reports.steps.offered(time.monotonic())
             self._checkpoints.offer(replace(report, metrics=self.reports.masked(report.metrics)))
         elif isinstance(report, messages.Result):

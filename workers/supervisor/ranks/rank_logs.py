@@ -67,6 +67,15 @@ class RankLogs:
     def hurry(self) -> None:
         """Read without pauses from now on: the ranks have ended."""
         self._gathers = False
+        self._end_pauses()
+
+    def catch_up(self) -> None:
+        """Read what has been written so far: a checkpoint is recorded after the lines that precede it."""
+        self._end_pauses()
+        for fd in tuple(self._open):
+            self._read(fd)
+
+    def _end_pauses(self) -> None:
         for fd in self._waiting:
             self._loop.watch(fd, partial(self._read, fd))
         self._waiting.clear()

@@ -115,3 +115,15 @@ def test_last_lines_of_each_rank_are_kept(ranks: Ranks, storage: SlowStorage) ->
 
     said = [f"{number} {n}" for number in range(3) for n in range(40)]
     assert ranks.logs.last_lines == {0: said[-LAST_LINES:], 1: ["the end"]}
+
+
+def test_lines_before_a_checkpoint_are_read_before_it_is_recorded(storage: SlowStorage, ranks: Ranks) -> None:
+    storage.gate.set()
+    os.write(ranks.writers[0], b"step 1\n")
+    ranks.loop.run_until(lambda: bool(ranks.heard))
+    os.write(ranks.writers[0], b"step 2\n")  # while the pipe is left unread for a moment
+
+    ranks.logs.catch_up()
+
+    assert ranks.heard == ["step 1", "step 2"]
+    ranks.end()
