@@ -25,7 +25,10 @@ def system(make_system: Callable[..., System], assets: dict[str, str], tmp_path:
     config = tmp_path / "node.toml"
     config.write_text('[[devices]]\ntype = "cpu"\ncount = 1\n')
     roots = str(Path(assets["model"]).parent)
-    made = make_system(TRAINYARD_STORAGE_ROOTS=roots, TRAINYARD_NODE_CONFIG=str(config), **SHORT)
+    # Nodes of one data directory share a fork server: each has its own processes only without.
+    made = make_system(
+        TRAINYARD_STORAGE_ROOTS=roots, TRAINYARD_NODE_CONFIG=str(config), TRAINYARD_NODE_WARM="off", **SHORT
+    )
     return made.start("n1", "n2")
 
 

@@ -90,8 +90,9 @@ def ask(connection: socket.socket, path: Path, fields: Mapping[str, Any], files:
 
 
 def origin() -> list[str]:
-    """What client and server must have in common: PID namespace, interpreter, and the code that each has imported."""
-    return [place(), sys.executable, str(_CODE), str(_INSTALLED)]
+    """What client and server must have in common: namespaces, interpreter, and the code that each has imported."""
+    namespaces = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("mnt", "net")]
+    return [place(), *namespaces, sys.executable, str(_CODE), str(_INSTALLED)]
 
 
 def bind(path: Path) -> socket.socket:
