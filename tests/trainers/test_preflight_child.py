@@ -146,6 +146,7 @@ def test_forked_preflight_ends_with_the_process_that_wanted_it(make_settings, as
             else:
                 coordinator.kill()
             wait_for(lambda: not processes.state_of(pid), seconds=5, what="the end of the preflight")
+            assert preflights(tmp_path / "data") == []
         finally:
             coordinator.kill()
             coordinator.communicate()

@@ -43,7 +43,7 @@ class ForkServerOwner:
             code = self._process.poll()
             if code is not None:
                 self._forget()
-                self._log_and_pause(code)
+                self._judge(code)
         elif time.monotonic() >= self._not_before:
             self._start()
 
@@ -86,8 +86,9 @@ class ForkServerOwner:
         os.close(self._lifeline)
         self._process = None
 
-    def _log_and_pause(self, code: int) -> None:
-        if code:  # of a server that was killed, too: the machine may have no memory left
+    def _judge(self, code: int) -> None:
+        """Start the next one at once after a server that has forked all its children, and later after any other."""
+        if code:  # also of one that was killed: the machine may have no memory left
             log.warning("%s ended with %s: its processes start as programs for now", self._command[-1], code)
         else:
             self._pause, self._not_before = RETRY_SECONDS, 0.0

@@ -54,7 +54,9 @@ class PreflightProcess:
     def read(self, seconds: float) -> bytes | None:
         """All of its output once it has ended; None if it has not within so many seconds."""
         until = time.monotonic() + seconds
-        while select.select([self._reader], [], [], max(0.0, until - time.monotonic()))[0]:
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        while poll.poll(max(0.0, until - time.monotonic()) * 1000):
             piece = os.read(self._reader, _PIECE_BYTES)
             if not piece:
                 self._reap(until)

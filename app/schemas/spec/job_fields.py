@@ -57,8 +57,8 @@ _TRAINING: Table = {
     "training_config.on_divergence.action": acted_on("stops or rolls back a diverging training"),
     "training_config.retry_on_hang": acted_on("false: a hang fails the job at once"),
     "training_config.on_divergence.learning_rate_factor": acted_on("lowers the learning rate at a rollback"),
-    "training_config.warm": acted_on("false: the job's processes are not forked from a process with their imports"),
     "training_config.on_divergence.max_rollbacks": acted_on("the maximum number of rollbacks before the job fails"),
+    "training_config.warm": acted_on("false: agent and ranks are started as new processes instead of forked"),
 }
 
 _DATA: Table = {

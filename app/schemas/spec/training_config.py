@@ -192,8 +192,8 @@ class TrainingConfigSchema(DocumentSchema):
     )
     warm = Flag(
         **says(
-            "false: every process of the job starts as a program of its own, even where the node has one with its "
-            "imports behind it to fork from, which takes seconds less",
+            "false: agent and ranks are started as new processes; by default they are forked, where possible, from a "
+            "process that has imported the training libraries, which is seconds faster",
             default=TrainingConfig.warm,
         )
     )

@@ -67,26 +67,20 @@ class RankLogs:
     def hurry(self) -> None:
         """Read without pauses from now on: the ranks have ended."""
         self._gathers = False
-        self._end_pauses()
-
-    def catch_up(self) -> None:
-        """Read what has been written so far: a checkpoint is recorded after the lines that precede it."""
-        self._end_pauses()
-        for fd in tuple(self._open):
-            self._read(fd)
-
-    def _end_pauses(self) -> None:
         for fd in self._waiting:
             self._loop.watch(fd, partial(self._read, fd))
         self._waiting.clear()
 
+    def catch_up(self) -> None:
+        """Store what the ranks have written so far: a checkpoint is recorded after the lines that precede it."""
+        for fd in self._open:
+            self._drain(fd)
+
     def close(self) -> None:
         """Store the rest of each pipe, and close it."""
         for fd, rank in self._ranks.items():
-            left = LEFT_BYTES
-            while fd in self._open and left > 0 and (data := _read(fd)):
-                self._keep(rank, self._numbering.feed(rank, data))
-                left -= len(data)
+            if fd in self._open:
+                self._drain(fd)
             self._keep(rank, self._numbering.flush(rank))
             self._loop.forget(fd)
             os.close(fd)
@@ -103,6 +97,13 @@ class RankLogs:
         elif data is not None:
             self._loop.forget(fd)
             self._open.discard(fd)
+
+    def _drain(self, fd: int) -> None:
+        """Read the whole pipe, whether the store has room or not."""
+        left = LEFT_BYTES
+        while left > 0 and (data := _read(fd)):
+            self._keep(self._ranks[fd], self._numbering.feed(self._ranks[fd], data))
+            left -= len(data)
 
     def _pause(self, fd: int, seconds: float) -> None:
         """Do not read the pipe for a moment."""

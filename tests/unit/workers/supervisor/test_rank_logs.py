@@ -1,5 +1,6 @@
 """What ranks write into their pipes reaches the storage whole, and a storage that is behind holds them up."""
 
+import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -121,9 +122,11 @@ def test_lines_before_a_checkpoint_are_read_before_it_is_recorded(storage: SlowS
     storage.gate.set()
     os.write(ranks.writers[0], b"step 1\n")
     ranks.loop.run_until(lambda: bool(ranks.heard))
-    os.write(ranks.writers[0], b"step 2\n")  # while the pipe is left unread for a moment
+    fcntl.fcntl(ranks.writers[0], fcntl.F_SETPIPE_SZ, 4 * READ_BYTES)
+    filler = b"." * READ_BYTES + b"\n"  # more than one read takes, while the pipe is left unread for a moment
+    assert os.write(ranks.writers[0], filler + b"step 2\n") > READ_BYTES
 
     ranks.logs.catch_up()
 
-    assert ranks.heard == ["step 1", "step 2"]
+    assert (ranks.heard[0], ranks.heard[-1]) == ("step 1", "step 2")
     ranks.end()

@@ -1,4 +1,4 @@
-"""What a supervisor inherits: the same settings, and nothing that confuses it."""
+"""What processes of the platform inherit: the same settings, and nothing that confuses them."""
 
 import pytest
 
