@@ -1,7 +1,6 @@
 """A job's log: the last lines as JSON, or a stream that ends with the job."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from flask import Blueprint, Response
@@ -9,17 +8,17 @@ from flask import Blueprint, Response
 from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.operation import operation
-from app.http.sse import Feed, Frame, last_event_id, stream, wants_events
+from app.http.sse import Feed, last_event_id, stream, wants_events
 from app.models import Job
 from app.schemas.logs import LogLinesSchema, LogQuerySchema, frames_on_the_wire, line_on_the_wire
 from app.security.permissions import Permission
 from app.services.jobs import lookup
 from app.services.requests.control_plane import ControlPlane
-from app.storage.logs import START, LogLine, LogReader
+from app.storage.logs import START, Cursor, LogLines, LogReader
 
 blueprint = Blueprint("logs", __name__)
 DEFAULT_TAIL = 200
-_ID = re.compile(r"([0-9]{1,9}):([0-9]{1,15})")
+_ID = re.compile(r"([0-9]{1,9}):([0-9]{1,15}(?:,[0-9]{1,15})*)")  # of several nodes, a number of each
 # Lines that are read at once, and characters after which no further block is: lines may have 16 KiB.
 _BATCH, _ENOUGH = 10_000, 1 << 20
 
@@ -41,24 +40,19 @@ def read_logs(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
         lines = reader.tail(query.get("tail", DEFAULT_TAIL), rank=rank, live=live)
         return {"lines": [line_on_the_wire(line) for line in lines]}
     last = last_event_id(_ID)
-    before: list[LogLine] = []
-    after = (int(last[1]), int(last[2])) if last else START
+    before: list[LogLines] = []
+    after: Cursor = (int(last[1]), *map(int, last[2].split(","))) if last else START
     if last is None and "tail" in query:
         # The stream continues after the newest line, even if the requested tail is empty.
-        before, after = _tail(reader, query["tail"], rank, live=live)
+        newest = reader.tail_blocks(max(query["tail"], 1), rank=rank, live=live)
+        before, after = newest if query["tail"] else [], newest[-1].cursor if newest else START
     return stream(_feed(here, job_id, before, after, rank, follow=query["follow"]))
 
 
-def _tail(reader: LogReader, count: int, rank: int | None, *, live: bool) -> tuple[list[LogLine], tuple[int, int]]:
-    newest = reader.tail(max(count, 1), rank=rank, live=live)
-    after = newest[-1].cursor if newest else START
-    return newest[-count:] if count else [], after
-
-
 def _feed(
-    here: ControlPlane, job_id: str, before: list[LogLine], after: tuple[int, int], rank: int | None, *, follow: bool
+    here: ControlPlane, job_id: str, before: list[LogLines], after: Cursor, rank: int | None, *, follow: bool
 ) -> Feed:
-    yield from _frames(before)
+    yield from map(frames_on_the_wire, before)
     reader = LogReader(here.storage, job_id)
     while True:
         with here.db.read() as session:
@@ -73,9 +67,3 @@ def _feed(
             return
         else:
             yield None
-
-
-def _frames(lines: list[LogLine]) -> Iterator[Frame]:
-    for line in lines:
-        data = line_on_the_wire(line)
-        yield Frame(data["id"], data)

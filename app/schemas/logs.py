@@ -44,11 +44,13 @@ def line_on_the_wire(line: LogLine) -> dict[str, Any]:
 
 def frames_on_the_wire(lines: LogLines) -> str:
     """A server-sent event for each line, exactly as those of ``line_on_the_wire`` one by one, which cost ten times as
-    much.
+    much. The event's id is the cursor after the line.
     """
     attempt, numbers = lines.attempt, range(lines.first, lines.last + 1, lines.step)
     rest = f',"at":{encode_basestring_ascii(lines.at)},"rank":{lines.rank},"line":'
+    lower = "".join(f"{number}," for number in lines.before[: lines.node])
+    higher = "".join(f",{number}" for number in lines.before[lines.node + 1 :])
     return "".join(
-        f'id: {attempt}:{n}\ndata: {{"id":"{attempt}:{n}","attempt":{attempt},"n":{n}{rest}{text}}}\n\n'
+        f'id: {attempt}:{lower}{n}{higher}\ndata: {{"id":"{attempt}:{n}","attempt":{attempt},"n":{n}{rest}{text}}}\n\n'
         for n, text in zip(numbers, map(encode_basestring_ascii, lines.texts), strict=True)
     )

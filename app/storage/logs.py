@@ -1,7 +1,8 @@
 """Reads a job's log lines, over all attempts and ranks, also while they are being written.
 
 A chunk is named by the number of its first line, so that a line is found by names alone. Lines are numbered from 1 per
-attempt over all ranks; readers return no line before all earlier ones exist, so resuming after a line loses none.
+attempt over all ranks; readers return no line before all earlier ones of its node exist. Nodes do not wait for each
+other, so a cursor names a line of each: resuming after it loses none.
 """
 
 import heapq
@@ -20,7 +21,9 @@ from app.storage.storage import Storage
 _FORMATS = {"log": decoded, "jsonl": decoded_rows}
 _CHUNK_NAME = re.compile(rf"rank-(\d+)-(\d{{6,}})\.({'|'.join(_FORMATS)})")
 
-START = (0, 0)  # a cursor before the first line
+# An attempt, and the number of the last line that was read: one for all nodes, or one for each.
+Cursor = tuple[int, ...]
+START: Cursor = (0, 0)
 
 
 @dataclass(frozen=True, order=True)
@@ -33,7 +36,7 @@ class LogLine:
 
     @property
     def cursor(self) -> tuple[int, int]:
-        """The cursor to resume reading after this line."""
+        """The cursor to resume reading after this line of its rank."""
         return self.attempt, self.n
 
 
@@ -42,6 +45,7 @@ class LogLines:
     """Lines of one rank that were read together, numbered ``first``, ``first + step``, …
 
     ``lost``: how many numbers before the first are no line, or one of another node, which readers do not wait for.
+    ``before``: the last number of each node that was read before; empty where one number stands for all.
     """
 
     attempt: int
@@ -51,15 +55,23 @@ class LogLines:
     step: int
     lost: int
     texts: list[str]
+    before: tuple[int, ...] = ()
 
     @property
     def last(self) -> int:
         return self.first + (len(self.texts) - 1) * self.step
 
     @property
-    def cursor(self) -> tuple[int, int]:
+    def node(self) -> int:
+        """The node that wrote them: nodes number their lines in turn."""
+        return (self.first - 1) % self.step
+
+    @property
+    def cursor(self) -> Cursor:
         """The cursor to resume reading after these lines."""
-        return self.attempt, self.last
+        if not self.before:
+            return self.attempt, self.last
+        return self.attempt, *self.before[: self.node], self.last, *self.before[self.node + 1 :]
 
     def __iter__(self) -> Iterator[LogLine]:
         for index, text in enumerate(self.texts):
@@ -102,21 +114,21 @@ class LogReader:
         self._places: dict[tuple[int, int], _Place] = {}  # by attempt and rank
 
     def read(
-        self, after: tuple[int, int] = START, *, rank: int | None = None, limit: int = 1000, live: bool = True
+        self, after: Cursor = START, *, rank: int | None = None, limit: int = 1000, live: bool = True
     ) -> list[LogLine]:
         """The lines of ``read_blocks``, one by one."""
         return [line for lines in self.read_blocks(after, rank=rank, limit=limit, live=live) for line in lines]
 
     def read_blocks(
         self,
-        after: tuple[int, int] = START,
+        after: Cursor = START,
         *,
         rank: int | None = None,
         limit: int = 1000,
         enough: float = math.inf,
         live: bool = True,
     ) -> list[LogLines]:
-        """The next lines after the cursor (attempt, n), at most ``limit``; empty when there are none yet.
+        """The next lines after the cursor, at most ``limit``; empty when there are none yet.
 
         ``enough``: stop after the block with which they have so many characters.
         ``live``: the newest attempt may still be written, so stop at gaps; otherwise gaps are skipped.
@@ -124,7 +136,7 @@ class LogReader:
         attempts = [attempt for attempt in self._attempts() if attempt >= after[0]]
         found: list[LogLines] = []
         for attempt in attempts:
-            seen = after[1] if attempt == after[0] else 0
+            seen = after[1:] if attempt == after[0] else START[1:]
             for lines in self._attempt_lines(attempt, seen, rank, live=live and attempt == attempts[-1]):
                 found.append(lines.head(limit))
                 limit -= len(found[-1].texts)
@@ -135,30 +147,36 @@ class LogReader:
 
     def tail(self, count: int, *, rank: int | None = None, live: bool = True) -> list[LogLine]:
         """The last ``count`` lines, oldest first."""
+        return [line for lines in self.tail_blocks(count, rank=rank, live=live) for line in lines]
+
+    def tail_blocks(self, count: int, *, rank: int | None = None, live: bool = True) -> list[LogLines]:
+        """The last ``count`` lines, oldest first, with cursors as of ``read_blocks``."""
         attempts = self._attempts()
-        found: list[LogLine] = []
+        found: list[LogLines] = []
         for attempt in reversed(attempts):
-            wanted = count - len(found)
+            wanted = count - sum(len(lines.texts) for lines in found)
             if wanted <= 0:
                 break
-            last = _last(_merged(self._last_lines(attempt, wanted, rank)), wanted)
-            if rank is None and live and attempt == attempts[-1]:
-                last = list(_gapless(last, seen=last[0].first - last[0].lost - 1 if last else 0))
-            found = [*(line for lines in last for line in lines), *found]
+            last = _last(_tracked(_merged(self._last_lines(attempt, wanted, rank)), START[1:]), wanted)
+            if rank is None and live and attempt == attempts[-1] and last:
+                last = list(_tracked(_gapless(last, _before_first(last)), last[0].before or START[1:]))
+            found = [*last, *found]
         return found
 
     def _attempts(self) -> list[int]:
         names = self._storage.names(attempts_key(self._job_id))
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def _attempt_lines(self, attempt: int, seen: int, rank: int | None, *, live: bool) -> Iterator[LogLines]:
+    def _attempt_lines(
+        self, attempt: int, seen: tuple[int, ...], rank: int | None, *, live: bool
+    ) -> Iterator[LogLines]:
         # Lines of one rank are in order; only across ranks may a later line appear before an earlier one.
         lines = _merged(
-            self._lines_after(attempt, which, chunks, seen)
+            self._lines_after(attempt, which, chunks, seen[(chunks[0].first - 1) % len(seen)])
             for which, chunks in self._chunks(attempt).items()
             if rank in (None, which)
         )
-        return _gapless(lines, seen) if live and rank is None else lines
+        return _tracked(_gapless(lines, seen) if live and rank is None else lines, seen)
 
     def _lines_after(self, attempt: int, rank: int, chunks: list[_Chunk], seen: int) -> Iterator[LogLines]:
         for chunk in chunks[max(0, bisect_right(chunks, seen + 1, key=_first) - 1) :]:
@@ -233,12 +251,47 @@ def _merged(streams: Iterable[Iterator[LogLines]]) -> Iterator[LogLines]:
             push(index, lines.without(count))
 
 
-def _gapless(merged: Iterable[LogLines], seen: int) -> Iterator[LogLines]:
+class _Read:
+    """The number of the last line of each node that was read."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._numbers = list(numbers)
+
+    def of_nodes(self, count: int) -> tuple[int, ...]:
+        if len(self._numbers) != count:  # a number that stands for all nodes
+            self._numbers = [max(self._numbers)] * count
+        return tuple(self._numbers)
+
+    def add(self, lines: LogLines) -> None:
+        self.of_nodes(lines.step)
+        self._numbers[lines.node] = lines.last
+
+
+def _gapless(merged: Iterable[LogLines], seen: Iterable[int]) -> Iterator[LogLines]:
+    """Of each node the lines up to one whose predecessor, of another rank, is not stored yet."""
+    read, stopped = _Read(seen), set[int]()
     for lines in merged:
-        if lines.first - lines.lost > seen + 1:
-            return  # an earlier line of another rank is still missing
-        seen = lines.last
-        yield lines
+        if lines.first - lines.lost > read.of_nodes(lines.step)[lines.node] + 1:
+            stopped.add(lines.node)
+            if len(stopped) == lines.step:
+                return
+        if lines.node not in stopped:
+            read.add(lines)
+            yield lines
+
+
+def _tracked(merged: Iterable[LogLines], seen: Iterable[int]) -> Iterator[LogLines]:
+    """The lines with what was read of all nodes before them."""
+    read = _Read(seen)
+    for lines in merged:
+        yield lines if lines.step == 1 else replace(lines, before=read.of_nodes(lines.step))
+        read.add(lines)
+
+
+def _before_first(found: list[LogLines]) -> list[int]:
+    """For each node the number before its first of these lines."""
+    firsts = {lines.node: lines.first - lines.lost - 1 for lines in reversed(found)}
+    return [firsts.get(node, 0) for node in range(found[0].step)]
 
 
 def _last_blocks(blocks: list[StoredBlock], count: int) -> list[StoredBlock]:

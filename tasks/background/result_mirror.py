@@ -55,11 +55,13 @@ class ResultMirror:
         """Every five seconds: whether the backend has lost everything, so that every job is to be mirrored again."""
         if self._loss_checked_at is not None and now_seconds - self._loss_checked_at < CHECK_LOSS_SECONDS:
             return False
-        is_lost = bool(self._celery.backend.client.set(MARKER, self._token, nx=True))
+        client = self._celery.backend.client
+        is_lost = not client.exists(MARKER)
         if is_lost:
             logger.info("the result backend is empty; mirroring every job again")
             result_mirror.forget_mirrored(self._db)
             self._shown.clear()
+            client.set(MARKER, self._token)  # last: a reset that has failed is tried again, also by the next leader
         self._loss_checked_at = now_seconds
         return is_lost
 

@@ -233,6 +233,26 @@ def test_logs_are_followed_from_any_line(api: Api):
     assert read(last="1:6") == []
 
 
+def test_lines_of_a_node_that_stores_them_later_are_followed_too(api: Api):
+    job_id, storage = api.submit(), api.app.extensions["trainyard"].plane.storage
+    nodes = [LogWriter(storage, job_id, 1) for _ in range(2)]
+    path = f"/v1/jobs/{job_id}/logs?follow=false"
+
+    def read(query: str = "", last: str = "") -> list[tuple[str, str]]:
+        text = open_stream(api, f"{path}{query}", last=last).get_data(as_text=True)
+        return [(frame_id, data["line"]) for frame_id, data in frames(text)]
+
+    nodes[0].append([block(1, "a", "b", "c", rank=0, step=2)])
+    assert read() == [("1:1,0", "a"), ("1:3,0", "b"), ("1:5,0", "c")]
+    assert read("&tail=1") == [("1:5,0", "c")]
+    nodes[1].append([block(2, "x", rank=1, step=2)])
+
+    assert read(last="1:5,0") == [("1:5,2", "x")]
+    assert read(last="1:1,0") == [("1:1,2", "x"), ("1:3,2", "b"), ("1:5,2", "c")]
+    assert read(last="1:5,2") == []
+    assert read(last="1:3") == [("1:5,3", "c")]  # of an earlier release: one number for all nodes
+
+
 def test_log_lines_arrive_while_they_are_written(api: Api):
     pace(api)
     job_id = api.submit()

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.errors import TransientStorageError
 from app.storage.keys import logs_key
-from app.storage.log_blocks import LogBlock
+from app.storage.log_blocks import LogBlock, encoded
 from app.storage.log_writer import LogWriter
 from app.storage.logs import START, LogLine, LogReader
 from app.storage.storage import Storage
@@ -127,6 +127,21 @@ def test_line_of_another_rank_is_not_shown_before_earlier_ones(storage: Storage)
 
     writer.append([one(2, 0)])
     assert numbers(reader.read((1, 1))) == [(1, 2), (1, 3)]
+
+
+def test_missing_line_of_a_node_holds_up_its_own_lines_alone(storage: Storage) -> None:
+    nodes, late = [LogWriter(storage, JOB, 1) for _ in range(2)], encoded(block(5, "c", rank=1, step=2), lost=1)
+    nodes[0].append([block(1, "a", step=2)])
+    storage.grow(f"{logs_key(JOB, 1)}/rank-1-000005.log", offset=0, tail=late, whole=late)
+    nodes[1].append([block(2, "x", "y", "z", rank=2, step=2)])
+    reader = LogReader(storage, JOB)
+
+    found, tail = reader.read_blocks(), reader.tail_blocks(9)
+    nodes[0].append([block(3, "b", step=2)])
+
+    for blocks in (found, tail):
+        assert [line.line for lines in blocks for line in lines] == ["a", "x", "y", "z"]
+        assert [line.line for line in reader.read(blocks[-1].cursor)] == ["b", "c"]
 
 
 def test_gap_of_an_earlier_attempt_does_not_hold_up_the_next(storage: Storage) -> None:

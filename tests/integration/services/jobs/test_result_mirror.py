@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import states
+from sqlalchemy.exc import OperationalError
 
-from app.database.engine import Database
+from app.database.engine import Database, make_engine
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Job
 from app.services.jobs import result_mirror
@@ -66,17 +68,16 @@ class FakeCelery:
                 raise ConnectionError("gone")
             self.stored += self.gathered
 
-        def set(self, key: str, value: Any, *, nx: bool = False, ex: int = 0) -> bool:
+        def set(self, key: str, value: Any, *, ex: int = 0) -> None:
             if ex:
                 self.keep(key, value)
-                return True
+            else:
+                self.keys[key] = value
+
+        def exists(self, key: str) -> int:
             if self.broken:
                 raise ConnectionError("gone")
-            assert nx
-            if key in self.keys:
-                return False
-            self.keys[key] = value
-            return True
+            return int(key in self.keys)
 
     class Sender:
         def __init__(self) -> None:
@@ -185,6 +186,21 @@ def test_backend_that_lost_everything_is_sent_everything_again(database: Databas
 
     celery.backend.keys.clear()
     mirror.show_changes(6.0)
+
+    assert celery.backend.stored == [(job_id, "QUEUED")] * 2
+
+
+def test_reset_that_failed_is_tried_again(database: Database, celery: FakeCelery, tmp_path: Path) -> None:
+    with database.write() as session:
+        job_id = make_job(session).id
+    mirror = ResultMirror(celery)
+    mirror.show_changes(0.0)
+    celery.backend.keys.clear()
+    celery.runtime.database = Database().bind(make_engine(f"sqlite:///{tmp_path}/away/database.db"))
+
+    with pytest.raises(OperationalError):
+        ResultMirror(celery).notice_loss(6.0)
+    mirror.show_changes(12.0)
 
     assert celery.backend.stored == [(job_id, "QUEUED")] * 2
 
