@@ -101,13 +101,13 @@ class WithDoubles(Assembly):
     def renewal(self, *, on_requests, on_lost):
         return self.part
 
-    def rank_group(self, recorders, *, on_pause_failed):
+    def rank_group(self, recorders, *, on_training, on_pause_failed):
         return self.part
 
 
 class WithRealRanks(WithDoubles):
-    def rank_group(self, recorders, *, on_pause_failed):
-        return Assembly.rank_group(self, recorders, on_pause_failed=on_pause_failed)
+    def rank_group(self, recorders, *, on_training, on_pause_failed):
+        return Assembly.rank_group(self, recorders, on_training=on_training, on_pause_failed=on_pause_failed)
 
 
 class StuckCheckpoints(CheckpointStore):

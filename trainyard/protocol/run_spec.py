@@ -30,6 +30,7 @@ class RunSpec:
     each of `data_paths` is a source of one file. `reward_path` is the file that hyperparameter `reward` names, if any,
     `reward_sha256` its digest, and `reward_model_path` the reward model used instead. `adjustments` come from
     earlier attempts: `batch_halvings` after running out of memory, `learning_rate_factor` after the loss exploded.
+    `tokens_path` is a directory with the tokens of this data, stored by earlier ranks; empty if there are none.
     `script`, `arguments`, `command`, `directory`, `launcher` and `checkpoint_glob` are for CUSTOM jobs.
     """
 
@@ -48,6 +49,7 @@ class RunSpec:
     model_path: str = ""
     tokenizer_path: str = ""
     data_paths: tuple[str, ...] = ()
+    tokens_path: str = ""
     reward_path: str = ""
     reward_sha256: str = ""
     reward_model_path: str = ""

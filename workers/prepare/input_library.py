@@ -8,6 +8,7 @@ from pathlib import Path
 
 from app.domain.spec.locations.paths import ReadingRules
 from config.fetching import CacheSettings, FetchSettings
+from workers.fetching.cache import Cache
 from workers.fetching.digests import Digests, joined
 from workers.fetching.directory_locks import DirectoryLock
 from workers.fetching.fetch import FetchOrder
@@ -91,6 +92,11 @@ class Library:
     def order(self) -> FetchOrder:
         """The order for the fetching child process."""
         return FetchOrder(fetch=self.fetch, cache=self.cache, root=self._data_cache, secrets=self.secrets)
+
+    @property
+    def file_cache(self) -> Cache:
+        """The files that this node keeps."""
+        return Cache(self._data_cache, self.cache.max_bytes)
 
     @cached_property
     def link_directory(self) -> DirectoryLock:

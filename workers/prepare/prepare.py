@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of, shown
 from workers.job_secrets import opened_secrets
 from workers.prepare.input_library import Library, LocalData, Sources
+from workers.prepare.kept_tokens import KeptTokens, kept_tokens
 from workers.prepare.named_files import named_files
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_code, find_script
 from workers.prepare.resume_point import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
@@ -48,6 +49,7 @@ class Prepared:
     plan: LaunchPlan
     start: StartPoint
     redaction: Redaction = field(default_factory=Redaction)  # knows the job's secrets
+    tokens: KeptTokens | None = None  # to keep when the ranks have stored them
 
 
 def prepare(
@@ -68,25 +70,26 @@ def prepare(
         restore_script_files(start.path, run)
     spec = make_spec(work, run, sources, start)
     refuse_changed_reward(start, spec.reward_sha256)
+    environment = job_environment(work.document.training_config.environment, secrets)
+    tokens = kept_tokens(library, spec, sources, environment)
+    stored = tokens.restore() if tokens is not None else None
+    if stored is not None:
+        spec, tokens = replace(spec, tokens_path=str(stored)), None
     write_atomically(run.spec, spec.to_document())
-    resume = (start.path,) if start.path is not None else ()
+    more = [path for path in (start.path, stored) if path is not None]
     view = FilesystemView(
         run_dir=run.path,
         data_dir=settings.data.dir.resolve(),
         code=sources.code,
-        readable=sources.readable + resume + named_files(library, work.document.training_config.framework),
+        readable=(*sources.readable, *more, *named_files(library, work.document.training_config.framework)),
         protected=(run.spec, run.supervisor),
         hidden=private_paths(settings, storage),
         gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
     )
     plan = LaunchPlan(
-        spec=spec,
-        spec_path=run.spec,
-        view=view,
-        sandbox=sandbox_of(settings),
-        job_environment=job_environment(work.document.training_config.environment, secrets),
+        spec=spec, spec_path=run.spec, view=view, sandbox=sandbox_of(settings), job_environment=environment
     )
-    return Prepared(plan=plan, start=start, redaction=redaction)
+    return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens)
 
 
 def sandbox_of(settings: Settings) -> Sandbox:

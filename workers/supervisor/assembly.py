@@ -108,13 +108,15 @@ class Assembly:
         checkpoints = CheckpointStore(on, reporter, logs, room=disk, answer=answer)
         return Recorders(reporter=reporter, logs=logs, events=events, checkpoints=checkpoints)
 
-    def rank_group(self, recorders: Recorders, *, on_pause_failed: Callable[[str], None]) -> RankGroup:
+    def rank_group(
+        self, recorders: Recorders, *, on_training: Callable[[], None], on_pause_failed: Callable[[str], None]
+    ) -> RankGroup:
         steps = ProgressWatchdog(self.settings.watch, custom=self.observations.custom)
         return RankGroup(
             self.loop,
             self.context.run,
             self.observations,
-            reports=RankReports(recorders.reporter, recorders.events, steps),
+            reports=RankReports(recorders.reporter, recorders.events, steps, on_training=on_training),
             checkpoints=recorders.checkpoints,
             logs=RankLogs(self.loop, recorders.logs),
             on_pause_failed=on_pause_failed,

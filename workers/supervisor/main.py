@@ -44,6 +44,7 @@ from workers.node.spawn_supervisor import become_supervisor
 log = logging.getLogger(__name__)
 
 EXIT_LOST = 3
+KEEPING_SECONDS = 1.0
 # Ranks start soon, and their children come and go.
 FIRST_SCANS, FIRST_SCAN_SECONDS, SCAN_SECONDS = 8, 0.4, 5.0
 
@@ -106,7 +107,10 @@ class Supervisor:
         self._recorders = assembly.recorders(
             self._disk, answer=lambda answer: self._loop.call(lambda: self._ranks.answer(answer)), on_lost=self._lose
         )
-        self._ranks = assembly.rank_group(self._recorders, on_pause_failed=self._pause_failed)
+        self._ranks = assembly.rank_group(
+            self._recorders, on_training=self._keep_tokens, on_pause_failed=self._pause_failed
+        )
+        self._keeping: threading.Thread | None = None
         self.stops = assembly.stop_controller(self._ranks, withdraw=self._withdraw)
         self._usage = assembly.usage_sampler(lambda values: self._loop.call(lambda: self._ranks.take_usage(values)))
 
@@ -198,6 +202,13 @@ class Supervisor:
             self._observed.failure = AttemptFailed(cause, f"preparing failed: {type(error).__name__}: {error}")
         self._loop.wake()
 
+    def _keep_tokens(self) -> None:
+        """Copy the tokens of the data into the node's cache, on a thread of its own."""
+        tokens = self._prepared.tokens if self._prepared is not None else None
+        if tokens is not None:
+            self._keeping = threading.Thread(target=tokens.keep, args=(self._run.path,), name="tokens", daemon=True)
+            self._keeping.start()
+
     def _apply(self, requests: ControlRequests) -> None:
         if requests.part_ended and not self._observed.broke:  # else this part may be the cause, and ends anyway
             gone = AttemptFailed("RANK_KILLED", f"its part on node {requests.part_ended} has ended")
@@ -277,6 +288,8 @@ class Supervisor:
     def close(self) -> None:
         """End all threads, and remove the run directory unless it is still needed."""
         self._renewal.stop()
+        if self._keeping is not None:
+            self._keeping.join(KEEPING_SECONDS)  # a copy that takes longer is given up
         self._recorders.close()
         self._loop.close()
         # The node worker needs the directory to find the process that was left behind.

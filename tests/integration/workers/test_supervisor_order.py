@@ -187,7 +187,7 @@ def agent(assemble):
     recorders = assembly.recorders(disk, answer=lambda _: None, on_lost=lambda _: None)
     launched, kills = EndedAgent(ours), [3]
     pauses_failed: list[str] = []
-    ranks = assembly.rank_group(recorders, on_pause_failed=pauses_failed.append)
+    ranks = assembly.rank_group(recorders, on_training=lambda: None, on_pause_failed=pauses_failed.append)
     ranks.launch(prepared(assembly), start=lambda _: launched, memory_kills=RecentKills(lambda: kills[-1]))
     yield Agent(
         ranks, assembly.loop, assembly.observations, launched, theirs, kills, pauses_failed, assembly.context.run

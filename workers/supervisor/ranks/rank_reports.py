@@ -1,7 +1,7 @@
 """Passes rank 0's phases, progress and metrics on to database and TensorBoard."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -27,8 +27,17 @@ CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
 class RankReports:
     """All methods belong to the loop's thread."""
 
-    def __init__(self, reporter: Reporter, events: TensorboardStore, steps: ProgressWatchdog) -> None:
+    def __init__(
+        self,
+        reporter: Reporter,
+        events: TensorboardStore,
+        steps: ProgressWatchdog,
+        *,
+        on_training: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_training`` is called once, when the ranks have read their data."""
         self.steps = steps
+        self._on_training = on_training
         self._reporter = reporter
         self._events = events
         self._phase: JobState | None = None
@@ -55,6 +64,8 @@ class RankReports:
         """Move the job to a phase, through TRAINING if it was not there yet."""
         if self._phase is None and phase is not JobState.TRAINING:
             self.enter(JobState.TRAINING)
+        if self._phase is None:
+            self._on_training()
         if phase is not self._phase:
             self._phase = phase
             self._reporter.add(PhaseChange(to=phase, start_step=self._start_step))

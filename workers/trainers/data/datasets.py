@@ -49,7 +49,8 @@ class Splits:
 
 
 def load(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, cache_dir: Path) -> Splits:
-    """The first caller builds what `cache_dir` lacks, the others find it there (see `first_rank_first`).
+    """The first caller builds what `cache_dir` lacks, the others find it there (see `first_rank_first`), unless the
+    node has kept the tokens of an earlier job.
 
     Sets the tokenizer's chat template when the job provides one, or when conversational records need one and the
     tokenizer has none. Raises DataNotFound, DataInvalid, InvalidConfig.
@@ -66,7 +67,8 @@ class _Loading:
         self._tokenizer = tokenizer
         self._sources = sources_of(spec)
         self._tokenizing = RecordTokenizer(tokenizer, spec)
-        self._directory = cache_dir / _key(spec, self._sources, tokenizer)
+        kept = Path(spec.tokens_path) if spec.tokens_path else None
+        self._directory = kept or cache_dir / _key(spec, self._sources, tokenizer)
         self._mapping = self._data.preprocess.field_mapping
         self._block_length = 0
         if spec.training_type == "CONTINUED_PRETRAIN":

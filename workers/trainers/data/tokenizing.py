@@ -13,6 +13,7 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from app.domain.spec.data.preprocessing import PROMPTS, records_of
+from app.domain.spec.data.tokens import hyperparameters_of_tokens
 from app.domain.spec.hyperparameters.parameter import InvalidHyperparameter
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, check_lengths, longest_prompt
 from workers.rank.run_context import RunSpec, method_of
@@ -40,22 +41,23 @@ class RecordTokenizer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, spec: RunSpec) -> None:
         preprocess = data_config(spec).preprocess
+        values = hyperparameters_of_tokens(spec.hyperparameters)
         self._tokenizer = tokenizer
         self._max_length = data_config(spec).max_seq_length
         self._longest_prompt = 0
         if records_of(method_of(spec)) == PROMPTS:
-            self._longest_prompt = _longest_prompt(spec, self._max_length)
+            self._longest_prompt = _longest_prompt(values, self._max_length)
         self._truncates = preprocess.truncation
         self._keeps_end = preprocess.tokenizer_config.get("truncation_side") == "left"
         self._add_bos = preprocess.add_bos_token
         self._add_eos = preprocess.add_eos_token
         # A reward model scores texts as they are generated, which trl passes without special tokens.
         self._judges = method_of(spec) == REWARD_METHOD
-        self._assistant_only = bool(spec.hyperparameters.get("assistant_only_loss", True))
-        self._completion_only = bool(spec.hyperparameters.get("completion_only_loss", True))
+        self._assistant_only = bool(values.get("assistant_only_loss", True))
+        self._completion_only = bool(values.get("completion_only_loss", True))
         self._is_pretraining = spec.training_type == "CONTINUED_PRETRAIN"
         # Packing cuts records itself, at other positions.
-        self._packs = self._is_pretraining or bool(spec.hyperparameters.get("packing"))
+        self._packs = self._is_pretraining or bool(values.get("packing"))
         if self._add_bos and tokenizer.bos_token_id is None:
             raise InvalidConfig(
                 "preprocess.add_bos_token: the tokenizer has no BOS token; name one in tokenizer_config"
@@ -260,12 +262,12 @@ class RecordTokenizer:
             )
 
 
-def _longest_prompt(spec: RunSpec, max_length: int) -> int:
+def _longest_prompt(values: Mapping[str, Any], max_length: int) -> int:
     try:
-        check_lengths(spec.hyperparameters, max_length)
+        check_lengths(values, max_length)
     except InvalidHyperparameter as error:
         raise InvalidConfig(error.message) from error
-    return longest_prompt(spec.hyperparameters, max_length)
+    return longest_prompt(values, max_length)
 
 
 def _kwargs(record: Record) -> dict[str, Any]:
