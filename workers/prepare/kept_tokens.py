@@ -73,10 +73,7 @@ class KeptTokens:
 
     def _adopt(self, root: int, path: Path) -> str:
         """The digest of the copy."""
-        with (
-            file_opened(root, str(path)) as source,
-            self._cache.scratch(os.fstat(source.fileno()).st_size) as scratch,
-        ):
+        with file_opened(root, str(path)) as source, self._cache.scratch(os.fstat(source.fileno()).st_size) as scratch:
             copy = scratch / path.name
             with copy.open("xb") as target:
                 shutil.copyfileobj(source, target)

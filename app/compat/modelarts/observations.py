@@ -9,7 +9,7 @@ from app.compat.modelarts.status import STATES
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.services.rows import JobEvent
-from app.storage.logs import START, LogLine
+from app.storage.logs import START, Cursor, LogLine
 
 # Metric → native series; empty: there is none.
 SERIES: Mapping[str, str] = {
@@ -93,7 +93,7 @@ def cursor_of(text: str) -> tuple[int, int]:
 
 def page_of(lines: Sequence[LogLine]) -> dict[str, Any]:
     """A page of the log, with its lines in the given order."""
-    ordered = sorted(line.cursor for line in lines) or [START]
+    ordered: list[Cursor] = sorted(line.cursor for line in lines) or [START]
     return {
         "start_line": ":".join(map(str, ordered[0])),
         "end_line": ":".join(map(str, ordered[-1])),

@@ -26,7 +26,7 @@ from app.services.jobs import history
 from app.services.jobs import lookup as job_lookup
 from app.services.jobs.details import JobDetails
 from app.services.rows import Job, Session
-from app.storage.logs import START, LogLine, LogReader
+from app.storage.logs import START, Cursor, LogLine, LogReader
 
 blueprint = Blueprint("pods", __name__)
 _NAMESPACE = "/api/v1/namespaces/<namespace>"
@@ -154,9 +154,7 @@ def _cut(feed: Lines, query: Query) -> Lines:
         yield frame
 
 
-def _followed(
-    shown: list[str], reader: LogReader, job_id: str, after: tuple[int, int], rank: int, query: Query
-) -> Lines:
+def _followed(shown: list[str], reader: LogReader, job_id: str, after: Cursor, rank: int, query: Query) -> Lines:
     yield from (Frame("", line) for line in shown)
     while True:
         with plane().db.read() as session:
