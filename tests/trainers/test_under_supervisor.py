@@ -13,6 +13,9 @@ from app.services.attempts import artifacts
 from tests.builders.factories import make_document, make_job
 from tests.doubles.unkillable import unkillable
 from tests.systems.supervising import NODE, World, environment, rows, try_again
+from trainyard.protocol.run_spec import RunSpec
+from workers.prepare.kept_tokens import TOKENS
+from workers.run_dir.layout import run_directory
 
 
 @pytest.fixture
@@ -35,8 +38,8 @@ def world(make_world):
     return make_world()
 
 
-def start_sft(world, *, max_steps, save_steps, framework=None):
-    """A fine-tuning on two ranks; returns the job's id."""
+def start_sft(world, *, max_steps, save_steps, framework=None, ranks=2):
+    """Starts a fine-tuning; returns the job's id."""
     document = make_document(
         training_config={
             "base_model": {"model_id": "demo/model"},
@@ -45,11 +48,11 @@ def start_sft(world, *, max_steps, save_steps, framework=None):
         },
         data_config={"sources": [{"path": "demo/train.jsonl", "format": "jsonl"}], "batch_size": 2},
         output_config={"checkpoint": {"save_strategy": "steps", "save_steps": save_steps}},
-        resource_config={"gpu_count": 2},
+        resource_config={"gpu_count": ranks},
     )
     with world.db.write() as session:
         job_id = make_job(session, document=document).id
-    world.take_up(job_id, ranks=2)
+    world.take_up(job_id, ranks=ranks)
     return job_id
 
 
@@ -119,6 +122,23 @@ def test_training_that_is_done_is_completed_though_a_rank_hangs_in_its_exit(make
 
         assert (job.state, job.attempt, job.current_step) == (JobState.COMPLETED, 1, 4), world.describe(job_id)
         assert [row.device_index for row in rows(world, StuckDevice)] == [0, 1]
+
+
+@pytest.mark.long
+def test_second_job_reads_the_tokens_of_the_first_and_learns_the_same(make_world):
+    world = make_world(TRAINYARD_NODE_KEEP_RUNS="true")
+    hashes, tokens = [], []
+    for _ in range(2):
+        job_id = start_sft(world, max_steps=2, save_steps=2, ranks=1)
+        job = world.wait_for_end(job_id, 60)
+        assert job.state is JobState.COMPLETED, world.describe(job_id)
+        assert job.report is not None
+        hashes.append(job.report["model_hash"])
+        run = run_directory(world.data_dir, job_id, 1)
+        tokens.append((bool(RunSpec.read(run.spec).tokens_path), (run.path / TOKENS).exists()))
+
+    assert hashes[0] == hashes[1]
+    assert tokens == [(False, True), (True, False)], "whether they were given, and whether the ranks stored them"
 
 
 def test_broken_record_fails_with_its_row(world):
