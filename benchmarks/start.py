@@ -1,10 +1,11 @@
 """How long a job takes from its acceptance to the first line of a script, and to the first step of a tiny training.
 
-    python -m benchmarks start [--rounds 8]
+    python -m benchmarks.start [--rounds 8] [--ray DIRECTORY/bin]
 
 Two platforms side by side, idle but for the job that is measured: one that forks processes of jobs, one that starts
 each as a program (`TRAINYARD_NODE_WARM=off`); alternately, with data that an earlier job had, and with data never seen.
-The reference of the training is the same one as a script of trl, from its start to the same step. Seconds on the clock.
+The reference of the training is the same one as a script of trl, from its start to the same step; that of the line is
+the same script as a job of Ray and of Slurm, where they are installed. Seconds on the clock.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from app.host.processes import descendants
 from benchmarks.footprint import PLAIN, Running, is_fork_server, up
 from benchmarks.logs import document as script_document
 from benchmarks.machine import description
+from benchmarks.other_schedulers import other_schedulers
 from benchmarks.overhead import Case, build, plain_training
 from benchmarks.overhead import document as training_document
 from trainyard.client import Client
@@ -33,27 +35,29 @@ CASE = Case(steps=3, save_steps=3, batch_size=2, tokens=32, hidden=64, layers=2)
 SCRIPT = "import time\nprint('line', time.time(), flush=True)\n"
 SERVERS = 4  # two fork servers, and a child of each that waits
 READY_SECONDS, PAUSE_SECONDS = 180.0, 1.0
-GOALS = {"line": 0.22, "seen": 0.6, "unseen": 0.9}
+GOALS = {"line": 0.22, "line at its reader": 0.3, "seen": 0.6, "unseen": 0.9}
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8)
-    rounds = parser.parse_args(arguments).rounds
+    parser.add_argument("--ray", type=Path, help="directory with the programs of Ray")
+    options = parser.parse_args(arguments)
+    rounds = options.rounds
     machine = description()
     folder = Path(tempfile.mkdtemp(prefix="trainyard-start-"))
     try:
-        found = measured(folder, rounds)
+        found = measured(folder, rounds, options.ray)
     finally:
         shutil.rmtree(folder)
     figures = {name: spread(seconds) for name, seconds in sorted(found.items())}
     report = {"benchmark": "start", "rounds": rounds, "figures": figures, "goals": GOALS, "machine": machine}
     for name, figure in figures.items():
-        print(f"{name:16} {figure}", file=sys.stderr)
+        print(f"{name:26} {figure}", file=sys.stderr)
     print(json.dumps(report))
 
 
-def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
+def measured(folder: Path, rounds: int, ray: Path | None) -> dict[str, list[float]]:
     """What and side → seconds of each round."""
     sides = {"forked": "auto", "program": "off"}
     for side in sides:
@@ -66,19 +70,25 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
             side: stack.enter_context(up(folder / side, PLAIN, TRAINYARD_NODE_WARM=warm))
             for side, warm in sides.items()
         }
+        others = stack.enter_context(other_schedulers(folder, folder / "forked" / "line.py", ray))
         wait_for_servers(running["forked"])
         for side in sides:
             training(running[side], folder / side, 0)  # the data is seen from here on
         for number in range(1, rounds + 1):
             for side in sorted(sides, reverse=bool(number % 2)):
                 measure: dict[str, Callable[[], float]] = {
-                    "line": partial(first_line, running[side], folder / side),
                     "seen": partial(training, running[side], folder / side, 0),
                     "unseen": partial(training, running[side], folder / side, number),
                 }
+                printed, read = first_line(running[side], folder / side)
+                found.setdefault(f"line {side}", []).append(printed)
+                found.setdefault(f"line at its reader {side}", []).append(read)
                 for what, seconds in measure.items():
-                    found.setdefault(f"{what} {side}", []).append(seconds())
                     time.sleep(PAUSE_SECONDS)
+                    found.setdefault(f"{what} {side}", []).append(seconds())
+            for name, line in others.items():
+                time.sleep(PAUSE_SECONDS)
+                found.setdefault(f"line {name}", []).append(line())
             found.setdefault("script", []).append(alone(folder / "forked"))
     return found
 
@@ -93,13 +103,18 @@ def wait_for_servers(running: Running) -> None:
     time.sleep(PAUSE_SECONDS)
 
 
-def first_line(running: Running, folder: Path) -> float:
-    """Seconds from the acceptance of a script to the moment when it prints."""
+def first_line(running: Running, folder: Path) -> tuple[float, float]:
+    """Seconds from the acceptance of a script to the moment when it prints, and to that when a reader has it."""
     client = running.client()
     job_id, accepted = submitted(client, script_document(folder, folder / "line.py"))
+    times = [
+        (float(event.data["line"].split()[1]), time.time())
+        for event in client.follow_logs(job_id)
+        if event.data["line"].startswith("line ")
+    ]
     client.wait(job_id)
-    (line,) = [each["line"] for each in client.logs(job_id) if each["line"].startswith("line ")]
-    return float(line.split()[1]) - accepted
+    ((printed, read),) = times
+    return printed - accepted, read - accepted
 
 
 def training(running: Running, folder: Path, number: int) -> float:

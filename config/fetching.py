@@ -67,6 +67,6 @@ class FetchSettings:
 class CacheSettings:
     max_bytes: int = setting(
         500 * 1024**3,
-        "size of a node's cache of fetched models and data, and tokenized data; least recently used entries are evicted first",
+        "size of a node's cache of models, data and tokens; least recently used entries are evicted first",
         rules.at_least_one,
     )
