@@ -18,9 +18,8 @@ from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
 from workers.prepare import preflight
 from workers.prepare.preflight_process import PREFLIGHT
+from workers.process_environment import shown_environment
 from workers.supervisor import main as supervisor
-
-SHOWN = ("TRAINYARD_DATA_DIR", "TRAINYARD_NODE_NAME")  # of its environment, which holds credentials
 
 
 def main() -> int:
@@ -53,7 +52,7 @@ def _become(request: Request) -> Callable[[], int]:
     os.environ.clear()
     os.environ.update(request.fields["environment"])
     sys.argv = [module, *arguments]
-    show_command_line(command, {name: os.environ[name] for name in SHOWN if name in os.environ})
+    show_command_line(command, shown_environment())
     return preflight.main if module == PREFLIGHT else supervisor.main
 
 
