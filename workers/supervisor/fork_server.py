@@ -12,6 +12,7 @@ from collections.abc import Callable
 from sqlalchemy.orm import configure_mappers
 
 from app.host.command_line import show_command_line
+from app.host.forks import run_as_program
 from app.host.privacy import hide_from_same_user
 from app.host.processes import die_with_pipe
 from workers.fork_server.requests import Request
@@ -53,7 +54,7 @@ def _become(request: Request) -> Callable[[], int]:
     os.environ.update(request.fields["environment"])
     sys.argv = [module, *arguments]
     show_command_line(command, shown_environment())
-    return preflight.main if module == PREFLIGHT else supervisor.main
+    return preflight.main if module == PREFLIGHT else lambda: run_as_program(supervisor.main)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ from config.secrets import secrets_of
 from config.settings import Settings, load_settings
 from workers.supervisor.recording import disk_space
 from app.host import processes
+from app.host.forks import run_as_program
 from workers.supervisor.assembly import Assembly
 from workers.supervisor.finalize import conclude, give_up
 from workers.supervisor.finished_attempt import FinishedAttempt
@@ -369,4 +369,4 @@ def _arguments() -> ToRun:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_program(main)
