@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.lifecycle.states import TERMINAL
+from app.host.fork_servers import agents_socket, is_listening, supervisors_socket
 from benchmarks import soak_report
 from benchmarks.machine import description
 from benchmarks.soak_report import Happened
@@ -36,6 +37,7 @@ from tests.faults.cluster import Cluster
 from tests.faults.faults import BY_NAME
 from tests.faults.history import collect
 from tests.systems.servers import PostgresServer
+from tests.systems.system import wait_for
 
 ROOT = Path(__file__).parents[1]
 NODES, SLOTS = ("n1", "n2"), 2
@@ -44,6 +46,7 @@ LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 30.0, 60.0
 STEP_SECONDS = 0.1
 SAVE_EVERY = 50  # steps: five seconds
 END_SECONDS = 300.0
+WARM_SECONDS = 180.0  # fork servers of ranks start after 15 s, and import for some
 # What may happen, as often as it says: half of it costs an attempt.
 KINDS = {
     "F9-kill-rank": 3,
@@ -173,15 +176,20 @@ def _assets(folder: Path, training: str) -> Path:
 
 @contextmanager
 def running_cluster(folder: Path, database: str) -> Iterator[Cluster]:
-    """Two nodes with the default settings, ended with the block."""
+    """Two nodes with the default settings and their fork servers ready, ended with the block."""
     server = PostgresServer(commits_wait=True) if database == "postgresql" else None
     try:
         if server is not None:
             server.start()
             server.execute("CREATE DATABASE trainyard")
         cluster = Cluster(folder / "system", slots=SLOTS, postgres=server, database="trainyard" if server else "")
+        # The tests turn fork servers off.
+        cluster.extra = {f"node-{name}": {"TRAINYARD_NODE_WARM": "auto"} for name in NODES}
         try:
-            yield cluster.start(*NODES)
+            cluster.start(*NODES)
+            sockets = [of(cluster.node_dir(name)) for name in NODES for of in (supervisors_socket, agents_socket)]
+            wait_for(lambda: all(map(is_listening, sockets)), seconds=WARM_SECONDS, what="fork servers")
+            yield cluster
         finally:
             cluster.stop()
     finally:

@@ -10,6 +10,8 @@ import sqlalchemy
 
 from config.settings import Settings, variable_name
 
+_SHOWN = ("TRAINYARD_DATA_DIR", "TRAINYARD_NODE_NAME")
+
 
 def process_environment(settings: Settings) -> dict[str, str]:
     """This process's environment with exactly these settings."""
@@ -19,6 +21,11 @@ def process_environment(settings: Settings) -> dict[str, str]:
     ours["PYTHONPATH"] = str(Path(__file__).parents[1])
     ours["MALLOC_ARENA_MAX"] = "1"  # a few idle threads don't need a heap each
     return ours
+
+
+def shown_environment() -> dict[str, str]:
+    """What a process shows of its environment in /proc once that was replaced; the rest holds credentials."""
+    return {name: os.environ[name] for name in _SHOWN if name in os.environ}
 
 
 def settings_environment(settings: Settings) -> dict[str, str]:

@@ -3,8 +3,8 @@
 import contextlib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Collection
+from typing import NoReturn
 
 
 def close_descriptors(*, but: Collection[int]) -> None:
@@ -23,6 +23,19 @@ def exit_code_of(work: Callable[[], int | None]) -> int:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
         sys.stderr.write(f"{end.code}\n")
-    except BaseException:  # noqa: BLE001  as any uncaught exception
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001  as any uncaught exception
+        sys.excepthook(type(error), error, error.__traceback__)
     return 1
+
+
+def run_as_program(work: Callable[[], int], *, at_end: Callable[[int], object] = id) -> NoReturn:
+    """End this process with the exit code that a program with this body would have, after ``at_end(code)``.
+
+    The interpreter is not taken apart: that would copy most of what a fork shares with its origin.
+    """
+    code = exit_code_of(work)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # who should hear of it is gone
+        at_end(code)
+    os._exit(code)

@@ -65,7 +65,7 @@ class Coordination:
         self._mirroring = Loop("mirror", self._show, poll)
         self._inspector = PreflightRunner(runtime, name)
         self._deliverer = WebhookDeliverer(runtime)
-        self._reaper = ReaperLoop(runtime, name, lambda: self._leader_lease.is_leader)
+        self._reaper = ReaperLoop(runtime, name, lambda: self._leader_lease.is_leader, self._go_on)
         self._gate = Loop("schema", self._start_once_there, SCHEMA_POLL_SECONDS)
         self._loops: list[Loop | PreflightRunner | WebhookDeliverer | ReaperLoop | Changes] = [
             Changes(runtime.database, poll, self._pass_on),
@@ -109,7 +109,7 @@ class Coordination:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Continue with a job that was admitted, or queued for inspection."""
+        """Continue with a job that was admitted, queued for inspection, or has lost its lease."""
         self._inspector.wake()
         self._to_plan.expect()
         self._planner.wake()

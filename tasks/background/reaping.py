@@ -23,13 +23,15 @@ HOUSEKEEPING_SECONDS = 600.0
 
 
 class ReaperLoop:
-    """Works only while ``is_leader``; a new leader starts counting from the beginning."""
+    """Works only while ``is_leader``; a new leader starts counting from the beginning. ``on_revoked``: as of Reaper."""
 
-    def __init__(self, runtime: Runtime, name: str, is_leader: Callable[[], bool]) -> None:
+    def __init__(
+        self, runtime: Runtime, name: str, is_leader: Callable[[], bool], on_revoked: Callable[[], None]
+    ) -> None:
         self._runtime = runtime
         self._name = name
         self._is_leader = is_leader
-        self._reaper = Reaper(runtime.database, runtime.settings, actor=name)
+        self._reaper = Reaper(runtime.database, runtime.settings, actor=name, on_revoked=on_revoked)
         self._poll_seconds = max(runtime.settings.scheduler.poll_seconds, SHORTEST_SECONDS)
         self._due = DueTimes()
         self._due_poll = Poll()

@@ -95,6 +95,14 @@ def origin() -> list[str]:
     return [place(), *namespaces, sys.executable, str(_CODE), str(_INSTALLED)]
 
 
+def is_upgraded() -> bool:
+    """Whether the code that this process has imported was replaced since then."""
+    try:
+        return Path(__file__).stat().st_mtime_ns != _INSTALLED
+    except FileNotFoundError:
+        return True
+
+
 def bind(path: Path) -> socket.socket:
     """A socket with this path; a connection is refused until it listens."""
     with suppress(FileNotFoundError):

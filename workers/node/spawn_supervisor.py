@@ -2,18 +2,16 @@
 
 import contextlib
 import logging
-import os
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO
 
 from app.database.engine import Database
 from app.domain.errors import TrainyardError
 from app.host.fork_servers import supervisors_socket
-from app.host.processes import block_signal, place
+from app.host.processes import place
 from app.services.attempts import leases
 from app.services.attempts.leases import Claim
 from config.settings import Settings
@@ -123,25 +121,6 @@ def is_starting(job_id: str, attempt: int) -> bool:
 def supervisor_command(job_id: str, attempt: int) -> list[str]:
     """The command line of an attempt's supervisor."""
     return [*process_interpreter(), "-m", "workers.supervisor.main", "--job", job_id, "--attempt", str(attempt)]
-
-
-def become_supervisor(job_id: str, attempt: int, *, is_stopping: bool, checkpoints_asked: int | None) -> NoReturn:
-    """Replace this supervisor by that of the job's next attempt with exec: same process and session, all other state is
-    new.
-
-    Until the new supervisor installs its handlers, nudges are ignored and SIGTERM stays pending. The fence is not
-    inherited, which is safe because no rank runs. Main thread only. Raises OSError.
-    """
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    block_signal(signal.SIGTERM)
-    if is_stopping:
-        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-    command = supervisor_command(job_id, attempt)
-    if checkpoints_asked is not None:
-        # A checkpoint requested before the new supervisor reads control requests was accepted with 202, so it must be
-        # made.
-        command += ["--checkpoints-asked", str(checkpoints_asked)]
-    os.execv(command[0], command)  # noqa: S606
 
 
 def reap_supervisors() -> None:

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from sqlalchemy.orm import configure_mappers
 
 from app.host.command_line import show_command_line
+from app.host.forks import run_as_program
 from app.host.privacy import hide_from_same_user
 from app.host.processes import die_with_pipe
 from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
 from workers.prepare import preflight
 from workers.prepare.preflight_process import PREFLIGHT
+from workers.process_environment import shown_environment
 from workers.supervisor import main as supervisor
-
-SHOWN = ("TRAINYARD_DATA_DIR", "TRAINYARD_NODE_NAME")  # of its environment, which holds credentials
 
 
 def main() -> int:
@@ -53,8 +53,8 @@ def _become(request: Request) -> Callable[[], int]:
     os.environ.clear()
     os.environ.update(request.fields["environment"])
     sys.argv = [module, *arguments]
-    show_command_line(command, {name: os.environ[name] for name in SHOWN if name in os.environ})
-    return preflight.main if module == PREFLIGHT else supervisor.main
+    show_command_line(command, shown_environment())
+    return preflight.main if module == PREFLIGHT else lambda: run_as_program(supervisor.main)
 
 
 if __name__ == "__main__":

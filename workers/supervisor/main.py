@@ -10,10 +10,10 @@ import gc
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.events import EventType
@@ -29,6 +29,7 @@ from config.secrets import secrets_of
 from config.settings import Settings, load_settings
 from workers.supervisor.recording import disk_space
 from app.host import processes
+from app.host.forks import run_as_program
 from workers.supervisor.assembly import Assembly
 from workers.supervisor.finalize import conclude, give_up
 from workers.supervisor.finished_attempt import FinishedAttempt
@@ -39,7 +40,7 @@ from trainyard.protocol.messages import MAX_MESSAGE
 from workers.prepare.prepare import Prepared
 from workers.supervisor.recording.report_writer import Note
 from workers.run_dir.layout import remove_earlier
-from workers.node.spawn_supervisor import become_supervisor
+from workers.supervisor.next_attempt import ToRun, keeps_program, start_anew
 
 log = logging.getLogger(__name__)
 
@@ -50,43 +51,46 @@ FIRST_SCANS, FIRST_SCAN_SECONDS, SCAN_SECONDS = 8, 0.4, 5.0
 
 
 def main() -> int:
-    """Run one claimed attempt of this node to its end."""
-    began = time.monotonic()
+    """Run one claimed attempt of this node to its end, and those that follow it in place."""
     gc.freeze()  # what is imported stays; lean_imports has paused the collector meanwhile
     gc.enable()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a nudge before the handler is set would kill this process
-    arguments = _arguments()
-    settings = load_settings()
-    # Not a logging context: threads start with an empty one.
-    redaction = Redaction(secrets_of(settings))
-    process = f"supervisor {arguments.job}/{arguments.attempt}"
-    configure_logging(settings.log.level, process=process, redaction=redaction)
+    settings, to_run = load_settings(), _arguments()
     log_crashes()
     processes.hide_from_same_user()
     processes.adopt_orphans()
-    db = _database(settings)
+    with closing(_database(settings)) as db:
+        exit_code, following = _run(settings, db, to_run)
+        while following is not None and keeps_program(following):
+            exit_code, following = _run(settings, db, following)
+    if following is not None:
+        start_anew(following)
+    return exit_code
+
+
+def _run(settings: Settings, db: Database, to_run: ToRun) -> tuple[int, ToRun | None]:
+    """Run one attempt; returns the exit code, and the attempt that follows in place if one does."""
+    began = time.monotonic()
+    # Not a logging context: threads start with an empty one.
+    redaction = Redaction(secrets_of(settings))
+    configure_logging(settings.log.level, process=f"supervisor {to_run.job_id}/{to_run.attempt}", redaction=redaction)
     try:
-        work = _register(db, arguments.job, arguments.attempt, node_name(settings))
-        supervisor = _supervisor(settings, db, work, began, redaction, arguments.checkpoints_asked)
-        exit_code = supervisor.run() if supervisor is not None else 0
-        following = supervisor.following if supervisor is not None else None
+        work = _register(db, to_run.job_id, to_run.attempt, node_name(settings))
+        supervisor = _supervisor(settings, db, work, began, redaction, to_run.checkpoints_asked)
+        if supervisor is None:
+            return 0, None
+        exit_code = supervisor.run()
     except (LeaseLost, NotFound) as error:
         log.warning("nothing to do: %s", error)
-        return EXIT_LOST
+        return EXIT_LOST, None
     except Exception:
         log.exception("the supervisor failed; another attempt follows when its lease has run out")
-        return 1
-    finally:
-        db.close()
-    if supervisor is not None and following is not None:
-        log.info("attempt %s follows in place", following)
-        become_supervisor(
-            arguments.job,
-            following,
-            is_stopping=supervisor.stops.machine_stops,
-            checkpoints_asked=supervisor.stops.checkpoints_asked,
-        )
-    return exit_code
+        return 1, None
+    if supervisor.following is None:
+        return exit_code, None
+    log.info("attempt %s follows in place", supervisor.following)
+    supervisor.stops.hold_signals()
+    return exit_code, ToRun(to_run.job_id, supervisor.following, supervisor.stops.checkpoints_asked)
 
 
 class Supervisor:
@@ -351,7 +355,7 @@ def _database(settings: Settings) -> Database:
     return Database().bind(engine)
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments() -> ToRun:
     parser = argparse.ArgumentParser(prog="workers.supervisor.main", description=__doc__)
     parser.add_argument("--job", required=True)
     parser.add_argument("--attempt", required=True, type=int)
@@ -360,8 +364,9 @@ def _arguments() -> argparse.Namespace:
         type=int,
         help="requests for a checkpoint that earlier attempts of this process passed on",
     )
-    return parser.parse_args()
+    given = parser.parse_args()
+    return ToRun(given.job, given.attempt, given.checkpoints_asked)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_program(main)

@@ -9,14 +9,14 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.host.command_line import show_command_line
-from app.host.forks import close_descriptors, exit_code_of
+from app.host.forks import close_descriptors, run_as_program
 from trainyard.protocol.run_spec import RunSpec
 from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
@@ -88,7 +88,7 @@ def _become_agent(request: Request, *, is_warm: bool) -> NoReturn:
     """What `python -m workers.rank.agent` in the sandbox would be."""
     control, *logs = _become(request)
     spec = Path(request.fields["spec"])
-    _run(
+    run_as_program(
         lambda: agent.run(spec, logs, control, fork_rank=_fork_rank if is_warm else None),
         at_end=lambda code: _tell(request, code),
     )
@@ -100,7 +100,7 @@ def _become_inspection(request: Request, *, is_warm: bool) -> NoReturn:
         os._exit(NOT_STARTED)
     _become(request)
     os.environ["HF_HOME"] = FORKED_HF_HOME  # as libraries have read it
-    _run(inspection.main, at_end=lambda code: _tell(request, code))
+    run_as_program(inspection.main, at_end=lambda code: _tell(request, code))
 
 
 def _become(request: Request) -> list[int]:
@@ -160,7 +160,7 @@ def _fork_rank(
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _run(lambda: _become_rank(command, directory, log, environment, parent))
+        run_as_program(lambda: _become_rank(command, directory, log, environment, parent))
     return pid
 
 
@@ -191,16 +191,6 @@ def _write_to(output: int, *, kept: Collection[int] = ()) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     close_descriptors(but={0, 1, 2, *kept})
-
-
-def _run(work: Callable[[], int], *, at_end: Callable[[int], object] = id) -> NoReturn:
-    """End this process with the exit code that a program with this body would have, after ``at_end(code)``."""
-    code = exit_code_of(work)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with suppress(OSError):  # the sandbox is ending, too
-        at_end(code)
-    os._exit(code)
 
 
 if __name__ == "__main__":

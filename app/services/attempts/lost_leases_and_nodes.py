@@ -1,6 +1,7 @@
 """The reaper: revokes leases and marks nodes lost whose counters stop rising, by its own monotonic clock."""
 
 import logging
+from collections.abc import Callable
 
 from app.database.engine import Database
 from app.database.transient_errors import is_transient
@@ -19,11 +20,17 @@ logger = logging.getLogger(__name__)
 
 
 class Reaper:
-    """Used by one thread; ``sweep`` checks every live lease and node once."""
+    """Used by one thread; ``sweep`` checks every live lease and node once.
 
-    def __init__(self, db: Database, settings: Settings, *, actor: str) -> None:
+    ``on_revoked`` is called after each lease that was taken away: its job, or another, may be placed now.
+    """
+
+    def __init__(
+        self, db: Database, settings: Settings, *, actor: str, on_revoked: Callable[[], None] = lambda: None
+    ) -> None:
         self._db = db
         self._actor = actor
+        self._on_revoked = on_revoked
         self._backoff = Backoff(
             base_seconds=settings.scheduler.retry_base_seconds, max_seconds=settings.scheduler.retry_max_seconds
         )
@@ -84,6 +91,7 @@ class Reaper:
             logger.exception("the lease of job %s attempt %s can't be revoked", lease.job_id, lease.attempt)
             return
         if taken:
+            self._on_revoked()
             logger.warning("job %s: %s", lease.job_id, message)
 
 

@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.host import processes
 from app.models import Checkpoint, Job, Reservation
 from tests.systems.supervising import NODE, STUBBORN, World, environment, rows, training
 from workers.node.attempt_manager import AttemptManager
@@ -123,21 +125,99 @@ def test_checkpoint_requested_during_the_restart_is_made_and_sigterm_puts_the_jo
     assert world.wait_for_end(job_id).state is JobState.QUEUED
 
 
-BECOMES = """
-import sys
-from workers.node import spawn_supervisor
-then = (
+def program_of(pid: int) -> str:
+    """The addresses at which its program was loaded: others after each exec."""
+    return Path(f"/proc/{pid}/maps").read_text().partition(" ")[0]
+
+
+def held_by(pid: int) -> tuple[list[str], list[str], int]:
+    """(kinds of its open files, names of its threads, timers of the kernel)"""
+    process = Path(f"/proc/{pid}")
+    files = sorted(str(each.readlink()).partition(":")[0] for each in (process / "fd").iterdir())
+    threads = sorted((each / "comm").read_text().strip() for each in (process / "task").iterdir())
+    return files, threads, (process / "timers").read_text().count("ID:")
+
+
+def test_the_program_keeps_program_with_nothing_of_the_attempts_before(world):
+    job_id = world.start(training(steps=2000, pause=0.05))
+    world.wait_for_line(job_id, "step 3")
+    pid = world.lease(job_id).supervisor_pid
+    program, held = program_of(pid), held_by(pid)
+
+    for attempt in (1, 2):
+        os.kill(rank_pid(world, job_id, attempt), signal.SIGKILL)
+        world.wait(lambda number=attempt + 1: world.log(job_id).count("step 3") == number, 20, job_id)
+        assert processes.supervisors_of(job_id, attempt) == []
+        assert processes.supervisors_of(job_id, attempt + 1) == [pid]
+
+    assert program_of(pid) == program
+    world.wait(lambda: len(held_by(pid)[0]) == len(held[0]) and held_by(pid)[1:] == held[1:], 10, job_id)
+
+
+# The supervisor of the next attempt, if the program continues; of another program otherwise.
+PRELUDE = """
+import os, signal, sys, threading
+from app.host.processes import supervisors_of
+from workers.fork_server import requests
+from workers.supervisor import next_attempt
+from workers.supervisor.next_attempt import ToRun, keeps_program, start_anew
+program = (
     "import os, signal, sys; "
-    "print(*sys.argv[1:], os.getpid(), sorted(signal.sigpending()), signal.getsignal(signal.SIGUSR1).name)"
+    "print('anew', *sys.argv[1:], os.getpid(), *signal.sigpending(), signal.getsignal(signal.SIGUSR1).name)"
 )
-spawn_supervisor.supervisor_command = lambda job, attempt: [sys.executable, "-c", then]
-spawn_supervisor.become_supervisor("job-1", 2, is_stopping=True, checkpoints_asked=3)
+following = ToRun("job-1", 2, 3)
+"""
+FINALE = """
+if keeps_program(following):
+    print("continues", supervisors_of("job-1", 2) == [os.getpid()])
+else:
+    next_attempt.supervisor_command = lambda job, attempt: [sys.executable, "-c", program]
+    start_anew(following)
 """
 
 
-def test_signals_wait_for_the_next_attempts_supervisor():
-    process = subprocess.Popen([sys.executable, "-c", BECOMES], stdout=subprocess.PIPE, text=True)
+def said_by(program: str) -> tuple[str, int]:
+    """(output, pid) of a process that runs this beside our code."""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    output, _ = process.communicate(timeout=20)
+    return output.strip(), process.pid
 
-    said, _ = process.communicate(timeout=20)
 
-    assert said.split() == ["--checkpoints-asked", "3", str(process.pid), "[<Signals.SIGTERM:", "15>]", "SIG_IGN"]
+def test_program_that_keeps_program_is_found_by_the_command_of_the_next_attempt():
+    assert said_by(PRELUDE + FINALE)[0] == "continues True"
+
+
+THREAD = "threading.Thread(target=threading.Event().wait, name='stuck', daemon=True).start()\n"
+UPGRADED = "requests._INSTALLED -= 1\n"
+HELD = """
+from workers.supervisor.control.stop_controller import StopController
+stops = StopController(None, None, None, grace_seconds=1.0, withdraw=None)
+stops.machine_stops = True
+stops.hold_signals()
+os.kill(os.getpid(), signal.SIGUSR1)
+"""
+
+
+@pytest.mark.parametrize("obstacle", [THREAD, UPGRADED], ids=["a thread that hangs", "code that was replaced"])
+def test_program_with_an_obstacle_starts_anew_and_signals_wait_for_it(obstacle):
+    said, pid = said_by(PRELUDE + HELD + obstacle + FINALE)
+
+    assert said == f"anew --checkpoints-asked 3 {pid} 15 SIG_IGN"
+
+
+LISTENS = """
+class Loop:
+    def call(self, callback):
+        print(callback.__name__)
+following = StopController(Loop(), None, None, grace_seconds=1.0, withdraw=None)
+def nudge(): ...
+following.listen_to_signals(nudge)
+os.kill(os.getpid(), signal.SIGUSR1)
+print(following.machine_stops)
+"""
+
+
+def test_signals_wait_for_the_next_attempt_of_a_program_that_keeps_program():
+    said, _ = said_by(PRELUDE + HELD + LISTENS)
+
+    assert said.split() == ["_stop_now", "nudge", "True"]

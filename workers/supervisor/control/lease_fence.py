@@ -41,11 +41,11 @@ def boot_seconds() -> float:
 
 
 class Fence:
-    """One timer of this process; not inherited by children."""
+    """One timer of this process; not inherited by children, nor over an exec."""
 
     def __init__(self) -> None:
         self._libc = _library()
-        self._timer = ctypes.c_void_p()
+        self._timer, self._closed = ctypes.c_void_p(), False
         event = _SignalEvent()
         event.signo = signal.SIGKILL
         event.notify = SIGEV_SIGNAL
@@ -65,6 +65,12 @@ class Fence:
     def disarm(self) -> None:
         """Stop the timer: no process of the attempt is left, so nothing needs to be killed."""
         self._check(self._libc.timer_settime(self._timer, 0, ctypes.byref(_TimerSpec()), None))
+
+    def close(self) -> None:
+        """Delete the timer: the process may live on, for another attempt with a fence of its own."""
+        if not self._closed:
+            self._closed = True
+            self._check(self._libc.timer_delete(self._timer))
 
     def _check(self, result: int) -> None:
         if result != 0:

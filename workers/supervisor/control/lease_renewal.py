@@ -26,6 +26,7 @@ class Timer(Protocol):
 
     def arm(self, sent_at: float, seconds: float) -> None: ...
     def disarm(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class LeaseRenewal:
@@ -84,7 +85,9 @@ class LeaseRenewal:
             self._thread.join(timeout_seconds)
             if self._thread.is_alive():
                 log.warning("a renewal is still waiting for the database; not waiting for its answer")
-        self.unfence()
+        with self._fencing:
+            self._fenced = False
+            self._fence.close()
 
     def _keep(self) -> None:
         wait = self._settings.renew_seconds

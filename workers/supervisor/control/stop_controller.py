@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import threading
 from collections.abc import Callable
 
 from app.host import processes
@@ -26,7 +27,7 @@ UNSAVED_STOP_SECONDS = 10.0
 
 
 class StopController:
-    """All methods run on the loop's thread, except ``listen_to_signals``, which runs on the main thread.
+    """All methods run on the loop's thread, except those for signals, which run on the main thread.
 
     ``withdraw`` removes a pause request that can't be saved for, and calls back on the loop when it is removed.
     ``follows``: this is not the first of several nodes, whose supervisor alone knows whether a pause was saved.
@@ -110,7 +111,14 @@ class StopController:
 
         signal.signal(signal.SIGUSR1, lambda _number, _frame: self._loop.call(nudge))
         signal.signal(signal.SIGTERM, terminated)
-        processes.unblock_signal(signal.SIGTERM)  # was blocked while this process changed from one attempt to the next
+        processes.unblock_signal(signal.SIGTERM)  # an earlier attempt's controller may hold it
+
+    def hold_signals(self) -> None:
+        """Ignore nudges and leave SIGTERM pending until the next attempt's controller listens."""
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        processes.block_signal(signal.SIGTERM)
+        if self.machine_stops:  # asked once no more can arrive here
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
     def _stop_now(self) -> None:
         """Stop without saving: the job resumes elsewhere from its last checkpoint."""

@@ -140,6 +140,15 @@ def test_lease_is_taken_after_its_time_and_not_before(database: Database) -> Non
     assert state(database, job_id) is JobState.QUEUED
 
 
+def test_each_lease_that_is_taken_is_told_of_once_it_is_taken(database: Database) -> None:
+    job_id, seen = held_job(database), []
+    reaper = Reaper(database, SETTINGS, actor="test", on_revoked=lambda: seen.append(state(database, job_id)))
+
+    sweep(reaper, seconds=range(20))
+
+    assert seen == [JobState.QUEUED]
+
+
 def test_renewed_lease_is_kept(database: Database) -> None:
     job_id, reaper = held_job(database), Reaper(database, SETTINGS, actor="test")
 

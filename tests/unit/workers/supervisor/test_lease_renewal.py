@@ -27,6 +27,9 @@ class RecordingFence:
     def disarm(self):
         self.disarmed += 1
 
+    def close(self):
+        self.disarm()
+
 
 class Lease:
     """A lease in a database with scripted answers, of which the last is repeated."""
