@@ -19,6 +19,7 @@ from tests import guards
 from tests.doubles.bubblewraps import put_forbidden_bubblewrap
 from tests.systems.databases import ReusedDatabases
 from tests.systems.engines import engine_on
+from tests.systems.forked_agents import ForkedAgents
 from tests.systems.forked_supervisors import ForkedSupervisors
 from tests.systems.once import build_demo, once
 from tests.systems.servers import PostgresServer, RedisServer
@@ -193,6 +194,14 @@ def postgres_server(owned_pids: set[int]) -> Iterator[PostgresServer]:
 def forked_supervisors(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[ForkedSupervisors]:
     """What spawns supervisors without their imports."""
     forks = ForkedSupervisors(tmp_path_factory.mktemp("supervisors"), owned_pids)
+    yield forks
+    forks.close()
+
+
+@pytest.fixture(scope="session")
+def forked_agents(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[ForkedAgents]:
+    """What spares systems that train the imports of each rank and inspection."""
+    forks = ForkedAgents(tmp_path_factory.mktemp("agents") / "server", owned_pids)
     yield forks
     forks.close()
 

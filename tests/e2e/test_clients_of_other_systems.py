@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.tls import tls_before
+from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -72,9 +73,12 @@ def test_clients_of_modelarts_runai_and_ome(make_system: Callable[..., System], 
     ]
 
 
-def test_client_of_cyxwiz(make_system: Callable[..., System], assets: dict[str, str], tmp_path: Path) -> None:
+def test_client_of_cyxwiz(
+    make_system: Callable[..., System], forked_agents: ForkedAgents, assets: dict[str, str], tmp_path: Path
+) -> None:
     folder = Path(assets["model"]).parent
     system = make_system(TRAINYARD_STORAGE_ROOTS=str(folder)).start("n1")
+    forked_agents.serve(system.data_dir)
 
     said = followed(system, "CyxWiz", tmp_path, **{"$PWD/data/demo": str(folder)})
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.shares import TOKEN, Share, running_share
+from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System
 
 REPOSITORY = Path(__file__).parents[2]
@@ -60,9 +61,10 @@ def preflight(system: System, job_id: str) -> dict[str, Any]:
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_job_trains_from_directories_of_a_drive_and_another_from_its_result(
-    make_system: Callable[..., System], share: Share
+    make_system: Callable[..., System], forked_agents: ForkedAgents, share: Share
 ) -> None:
     system = make_system(TRAINYARD_FETCH_SCAIDRIVE_URL=share.url).start("n1")
+    forked_agents.serve(system.data_dir)
 
     first = submit(system, sft_job("scaidrive://team/models/tiny", output_path="scaidrive://team/tuned"))
     system.wait_for_status(first, "COMPLETED", seconds=120)

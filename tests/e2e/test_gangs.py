@@ -1,7 +1,7 @@
 """One training on two nodes: two node workers with a CPU slot each, whose ranks really compute together."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ import psutil
 import pytest
 
 from tests.faults.cluster import SHORT
+from tests.systems.forked_agents import ForkedAgents
+from tests.systems.installations import running_system
 from tests.systems.system import System, wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(500)]
@@ -19,17 +21,25 @@ STEPS = 40
 OPTIONS = {"DEEPSPEED": {"zero_stage": "3"}, "MEGATRON": {"tensor_parallel": "2"}}
 
 
-@pytest.fixture
-def system(make_system: Callable[..., System], assets: dict[str, str], tmp_path: Path) -> System:
-    """Two nodes with one slot each: a job on both has all there is."""
-    config = tmp_path / "node.toml"
+@pytest.fixture(scope="module")
+def settings(assets: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of nodes with one slot each: a job on two has all there is."""
+    config = tmp_path_factory.mktemp("configuration") / "node.toml"
     config.write_text('[[devices]]\ntype = "cpu"\ncount = 1\n')
     roots = str(Path(assets["model"]).parent)
-    # Nodes of one data directory share a fork server: each has its own processes only without.
-    made = make_system(
-        TRAINYARD_STORAGE_ROOTS=roots, TRAINYARD_NODE_CONFIG=str(config), TRAINYARD_NODE_WARM="off", **SHORT
-    )
-    return made.start("n1", "n2")
+    return {"TRAINYARD_STORAGE_ROOTS": roots, "TRAINYARD_NODE_CONFIG": str(config), **SHORT}
+
+
+@pytest.fixture(scope="module")
+def system(
+    tmp_path_factory: pytest.TempPathFactory,
+    owned_pids: set[int],
+    forked_agents: ForkedAgents,
+    settings: dict[str, str],
+) -> Iterator[System]:
+    with running_system(tmp_path_factory.mktemp("gangs") / "system", owned_pids, "n1", "n2", **settings) as made:
+        forked_agents.serve(made.data_dir)
+        yield made
 
 
 def gang_job(assets: dict[str, str], *, steps: int = STEPS, framework: str = "HF_TRAINER") -> dict[str, Any]:
@@ -94,7 +104,12 @@ def test_a_training_on_two_nodes_is_paused_and_resumed_exactly(
     assert {each["world_size"] for each in system.get(f"/v1/jobs/{whole}/checkpoints")["checkpoints"]} == {2}
 
 
-def test_a_training_survives_the_loss_of_one_of_its_nodes(system: System, assets: dict[str, str]) -> None:
+def test_a_training_survives_the_loss_of_one_of_its_nodes(
+    make_system: Callable[..., System], forked_agents: ForkedAgents, settings: dict[str, str], assets: dict[str, str]
+) -> None:
+    # Nodes of one data directory share the server that forks supervisors: each has its own processes only without.
+    system = make_system(**settings, TRAINYARD_NODE_WARM="off").start("n1", "n2")
+    forked_agents.serve(system.data_dir)
     job_id = system.submit(gang_job(assets))
     system.wait_for_step(job_id, 12, seconds=120)
     lost = psutil.Process(system.pid("node-n2")).children(recursive=True)

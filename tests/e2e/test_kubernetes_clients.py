@@ -13,6 +13,7 @@ from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
 from tests.doubles.tls import tls_before
+from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System, wait_for
 
 NAMESPACE = "kubernetes"
@@ -202,10 +203,11 @@ def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System,
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_job_without_a_command_is_trained_by_the_built_in_trainer(
-    make_system: Callable[..., System], assets: dict[str, str]
+    make_system: Callable[..., System], forked_agents: ForkedAgents, assets: dict[str, str]
 ) -> None:
     roots = str(Path(assets["model"]).parent)
     system = make_system(TRAINYARD_STORAGE_ROOTS=roots, TRAINYARD_NODE_SANDBOX="bubblewrap").start("n1")
+    forked_agents.serve(system.data_dir)
     namespace = "/apis/ome.io/v1beta1/namespaces/default"
     head = {"apiVersion": "ome.io/v1beta1"}
     objects = {

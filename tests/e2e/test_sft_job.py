@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System
 
 REPOSITORY = Path(__file__).parents[2]
@@ -43,9 +44,10 @@ def sft_job(assets: dict[str, str], *, steps: int, ranks: int) -> dict[str, Any]
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_model_comes_out_and_runs_elsewhere(
-    make_system: Callable[..., System], assets: dict[str, str], tmp_path: Path
+    make_system: Callable[..., System], forked_agents: ForkedAgents, assets: dict[str, str], tmp_path: Path
 ) -> None:
     system = make_system(TRAINYARD_STORAGE_ROOTS=str(Path(assets["model"]).parent)).start("n1")
+    forked_agents.serve(system.data_dir)
 
     job_id = system.submit(sft_job(assets, steps=40, ranks=2))
     system.wait_for_step(job_id, 15, seconds=240)
@@ -79,8 +81,9 @@ def test_a_model_comes_out_and_runs_elsewhere(
     assert said.strip()
 
 
-def test_a_broken_record_is_named(shared_system: System, assets: dict[str, str]) -> None:
+def test_a_broken_record_is_named(shared_system: System, forked_agents: ForkedAgents, assets: dict[str, str]) -> None:
     system = shared_system
+    forked_agents.serve(system.data_dir)
     shutil.copytree(assets["model"], system.inputs / "tiny")
     data = system.inputs / "broken.jsonl"
     data.write_text('{"text": "fine"}\n{"text": 5}\n')

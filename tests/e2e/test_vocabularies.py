@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from app.compat.cyxwiz import messages_pb2 as pb
 from tests.lazy_imports import lazily_imported
+from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System, wait_for
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ def cyxwiz(system: System, method: str, path: str, answer: type[M], message: Mes
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_job_of_a_cyxwiz_client_is_paused_natively_and_goes_on_to_its_report(
-    make_system: Callable[..., System], assets: dict[str, str]
+    make_system: Callable[..., System], forked_agents: ForkedAgents, assets: dict[str, str]
 ) -> None:
     system = make_system(TRAINYARD_STORAGE_ROOTS=str(Path(assets["model"]).parent)).start("n1")
+    forked_agents.serve(system.data_dir)
     parts = {
-        "training_config": {"base_model": {"model_id": assets["model"]}, "hyperparameters": {"max_steps": "40"}},
+        "training_config": {"base_model": {"model_id": assets["model"]}, "hyperparameters": {"max_steps": "120"}},
         "data_config": {"max_seq_length": 64},
-        "output_config": {"checkpoint": {"save_steps": 10}},
+        "output_config": {"checkpoint": {"save_steps": 40}},
     }
     config = pb.JobConfig(
         job_id="docstrings",
@@ -64,8 +66,13 @@ def test_job_of_a_cyxwiz_client_is_paused_natively_and_goes_on_to_its_report(
 
     made = cyxwiz(system, "POST", "/jobs", pb.SubmitJobResponse, config)
     job_id = cyxwiz(system, "GET", f"/jobs/{made.job_id}", pb.JobStatus).trainyard_job_id
-    system.wait_for_step(job_id, 12, seconds=240)
-    running = cyxwiz(system, "GET", f"/jobs/{made.job_id}/progress", pb.ProgressUpdate)
+
+    def measured() -> pb.ProgressUpdate | None:
+        found = cyxwiz(system, "GET", f"/jobs/{made.job_id}/progress", pb.ProgressUpdate)
+        return found if found.memory_used_mb else None
+
+    system.wait_for_step(job_id, 36, seconds=240)
+    running = wait_for(measured, seconds=30, what="its memory is measured")
     system.call("POST", f"/v1/jobs/{job_id}/pause")
     system.wait_for_status(job_id, "PAUSED")
     paused = cyxwiz(system, "GET", f"/jobs/{made.job_id}", pb.JobStatus)
@@ -212,9 +219,10 @@ def test_runai_client_leads_a_distributed_training(two_nodes: System) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_one_job_in_all_vocabularies(two_nodes: System, assets: dict[str, str]) -> None:
+def test_one_job_in_all_vocabularies(two_nodes: System, forked_agents: ForkedAgents, assets: dict[str, str]) -> None:
     """Made in ModelArts' words, suspended in Run:ai's, read in CyxWiz' and OME's, resumed and finished natively."""
     system = two_nodes
+    forked_agents.serve(system.data_dir)
     data, base = system.inputs / "everywhere.jsonl", system.inputs / "everywhere"
     shutil.copy(assets["train"], data)
     shutil.copytree(assets["model"], base)

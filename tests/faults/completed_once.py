@@ -1,10 +1,10 @@
 """A counting job that has begun to train, and what must be true of it once it has completed."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
-from tests.systems.installations import counting_job, steps_said
+from tests.systems.installations import counting_job, running_system, steps_said
 from tests.systems.system import System, wait_for
 
 STEPS = 60
@@ -28,10 +28,24 @@ def last_checkpoint_before_attempt(system: System, job_id: str, number: int) -> 
     return max(int(event["data"]["step"]) for event in events[:began] if event["type"] == "checkpoint.saved")
 
 
+@pytest.fixture(scope="module")
+def one_node(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[System]:
+    """A system for tests that start again what they have killed."""
+    folder = tmp_path_factory.mktemp("one_node") / "system"
+    # Every fault is our own doing.
+    with running_system(folder, owned_pids, "n1", TRAINYARD_QUARANTINE_FAULTS="0") as system:
+        yield system
+
+
 @pytest.fixture
-def training(make_system: Callable[..., System]) -> tuple[System, str]:
+def training(one_node: System, owned_pids: set[int]) -> Iterator[tuple[System, str]]:
     """A system with one node whose job has trained 15 of its 60 steps."""
-    system = make_system().start("n1")
+    yield one_node, begun_training(one_node)
+    owned_pids.update({one_node.redis.pid, *map(one_node.pid, ("api", "coordinator", "node-n1"))})
+
+
+def begun_training(system: System) -> str:
+    """A job that has trained 15 of its 60 steps."""
     job_id = system.submit(counting_job(steps=STEPS, step_seconds=0.1))
     system.wait_for_step(job_id, 15)
-    return system, job_id
+    return job_id

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.faults.cluster import SHORT, Cluster, Outside
-from tests.faults.completed_once import training
+from tests.faults.completed_once import one_node, training
 from tests.faults.seeds import SEED
 from tests.systems.installations import make_system
 from tests.systems.servers import PostgresServer
 
-__all__ = ["make_system", "training"]
+__all__ = ["make_system", "one_node", "training"]
 
 
 def pytest_report_header() -> str:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.faults.completed_once import STEPS, assert_completed_once, last_checkpoint_before_attempt
+from tests.faults.completed_once import STEPS, assert_completed_once, begun_training, last_checkpoint_before_attempt
 from tests.systems.installations import counting_job, steps_said
 from tests.systems.system import System, wait_for
 
@@ -36,8 +36,9 @@ def test_jobs_survive_flushall(training: tuple[System, str]) -> None:
     assert_completed_once(system, waiting)
 
 
-def test_redis_stopped_for_good(training: tuple[System, str]) -> None:
-    system, job_id = training
+def test_redis_stopped_for_good(make_system: Callable[..., System]) -> None:
+    system = make_system().start("n1")
+    job_id = begun_training(system)
 
     system.redis.stop(signal.SIGKILL)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from app.database.engine import Database, make_engine
@@ -25,17 +25,16 @@ pytestmark = pytest.mark.long
 # No limit of time for an example: the store is real.
 LIVES = settings(max_examples=25, stateful_step_count=30, print_blob=True, suppress_health_check=list(HealthCheck))
 # The first example found is enough; it is not shrunk.
-HUNT = settings(LIVES, max_examples=100, derandomize=True, phases=[Phase.generate])
+HUNT = settings(LIVES, max_examples=100, database=None, phases=[Phase.generate])
 
 
-def run_lives(api: Api, how: settings) -> None:
-    machine = type("LivesOfJobs", (LifecycleMachine,), {"api": api})
-    run_state_machine_as_test(machine, settings=how)
+def lives(api: Api) -> type[LifecycleMachine]:
+    return type("LivesOfJobs", (LifecycleMachine,), {"api": api})
 
 
 @pytest.mark.timeout(300)
 def test_random_lives_keep_every_promise(database: Database, tmp_path: Path) -> None:
-    run_lives(Api(database, tmp_path), LIVES)
+    run_state_machine_as_test(lives(Api(database, tmp_path)), settings=LIVES)
 
 
 def without_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,11 +71,12 @@ def without_leases_that_never_beat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("break_it", "found"),
+    ("break_it", "found", "first"),
     [
-        (without_fencing, "a stale holder ended it"),
-        (without_terminal_guard, "was answered wrongly"),
-        (without_leases_that_never_beat, "jobs that never end"),
+        # With these seeds it is among the first lives; with any other, as after changes here, some more are tried.
+        (without_fencing, "a stale holder ended it", 4),
+        (without_terminal_guard, "was answered wrongly", 0),
+        (without_leases_that_never_beat, "jobs that never end", 0),
     ],
 )
 def test_the_machine_finds_a_broken_rule(
@@ -85,9 +85,10 @@ def test_the_machine_finds_a_broken_rule(
     monkeypatch: pytest.MonkeyPatch,
     break_it: Callable[[pytest.MonkeyPatch], None],
     found: str,
+    first: int,
 ) -> None:
     database = Database().bind(make_engine(sqlite_url))
     break_it(monkeypatch)
 
     with closing(database), pytest.raises(AssertionError, match=found):
-        run_lives(Api(database, tmp_path), HUNT)
+        run_state_machine_as_test(seed(first)(lives(Api(database, tmp_path))), settings=HUNT)

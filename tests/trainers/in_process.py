@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import load_file, save_file
+
 from app.domain.spec.hyperparameters.parsing import parse
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD, method_of
 from tests.systems.once import once
@@ -16,6 +18,8 @@ from tests.trainers.supervision import free_port, wait_for_all
 
 # A test's property: the name of the runs that it checks, which other tests may share, and how many seconds they took.
 RAN = "ran"
+# The model that `make_assets` leaves.
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 # Files and the splits of them.
 _PAIRS = (("train.jsonl", "validation.jsonl"), ("train", "validation"))
 _PARTS = ("train[:60]", "validation[60:72]")
@@ -58,14 +62,35 @@ class Outcome:
 
 
 def make_assets(directory: Path, demo: Path) -> Path:
-    """The demo's model and a few of its records, the model with dropout: only then do random numbers matter."""
+    """A smaller cut of the demo's model with dropout, as only then random numbers matter, and a few of its records."""
     shutil.copytree(demo, directory)
-    path = directory / "model" / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "attention_dropout": 0.1}))
+    _cut_down(directory / "model")
     for name, count in (("train", 60), ("chat", 60), ("validation", 12)):
         file = directory / f"{name}.jsonl"
         file.write_text("".join(file.read_text().splitlines(keepends=True)[:count]))
     return directory
+
+
+def _cut_down(model: Path) -> None:
+    """To half the layers and a quarter of their size or less, which take half as long."""
+    config = json.loads((model / "config.json").read_text())
+    wide, inner = config["hidden_size"], config["intermediate_size"]
+    config |= {
+        "attention_dropout": 0.1,
+        "hidden_size": SMALL["hidden_size"],
+        "head_dim": SMALL["hidden_size"] // config["num_attention_heads"],
+        "intermediate_size": SMALL["intermediate_size"],
+        "num_hidden_layers": SMALL["num_hidden_layers"],
+    }
+    (model / "config.json").write_text(json.dumps(config))
+    sizes = {wide: SMALL["hidden_size"], inner: SMALL["intermediate_size"]}
+    gone = tuple(f"model.layers.{layer}." for layer in range(SMALL["num_hidden_layers"], 100))
+    weights = {
+        name: tensor[tuple(slice(sizes.get(size, size)) for size in tensor.shape)].copy()
+        for name, tensor in load_file(model / "model.safetensors").items()
+        if not name.startswith(gone)
+    }
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
 
 
 def plan_of(

@@ -12,7 +12,7 @@ from tests.trainers.in_process import plan_of, runs
 pytestmark = pytest.mark.long
 
 FRAMEWORK = "HF_TRAINER"
-STEPS = 14  # an epoch has 8, the last one half full
+STEPS = 10  # an epoch has 8, the last one half full
 
 RLHF = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
 # What each method runs with: training type, hyperparameters, changes of the document.

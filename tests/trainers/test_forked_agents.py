@@ -1,6 +1,5 @@
 """Agents and ranks that are forked into a sandbox: a job sees and computes what it would otherwise."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -15,8 +14,6 @@ from app.host import processes
 from app.host.fork_servers import agents_socket
 from tests.builders.factories import make_document, make_job
 from tests.systems.supervising import ENDED, World, environment
-from tests.systems.system import wait_for
-from workers.node.warm_starts import agent_server
 
 # What a process can see of itself, without what differs between any two jobs.
 FACTS = r"""
@@ -54,21 +51,6 @@ WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(120)\n"
 OWN = ("MASTER_PORT",)
 
 
-@pytest.fixture(scope="module")
-def agents(tmp_path_factory, owned_pids):
-    """The address of a server that forks agents."""
-    directory = tmp_path_factory.mktemp("agents")
-    (directory / "run").mkdir()
-    server = agent_server(directory)
-    with contextlib.closing(server):
-        server.keep()
-        assert server.pid is not None
-        pid = server.pid
-        owned_pids.add(pid)
-        wait_for(lambda: processes.descendants(pid), seconds=120, what="a process that waits for a request")
-        yield agents_socket(directory)
-
-
 @pytest.fixture
 def world(tmp_path, sqlite_url, assets, forked_supervisors):
     """A node in miniature that has the small model."""
@@ -79,15 +61,10 @@ def world(tmp_path, sqlite_url, assets, forked_supervisors):
 
 
 @pytest.fixture
-def warm(world, agents):
+def warm(world, forked_agents):
     """The same node, on which agents are forked."""
-    make_warm(world, agents)
+    forked_agents.serve(world.data_dir)
     return world
-
-
-def make_warm(world: World, agents: Path) -> None:
-    (world.data_dir / "run").mkdir(parents=True, exist_ok=True)
-    agents_socket(world.data_dir).symlink_to(agents)
 
 
 def facts(world: World) -> dict[str, Any]:
@@ -102,9 +79,9 @@ def facts(world: World) -> dict[str, Any]:
     return dict(cleaned)
 
 
-def test_job_sees_what_it_would_see_if_its_agent_had_started_as_a_program(world, agents):
+def test_job_sees_what_it_would_see_if_its_agent_had_started_as_a_program(world, forked_agents):
     cold = facts(world)
-    make_warm(world, agents)
+    forked_agents.serve(world.data_dir)
     warm = facts(world)
 
     for found in (cold, warm):
@@ -117,7 +94,7 @@ def test_job_sees_what_it_would_see_if_its_agent_had_started_as_a_program(world,
     assert warm == cold
 
 
-def test_agent_is_a_fork(warm, agents):
+def test_agent_is_a_fork(warm):
     job_id = warm.start(WAITS)
     warm.wait_for_line(job_id, "ready")
 
@@ -146,34 +123,37 @@ def test_nothing_of_an_attempt_is_left_when_its_supervisor_is_killed(warm):
 
 
 @pytest.mark.parametrize("script", ["raise SystemExit(7)", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
-def test_failure_of_a_rank_is_reported_as_without_a_fork(world, agents, script):
+def test_failure_of_a_rank_is_reported_as_without_a_fork(world, forked_agents, script):
     errors = []
     for _ in range(2):
         job_id = world.start(script)
         job = world.wait_for_end(job_id)
         errors.append((job.state, job.error_type, (job.error_message or "").replace(job_id, "JOB")))
-        if not agents_socket(world.data_dir).exists():
-            make_warm(world, agents)
+        forked_agents.serve(world.data_dir)
 
     assert errors[0] == errors[1]
 
 
 def test_server_that_is_gone_leaves_the_agent_to_start_as_a_program(world):
-    make_warm(world, world.directory / "nowhere.sock")
+    address = agents_socket(world.data_dir)
+    address.parent.mkdir(parents=True, exist_ok=True)
+    address.symlink_to(world.directory / "nowhere.sock")
 
     job_id = world.start("print('done')")
 
     assert world.wait_for_end(job_id).state is JobState.COMPLETED
 
 
-def train(world: World, method: str, ranks: int, **training: object) -> tuple[str, list[list[bytes]]]:
+def train(
+    world: World, method: str, ranks: int, *, steps: int = 4, **training: object
+) -> tuple[str, list[list[bytes]]]:
     """(hash of the trained weights, the ranks' environments as /proc showed them)"""
     document = make_document(
         training_config={
             "training_type": method,
             "base_model": {"model_id": "demo/model"},
             "framework": {"type": "HF_TRAINER"},
-            "hyperparameters": {"max_steps": "4", "learning_rate": "1e-3"},
+            "hyperparameters": {"max_steps": str(steps), "learning_rate": "1e-3"},
             **training,
         },
         data_config={
@@ -197,12 +177,10 @@ DATA = {"DPO": "preferences", "CONTINUED_PRETRAIN": "text"}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("method", "ranks"), [("SFT", 1), ("SFT", 2), ("LORA", 1), ("DPO", 1), ("CONTINUED_PRETRAIN", 1)]
-)
-def test_forked_ranks_train_the_same_weights_bit_by_bit(world, agents, method, ranks):
+@pytest.mark.parametrize(("method", "ranks"), [("SFT", 2), ("LORA", 1), ("DPO", 1), ("CONTINUED_PRETRAIN", 1)])
+def test_forked_ranks_train_the_same_weights_bit_by_bit(world, forked_agents, method, ranks):
     cold, _ = train(world, method, ranks)
-    make_warm(world, agents)
+    forked_agents.serve(world.data_dir)
     warm, _ = train(world, method, ranks)
 
     assert warm == cold
@@ -214,7 +192,7 @@ def test_forked_ranks_train_the_same_weights_bit_by_bit(world, agents, method, r
     [({"environment": {"OF_THE_JOB": "1"}}, b"OF_THE_JOB=1"), ({"warm": False}, b"PYTHONSAFEPATH=1")],
 )
 def test_rank_starts_as_a_program_where_a_fork_would_not_do(warm, training, variable):
-    _, shown = train(warm, "SFT", 1, **training)
+    _, shown = train(warm, "SFT", 1, steps=100, **training)  # it still trains when its processes are looked at
 
     # A program shows all of its environment.
     assert [variable in environment for environment in shown] == [True]

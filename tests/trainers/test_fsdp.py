@@ -14,7 +14,7 @@ from tests.trainers.in_process import Outcome, plan_of, runs
 from trainyard.protocol import checkpoint_manifest
 
 FRAMEWORK = "FSDP"
-STEPS = 14  # an epoch has 8, the last one half full
+STEPS = 10  # an epoch has 8, the last one half full
 TIMEOUT = 1500
 RLHF: dict[str, Any] = {"reward": "regex:[aeiou]{2}", "num_generations": "4", "max_completion_length": "9"}
 # What each method runs with: training type, hyperparameters.

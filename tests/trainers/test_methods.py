@@ -10,7 +10,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.trainers.in_process import Outcome, plan_of, runs
+from tests.trainers.in_process import SMALL, Outcome, plan_of, runs
 
 pytestmark = pytest.mark.long
 
@@ -83,7 +83,7 @@ def test_adapter_is_small_and_says_nothing_of_the_machine(outcomes, assets):
     config = json.loads((output / "adapter_config.json").read_text())
 
     assert outcomes["adapter"].result["weight_files"] == ["adapter_model.safetensors"]
-    assert len(tensors) == 4 * 2 * 2  # layers, modules, halves
+    assert len(tensors) == SMALL["num_hidden_layers"] * 2 * 2  # layers, modules, halves
     assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
     assert (config["r"], config["lora_alpha"], sorted(config["target_modules"])) == (4, 8, ["q_proj", "v_proj"])
     assert config["base_model_name_or_path"] == "model"

@@ -17,14 +17,18 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.kept_tokens import TOKENS
 from workers.run_dir.layout import run_directory
 
+# So many that what is done to the job finds it training: where it is, is seen up to 2 s later.
+STEPS = 100
+
 
 @pytest.fixture
-def make_world(tmp_path, sqlite_url, assets):
+def make_world(tmp_path, sqlite_url, assets, forked_supervisors, forked_agents):
     """A node in miniature, with settings of its own, that has the small model."""
     worlds = []
 
     def make(**variables):
-        worlds.append(World(tmp_path, sqlite_url, **variables))
+        worlds.append(World(tmp_path, sqlite_url, spawn=forked_supervisors.spawn, **variables))
+        forked_agents.serve(worlds[-1].data_dir)
         shutil.copytree(assets, tmp_path / "mine" / "demo")
         return worlds[-1]
 
@@ -38,7 +42,7 @@ def world(make_world):
     return make_world()
 
 
-def start_sft(world, *, max_steps, save_steps, framework=None, ranks=2):
+def start_sft(world, *, save_steps, max_steps=STEPS, framework=None, ranks=2):
     """Starts a fine-tuning; returns the job's id."""
     document = make_document(
         training_config={
@@ -63,7 +67,7 @@ def start_sft(world, *, max_steps, save_steps, framework=None, ranks=2):
     ids=lambda framework: framework["type"],
 )
 def test_sft_on_two_ranks_is_requeued_and_finished(world, framework):
-    job_id = start_sft(world, max_steps=12, save_steps=4, framework=framework)
+    job_id = start_sft(world, save_steps=40, framework=framework)
     world.wait(lambda: world.job(job_id).current_step >= 2, 60, job_id)
     world.request(job_id, "requeue")
     assert world.wait_for_end(job_id, 60).state is JobState.QUEUED, world.describe(job_id)
@@ -73,8 +77,8 @@ def test_sft_on_two_ranks_is_requeued_and_finished(world, framework):
 
     assert job.state is JobState.COMPLETED, world.describe(job_id)
     assert world.attempt(job_id, 2).start_step == saved_at
-    assert sorted(m.step for m in rows(world, Metric, name="loss")) == list(range(1, 13))
-    assert (job.current_step, job.total_steps) == (12, 12)
+    assert sorted(m.step for m in rows(world, Metric, name="loss")) == list(range(1, STEPS + 1))
+    assert (job.current_step, job.total_steps) == (STEPS, STEPS)
     stored = world.storage.local_path(f"jobs/{job_id}/artifacts")
     assert stored is not None
     assert job.report is not None
@@ -87,7 +91,7 @@ def test_sft_on_two_ranks_is_requeued_and_finished(world, framework):
 def test_rank_that_stands_still_in_a_step_is_noticed_and_the_job_finished(make_world):
     """The other one hangs with it, in the exchange of gradients."""
     world = make_world(TRAINYARD_WATCH_STEP_SECONDS="4")
-    job_id = start_sft(world, max_steps=16, save_steps=4)
+    job_id = start_sft(world, save_steps=20)
     world.wait(lambda: rows(world, Checkpoint), 60, job_id)
     (stopped,) = [pid for pid in world.processes(job_id) if b"RANK=1" in environment(pid)]
 
@@ -105,22 +109,22 @@ def test_rank_that_stands_still_in_a_step_is_noticed_and_the_job_finished(make_w
     assert "workers/trainers/" in waiting, "where rank 0 was when it waited for the other"
     assert "state T (stopped)" in still
     job = world.wait_for_end(job_id, 120)
-    assert (job.state, job.attempt, job.current_step) == (JobState.COMPLETED, 2, 16), world.describe(job_id)
+    assert (job.state, job.attempt, job.current_step) == (JobState.COMPLETED, 2, STEPS), world.describe(job_id)
     assert world.attempt(job_id, 2).start_step == max(c.step for c in rows(world, Checkpoint) if c.attempt == 1)
-    assert sorted(m.step for m in rows(world, Metric, name="loss")) == list(range(1, 17))
+    assert sorted(m.step for m in rows(world, Metric, name="loss")) == list(range(1, STEPS + 1))
 
 
 @pytest.mark.long
 def test_training_that_is_done_is_completed_though_a_rank_hangs_in_its_exit(make_world):
     world = make_world(TRAINYARD_WATCH_STUCK_SECONDS="2")
-    job_id = start_sft(world, max_steps=4, save_steps=2)
+    job_id = start_sft(world, save_steps=40)
     world.wait(lambda: world.job(job_id).current_step >= 1, 60, job_id)
     (rank,) = [pid for pid in world.processes(job_id) if b"RANK=1" in environment(pid)]
 
     with unkillable(rank):
         job = world.wait_for_end(job_id, 60)
 
-        assert (job.state, job.attempt, job.current_step) == (JobState.COMPLETED, 1, 4), world.describe(job_id)
+        assert (job.state, job.attempt, job.current_step) == (JobState.COMPLETED, 1, STEPS), world.describe(job_id)
         assert [row.device_index for row in rows(world, StuckDevice)] == [0, 1]
 
 

@@ -11,13 +11,16 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System, wait_for
 
 RECORDS = 60
 
 
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory, demo_assets: Path, owned_pids: set[int]) -> Iterator[System]:
+def system(
+    tmp_path_factory: pytest.TempPathFactory, forked_agents: ForkedAgents, demo_assets: Path, owned_pids: set[int]
+) -> Iterator[System]:
     """One without nodes: what is admitted stays queued."""
     made = System(tmp_path_factory.mktemp("preflight"))
     shutil.copytree(demo_assets, made.inputs, dirs_exist_ok=True)
@@ -25,6 +28,7 @@ def system(tmp_path_factory: pytest.TempPathFactory, demo_assets: Path, owned_pi
     (made.inputs / "train.jsonl").write_text("".join(lines[:RECORDS]))
     try:
         made.start()
+        forked_agents.serve(made.data_dir)
         owned_pids.update({made.redis.pid, *(made.pid(name) for name in ("api", "coordinator"))})
         yield made
     finally:
