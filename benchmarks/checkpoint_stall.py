@@ -110,6 +110,7 @@ def ran(side: str, folder: Path, steps: int, given: argparse.Namespace) -> dict[
     kept = str(1 << 30)
     environment = {
         **os.environ,
+        "LOCAL_RANK": "0",  # of a rank alone
         "OMP_NUM_THREADS": str(given.threads),
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(folder / "hf"),

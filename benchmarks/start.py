@@ -1,6 +1,6 @@
 """How long a job takes from its acceptance to the first line of a script, and to the first step of a tiny training.
 
-    python -m benchmarks.start [--rounds 8] [--ray DIRECTORY/bin]
+    python -m benchmarks.start [--rounds 8] [--ray DIRECTORY/bin] [--device cuda]
 
 Two platforms side by side, idle but for the job that is measured: one that forks processes of jobs, one that starts
 each as a program (`TRAINYARD_NODE_WARM=off`); alternately, with data that an earlier job had, and with data never seen.
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -42,27 +43,28 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--ray", type=Path, help="directory with the programs of Ray")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what is trained on")
     options = parser.parse_args(arguments)
-    rounds = options.rounds
     machine = description()
     folder = Path(tempfile.mkdtemp(prefix="trainyard-start-"))
     try:
-        found = measured(folder, rounds, options.ray)
+        found = measured(folder, replace(CASE, device=options.device), options.rounds, options.ray)
     finally:
         shutil.rmtree(folder)
     figures = {name: spread(seconds) for name, seconds in sorted(found.items())}
-    report = {"benchmark": "start", "rounds": rounds, "figures": figures, "goals": GOALS, "machine": machine}
+    report = {"benchmark": "start", "rounds": options.rounds, "device": options.device, "figures": figures}
+    report |= {"goals": GOALS, "machine": machine}
     for name, figure in figures.items():
         print(f"{name:26} {figure}", file=sys.stderr)
     print(json.dumps(report))
 
 
-def measured(folder: Path, rounds: int, ray: Path | None) -> dict[str, list[float]]:
+def measured(folder: Path, case: Case, rounds: int, ray: Path | None) -> dict[str, list[float]]:
     """What and side → seconds of each round."""
     sides = {"forked": "auto", "program": "off"}
     for side in sides:
         (folder / side).mkdir()
-        build(CASE, folder / side)
+        build(case, folder / side)
         (folder / side / "line.py").write_text(SCRIPT)
     found: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
@@ -73,12 +75,12 @@ def measured(folder: Path, rounds: int, ray: Path | None) -> dict[str, list[floa
         others = stack.enter_context(other_schedulers(folder, folder / "forked" / "line.py", ray))
         wait_for_servers(running["forked"])
         for side in sides:
-            training(running[side], folder / side, 0)  # the data is seen from here on
+            training(running[side], case, folder / side, 0)  # the data is seen from here on
         for number in range(1, rounds + 1):
             for side in sorted(sides, reverse=bool(number % 2)):
                 measure: dict[str, Callable[[], float]] = {
-                    "seen": partial(training, running[side], folder / side, 0),
-                    "unseen": partial(training, running[side], folder / side, number),
+                    "seen": partial(training, running[side], case, folder / side, 0),
+                    "unseen": partial(training, running[side], case, folder / side, number),
                 }
                 printed, read = first_line(running[side], folder / side)
                 found.setdefault(f"line {side}", []).append(printed)
@@ -89,7 +91,7 @@ def measured(folder: Path, rounds: int, ray: Path | None) -> dict[str, list[floa
             for name, line in others.items():
                 time.sleep(PAUSE_SECONDS)
                 found.setdefault(f"line {name}", []).append(line())
-            found.setdefault("script", []).append(alone(folder / "forked"))
+            found.setdefault("script", []).append(alone(case, folder / "forked"))
     return found
 
 
@@ -117,9 +119,9 @@ def first_line(running: Running, folder: Path) -> tuple[float, float]:
     return printed - accepted, read - accepted
 
 
-def training(running: Running, folder: Path, number: int) -> float:
+def training(running: Running, case: Case, folder: Path, number: int) -> float:
     """Seconds from the acceptance of a training to the report of its first step; of data number ``number``."""
-    client, document = running.client(), training_document(CASE, folder, 1)
+    client, document = running.client(), training_document(case, folder, 1)
     data = folder / f"data-{number}.jsonl"
     if not data.exists():
         extra = json.dumps({"text": f"record {number} of this data alone"})
@@ -133,10 +135,10 @@ def training(running: Running, folder: Path, number: int) -> float:
     return datetime.fromisoformat(at).timestamp() - accepted
 
 
-def alone(folder: Path) -> float:
+def alone(case: Case, folder: Path) -> float:
     """Seconds from the start of the script to the report of its first step."""
     began = time.time()
-    with plain_training(CASE, folder, 1) as process:
+    with plain_training(case, folder, 1) as process:
         output, errors = process.communicate()
     if process.returncode != 0:
         sys.exit(f"the script alone failed: {errors}")
@@ -154,3 +156,7 @@ def spread(seconds: list[float]) -> dict[str, float]:
     ordered = sorted(seconds)
     p95 = ordered[min(len(ordered) - 1, round(0.95 * (len(ordered) - 1)))]
     return {"p50": round(statistics.median(ordered), 3), "p95": round(p95, 3), "max": round(ordered[-1], 3)}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from tests.gpu.driver import asked, computing_pids, memory_used_mb
+from tests.gpu.jobs import model_job
 from tests.systems.installations import counting_job
 from tests.systems.system import System, wait_for
 
 pytestmark = pytest.mark.gpu
 
 HELD_MB = 2000
-# Of seed 42, torch 2.11's attention on an H100 gives a gradient that is NaN at step 306; deterministic kernels don't.
-SEED = 1
 
 
 def holding_job(*, megabytes: int = HELD_MB, fraction: float | None = None, **values: str) -> dict[str, Any]:
@@ -27,28 +26,6 @@ def holding_job(*, megabytes: int = HELD_MB, fraction: float | None = None, **va
     }
     part = {} if fraction is None else {"gpu_fraction": fraction}
     return counting_job(training_config=training, resource_config={"gpu_count": 1, "device_type": "cuda", **part})
-
-
-def model_job(demo: Path, *, steps: int, batch_size: int = 8, **resources: Any) -> dict[str, Any]:
-    """A document for the built-in fine-tuning of the demo's model."""
-    return {
-        "name": "on-gpu",
-        "training_config": {
-            "training_type": "SFT",
-            "base_model": {"model_id": str(demo / "model")},
-            "framework": {"type": "HF_TRAINER"},
-            "hyperparameters": {"max_steps": str(steps), "learning_rate": "8e-3", "warmup_steps": "5"},
-        },
-        "data_config": {
-            "sources": [{"path": str(demo / "train.jsonl"), "format": "jsonl"}],
-            "validation_split": 0.02,
-            "max_seq_length": 128,
-            "batch_size": batch_size,
-            "seed": SEED,
-        },
-        "resource_config": {"gpu_count": 1, **resources},
-        "output_config": {"checkpoint": {"save_steps": 50}},
-    }
 
 
 def wait_until_free(before_mb: int) -> None:

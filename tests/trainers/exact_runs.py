@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from tests.trainers.step_hooks import (
     command_within,
     limited_memory,
@@ -35,6 +34,7 @@ from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, pa
 from trainyard.protocol.messages import Progress, Result
 from trainyard.protocol.session import Identity, Saved, manifest_for
 from workers.rank.run_context import RunContext, RunSpec, method_of
+from workers.trainers.left_out import leave_out
 
 
 class RecordingSession:
@@ -182,11 +182,8 @@ def main() -> None:
     path = Path(sys.argv[1])
     plans: dict[str, Any] = json.loads(path.read_text())
     rank = int(os.environ.get("RANK", "0"))
-    # As in workers.trainers.main.
-    if all(plan["spec"]["training_type"] != "QLORA" for plan in plans.values()):
-        sys.modules["bitsandbytes"] = None  # type: ignore[assignment]
-    if all(plan["spec"]["framework"] != DEEPSPEED for plan in plans.values()):
-        sys.modules["deepspeed"] = None  # type: ignore[assignment]
+    specs = [plan["spec"] for plan in plans.values()]
+    leave_out({spec["framework"] for spec in specs}, {spec["training_type"] for spec in specs})
     distributed.join(RunSpec.from_document(next(iter(plans.values()))["spec"]))
     outcomes: dict[str, Any] = {}
     for name, plan in plans.items():

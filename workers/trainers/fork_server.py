@@ -5,6 +5,7 @@ child enters the sandbox of one attempt, which its supervisor has made, and is t
 something else at its imports than this server did starts as a program.
 """
 
+import ctypes
 import importlib
 import os
 import signal
@@ -14,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.host.command_line import show_command_line
 from app.host.forks import close_descriptors, run_as_program
 from trainyard.protocol.run_spec import RunSpec
@@ -26,6 +26,7 @@ from workers.sandbox.forked_launch import INSPECTION
 from workers.sandbox.launcher import inherited_environment
 from workers.sandbox.namespaces import drop_permissions, join
 from workers.trainers import inspection
+from workers.trainers.left_out import leave_out
 
 # Trainers of these frameworks run with what is imported here.
 WARM = frozenset({"HF_TRAINER", "FSDP"})
@@ -38,13 +39,14 @@ LATER = (
 # By these /proc tells which attempt and which rank a process belongs to.
 SHOWN = ("TRAINYARD_JOB_ID", "TRAINYARD_ATTEMPT", "TRAINYARD_NODE", "RANK")
 KEY_BYTES = 32  # of multiprocessing's own
+# Of malloc.h, and what glibc begins with.
+MALLOC_DEFAULTS = {-1: 128 << 10, -3: 128 << 10}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
 NOT_STARTED = 70  # EX_SOFTWARE of sysexits.h
 
 
 def main() -> int:
     """Serve; a child ends as an agent."""
-    for name in ("bitsandbytes", DEEPSPEED.lower()):
-        sys.modules[name] = None  # type: ignore[assignment]  # as in workers.trainers.main
+    leave_out(WARM, ["SFT"])
     _import_trainers()
     request = serve(*map(int, sys.argv[1:4]))
     if request is not None:
@@ -155,13 +157,30 @@ def _fork_rank(
     spec: RunSpec, command: Sequence[str], directory: Path, log: int, environment: Mapping[str, str]
 ) -> int | None:
     """The pid of a rank, forked; None if it has to start as a program."""
-    if spec.framework not in WARM or spec.training_type == "QLORA" or spec.device_type != "cpu":
+    if spec.framework not in WARM or spec.training_type == "QLORA":
+        return None
+    on_gpu = spec.device_type != "cpu"
+    if on_gpu and _has_cuda_driver():
         return None
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
+        if on_gpu:
+            _keep_less_memory()
         run_as_program(lambda: _become_rank(command, directory, log, environment, parent))
     return pid
+
+
+def _has_cuda_driver() -> bool:
+    """Whether an import loaded CUDA's driver: once initialized, a fork cannot use it."""
+    return "/dev/nvidia" in Path("/proc/self/maps").read_text()
+
+
+def _keep_less_memory() -> None:
+    """Freed memory goes back to the system, other than on the CPU (``CPU_MEMORY_SETTINGS``)."""
+    libc = ctypes.CDLL(None)
+    for parameter, value in MALLOC_DEFAULTS.items():
+        libc.mallopt(parameter, value)
 
 
 def _become_rank(command: Sequence[str], directory: Path, log: int, environment: Mapping[str, str], parent: int) -> int:
@@ -176,6 +195,7 @@ def _become_rank(command: Sequence[str], directory: Path, log: int, environment:
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment, HF_HOME=FORKED_HF_HOME)  # as libraries have read it
+    os.environ.setdefault("TRITON_HOME", str(Path.home()))  # which Triton otherwise determines at its import
     _seed()
     sys.argv = list(command[command.index("-m") + 1 :])
     _show(command)

@@ -6,12 +6,16 @@ import sys
 import traceback
 from typing import NoReturn
 
-from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from trainyard.protocol.channel import ChannelClosed
 from workers.rank.run_context import RunContext, method_of, supervised_run
+from workers.trainers.left_out import can_build_kernels, leave_out
 
 # No process is left to report to; the exit code only explains the end in process tables.
 _ORPHANED = 74
+NO_COMPILER = (
+    "Triton's kernels are not used, PyTorch's are instead: to build them, install gcc or clang and the header files of "
+    "Python (python3-dev) on this node"
+)
 
 
 def main() -> NoReturn:
@@ -39,13 +43,9 @@ def _train(context: RunContext) -> None:
     # Imported late: the rank connects to the supervisor before torch takes seconds to load.
     from workers.trainers import distributed, registry  # noqa: PLC0415
 
-    if context.spec.training_type != "QLORA":
-        # peft imports it wherever it is installed, which costs most of a second and a context on the first GPU in every
-        # rank.
-        sys.modules["bitsandbytes"] = None  # type: ignore[assignment]
-    if context.spec.framework != DEEPSPEED:
-        # transformers and accelerate import it too, which takes several seconds.
-        sys.modules["deepspeed"] = None  # type: ignore[assignment]
+    leave_out([context.spec.framework], [context.spec.training_type])
+    if context.spec.device_type == "cuda" and not can_build_kernels():
+        sys.stderr.write(f"{NO_COMPILER}\n")
     trainer = registry.load(context.spec.framework, method_of(context.spec))
     distributed.join(context.spec)
     result = trainer(context).run()
