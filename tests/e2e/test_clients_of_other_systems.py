@@ -78,7 +78,7 @@ def test_client_of_cyxwiz(
 ) -> None:
     folder = Path(assets["model"]).parent
     system = make_system(TRAINYARD_STORAGE_ROOTS=str(folder)).start("n1")
-    forked_agents.serve(system.data_dir)
+    forked_agents.serve_system(system)
 
     said = followed(system, "CyxWiz", tmp_path, **{"$PWD/data/demo": str(folder)})
 

@@ -64,7 +64,7 @@ def test_job_trains_from_directories_of_a_drive_and_another_from_its_result(
     make_system: Callable[..., System], forked_agents: ForkedAgents, share: Share
 ) -> None:
     system = make_system(TRAINYARD_FETCH_SCAIDRIVE_URL=share.url).start("n1")
-    forked_agents.serve(system.data_dir)
+    forked_agents.serve_system(system)
 
     first = submit(system, sft_job("scaidrive://team/models/tiny", output_path="scaidrive://team/tuned"))
     system.wait_for_status(first, "COMPLETED", seconds=120)

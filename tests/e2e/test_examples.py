@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from tests.builders.example_jobs import DOCUMENTS, GOES_ON_FROM, ROOT, Ended, Runner, filled_in, shortened
 from tests.systems.places import BUCKET, REPOSITORY, Places, running_places
-from tests.systems.system import System
+from tests.systems.system import NODE_WARM, System
 from tests.trainers.in_process import RAN
 
 SECONDS = 1800.0
@@ -61,7 +61,7 @@ def places(assets: Path) -> Iterator[Places]:
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int], places: Places) -> Iterator[System]:
-    installed = System(tmp_path_factory.mktemp("system"), **places.settings, TRAINYARD_NODE_WARM="auto")
+    installed = System(tmp_path_factory.mktemp("system"), **places.settings, TRAINYARD_NODE_WARM=NODE_WARM or "auto")
     try:
         installed.start("n1")
         owned_pids.update({installed.redis.pid, *map(installed.pid, ("api", "coordinator", "node-n1"))})

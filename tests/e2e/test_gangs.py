@@ -38,7 +38,7 @@ def system(
     settings: dict[str, str],
 ) -> Iterator[System]:
     with running_system(tmp_path_factory.mktemp("gangs") / "system", owned_pids, "n1", "n2", **settings) as made:
-        forked_agents.serve(made.data_dir)
+        forked_agents.serve_system(made)
         yield made
 
 
@@ -109,7 +109,7 @@ def test_a_training_survives_the_loss_of_one_of_its_nodes(
 ) -> None:
     # Nodes of one data directory share the server that forks supervisors: each has its own processes only without.
     system = make_system(**settings, TRAINYARD_NODE_WARM="off").start("n1", "n2")
-    forked_agents.serve(system.data_dir)
+    forked_agents.serve_system(system)
     job_id = system.submit(gang_job(assets))
     system.wait_for_step(job_id, 12, seconds=120)
     lost = psutil.Process(system.pid("node-n2")).children(recursive=True)

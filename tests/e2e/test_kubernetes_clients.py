@@ -207,7 +207,7 @@ def test_job_without_a_command_is_trained_by_the_built_in_trainer(
 ) -> None:
     roots = str(Path(assets["model"]).parent)
     system = make_system(TRAINYARD_STORAGE_ROOTS=roots, TRAINYARD_NODE_SANDBOX="bubblewrap").start("n1")
-    forked_agents.serve(system.data_dir)
+    forked_agents.serve_system(system)
     namespace = "/apis/ome.io/v1beta1/namespaces/default"
     head = {"apiVersion": "ome.io/v1beta1"}
     objects = {

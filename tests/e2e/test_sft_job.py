@@ -47,7 +47,7 @@ def test_a_model_comes_out_and_runs_elsewhere(
     make_system: Callable[..., System], forked_agents: ForkedAgents, assets: dict[str, str], tmp_path: Path
 ) -> None:
     system = make_system(TRAINYARD_STORAGE_ROOTS=str(Path(assets["model"]).parent)).start("n1")
-    forked_agents.serve(system.data_dir)
+    forked_agents.serve_system(system)
 
     job_id = system.submit(sft_job(assets, steps=40, ranks=2))
     system.wait_for_step(job_id, 15, seconds=240)
@@ -83,7 +83,7 @@ def test_a_model_comes_out_and_runs_elsewhere(
 
 def test_a_broken_record_is_named(shared_system: System, forked_agents: ForkedAgents, assets: dict[str, str]) -> None:
     system = shared_system
-    forked_agents.serve(system.data_dir)
+    forked_agents.serve_system(system)
     shutil.copytree(assets["model"], system.inputs / "tiny")
     data = system.inputs / "broken.jsonl"
     data.write_text('{"text": "fine"}\n{"text": 5}\n')

@@ -45,7 +45,7 @@ def test_job_of_a_cyxwiz_client_is_paused_natively_and_goes_on_to_its_report(
     make_system: Callable[..., System], forked_agents: ForkedAgents, assets: dict[str, str]
 ) -> None:
     system = make_system(TRAINYARD_STORAGE_ROOTS=str(Path(assets["model"]).parent)).start("n1")
-    forked_agents.serve(system.data_dir)
+    forked_agents.serve_system(system)
     parts = {
         "training_config": {"base_model": {"model_id": assets["model"]}, "hyperparameters": {"max_steps": "120"}},
         "data_config": {"max_seq_length": 64},
@@ -222,7 +222,7 @@ def test_runai_client_leads_a_distributed_training(two_nodes: System) -> None:
 def test_one_job_in_all_vocabularies(two_nodes: System, forked_agents: ForkedAgents, assets: dict[str, str]) -> None:
     """Made in ModelArts' words, suspended in Run:ai's, read in CyxWiz' and OME's, resumed and finished natively."""
     system = two_nodes
-    forked_agents.serve(system.data_dir)
+    forked_agents.serve_system(system)
     data, base = system.inputs / "everywhere.jsonl", system.inputs / "everywhere"
     shutil.copy(assets["train"], data)
     shutil.copytree(assets["model"], base)

@@ -6,7 +6,7 @@ A node worker would keep such a process for itself (`TRAINYARD_NODE_WARM=auto`):
 from pathlib import Path
 
 from app.host.fork_servers import agents_socket, is_listening
-from tests.systems.system import wait_for
+from tests.systems.system import NODE_WARM, System, wait_for
 from workers.node.warm_starts import agent_server
 
 
@@ -26,6 +26,11 @@ class ForkedAgents:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_symlink():
             path.symlink_to(self._socket)
+
+    def serve_system(self, system: System) -> None:
+        """The same for a system, unless TESTS_NODE_WARM tells its nodes what to fork."""
+        if NODE_WARM is None:
+            self.serve(system.data_dir)
 
     def close(self) -> None:
         self._server.close()

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from tests.systems.servers import free_port
+from tests.systems.system import NODE_WARM
 
 START_SECONDS = 40.0
 
@@ -41,8 +42,7 @@ class RunningUp:
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 trainyard("up", "--data-dir", str(data_dir), *options, *arguments),
-                # As of `tests.systems.system`.
-                env={**os.environ, "TRAINYARD_NODE_WARM": "supervisors", **(environment or {})},
+                env={**os.environ, "TRAINYARD_NODE_WARM": NODE_WARM or "supervisors", **(environment or {})},
                 stdout=log,
                 stderr=log,
                 cwd=data_dir.parent,

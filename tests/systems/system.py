@@ -20,6 +20,9 @@ from app.services.operations.bootstrap import prepare
 from config.settings import load_settings
 from tests.systems.servers import RedisServer, free_port
 
+# What the nodes of every system fork; unless it is set, tests choose. "supervisors" suits most: the imports for ranks
+# would take more of a short test than its trainings do, and those that train have `ForkedAgents`.
+NODE_WARM = os.environ.get("TESTS_NODE_WARM")
 TRAINYARD = str(Path(sys.executable).parent / "trainyard")
 T = TypeVar("T")
 
@@ -70,8 +73,7 @@ class System:
             "TRAINYARD_BROKER_URL": self.redis.url,
             "TRAINYARD_STORAGE_ROOTS": str(self.inputs),
             "TRAINYARD_API_PORT": str(self.port),
-            # The imports for ranks would take more of a short test than its trainings do.
-            "TRAINYARD_NODE_WARM": "supervisors",
+            "TRAINYARD_NODE_WARM": NODE_WARM or "supervisors",
             **self._settings,
         }
         return env | ({"TRAINYARD_DATABASE_URL": self._database_url} if self._database_url else {})

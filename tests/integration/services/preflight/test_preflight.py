@@ -28,7 +28,7 @@ def system(
     (made.inputs / "train.jsonl").write_text("".join(lines[:RECORDS]))
     try:
         made.start()
-        forked_agents.serve(made.data_dir)
+        forked_agents.serve_system(made)
         owned_pids.update({made.redis.pid, *(made.pid(name) for name in ("api", "coordinator"))})
         yield made
     finally:
