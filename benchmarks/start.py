@@ -3,7 +3,8 @@
     python -m benchmarks.start [--rounds 8] [--ray DIRECTORY/bin] [--device cuda]
 
 Two platforms side by side, idle but for the job that is measured: one that forks processes of jobs, one that starts
-each as a program (`TRAINYARD_NODE_WARM=off`); alternately, with data that an earlier job had, and with data never seen.
+each as a program (`TRAINYARD_NODE_WARM=off`); alternately, with data that an earlier job had, and with data never seen:
+1 500 records of the demo, of some 30 tokens.
 The reference of the training is the same one as a script of trl, from its start to the same step; that of the line is
 the same script as a job of Ray and of Slurm, where they are installed. Seconds on the clock.
 """
@@ -34,6 +35,7 @@ from trainyard.client import Client
 
 CASE = Case(steps=3, save_steps=3, batch_size=2, tokens=32, hidden=64, layers=2)
 SCRIPT = "import time\nprint('line', time.time(), flush=True)\n"
+RECORDS = 1500
 SERVERS = 4  # two fork servers, and a child of each that waits
 READY_SECONDS, PAUSE_SECONDS = 180.0, 1.0
 GOALS = {"line": 0.22, "line at its reader": 0.3, "seen": 0.6, "unseen": 0.9}
@@ -65,6 +67,8 @@ def measured(folder: Path, case: Case, rounds: int, ray: Path | None) -> dict[st
     for side in sides:
         (folder / side).mkdir()
         build(case, folder / side)
+        records = (folder / side / "demo" / "text.jsonl").read_text().splitlines(keepends=True)
+        (folder / side / "data.jsonl").write_text("".join(records[:RECORDS]))
         (folder / side / "line.py").write_text(SCRIPT)
     found: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:

@@ -15,6 +15,9 @@ from app.http.envelope import request_id, to_json
 from app.http.errors import stream_problem
 from config.logging import log_context
 
+# What follows an event often follows at once: a feed is asked again after this time, and then less and less often.
+SHORTEST_POLL_SECONDS, POLL_GROWTH = 0.05, 1.5
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -79,6 +82,7 @@ def stream(feed: Feed, form: StreamFormat = EVENTS) -> Response:
 def _frames(feed: Feed, form: StreamFormat) -> Iterator[str]:
     pace = backend().pace
     sent_at = checked_at = time.monotonic()
+    wait = shortest = min(SHORTEST_POLL_SECONDS, pace.poll_seconds)
     try:
         if form.opening:
             yield form.opening
@@ -86,14 +90,15 @@ def _frames(feed: Feed, form: StreamFormat) -> Iterator[str]:
             now = time.monotonic()
             if frame is not None:
                 yield frame if isinstance(frame, str) else form.frame(frame)
-                sent_at = now
+                sent_at, wait = now, shortest
             elif form.idle and now - sent_at >= pace.heartbeat_seconds:
                 yield form.idle
                 sent_at = now
             elif _client_is_gone():
                 return
             else:
-                time.sleep(pace.poll_seconds)
+                time.sleep(wait)
+                wait = min(POLL_GROWTH * wait, pace.poll_seconds)
             if now - checked_at >= pace.recheck_seconds:
                 dialect().caller(plane().db, None)
                 checked_at = now
