@@ -15,8 +15,8 @@ from app.http.envelope import request_id, to_json
 from app.http.errors import stream_problem
 from config.logging import log_context
 
-# What follows an event often follows at once: a feed is asked again after this time, and then less and less often.
-SHORTEST_POLL_SECONDS, POLL_GROWTH = 0.05, 1.5
+# What follows an event, or the opening of a stream, often follows soon: within this time a feed is asked more often.
+BUSY_SECONDS, BUSY_POLL_SECONDS = 3.0, 0.1
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,7 @@ def stream(feed: Feed, form: StreamFormat = EVENTS) -> Response:
 
 def _frames(feed: Feed, form: StreamFormat) -> Iterator[str]:
     pace = backend().pace
-    sent_at = checked_at = time.monotonic()
-    wait = shortest = min(SHORTEST_POLL_SECONDS, pace.poll_seconds)
+    sent_at = checked_at = busy_at = time.monotonic()
     try:
         if form.opening:
             yield form.opening
@@ -90,15 +89,15 @@ def _frames(feed: Feed, form: StreamFormat) -> Iterator[str]:
             now = time.monotonic()
             if frame is not None:
                 yield frame if isinstance(frame, str) else form.frame(frame)
-                sent_at, wait = now, shortest
+                sent_at = busy_at = now
             elif form.idle and now - sent_at >= pace.heartbeat_seconds:
                 yield form.idle
                 sent_at = now
             elif _client_is_gone():
                 return
             else:
-                time.sleep(wait)
-                wait = min(POLL_GROWTH * wait, pace.poll_seconds)
+                is_busy = now - busy_at < BUSY_SECONDS
+                time.sleep(min(BUSY_POLL_SECONDS, pace.poll_seconds) if is_busy else pace.poll_seconds)
             if now - checked_at >= pace.recheck_seconds:
                 dialect().caller(plane().db, None)
                 checked_at = now
