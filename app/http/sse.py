@@ -15,8 +15,8 @@ from app.http.envelope import request_id, to_json
 from app.http.errors import stream_problem
 from config.logging import log_context
 
-# What follows an event, or the opening of a stream, often follows soon: within this time a feed is asked more often.
-BUSY_SECONDS, BUSY_POLL_SECONDS = 3.0, 0.1
+# Streams are often opened for what is about to start, and its first event should not wait: see StreamPace for later.
+OPENING_SECONDS, OPENING_POLL_SECONDS = 1.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def stream(feed: Feed, form: StreamFormat = EVENTS) -> Response:
 
 def _frames(feed: Feed, form: StreamFormat) -> Iterator[str]:
     pace = backend().pace
-    sent_at = checked_at = busy_at = time.monotonic()
+    opened_at = sent_at = checked_at = time.monotonic()
     try:
         if form.opening:
             yield form.opening
@@ -89,15 +89,15 @@ def _frames(feed: Feed, form: StreamFormat) -> Iterator[str]:
             now = time.monotonic()
             if frame is not None:
                 yield frame if isinstance(frame, str) else form.frame(frame)
-                sent_at = busy_at = now
+                sent_at = now
             elif form.idle and now - sent_at >= pace.heartbeat_seconds:
                 yield form.idle
                 sent_at = now
             elif _client_is_gone():
                 return
             else:
-                is_busy = now - busy_at < BUSY_SECONDS
-                time.sleep(min(BUSY_POLL_SECONDS, pace.poll_seconds) if is_busy else pace.poll_seconds)
+                is_opening = now - opened_at < OPENING_SECONDS
+                time.sleep(min(OPENING_POLL_SECONDS, pace.poll_seconds) if is_opening else pace.poll_seconds)
             if now - checked_at >= pace.recheck_seconds:
                 dialect().caller(plane().db, None)
                 checked_at = now
