@@ -103,6 +103,8 @@ save ""
 appendonly yes
 appendfsync everysec
 maxmemory-policy noeviction
+# An idle server wakes up this many times per second, not 10.
+hz 2
 timeout 0
 """
 
