@@ -1,6 +1,6 @@
 """Pods, one per rank of a training job, with their logs; and events of the jobs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.envelope import Reply
 from app.http.operation import operation
-from app.http.sse import Frame, StreamFormat, stream
+from app.http.sse import StreamFormat, stream
 from app.security.permissions import Permission
 from app.services.jobs import history
 from app.services.jobs import lookup as job_lookup
@@ -30,7 +30,7 @@ from app.storage.logs import START, Cursor, LogLine, LogReader
 
 blueprint = Blueprint("pods", __name__)
 _NAMESPACE = "/api/v1/namespaces/<namespace>"
-_MOST_LINES, _BATCH = 50_000, 1000
+_MOST_LINES, _BATCH = 50_000, 10_000
 _LOG = StreamFormat(
     mimetype="text/plain",
     opening="",
@@ -40,7 +40,7 @@ _LOG = StreamFormat(
     frame=lambda frame: f"{frame.data}\n",
 )
 Query = Mapping[str, Any]
-Lines = Iterator[Frame | None]
+Texts = Iterator[str | None]
 
 
 @blueprint.get("/api/v1/pods")
@@ -82,7 +82,7 @@ def get_log(namespace: str, pod_name: str, query: Query) -> Response:
         shown = []
     if query["follow"] and not query["previous"]:
         return stream(_cut(_followed(shown, reader, found.job.id, after, rank, query), query), _LOG)
-    text = "".join(f"{line}\n" for line in shown).encode()
+    text = _text(shown).encode()
     return Response(text[: query.get("limitBytes", len(text))], mimetype="text/plain")
 
 
@@ -143,28 +143,39 @@ def _line(line: LogLine, query: Query) -> str:
     return f"{line.at} {line.line}" if query["timestamps"] else line.line
 
 
-def _cut(feed: Lines, query: Query) -> Lines:
+def _cut(feed: Texts, query: Query) -> Texts:
     """The feed up to ``limitBytes``, in whole lines."""
     left = query.get("limitBytes")
-    for frame in feed:
-        if left is not None and frame is not None:
-            left -= len(str(frame.data).encode()) + 1
-            if left < 0:
-                return
-        yield frame
+    for text in feed:
+        if left is None or text is None:
+            yield text
+            continue
+        encoded = text.encode()
+        if len(encoded) > left:
+            if whole := encoded[: encoded.rfind(b"\n", 0, left) + 1]:
+                yield whole.decode()
+            return
+        left -= len(encoded)
+        yield text
 
 
-def _followed(shown: list[str], reader: LogReader, job_id: str, after: Cursor, rank: int, query: Query) -> Lines:
-    yield from (Frame("", line) for line in shown)
+def _followed(shown: list[str], reader: LogReader, job_id: str, after: Cursor, rank: int, query: Query) -> Texts:
+    """Many lines at a time: what is yielded is written to the client by itself."""
+    if shown:
+        yield _text(shown)
     while True:
         with plane().db.read() as session:
             job = job_lookup.current(session, job_id)
             ended = job is None or job.state in TERMINAL
         lines = reader.read(after, rank=rank, limit=_BATCH, live=not ended)
-        yield from (Frame("", _line(line, query)) for line in lines)
         if lines:
             after = lines[-1].cursor
+            yield _text([_line(line, query) for line in lines])
         elif ended:
             return
         else:
             yield None
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
