@@ -1,4 +1,4 @@
-"""Checks by trial whether bubblewrap can create a sandbox on this machine. Standard library only."""
+"""Checks by trial whether bubblewrap can create a sandbox on this machine."""
 
 import os
 import shutil
@@ -6,7 +6,8 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.nodes.sandboxes import FORBIDDEN, MISSING
+from app.domain.nodes.sandboxes import FORBIDDEN, MISSING, UNFILTERED
+from app.host.system_calls import NoFilter, filter_file
 
 TRIAL_SECONDS = 10
 # The minimum that the sandbox of trainers needs; the further options of workers.sandbox.sandbox fail together with it.
@@ -15,7 +16,7 @@ LEAST = ("--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/d
 
 @dataclass(frozen=True, kw_only=True)
 class Lack:
-    """Why there is no sandbox; ``kind``: MISSING or FORBIDDEN; ``said``: output of bubblewrap."""
+    """Why there is no sandbox; ``kind``: MISSING, FORBIDDEN or UNFILTERED; ``detail``: what bubblewrap printed."""
 
     kind: str
     detail: str = ""
@@ -23,6 +24,8 @@ class Lack:
     def __str__(self) -> str:
         if self.kind == MISSING:
             return "bubblewrap is not installed"
+        if self.kind == UNFILTERED:
+            return self.detail
         return f"bubblewrap may not create namespaces here: {self.detail or 'no output'}"
 
 
@@ -33,14 +36,18 @@ def lack_of_sandbox(arguments: Sequence[str] = LEAST) -> Lack | None:
         return Lack(kind=MISSING)
     environment = {"PATH": os.environ.get("PATH", os.defpath)}
     try:
-        trial = subprocess.run(
-            [program, *arguments, "--", "true"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TRIAL_SECONDS,
-            check=False,
-        )
+        with filter_file() as file:
+            trial = subprocess.run(
+                [program, "--seccomp", str(file), *arguments, "--", "true"],
+                env=environment,
+                pass_fds=[file],
+                capture_output=True,
+                text=True,
+                timeout=TRIAL_SECONDS,
+                check=False,
+            )
+    except NoFilter as error:
+        return Lack(kind=UNFILTERED, detail=str(error))
     except (OSError, subprocess.TimeoutExpired) as error:
         return Lack(kind=FORBIDDEN, detail=type(error).__name__)
     if trial.returncode == 0:

@@ -201,10 +201,10 @@ def adopt_orphans() -> None:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int, address: int = 0) -> None:
     """Set one option of this process; raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+    if libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(address), 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl {option}: {os.strerror(number)}")
 

@@ -37,7 +37,8 @@ def test_fetched_files_and_links_are_seen_in_the_sandbox(web, make_library, mine
         str(data_dir / "cache/data"),
     ]
 
-    said = subprocess.run(Bubblewrap().enclose(command, view), capture_output=True, text=True, check=False)
+    with Bubblewrap().enclosed(command, view) as enclosed:
+        said = subprocess.run(enclosed.command, pass_fds=enclosed.files, capture_output=True, text=True, check=False)
 
     assert said.stdout.split("|") == [LINES.decode(), "two.txt", "['uses']", "OSError\n"], said.stderr
     assert fetched.path.read_bytes() == LINES

@@ -206,15 +206,17 @@ def _run(sandbox: Sandbox, view: FilesystemView, spec: Path, log: IO[bytes], unt
     inspection = Forked(INSPECTION, spec, command, _environment(view))
     process = launch_forked(sandbox, view, inspection, log.fileno()) if may_fork else None
     if process is None:
-        process = subprocess.Popen(
-            sandbox.enclose(command, view),
-            env=inspection.environment,
-            cwd=view.run_dir,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        with sandbox.enclosed(command, view) as enclosed:
+            process = subprocess.Popen(
+                enclosed.command,
+                env=inspection.environment,
+                cwd=view.run_dir,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=enclosed.files,
+                start_new_session=True,
+            )
     limit = max(1.0, until - time.monotonic())
     try:
         code = process.wait(limit)

@@ -80,8 +80,12 @@ def _make(
     sandbox: Sandbox, view: FilesystemView, environment: Mapping[str, str], code: IO[bytes], output: int
 ) -> tuple[subprocess.Popen[bytes], int]:
     """The process of a sandbox with the waiting shell, and the pid of the first process inside. Raises OSError."""
-    with _pipe() as (made_reader, made_writer), _pipe() as (info_reader, info_writer):
-        program, *arguments = sandbox.enclose(_SHELL, view)
+    with (
+        _pipe() as (made_reader, made_writer),
+        _pipe() as (info_reader, info_writer),
+        sandbox.enclosed(_SHELL, view) as enclosed,
+    ):
+        program, *arguments = enclosed.command
         process = subprocess.Popen(
             [program, "--info-fd", str(info_writer.fileno()), *arguments],
             env=environment,
@@ -89,7 +93,7 @@ def _make(
             stdin=code,
             stdout=made_writer,
             stderr=output,
-            pass_fds=[info_writer.fileno()],
+            pass_fds=[info_writer.fileno(), *enclosed.files],
             start_new_session=True,
         )
         made_writer.close()

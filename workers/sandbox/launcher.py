@@ -104,16 +104,17 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
             agent = Forked(AGENT, plan.spec_path, command, environment)
             process = launch_forked(plan.sandbox, view, agent, writers[0], [theirs.fileno(), *writers])
         if process is None:
-            process = subprocess.Popen(
-                plan.sandbox.enclose(command, view),
-                env=environment,
-                cwd=plan.view.run_dir,
-                stdin=subprocess.DEVNULL,
-                stdout=writers[0],
-                stderr=writers[0],
-                pass_fds=(*writers, theirs.fileno()),
-                start_new_session=True,
-            )
+            with plan.sandbox.enclosed(command, view) as enclosed:
+                process = subprocess.Popen(
+                    enclosed.command,
+                    env=environment,
+                    cwd=plan.view.run_dir,
+                    stdin=subprocess.DEVNULL,
+                    stdout=writers[0],
+                    stderr=writers[0],
+                    pass_fds=(*writers, theirs.fileno(), *enclosed.files),
+                    start_new_session=True,
+                )
     finally:
         theirs.close()
         for writer in writers:

@@ -3,11 +3,14 @@
 One sandbox holds all ranks of an attempt on this node, so that they share /dev/shm and IPC.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
 from app.host.bubblewrap import Lack, lack_of_sandbox
+from app.host.system_calls import filter_file
 from workers.sandbox.kernel_files import kernel_arguments
 from workers.sandbox.mounts import FilesystemView, mount_arguments
 
@@ -38,13 +41,21 @@ class SandboxUnavailable(RuntimeError):
         self.kind = lack.kind
 
 
+@dataclass(frozen=True)
+class Enclosed:
+    """A confined command line, and the files that its process has to inherit."""
+
+    command: Sequence[str]
+    files: tuple[int, ...] = ()
+
+
 class Sandbox(Protocol):
     """Wraps a command line so that it runs confined to a view."""
 
     kind: str
 
-    def enclose(self, command: Sequence[str], view: FilesystemView) -> list[str]:
-        """The confined command line; also prepares directories that the confinement needs."""
+    def enclosed(self, command: Sequence[str], view: FilesystemView) -> AbstractContextManager[Enclosed]:
+        """To be started once, inside the context; also prepares directories that the confinement needs."""
         ...
 
 
@@ -53,28 +64,27 @@ class ProcessGroup:
 
     kind = PROCESS
 
-    def enclose(self, command: Sequence[str], view: FilesystemView) -> list[str]:
+    @contextmanager
+    def enclosed(self, command: Sequence[str], view: FilesystemView) -> Iterator[Enclosed]:
         if view.code is not None and not view.code_dir.is_symlink():
             view.code_dir.symlink_to(view.code, target_is_directory=True)
-        return list(command)
+        yield Enclosed(command)
 
 
 class Bubblewrap:
-    """Own mount, PID, IPC, UTS and cgroup namespaces; everything dies with the supervisor's main thread."""
+    """Own mount, PID, IPC, UTS and cgroup namespaces, and a filter of system calls; everything dies with the
+    supervisor's main thread.
+    """
 
     kind = BUBBLEWRAP
 
-    def enclose(self, command: Sequence[str], view: FilesystemView) -> list[str]:
+    @contextmanager
+    def enclosed(self, command: Sequence[str], view: FilesystemView) -> Iterator[Enclosed]:
         view.temporary_dir.mkdir(parents=True, exist_ok=True)
         view.code_dir.mkdir(exist_ok=True)
-        return [
-            "bwrap",
-            *CONFINEMENT,
-            *kernel_arguments(),
-            *mount_arguments(view),
-            *("--chdir", str(view.run_dir), "--"),
-            *command,
-        ]
+        with filter_file() as file:
+            arguments = [*CONFINEMENT, *kernel_arguments(), *mount_arguments(view), "--seccomp", str(file)]
+            yield Enclosed(["bwrap", *arguments, "--chdir", str(view.run_dir), "--", *command], (file,))
 
 
 def choose_sandbox(setting: str = "auto") -> Sandbox:

@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from sqlalchemy.orm import configure_mappers
 
@@ -15,6 +16,7 @@ from app.host.command_line import show_command_line
 from app.host.forks import run_as_program
 from app.host.privacy import hide_from_same_user
 from app.host.processes import die_with_pipe
+from app.host.system_calls import NoFilter, filter_program
 from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
 from workers.prepare import preflight
@@ -27,6 +29,8 @@ def main() -> int:
     """Serve; a child returns what its program returns."""
     hide_from_same_user()  # a child that waits will hold the settings' credentials
     configure_mappers()
+    with suppress(NoFilter):  # then there is no sandbox either
+        filter_program()  # which children have from here
     request = serve(*map(int, sys.argv[1:4]))
     if request is None:
         return 0

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from app.host.command_line import show_command_line
 from app.host.forks import close_descriptors, run_as_program
+from app.host.system_calls import filter_program, restrict
 from trainyard.protocol.run_spec import RunSpec
 from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
@@ -48,6 +49,7 @@ def main() -> int:
     """Serve; a child ends as an agent."""
     leave_out(WARM, ["SFT"])
     _import_trainers()
+    filter_program()  # which children have from here
     request = serve(*map(int, sys.argv[1:4]))
     if request is not None:
         passed_on = inherited_environment(request.fields["environment"])
@@ -116,6 +118,7 @@ def _become(request: Request) -> list[int]:
         os.environ.clear()
         os.environ.update(request.fields["environment"], PWD=directory)  # which bubblewrap sets, too
         _show(command)
+        restrict(filter_program())  # as bubblewrap does for what it starts
     sys.argv = list(command[command.index("-m") + 1 :])
     if not request.is_confirmed():
         os._exit(NOT_STARTED)

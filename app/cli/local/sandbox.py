@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from app.cli.local.command_lines import foreign_environment
-from app.domain.nodes.sandboxes import MISSING, WAYS_OUT
+from app.domain.nodes.sandboxes import FORBIDDEN, WAYS_OUT
 from app.host.bubblewrap import Lack, lack_of_sandbox
 
 INSTALL_SECONDS = 120
@@ -24,9 +24,9 @@ no_sandbox_option = click.option(
 
 
 def ensure_sandbox(say: Callable[[str], None]) -> Lack | None:
-    """Install bubblewrap if it is missing and this is root on Debian; returns what is still lacking, if anything."""
+    """Install what is missing of bubblewrap and libseccomp if this is root on Debian; returns what is still lacking."""
     lack = lack_of_sandbox()
-    if lack is None or lack.kind != MISSING or os.geteuid() != 0 or shutil.which("apt-get") is None:
+    if lack is None or lack.kind == FORBIDDEN or os.geteuid() != 0 or shutil.which("apt-get") is None:
         return lack
     say("Installing bubblewrap, the sandbox of jobs, by apt-get …")
     _install()
@@ -40,7 +40,7 @@ def no_sandbox_message(lack: Lack) -> str:
 
 def _install() -> None:
     environment = {**foreign_environment(os.environ), **_proxies(), "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "--yes", "--no-install-recommends", "bubblewrap"]):
+    for command in (["update"], ["install", "--yes", "--no-install-recommends", "bubblewrap", "libseccomp2"]):
         try:
             subprocess.run(
                 [*APT, *command],

@@ -5,18 +5,20 @@ from types import MappingProxyType
 
 BUBBLEWRAP = "bubblewrap"
 PROCESS = "process"  # plain processes of the node worker's user; opt-in by the operator
-MISSING, FORBIDDEN = "missing", "forbidden"
+MISSING, FORBIDDEN, UNFILTERED = "missing", "forbidden", "unfiltered"
 
 WHY_NONE: Mapping[str, str] = MappingProxyType(
     {
         MISSING: "has no sandbox for jobs: bubblewrap is not installed there",
         FORBIDDEN: "has no sandbox for jobs: bubblewrap may not make namespaces there",
+        UNFILTERED: "has no sandbox for jobs: libseccomp, which filters their system calls, is not installed there",
     }
 )
 WAYS_OUT: Mapping[str, str] = MappingProxyType(
     {
         MISSING: "install it (apt install bubblewrap)",
         FORBIDDEN: "allow unprivileged user namespaces (docs/reference/isolation.md)",
+        UNFILTERED: "install it (apt install libseccomp2)",
     }
 )
 AT_OWN_RISK = "where you trust all users with the machine, set TRAINYARD_NODE_SANDBOX=process"

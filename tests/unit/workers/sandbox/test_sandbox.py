@@ -142,12 +142,12 @@ def test_bubblewrap_hides_our_data_from_a_script_that_lies_beside_it(world):
 
 
 def test_our_code_stays_readable_below_a_hidden_directory(tmp_path):
-    arguments = Bubblewrap().enclose(
-        ["true"],
-        FilesystemView(
-            run_dir=_made(Path(sys.prefix).parent / ".trial" / "run", tmp_path), data_dir=Path(sys.prefix).parent
-        ),
+    view = FilesystemView(
+        run_dir=_made(Path(sys.prefix).parent / ".trial" / "run", tmp_path), data_dir=Path(sys.prefix).parent
     )
+
+    with Bubblewrap().enclosed(["true"], view) as enclosed:
+        arguments = list(enclosed.command)
 
     hidden = arguments.index("--tmpfs")
     assert str(Path(sys.prefix).resolve()) in arguments[hidden + 2 :]
@@ -237,7 +237,8 @@ def test_script_in_the_root_directory_does_not_expose_the_machine(tmp_path):
     view = FilesystemView(run_dir=tmp_path / "run", data_dir=tmp_path / "data", code=Path("/"))
     view.run_dir.mkdir()
 
-    arguments = Bubblewrap().enclose(["true"], view)
+    with Bubblewrap().enclosed(["true"], view) as enclosed:
+        arguments = enclosed.command
 
     for name in ("root", "home", "proc", "tmp", "etc/shadow"):
         target = str(view.code_dir / name)
