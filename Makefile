@@ -31,8 +31,8 @@ test: $(STAMP)  ## tests on real Redis, SQLite and PostgreSQL, in three processe
 	@$(RUN)/python -m pytest $(PARALLEL) $(RECORD) $(ARGS)
 
 test-long: WORKERS = 2
-# The tests of a file share trainings: they stay in one process. tests/conftest.py knows which files start first.
-test-long: DIST = loadfile --no-loadscope-reorder
+# The tests of a file share trainings: they stay in one process.
+test-long: DIST = loadfile
 test-long: $(STAMP)  ## the tests that take longest: whole systems, also killed ones, walks over all routes, exact resumes
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m long $(PARALLEL) $(RECORD) $(ARGS)

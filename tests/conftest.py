@@ -84,27 +84,6 @@ def pytest_collection() -> Generator[None, object, object]:
 # only minutes distinguish a hang from a busy machine.
 PATIENT = {"trainers", "conformance", "e2e", "gpu"}
 PATIENCE_SECONDS = 330
-# Those of `make test-long` whose tests take minutes together, the longest first. A file stays in one process, and one
-# that starts last is waited for.
-LONGEST = (
-    "e2e/test_gangs.py",
-    "trainers/test_exact_resume.py",
-    "faults/test_server_faults.py",
-    "faults/test_process_faults.py",
-    "trainers/test_under_supervisor.py",
-    "stateful/test_lifecycle.py",
-    "trainers/test_megatron.py",
-    "trainers/test_zero.py",
-    "faults/test_single_losses.py",
-    "integration/workers/test_unkillable_ranks.py",
-    "faults/test_machine_faults.py",
-    "faults/test_moments.py",
-    "contract/test_every_route.py",
-    "faults/test_single_kills.py",
-    "faults/test_disks.py",
-    "faults/test_two_coordinators.py",
-    "e2e/test_demo.py",
-)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -112,8 +91,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if not _is_in_lanes(item.path, config)])
     items[:] = [item for item in items if _is_in_lanes(item.path, config)]
     here = Path(__file__).parent
-    ranks = {here / name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     for item in items:
         is_patient = item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in PATIENT
         if is_patient and item.get_closest_marker("timeout") is None:

@@ -163,7 +163,7 @@ def _fork_rank(
     if spec.framework not in WARM or spec.training_type == "QLORA":
         return None
     on_gpu = spec.device_type != "cpu"
-    if on_gpu and _has_cuda_driver():
+    if on_gpu and _has_initialized_cuda():
         return None
     parent = os.getpid()
     pid = os.fork()
@@ -174,8 +174,8 @@ def _fork_rank(
     return pid
 
 
-def _has_cuda_driver() -> bool:
-    """Whether an import loaded CUDA's driver: once initialized, a fork cannot use it."""
+def _has_initialized_cuda() -> bool:
+    """Whether an import initialized CUDA's driver, which then has devices mapped: a fork cannot use it any more."""
     return "/dev/nvidia" in Path("/proc/self/maps").read_text()
 
 
