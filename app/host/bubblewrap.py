@@ -16,7 +16,7 @@ LEAST = ("--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/d
 
 @dataclass(frozen=True, kw_only=True)
 class Lack:
-    """Why there is no sandbox; ``kind``: MISSING, FORBIDDEN or UNFILTERED; ``detail``: what bubblewrap or libseccomp said."""
+    """Why there is no sandbox: ``kind`` is MISSING, FORBIDDEN or UNFILTERED, ``detail`` what the program said."""
 
     kind: str
     detail: str = ""
