@@ -117,6 +117,12 @@ class NodeSettings:
     sandbox: str = setting(
         "auto", "auto: no jobs without bubblewrap; bubblewrap: no node without it; process: no sandbox", rules.sandbox
     )
+    network: str = setting(
+        "none", "network of jobs that run on one node: none (loopback only), or host (this machine's)", rules.network
+    )
+    software: tuple[Path, ...] = setting(
+        (Path("/opt"),), "directories of programs that jobs may read, besides the system's and Trainyard's own"
+    )
     warm: str = setting("auto", "what is forked for jobs: auto (all), supervisors, or off", rules.warm)
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")
 

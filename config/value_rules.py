@@ -12,6 +12,7 @@ Rule = Callable[[Any], None]
 LONGEST_POLL_SECONDS = 2.0
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # Names appear in URLs, file names, queue names and, after an @, in Celery's worker names.
+HOST_NETWORK = "host"
 _NODE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,63}")
 
 
@@ -66,6 +67,11 @@ def log_level(value: str) -> None:
 def sandbox(value: str) -> None:
     if value not in ("auto", "bubblewrap", "process"):
         raise ValueError("expected auto, bubblewrap or process")
+
+
+def network(value: str) -> None:
+    if value not in ("none", HOST_NETWORK):
+        raise ValueError("expected none or host")
 
 
 def warm(value: str) -> None:

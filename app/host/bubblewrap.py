@@ -11,7 +11,7 @@ from app.host.system_calls import NoFilter, filter_file
 
 TRIAL_SECONDS = 10
 # The minimum that the sandbox of trainers needs; the further options of workers.sandbox.sandbox fail together with it.
-LEAST = ("--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
+LEAST = ("--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,8 @@ from workers.prepare.prepare import Prepared
 from workers.prepare.resume_point import StartPoint
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import LaunchPlan
-from workers.sandbox.sandbox import FilesystemView, ProcessGroup
+from workers.sandbox.sandbox import ProcessGroup
+from workers.sandbox.spec import FilesystemView, SandboxSpec
 from workers.supervisor.assembly import Assembly
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
@@ -159,7 +160,7 @@ def prepared(assembly):
     plan = LaunchPlan(
         spec=make_run_spec(run_dir=run.path),
         spec_path=run.spec,
-        view=FilesystemView(run_dir=run.path, data_dir=run.path),
+        confinement=SandboxSpec(view=FilesystemView(run_dir=run.path, data_dir=run.path)),
         sandbox=ProcessGroup(),
         job_environment={},
     )

@@ -5,7 +5,8 @@ import sys
 
 from tests.fetching.web_server import file
 from workers.prepare.resolve_inputs import DataRequest, find
-from workers.sandbox.sandbox import Bubblewrap, FilesystemView
+from workers.sandbox.sandbox import Bubblewrap
+from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 LINES = b'{"text": "hello"}\n'
 PROBE = """
@@ -37,7 +38,7 @@ def test_fetched_files_and_links_are_seen_in_the_sandbox(web, make_library, mine
         str(data_dir / "cache/data"),
     ]
 
-    with Bubblewrap().enclosed(command, view) as enclosed:
+    with Bubblewrap().enclosed(command, SandboxSpec(view=view)) as enclosed:
         said = subprocess.run(enclosed.command, pass_fds=enclosed.files, capture_output=True, text=True, check=False)
 
     assert said.stdout.split("|") == [LINES.decode(), "two.txt", "['uses']", "OSError\n"], said.stderr

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from workers.sandbox.kernel_files import kernel_arguments
-from workers.sandbox.mounts import FilesystemView
-from workers.sandbox.sandbox import CONFINEMENT, Bubblewrap, choose_sandbox
+from workers.sandbox.sandbox import Bubblewrap, choose_sandbox
+from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 OWNED = Path("/root/owned")
 RUN_DIR = Path("/data/run/jobs/job/1")
@@ -36,18 +36,19 @@ def main() -> None:
     say("verdict", "passed" if is_root and not new else "failed")
 
 
-def view() -> FilesystemView:
+def spec() -> SandboxSpec:
     for name in ("work", "tmp"):
         (RUN_DIR / name).mkdir(parents=True, exist_ok=True)
-    return FilesystemView(run_dir=RUN_DIR, data_dir=Path("/data"))
+    return SandboxSpec(view=FilesystemView(run_dir=RUN_DIR, data_dir=Path("/data")))
 
 
 def owned_by(what: str, *, are_kernel_files_covered: bool) -> str:
     """What a program that the kernel started for this job left on the machine; nothing if it started none."""
     pattern = PATTERN.read_text()
     OWNED.unlink(missing_ok=True)
-    with Bubblewrap().enclosed(["/bin/busybox", "sh", "-c", ATTACK], view()) as enclosed:
-        command, added, at = list(enclosed.command), kernel_arguments(), 1 + len(CONFINEMENT)
+    with Bubblewrap().enclosed(["/bin/busybox", "sh", "-c", ATTACK], spec()) as enclosed:
+        command, added = list(enclosed.command), kernel_arguments()
+        at = command.index(added[1]) - 1  # the first covered file
         assert command[at : at + len(added)] == added
         if not are_kernel_files_covered:
             del command[at : at + len(added)]

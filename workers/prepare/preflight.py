@@ -41,15 +41,8 @@ from workers.prepare.preview import Preview, all_local, has_weights, identities
 from workers.rank.spec_sections import training_config
 from workers.sandbox.forked_launch import INSPECTION, Forked, launch_forked
 from workers.sandbox.launcher import inherited_environment, inherited_libraries
-from workers.sandbox.sandbox import (
-    BUBBLEWRAP,
-    PROCESS,
-    FilesystemView,
-    ProcessGroup,
-    Sandbox,
-    SandboxUnavailable,
-    choose_sandbox,
-)
+from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, ProcessGroup, Sandbox, SandboxUnavailable, choose_sandbox
+from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 TIMEOUT_MARGIN_SECONDS = 2.0  # part of the time limit reserved for what follows the inspection
 # Causes that another attempt or another machine may not have.
@@ -176,13 +169,14 @@ def _inspect(settings: Settings, spec: RunSpec, sources: Sources, seconds: float
             run_dir=run_dir,
             data_dir=settings.data.dir.resolve(),
             readable=sources.readable,
+            software=settings.node.software,
             libraries=inherited_libraries(),
             protected=(path,),
             hidden=private_paths(settings, Storage(settings.storage.url)),
         )
         with (run_dir / inspection_report.LOG).open("w+b") as log:
             until = began + seconds - TIMEOUT_MARGIN_SECONDS
-            why = _run(sandbox, view, path, log, until, may_fork=training_config(spec).warm)
+            why = _run(sandbox, SandboxSpec(view=view), path, log, until, may_fork=training_config(spec).warm)
             return inspection_report.read(run_dir, log, why)
 
 
@@ -198,19 +192,21 @@ def _sandbox(settings: Settings, spec: RunSpec) -> Sandbox:
         return ProcessGroup()
 
 
-def _run(sandbox: Sandbox, view: FilesystemView, spec: Path, log: IO[bytes], until: float, *, may_fork: bool) -> str:
+def _run(
+    sandbox: Sandbox, confinement: SandboxSpec, spec: Path, log: IO[bytes], until: float, *, may_fork: bool
+) -> str:
     """Run the inspection; returns why it has no result, or an empty string."""
     command = [sys.executable, "-m", "workers.trainers.inspection", "--spec", str(spec)]
     if sandbox.kind == PROCESS:
         command += ["--die-with", str(os.getpid())]
-    inspection = Forked(INSPECTION, spec, command, _environment(view))
-    process = launch_forked(sandbox, view, inspection, log.fileno()) if may_fork else None
+    inspection = Forked(INSPECTION, spec, command, _environment(confinement.view))
+    process = launch_forked(sandbox, confinement, inspection, log.fileno()) if may_fork else None
     if process is None:
-        with sandbox.enclosed(command, view) as enclosed:
+        with sandbox.enclosed(command, confinement) as enclosed:
             process = subprocess.Popen(
                 enclosed.command,
                 env=inspection.environment,
-                cwd=view.run_dir,
+                cwd=confinement.view.run_dir,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

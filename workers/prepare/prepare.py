@@ -23,6 +23,7 @@ from app.services.requests.storage_access import reading_rules
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
+from config.value_rules import HOST_NETWORK
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of, shown
@@ -37,7 +38,8 @@ from workers.rank.script_checkpoints import FILES
 from workers.run_dir.layout import RunDirectory, write_atomically
 from workers.sandbox.gpu_devices import own_gpus
 from workers.sandbox.launcher import LaunchPlan
-from workers.sandbox.sandbox import FilesystemView, Sandbox, SandboxUnavailable, choose_sandbox
+from workers.sandbox.sandbox import Sandbox, SandboxUnavailable, choose_sandbox
+from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 ENVIRONMENT = "training_config.environment."
 
@@ -83,11 +85,18 @@ def prepare(
         code=sources.code,
         readable=(*sources.readable, *more, *named_files(library, work.document.training_config.framework)),
         protected=(run.spec, run.supervisor),
+        software=settings.node.software,
         hidden=private_paths(settings, storage),
         gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
     )
+    # Ranks of other nodes have to be reached.
+    own_network = spec.gang is None and settings.node.network != HOST_NETWORK
     plan = LaunchPlan(
-        spec=spec, spec_path=run.spec, view=view, sandbox=sandbox_of(settings), job_environment=environment
+        spec=spec,
+        spec_path=run.spec,
+        confinement=SandboxSpec(view=view, own_network=own_network),
+        sandbox=sandbox_of(settings),
+        job_environment=environment,
     )
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens)
 

@@ -17,8 +17,8 @@ from typing import IO
 
 from app.host.fork_servers import agents_socket
 from workers.fork_server.requests import MOST_FILES, ask, connect
-from workers.sandbox.mounts import FilesystemView
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
+from workers.sandbox.spec import SandboxSpec
 
 log = logging.getLogger(__name__)
 
@@ -43,25 +43,25 @@ class Forked:
 
 
 def launch_forked(
-    sandbox: Sandbox, view: FilesystemView, program: Forked, output: int, files: Sequence[int] = ()
+    sandbox: Sandbox, spec: SandboxSpec, program: Forked, output: int, files: Sequence[int] = ()
 ) -> subprocess.Popen[bytes] | None:
     """The process of the sandbox with the program in it; None when it has to be started as a program.
 
     The fork gets ``files``, and writes to ``output``.
     """
-    address = agents_socket(view.data_dir)
+    address = agents_socket(spec.view.data_dir)
     if sandbox.kind != BUBBLEWRAP or len(files) + 3 > MOST_FILES or not address.exists():
         return None
     with _pipe() as (code_reader, code_writer):
         process = None
         try:
             with connect(address) as connection:  # before a sandbox is made in vain
-                process, pid = _make(sandbox, view, program.environment, code_reader, output)
+                process, pid = _make(sandbox, spec, program.environment, code_reader, output)
                 request = {
                     "sandbox_pid": pid,
                     "kind": program.kind,
                     "spec": str(program.spec_path),
-                    "directory": str(view.run_dir),
+                    "directory": str(spec.view.run_dir),
                     "command": list(program.command),
                     "environment": dict(program.environment),
                 }
@@ -77,19 +77,19 @@ def launch_forked(
 
 
 def _make(
-    sandbox: Sandbox, view: FilesystemView, environment: Mapping[str, str], code: IO[bytes], output: int
+    sandbox: Sandbox, spec: SandboxSpec, environment: Mapping[str, str], code: IO[bytes], output: int
 ) -> tuple[subprocess.Popen[bytes], int]:
     """The process of a sandbox with the waiting shell, and the pid of the first process inside. Raises OSError."""
     with (
         _pipe() as (made_reader, made_writer),
         _pipe() as (info_reader, info_writer),
-        sandbox.enclosed(_SHELL, view) as enclosed,
+        sandbox.enclosed(_SHELL, spec) as enclosed,
     ):
         program, *arguments = enclosed.command
         process = subprocess.Popen(
             [program, "--info-fd", str(info_writer.fileno()), *arguments],
             env=environment,
-            cwd=view.run_dir,
+            cwd=spec.view.run_dir,
             stdin=code,
             stdout=made_writer,
             stderr=output,

@@ -16,7 +16,8 @@ from trainyard.protocol.channel import Message, encode
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank.spec_sections import training_config
 from workers.sandbox.forked_launch import AGENT, Forked, launch_forked
-from workers.sandbox.sandbox import PROCESS, FilesystemView, Sandbox
+from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, USER, Sandbox
+from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 PIPE_BYTES = 1 << 20  # a rank with much output must not block on every line
 EXIT_SECONDS = 5.0
@@ -39,9 +40,13 @@ class LaunchPlan:
 
     spec: RunSpec
     spec_path: Path
-    view: FilesystemView
+    confinement: SandboxSpec
     sandbox: Sandbox
     job_environment: Mapping[str, str]
+
+    @property
+    def view(self) -> FilesystemView:
+        return self.confinement.view
 
 
 class LaunchedRanks:
@@ -97,14 +102,15 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
     pipes = [_log_pipe() for _ in range(plan.spec.local_ranks)]
     writers = [writer for _, writer in pipes]
     view = replace(plan.view, libraries=inherited_libraries())
+    confinement = replace(plan.confinement, view=view)
     command, environment = _agent_command(plan, writers, theirs.fileno()), _agent_environment(plan)
     try:
         process = None
         if training_config(plan.spec).warm:
             agent = Forked(AGENT, plan.spec_path, command, environment)
-            process = launch_forked(plan.sandbox, view, agent, writers[0], [theirs.fileno(), *writers])
+            process = launch_forked(plan.sandbox, confinement, agent, writers[0], [theirs.fileno(), *writers])
         if process is None:
-            with plan.sandbox.enclosed(command, view) as enclosed:
+            with plan.sandbox.enclosed(command, confinement) as enclosed:
                 process = subprocess.Popen(
                     enclosed.command,
                     env=environment,
@@ -148,6 +154,8 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
     temporary = str(plan.view.temporary_dir)
     if plan.sandbox.kind == PROCESS and len(temporary) <= LONGEST_TMPDIR:
         environment["TMPDIR"] = temporary
+    if plan.sandbox.kind == BUBBLEWRAP:
+        environment |= {"USER": USER, "LOGNAME": USER}
     return environment
 
 

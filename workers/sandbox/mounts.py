@@ -1,101 +1,133 @@
-"""The mounts of a bubblewrap sandbox: the machine's programs, without secrets, plus the paths of one attempt."""
+"""The root directory of a sandbox: the machine's programs, what programs read of /etc, and the paths of one attempt.
 
+Nothing else of the machine exists there: the root is an empty file system into which these paths are mounted.
+"""
+
+import enum
 import os
 import stat
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from workers.sandbox.gpu_devices import gpu_files
+from workers.sandbox.spec import FilesystemView
 
 OURS = Path(__file__).parents[2]
-# Homes and service directories. They also hold sockets (Docker's, PostgreSQL's), which a read-only mount does not
-# block.
+# Directories of programs and their libraries; on most systems all but the first are links.
+PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+# What programs and libraries read of /etc; the rest configures services of the machine.
+CONFIGURATION = tuple(
+    Path("/etc", name)
+    for name in (
+        *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "os-release", "debian_version"),
+        *("ssl", "pki", "ca-certificates", "ca-certificates.conf", "crypto-policies"),
+        *("nsswitch.conf", "host.conf", "gai.conf", "protocols", "services", "rpc", "resolv.conf"),
+        *("localtime", "timezone", "locale.alias", "locale.conf", "default/locale", "terminfo", "inputrc"),
+        *("mime.types", "magic", "fonts"),
+        *("openmpi", "pmix", "prrte", "ucx", "libibverbs.d", "rdma", "OpenCL", "vulkan", "glvnd"),
+    )
+)
+# Homes and service directories, hidden where a job names a directory around them. They also hold sockets (Docker's,
+# PostgreSQL's), which a read-only mount does not block.
 HIDDEN = (
     *("/root", "/home", "/run", "/var/run", "/srv"),
     *("/var/log", "/var/mail", "/var/spool", "/var/backups"),
     *("/var/lib/docker", "/var/lib/containerd", "/var/lib/kubelet"),
     *("/var/lib/postgresql", "/var/lib/mysql", "/var/lib/redis"),
 )
-# Directories, in addition to everything below /etc, in which files that are not world-readable are hidden from jobs.
-SEARCHED = ("/var", "/var/lib")
-CONFIGURATION = Path("/etc")
-RESOLVER = Path("/etc/resolv.conf")  # often a link into /run
+# Files in it that are not world-readable are hidden: ranks of a worker that is root own them.
+PRIVATE = Path("/etc")
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 – mount points: what the sandbox puts there is its own
 KERNEL = ("/proc", "/sys", "/dev")  # the sandbox has its own
-# Hiding one of these would leave nothing to run.
-NEVER_HIDDEN = frozenset(map(Path, ("/", "/usr", "/etc", "/bin", "/lib", "/lib64", "/dev", "/proc", "/sys")))
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilesystemView:
-    """The part of the file system that an attempt needs."""
+class Kind(enum.Enum):
+    """How a path comes into the sandbox."""
 
-    run_dir: Path
-    data_dir: Path  # hidden, except for run_dir and readable paths
-    code: Path | None = None  # a user directory, mounted at run_dir/code
-    readable: tuple[Path, ...] = ()  # model, data, resume checkpoint
-    libraries: tuple[Path, ...] = ()  # paths named by inherited environment variables
-    protected: tuple[Path, ...] = ()  # files in run_dir that are read-only for the ranks
-    hidden: tuple[Path, ...] = ()  # other paths of ours that no job may see: directories, or single files
-    gpus: tuple[int, ...] = ()  # NVML indices
-
-    @property
-    def code_dir(self) -> Path:
-        return self.run_dir / "code"
-
-    @property
-    def temporary_dir(self) -> Path:
-        return self.run_dir / "tmp"
+    READ_ONLY = enum.auto()
+    WRITABLE = enum.auto()
+    DEVICE = enum.auto()  # read and written, and opened as a device
+    LINK = enum.auto()  # a symbolic link, whose text is the source
+    EMPTY = enum.auto()  # a directory without entries, read-only
 
 
 @dataclass(frozen=True)
-class _Mount:
+class Mount:
+    """One path of the sandbox; EMPTY has no source."""
+
+    kind: Kind
     target: Path
-    arguments: tuple[str, ...]
+    source: Path = Path()
 
 
-def mount_arguments(view: FilesystemView) -> list[str]:
+def mounts(view: FilesystemView) -> list[Mount]:
     """Mounts ordered from the root down, so that a narrow mount shows through a wider one that hides."""
-    temporary = _existing(TEMPORARY)
-    directories, files = _hidden(view)
-    hiding = {*directories, *temporary}
     shown = dict(_shown(view))
-    empty = [path for path in directories if not _is_covered(path, set(directories), shown)]
-    mounts = [_empty(path) for path in empty]
-    mounts += [_Mount(path, ("--bind", str(view.temporary_dir), str(path))) for path in temporary]
-    mounts.append(_Mount(view.run_dir, ("--bind", str(view.run_dir), str(view.run_dir))))
-    # Only what a hidden directory would cover; the rest of / is readable anyway.
-    mounts += [
-        _read_only(real, path) for path, real in shown.items() if path in hiding or _is_covered(path, hiding, shown)
+    temporary = _existing(TEMPORARY)
+    own = {*map(Path, KERNEL), *temporary, view.run_dir}
+    masked = dict(_masks(view, {target: real for target, real in shown.items() if target not in own}, own))
+    found = [Mount(Kind.LINK, path, path.readlink()) for path in _linked_programs()]
+    found += masked.values()
+    found += [
+        Mount(Kind.READ_ONLY, target, real)
+        for target, real in shown.items()
+        if target not in own and not _is_visible(target, real, shown, {*masked, *own})
     ]
-    mounts += [_nothing(path) for path in files if not _is_covered(path, hiding, shown)]
-    mounts += [_read_only(path, path) for path in view.protected]
-    mounts += _code_mounts(view, {*hiding, *map(Path, KERNEL)}, files)
-    mounts += [_Mount(path, ("--dev-bind", str(path), str(path))) for path in gpu_files(view.gpus)]
-    mounts.sort(key=lambda mount: len(mount.target.parts))
-    arguments = [argument for mount in mounts for argument in mount.arguments]
-    # Last, after the mounts inside: a hidden directory stays empty and cannot be used to fill memory.
-    for path in empty:
-        arguments += ("--remount-ro", str(path)) if path not in temporary else ()
-    return arguments
+    found += [Mount(Kind.WRITABLE, path, view.temporary_dir) for path in temporary]
+    found.append(Mount(Kind.WRITABLE, view.run_dir, view.run_dir))
+    found += [Mount(Kind.READ_ONLY, path, path) for path in view.protected]
+    found += [Mount(Kind.DEVICE, path, path) for path in gpu_files(view.gpus)]
+    return sorted(found, key=lambda mount: len(mount.target.parts))
 
 
-def _hidden(view: FilesystemView) -> tuple[list[Path], list[Path]]:
-    """(directories, files) that are hidden from every process in the sandbox."""
-    private = {path for top in _existing(SEARCHED) for path in _not_for_everyone(top, deep=False)}
-    private |= set(_not_for_everyone(CONFIGURATION, deep=True))
+def _shown(view: FilesystemView) -> Iterator[tuple[Path, Path]]:
+    """(path in the sandbox, real path) of everything that is shown read-only, but for links of PROGRAMS."""
+    yield from ((path, path) for path in map(Path, PROGRAMS) if path.is_dir() and not path.is_symlink())
+    yield from ((path, path.resolve()) for path in CONFIGURATION if path.exists())
+    shareable = [path for path in (*view.software, *view.libraries) if _is_shareable(path)]
+    for path in (*_our_code(), *shareable, *view.readable):
+        real = path.resolve()
+        yield real, real
+        alias = Path(os.path.normpath(path.absolute()))
+        if not any(alias.is_relative_to(link) for link in _linked_programs()):  # these lead to the real path
+            yield alias, real
+    # The interpreter may be reached through links.
+    yield from ((link, link.resolve()) for link in _links(Path(sys.executable)))
+    if view.code is not None:
+        yield view.code_dir, view.code.resolve()
+
+
+def _linked_programs() -> list[Path]:
+    return [path for path in map(Path, PROGRAMS) if path.is_symlink()]
+
+
+def _masks(view: FilesystemView, shown: Mapping[Path, Path], own: Collection[Path]) -> Iterator[tuple[Path, Mount]]:
+    """Mounts over what a shown directory contains and no job may see, by their targets."""
+    hidden = sorted(_hidden(view), key=lambda path: len(path.parts))
+    covered: set[Path] = set()
+    for target, real in shown.items():
+        for path in hidden:
+            if path == real or not path.is_relative_to(real):
+                continue
+            at = target / path.relative_to(real)
+            if at in shown or at in own or _nearest(at, {*shown, *covered, *own}) != target:
+                continue
+            covered.add(at)
+            is_directory = path.is_dir()
+            yield at, Mount(Kind.EMPTY, at) if is_directory else Mount(Kind.READ_ONLY, at, Path(os.devnull))
+
+
+def _hidden(view: FilesystemView) -> set[Path]:
+    """Real paths that no job may see, even where it names a directory around them."""
     passwords = OURS / ".env"  # beside docker-compose.yml
-    wanted = {view.data_dir.resolve(), *_existing((*HIDDEN, *view.hidden, passwords)), *private} - NEVER_HIDDEN
-    directories = sorted(path for path in wanted if path.is_dir())
-    return directories, sorted(wanted.difference(directories))
+    named = _existing((view.data_dir, *HIDDEN, *KERNEL, *TEMPORARY, *view.hidden, passwords))
+    return {*named, *_not_for_everyone(PRIVATE)}
 
 
-def _not_for_everyone(top: Path, *, deep: bool) -> Iterator[Path]:
-    """Files and directories below ``top`` that are not world-readable; ranks running as root could read them as
-    owner.
-    """
+def _not_for_everyone(top: Path) -> Iterator[Path]:
+    """Files and directories below ``top`` that are not world-readable."""
     for directory, names, files in os.walk(top):
         for name in (*names, *files):
             path = Path(directory, name)
@@ -108,38 +140,19 @@ def _not_for_everyone(top: Path, *, deep: bool) -> Iterator[Path]:
                 yield path
                 if name in names:
                     names.remove(name)  # os.walk does not descend into removed names
-        if not deep:
-            return
 
 
-def _shown(view: FilesystemView) -> Iterator[tuple[Path, Path]]:
-    """(path in the sandbox, real path) of everything that a hidden directory must not cover."""
-    for path in (*_our_code(), *(path for path in (RESOLVER, *view.libraries) if _is_shareable(path)), *view.readable):
-        real = path.resolve()
-        yield real, real
-        yield Path(os.path.normpath(path.absolute())), real
-    # The interpreter may be reached through links in hidden directories.
-    yield from ((link, link.resolve()) for link in _links(Path(sys.executable)))
+def _is_visible(target: Path, real: Path, shown: Mapping[Path, Path], covering: Collection[Path]) -> bool:
+    """Whether a mount further up already shows this file there."""
+    around = _nearest(target, {*shown, *covering})
+    if around is None or around in covering:
+        return False
+    return (shown[around] / target.relative_to(around)).resolve() == real
 
 
-def _is_covered(path: Path, hiding: Collection[Path], shown: Collection[Path]) -> bool:
-    """Whether the nearest mount above the path is a hiding one."""
-    around = next((outer for outer in path.parents if outer in hiding or outer in shown), None)
-    return around is not None and around not in shown
-
-
-def _code_mounts(view: FilesystemView, hiding: Iterable[Path], files: Iterable[Path]) -> list[_Mount]:
-    if view.code is None:
-        return []
-    source = view.code.resolve()
-
-    def in_code(path: Path) -> Path:
-        return view.code_dir / path.relative_to(source)
-
-    # A script in a directory that also holds hidden paths must not expose them this way.
-    mounts = [_empty(in_code(path)) for path in hiding if path != source and path.is_relative_to(source)]
-    mounts += [_nothing(in_code(path)) for path in files if path.is_relative_to(source)]
-    return [_read_only(source, view.code_dir), *mounts]
+def _nearest(path: Path, targets: Collection[Path]) -> Path | None:
+    """The nearest of these directories that contains the path."""
+    return next((outer for outer in path.parents if outer in targets), None)
 
 
 def _our_code() -> Iterator[Path]:
@@ -168,15 +181,3 @@ def _links(path: Path) -> Iterator[Path]:
 def _existing(paths: Iterable[Path | str]) -> list[Path]:
     """Resolved paths, as mount points require, without duplicates."""
     return list(dict.fromkeys(path.resolve() for path in map(Path, paths) if path.exists()))
-
-
-def _empty(target: Path) -> _Mount:
-    return _Mount(target, ("--tmpfs", str(target)))
-
-
-def _nothing(target: Path) -> _Mount:
-    return _read_only(Path(os.devnull), target)
-
-
-def _read_only(source: Path, target: Path) -> _Mount:
-    return _Mount(target, ("--ro-bind", str(source), str(target)))

@@ -3,34 +3,35 @@
 One sandbox holds all ranks of an attempt on this node, so that they share /dev/shm and IPC.
 """
 
+import os
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
 from app.host.bubblewrap import Lack, lack_of_sandbox
 from app.host.system_calls import filter_file
 from workers.sandbox.kernel_files import kernel_arguments
-from workers.sandbox.mounts import FilesystemView, mount_arguments
+from workers.sandbox.mounts import Kind, Mount, mounts
+from workers.sandbox.spec import SandboxSpec
 
-__all__ = [
-    "BUBBLEWRAP",
-    "PROCESS",
-    "Bubblewrap",
-    "FilesystemView",
-    "ProcessGroup",
-    "Sandbox",
-    "SandboxUnavailable",
-    "choose_sandbox",
-]
+__all__ = ["BUBBLEWRAP", "PROCESS", "Bubblewrap", "ProcessGroup", "Sandbox", "SandboxUnavailable", "choose_sandbox"]
 
-# The network namespace is the machine's: ranks of several nodes must reach each other.
-CONFINEMENT = (
+USER, USER_ID, GROUP_ID = "job", 1000, 1000  # as which the processes appear inside; outside they are the worker's user
+# A user namespace gives no process a capability outside of it. bubblewrap's own --disable-userns is not needed: the
+# filter of system calls forbids all further namespaces.
+NAMESPACES = (
+    *("--unshare-user", "--uid", str(USER_ID), "--gid", str(GROUP_ID)),
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
-    *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
 )
+OWN_NETWORK = ("--unshare-net",)
+_KERNEL = ("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys")
+_SHARED_MEMORY = ("--perms", "1777", "--tmpfs", "/dev/shm")  # noqa: S108 – a mount point
+_ALWAYS_READ_ONLY = (Path("/"), Path("/dev"))
 
 
 class SandboxUnavailable(RuntimeError):
@@ -54,7 +55,7 @@ class Sandbox(Protocol):
 
     kind: str
 
-    def enclosed(self, command: Sequence[str], view: FilesystemView) -> AbstractContextManager[Enclosed]:
+    def enclosed(self, command: Sequence[str], spec: SandboxSpec) -> AbstractContextManager[Enclosed]:
         """To be started once, inside the context; also prepares directories that the confinement needs."""
         ...
 
@@ -65,34 +66,95 @@ class ProcessGroup:
     kind = PROCESS
 
     @contextmanager
-    def enclosed(self, command: Sequence[str], view: FilesystemView) -> Iterator[Enclosed]:
+    def enclosed(self, command: Sequence[str], spec: SandboxSpec) -> Iterator[Enclosed]:
+        view = spec.view
         if view.code is not None and not view.code_dir.is_symlink():
             view.code_dir.symlink_to(view.code, target_is_directory=True)
         yield Enclosed(command)
 
 
 class Bubblewrap:
-    """Own mount, PID, IPC, UTS and cgroup namespaces, and a filter of system calls; everything dies with the
-    supervisor's main thread.
+    """Own user, mount, PID, IPC, UTS, cgroup and network namespaces, a root of its own, and a filter of system calls;
+    everything dies with the supervisor's main thread.
     """
 
     kind = BUBBLEWRAP
 
     @contextmanager
-    def enclosed(self, command: Sequence[str], view: FilesystemView) -> Iterator[Enclosed]:
+    def enclosed(self, command: Sequence[str], spec: SandboxSpec) -> Iterator[Enclosed]:
+        view = spec.view
         view.temporary_dir.mkdir(parents=True, exist_ok=True)
         view.code_dir.mkdir(exist_ok=True)
-        with filter_file() as file:
-            arguments = [*CONFINEMENT, *kernel_arguments(), *mount_arguments(view), "--seccomp", str(file)]
-            yield Enclosed(["bwrap", *arguments, "--chdir", str(view.run_dir), "--", *command], (file,))
+        with filter_file() as file, ExitStack() as stack:
+            arguments = [*NAMESPACES, *(OWN_NETWORK if spec.own_network else ()), *_KERNEL, *kernel_arguments()]
+            found = mounts(view)
+            arguments += [argument for mount in found for argument in _mount_arguments(mount)]
+            files = [file]
+            for path, text in _accounts(own_network=spec.own_network).items():
+                files.append(stack.enter_context(_text_file(text)))
+                arguments += ("--ro-bind-data", str(files[-1]), path)
+            if not spec.own_network:
+                arguments += ("--ro-bind-try", _HOSTS, _HOSTS)
+            arguments += _SHARED_MEMORY
+            # Last, after the mounts inside: no directory that is not the job's can be used to fill memory.
+            empty = [mount.target for mount in found if mount.kind == Kind.EMPTY]
+            for directory in (*empty, *_ALWAYS_READ_ONLY):
+                arguments += ("--remount-ro", str(directory))
+            arguments += ("--seccomp", str(file), "--chdir", str(view.run_dir))
+            yield Enclosed(["bwrap", *arguments, "--", *command], tuple(files))
+
+
+def _mount_arguments(mount: Mount) -> tuple[str, ...]:
+    source, target = str(mount.source), str(mount.target)
+    match mount.kind:
+        case Kind.READ_ONLY:
+            return "--ro-bind", source, target
+        case Kind.WRITABLE:
+            return "--bind", source, target
+        case Kind.DEVICE:
+            return "--dev-bind", source, target
+        case Kind.LINK:
+            return "--symlink", source, target
+        case Kind.EMPTY:
+            return "--tmpfs", target
+
+
+_HOSTS = "/etc/hosts"
+
+
+def _accounts(*, own_network: bool) -> dict[str, str]:
+    """Text of the files that name users and hosts: those of the sandbox, none of the machine's."""
+    files = {
+        "/etc/passwd": (
+            "root:x:0:0:root:/:/usr/sbin/nologin\n"
+            f"{USER}:x:{USER_ID}:{GROUP_ID}:{USER}:/:/bin/sh\n"
+            "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+        ),
+        "/etc/group": f"root:x:0:\n{USER}:x:{GROUP_ID}:\nnogroup:x:65534:\n",
+    }
+    if own_network:  # the machine's name must lead to an address that exists
+        files[_HOSTS] = f"127.0.0.1 localhost {socket.gethostname()}\n::1 localhost\n"
+    return files
+
+
+@contextmanager
+def _text_file(text: str) -> Iterator[int]:
+    """A file to inherit with this text."""
+    descriptor = os.memfd_create("sandbox")
+    try:
+        os.write(descriptor, text.encode())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def choose_sandbox(setting: str = "auto") -> Sandbox:
     """The sandbox for the setting `node.sandbox`, tested on this machine. Raises SandboxUnavailable."""
     if setting == PROCESS:
         return ProcessGroup()
-    masks = (*kernel_arguments(), "--tmpfs", "/tmp", "--remount-ro", "/tmp")  # noqa: S108 – a mount point
-    lack = lack_of_sandbox((*CONFINEMENT, *masks))
+    root = ("--ro-bind", "/", "/", *_KERNEL, *kernel_arguments(), *_SHARED_MEMORY, "--remount-ro", "/dev")
+    lack = lack_of_sandbox((*NAMESPACES, *OWN_NETWORK, *root))
     if lack is not None:
         raise SandboxUnavailable(lack)
     return Bubblewrap()

@@ -10,7 +10,8 @@ from typing import Any
 from app.domain.ids import new_id
 from trainyard.protocol.run_spec import Gang, RunSpec
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
-from workers.sandbox.sandbox import FilesystemView, Sandbox
+from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 # Processes are found and killed by it: one of each run of tests, and of the processes that these start.
 JOB = os.environ.setdefault("TESTED_JOB", new_id("job"))
@@ -64,7 +65,11 @@ def make_plan(
         run_dir=run_dir, data_dir=data_dir, code=script.parent, readable=tuple(readable), protected=(spec_path,)
     )
     return LaunchPlan(
-        spec=spec, spec_path=spec_path, view=view, sandbox=sandbox, job_environment=dict(environment or {})
+        spec=spec,
+        spec_path=spec_path,
+        confinement=SandboxSpec(view=view),
+        sandbox=sandbox,
+        job_environment=dict(environment or {}),
     )
 
 

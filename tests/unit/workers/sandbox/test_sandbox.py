@@ -1,6 +1,7 @@
 """What a script can see and change inside each sandbox."""
 
 import dataclasses
+import errno
 import json
 import socket
 import stat
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.workers.rank.launching import JOB, Run, make_plan, write_script
-from workers.sandbox.sandbox import Bubblewrap, FilesystemView, ProcessGroup, SandboxUnavailable, choose_sandbox
+from workers.sandbox.mounts import OURS, Kind, Mount, mounts
+from workers.sandbox.sandbox import Bubblewrap, ProcessGroup, SandboxUnavailable, choose_sandbox
+from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 PROBE = """
 import json, os, socket, sys
@@ -54,7 +57,8 @@ def probe(world, sandbox, read, write, readable=(), hidden=(), beside=None):
     paths = f"PATHS = {list(map(str, read))!r}\nPATHS_W = {list(map(str, write))!r}\n"
     script = write_script(beside or world / "mine", paths + PROBE)
     plan = make_plan(world, script, sandbox, readable=readable)
-    run = Run(dataclasses.replace(plan, view=dataclasses.replace(plan.view, hidden=tuple(hidden))))
+    view = dataclasses.replace(plan.view, hidden=tuple(hidden))
+    run = Run(dataclasses.replace(plan, confinement=SandboxSpec(view=view)))
     try:
         assert run.finish() == 0, run.log()
         return json.loads(run.log())
@@ -146,7 +150,7 @@ def test_our_code_stays_readable_below_a_hidden_directory(tmp_path):
         run_dir=_made(Path(sys.prefix).parent / ".trial" / "run", tmp_path), data_dir=Path(sys.prefix).parent
     )
 
-    with Bubblewrap().enclosed(["true"], view) as enclosed:
+    with Bubblewrap().enclosed(["true"], SandboxSpec(view=view)) as enclosed:
         arguments = list(enclosed.command)
 
     hidden = arguments.index("--tmpfs")
@@ -183,9 +187,7 @@ def test_bubblewrap_hides_what_people_and_services_keep(world, home):
 
     facts = probe(world, Bubblewrap(), [home / "id_rsa", home / "data.jsonl", "/run", "/srv", *private], [])
 
-    assert facts["read"].pop("/run") in ([], ["systemd"])  # where resolv.conf leads
-    assert facts["read"].pop("/srv") == []
-    assert set(facts["read"].values()) == {"FileNotFoundError", "PermissionError"}
+    assert set(facts["read"].values()) == {"FileNotFoundError"}
 
 
 def test_bubblewrap_hides_sockets_and_files_of_ours_outside_the_data_directory(world):
@@ -206,10 +208,106 @@ def test_bubblewrap_hides_sockets_and_files_of_ours_outside_the_data_directory(w
     assert facts["read"][str(code / "trainyard.db")] == "PermissionError"
 
 
-def test_hidden_directory_can_not_be_filled(world):
-    facts = probe(world, Bubblewrap(), [], [world / "data" / "x", "/run/x", "/srv/x", "/var/tmp/x"])
+def test_directories_that_are_not_the_jobs_can_not_be_filled(world):
+    directories = ["/", "/dev", "/etc", "/root", "/var", world / "data"]
+    facts = probe(world, Bubblewrap(), [], [*(Path(path, "x") for path in directories), "/var/tmp/x"], readable=[world])
 
-    assert list(facts["write"].values()) == [False, False, False, True]
+    assert list(facts["write"].values()) == [False] * len(directories) + [True]
+
+
+def test_root_holds_programs_and_what_they_read_of_etc(world, tmp_path):
+    facts = probe(world, Bubblewrap(), ["/", "/etc", "/etc/passwd", "/etc/group"], [])
+
+    assert set(facts["read"]["/"]) <= {
+        *("bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "sbin", "sys", "tmp", "usr", "var"),
+        *(path.parts[1] for path in (tmp_path, Path(sys.prefix), Path(sys.base_prefix), OURS)),
+    }
+    assert not {"shadow", "cron.d", "fstab", "machine-id", "sudoers", "ssh"} & set(facts["read"]["/etc"])
+    assert [line.split(":")[0] for line in facts["read"]["/etc/passwd"].splitlines()] == ["root", "job", "nobody"]
+    assert "docker" not in facts["read"]["/etc/group"]
+
+
+def test_software_of_the_operator_is_seen_and_private_files_of_etc_are_not(world, home):
+    (home / "tool").write_text("a program")
+    private = Path("/etc/ssl/private")
+    view = view_of(world, software=(home,))
+
+    found = {mount.target: mount for mount in mounts(view)}
+
+    assert found[home] == Mount(Kind.READ_ONLY, home, home)
+    assert not private.exists() or found[private].kind == Kind.EMPTY
+
+
+def test_home_directory_is_no_software(world):
+    found = {mount.target for mount in mounts(view_of(world, software=(Path.home(),)))}
+
+    assert Path.home() not in found
+
+
+def test_link_to_a_directory_around_hidden_paths_does_not_expose_them(world):
+    link = world / "link"
+    link.symlink_to(world / "data")
+    hidden = world / "data" / "files"
+
+    found = {mount.target: mount.kind for mount in mounts(view_of(world, readable=(link,), hidden=(hidden,)))}
+
+    assert found[link / "files"] == found[hidden] == Kind.EMPTY
+
+
+def test_path_that_is_shown_already_needs_no_mount(world):
+    inner = world / "data" / "files" / "model"
+
+    found = [mount.target for mount in mounts(view_of(world, readable=(inner.parent, inner)))]
+
+    assert inner.parent in found
+    assert inner not in found
+
+
+def view_of(world, **given):
+    run_dir = world / "run"
+    run_dir.mkdir()
+    return FilesystemView(run_dir=run_dir, data_dir=world / "data" / "run", **given)
+
+
+NETWORK = """
+import json, os, socket
+def reached(port):
+    with socket.socket() as client:
+        client.settimeout(2.0)
+        return client.connect_ex(("127.0.0.1", port))
+own = socket.create_server(("127.0.0.1", 0))
+name = socket.gethostbyname(socket.gethostname())
+print(json.dumps({
+    "interfaces": [interface for _, interface in socket.if_nameindex()],
+    "own": reached(own.getsockname()[1]),
+    "service": reached(PORT),
+    "name": name,
+    "ids": [os.getuid(), os.getgid(), os.environ["USER"]],
+}))
+"""
+
+
+@pytest.mark.parametrize("own_network", [True, False])
+def test_job_of_one_node_has_loopback_alone(world, own_network):
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        script = write_script(world / "mine", f"PORT = {service.getsockname()[1]}\n{NETWORK}")
+        plan = make_plan(world, script, Bubblewrap())
+        confinement = dataclasses.replace(plan.confinement, own_network=own_network)
+        run = Run(dataclasses.replace(plan, confinement=confinement))
+        try:
+            assert run.finish() == 0, run.log()
+            said = json.loads(run.log())
+        finally:
+            run.close()
+
+    assert said["own"] == 0
+    assert said["ids"] == [1000, 1000, "job"]
+    if own_network:
+        assert said["interfaces"] == ["lo"]
+        assert said["service"] == errno.ECONNREFUSED
+        assert said["name"] == "127.0.0.1"
+    else:
+        assert said["service"] == 0
 
 
 def test_script_and_data_in_a_home_directory_are_seen(world, home):
@@ -237,7 +335,7 @@ def test_script_in_the_root_directory_does_not_expose_the_machine(tmp_path):
     view = FilesystemView(run_dir=tmp_path / "run", data_dir=tmp_path / "data", code=Path("/"))
     view.run_dir.mkdir()
 
-    with Bubblewrap().enclosed(["true"], view) as enclosed:
+    with Bubblewrap().enclosed(["true"], SandboxSpec(view=view)) as enclosed:
         arguments = enclosed.command
 
     for name in ("root", "home", "proc", "tmp", "etc/shadow"):

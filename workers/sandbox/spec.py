@@ -1,0 +1,35 @@
+"""What the processes of one attempt get of this machine, whichever engine confines them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesystemView:
+    """The part of the file system that an attempt needs, besides the machine's programs."""
+
+    run_dir: Path
+    data_dir: Path  # hidden, except for run_dir and readable paths
+    code: Path | None = None  # a user directory, mounted at run_dir/code
+    readable: tuple[Path, ...] = ()  # model, data, resume checkpoint
+    software: tuple[Path, ...] = ()  # directories of programs that the operator has named
+    libraries: tuple[Path, ...] = ()  # paths named by inherited environment variables
+    protected: tuple[Path, ...] = ()  # files in run_dir that are read-only for the ranks
+    hidden: tuple[Path, ...] = ()  # other paths of ours that no job may see: directories, or single files
+    gpus: tuple[int, ...] = ()  # NVML indices
+
+    @property
+    def code_dir(self) -> Path:
+        return self.run_dir / "code"
+
+    @property
+    def temporary_dir(self) -> Path:
+        return self.run_dir / "tmp"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxSpec:
+    """What a sandbox has to provide for the processes of one attempt on this node."""
+
+    view: FilesystemView
+    own_network: bool = True  # loopback only, shared by the ranks of this node; else the machine's network
