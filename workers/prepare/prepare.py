@@ -79,26 +79,39 @@ def prepare(
         spec, tokens = replace(spec, tokens_path=str(stored)), None
     write_atomically(run.spec, spec.to_document())
     more = [path for path in (start.path, stored) if path is not None]
-    view = FilesystemView(
-        run_dir=run.path,
-        data_dir=settings.data.dir.resolve(),
-        code=sources.code,
-        readable=(*sources.readable, *more, *named_files(library, work.document.training_config.framework)),
-        protected=(run.spec, run.supervisor),
-        software=settings.node.software,
-        hidden=private_paths(settings, storage),
-        gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
-    )
-    # Ranks of other nodes have to be reached.
-    own_network = spec.gang is None and settings.node.network != HOST_NETWORK
+    readable = (*sources.readable, *more, *named_files(library, work.document.training_config.framework))
     plan = LaunchPlan(
         spec=spec,
         spec_path=run.spec,
-        confinement=SandboxSpec(view=view, own_network=own_network),
+        confinement=confinement(settings, storage, run, spec, code=sources.code, readable=readable),
         sandbox=sandbox_of(settings),
         job_environment=environment,
     )
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens)
+
+
+def confinement(
+    settings: Settings,
+    storage: Storage,
+    run: RunDirectory,
+    spec: RunSpec,
+    *,
+    code: Path | None,
+    readable: tuple[Path, ...],
+) -> SandboxSpec:
+    """What the ranks of an attempt on this node may see and reach."""
+    view = FilesystemView(
+        run_dir=run.path,
+        data_dir=settings.data.dir.resolve(),
+        code=code,
+        readable=readable,
+        software=settings.node.software,
+        protected=(run.spec, run.supervisor),
+        hidden=private_paths(settings, storage),
+        gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
+    )
+    # Ranks of several nodes must reach each other.
+    return SandboxSpec(view=view, own_network=spec.gang is None and settings.node.network != HOST_NETWORK)
 
 
 def sandbox_of(settings: Settings) -> Sandbox:

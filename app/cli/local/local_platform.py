@@ -27,7 +27,8 @@ from app.cli.local.process_group import ChildSpec, ProcessGroup
 from app.cli.local.readiness import Readiness, reachable, seconds_since_start
 from app.host.privacy import hide_from_same_user
 from app.services.operations.data_dir import replace_secret, url_file, write_roots, write_sandbox
-from config.settings import NodeSettings, Settings
+from config.node import NodeSettings
+from config.settings import Settings
 
 STOP_SECONDS = 8.0
 DRAIN_SECONDS = 30.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from app.domain.scheduling.resources import normalise_gpu_type
-from config.settings import NodeSettings
+from config.node import NodeSettings
 
 MAX_DEVICES = 64  # per node: each may become a process on this machine
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")  # it becomes part of the node's name

@@ -1,0 +1,32 @@
+"""Settings of nodes: what they offer to jobs, and how jobs are confined."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from config import value_rules as rules
+from config.fields import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    name: str = setting("", "this node's name; empty: the host name", rules.node_name)
+    config: Path | None = setting(None, "node.toml with labels, capabilities, limits and declared devices")
+    poll_seconds: float = setting(
+        1.0, "how often a node polls for attempts dispatched to it without being woken", rules.poll_seconds
+    )
+    heartbeat_seconds: float = setting(2.0, "how often a node sends a heartbeat")
+    lost_seconds: float = setting(8.0, "a node whose heartbeat counter has not changed for this long gets no new jobs")
+    address: str = setting(
+        "", "address at which ranks on other nodes reach those on this one; empty: the address used to reach the broker"
+    )
+    sandbox: str = setting(
+        "auto", "auto: no jobs without bubblewrap; bubblewrap: no node without it; process: no sandbox", rules.sandbox
+    )
+    network: str = setting(
+        "none", "network of jobs that run on one node: none (loopback only), or host (this machine's)", rules.network
+    )
+    software: tuple[Path, ...] = setting(
+        (Path("/opt"),), "directories of programs that jobs may read, besides the system's and Trainyard's own"
+    )
+    warm: str = setting("auto", "what is forked for jobs: auto (all), supervisors, or off", rules.warm)
+    keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")
