@@ -80,38 +80,39 @@ def prepare(
     write_atomically(run.spec, spec.to_document())
     more = [path for path in (start.path, stored) if path is not None]
     readable = (*sources.readable, *more, *named_files(library, work.document.training_config.framework))
+    view = view_of(settings, storage, run, spec, code=sources.code, readable=readable)
+    # Ranks of several nodes must reach each other.
+    own_network = not work.is_gang and settings.node.network != HOST_NETWORK
     plan = LaunchPlan(
         spec=spec,
         spec_path=run.spec,
-        confinement=confinement(settings, storage, run, spec, code=sources.code, readable=readable),
+        confinement=SandboxSpec(view=view, own_network=own_network),
         sandbox=sandbox_of(settings),
         job_environment=environment,
     )
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens)
 
 
-def confinement(
+def view_of(
     settings: Settings,
     storage: Storage,
     run: RunDirectory,
     spec: RunSpec,
     *,
     code: Path | None,
-    readable: tuple[Path, ...],
-) -> SandboxSpec:
-    """What the ranks of an attempt on this node may see and reach."""
-    view = FilesystemView(
+    readable: Sequence[Path],
+) -> FilesystemView:
+    """What the ranks of an attempt on this node see of its file system."""
+    return FilesystemView(
         run_dir=run.path,
         data_dir=settings.data.dir.resolve(),
         code=code,
-        readable=readable,
+        readable=tuple(readable),
         software=settings.node.software,
         protected=(run.spec, run.supervisor),
         hidden=private_paths(settings, storage),
         gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
     )
-    # Ranks of several nodes must reach each other.
-    return SandboxSpec(view=view, own_network=spec.gang is None and settings.node.network != HOST_NETWORK)
 
 
 def sandbox_of(settings: Settings) -> Sandbox:

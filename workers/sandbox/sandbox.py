@@ -92,7 +92,7 @@ class Bubblewrap:
             files = [file]
             for path, text in _accounts(own_network=spec.own_network).items():
                 files.append(stack.enter_context(_text_file(text)))
-                arguments += ("--ro-bind-data", str(files[-1]), path)
+                arguments += ("--perms", "0444", "--ro-bind-data", str(files[-1]), path)
             if not spec.own_network:
                 arguments += ("--ro-bind-try", _HOSTS, _HOSTS)
             arguments += _SHARED_MEMORY
