@@ -20,6 +20,7 @@ from config.queues import POOL_THREADS, celery_config
 from config.redaction import Redaction
 from config.secrets import secrets_of
 from config.settings import Settings
+from tasks import checked_transport
 
 HEARTBEAT_SECONDS = 10
 # Celery sends a farewell to the broker when it ends, and a hanging broker would block it. Process managers must wait
@@ -52,6 +53,7 @@ def build_app(settings: Settings) -> Celery:
     """A Celery application; nothing connects yet. The caller imports the tasks and adds the bootsteps it needs."""
     celery = Celery("trainyard")
     celery.conf.update(celery_config(settings))
+    signals.celeryd_init.connect(checked_transport.install)
     celery.runtime = Runtime(settings, open_database(settings.database), Dispatcher(settings))
     return celery
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from celery.utils.collections import AttributeDict
 from celery.worker import control
-from celery.worker.control import control_command
+from celery.worker.control import control_command, inspect_command
 
 from app.services.jobs import revocation
 from app.services.requests import wakeups
+from tasks import checked_transport
 from tasks.celery_app import Runtime
 
 TRIES = 15
@@ -51,6 +52,15 @@ def nudge(state: AttributeDict, job_id: str, **_: Any) -> dict[str, str]:
     """Read the control requests of a job on this node now, not at the next renewal of its lease."""
     state.app.runtime.on_nudge(job_id)
     return {"ok": job_id}
+
+
+@inspect_command()
+def rejected(_state: AttributeDict, **_: Any) -> list[dict[str, Any]]:
+    """Messages that this worker dropped since its start, by queue or channel and reason."""
+    return [
+        {"origin": origin, "reason": reason, "messages": count}
+        for (origin, reason), count in sorted(checked_transport.rejected.items())
+    ]
 
 
 def _revoke_jobs(runtime: Runtime, job_ids: list[str]) -> None:
