@@ -128,7 +128,7 @@ def _accounts(*, own_network: bool) -> dict[str, str]:
         "/etc/passwd": (
             "root:x:0:0:root:/:/usr/sbin/nologin\n"
             f"{USER}:x:{USER_ID}:{GROUP_ID}:{USER}:/:/bin/sh\n"
-            "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+            "unknown:x:65534:65534:unknown:/:/usr/sbin/nologin\n"
         ),
         "/etc/group": f"root:x:0:\n{USER}:x:{GROUP_ID}:\nnogroup:x:65534:\n",
     }

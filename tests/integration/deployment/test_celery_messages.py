@@ -1,4 +1,4 @@
-"""What workers do with messages that are none: they drop, log and count them, and go on with the next."""
+"""What workers do with messages that are none: they drop, log and count them, and take the next."""
 
 import json
 import shutil

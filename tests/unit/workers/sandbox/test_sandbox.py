@@ -223,7 +223,7 @@ def test_root_holds_programs_and_what_they_read_of_etc(world, tmp_path):
         *(path.parts[1] for path in (tmp_path, Path(sys.prefix), Path(sys.base_prefix), OURS)),
     }
     assert not {"shadow", "cron.d", "fstab", "machine-id", "sudoers", "ssh"} & set(facts["read"]["/etc"])
-    assert [line.split(":")[0] for line in facts["read"]["/etc/passwd"].splitlines()] == ["root", "job", "nobody"]
+    assert [line.split(":")[0] for line in facts["read"]["/etc/passwd"].splitlines()] == ["root", "job", "unknown"]
     assert "docker" not in facts["read"]["/etc/group"]
 
 
