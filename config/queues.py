@@ -20,6 +20,11 @@ PRIORITY_STEPS = list(range(10))
 MESSAGE_EXPIRES_SECONDS = 300
 POOL_THREADS = 4
 
+# kombu's own, between a queue and a priority in the key of a list.
+PRIORITY_SEPARATOR = "\x06\x16"
+# Of the queues of devices other than CPU slots.
+NODE_TYPES_PREFIX = "gpu."
+
 COORDINATOR = "coordinator"
 NODE = "node"
 
@@ -63,6 +68,29 @@ def celery_config(settings: Settings, *, publisher: bool = False) -> dict[str, A
         **_result_options(settings, url),
         **_WORKER_OPTIONS,
         **_TASK_OPTIONS,
+    }
+
+
+def node_message_keys(name: str) -> dict[str, str]:
+    """Transport options: where a node keeps messages that it has read and not acknowledged, apart from all others."""
+    return {
+        "unacked_key": f"unacked.node.{name}",
+        "unacked_index_key": f"unacked_index.node.{name}",
+        "unacked_mutex_key": f"unacked_mutex.node.{name}",
+    }
+
+
+def node_options(settings: Settings) -> dict[str, Any]:
+    """What a node's Celery configuration has beside `celery_config`: it runs no scripts in Redis."""
+    own_keys = node_message_keys(node_name(settings))
+    return {
+        "broker_transport_options": {
+            **_transport_options(settings.broker.socket_timeout_seconds, settings.broker.publish_timeout_seconds),
+            **own_keys,
+            "only_reader": True,
+        },
+        # Tables of queues that expire are kept by scripts.
+        "control_queue_expires": None,
     }
 
 

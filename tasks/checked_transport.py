@@ -4,6 +4,7 @@ Checked is what the client library returns, so that the transport finds nothing 
 """
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -58,7 +59,23 @@ class _CheckedPubSub(PubSub):
         return reply if _accepted(_text(channel), lambda: check_command(content)) else None
 
 
+class _QoS(kombu_redis.QoS):
+    def restore_visible(self, start: int = 0, num: int | None = 10, interval: int = 10) -> None:
+        """Without the lock, whose release is a script, where no other process reads the same messages."""
+        if not self.channel.only_reader:
+            super().restore_visible(start, num, interval)  # type: ignore[no-untyped-call]  # kombu's
+            return
+        with self.channel.conn_or_acquire() as client:
+            latest = time.time() - self.visibility_timeout
+            for tag in client.zrangebyscore(self.unacked_index_key, 0, latest):
+                self.restore_by_tag(tag, client)  # type: ignore[no-untyped-call]  # kombu's
+
+
 class CheckedChannel(kombu_redis.Channel):
+    QoS = _QoS
+    only_reader = False
+    from_transport_options: tuple[str, ...] = (*kombu_redis.Channel.from_transport_options, "only_reader")  # type: ignore[assignment]  # kombu's is shorter
+
     def _get_client(self) -> type[redis.Redis]:
         return CheckedClient
 
@@ -68,6 +85,10 @@ class CheckedTransport(kombu_redis.Transport):
 
 
 class CheckedSentinelChannel(kombu_redis.SentinelChannel):
+    QoS = _QoS
+    only_reader = False
+    from_transport_options: tuple[str, ...] = (*kombu_redis.SentinelChannel.from_transport_options, "only_reader")  # type: ignore[assignment]  # kombu's is shorter
+
     def _get_client(self) -> type[redis.Redis]:
         return CheckedClient
 

@@ -11,10 +11,20 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeGuard
 
-from app.services.requests.wakeups import ADMIT, RUN
+from app.services.requests.wakeups import ADMIT, NUDGE, RUN
 
 # The longest of ours, 50 job ids, has 6 kB.
 MOST_BYTES = 262_144
+
+# Of Celery's remote control: what cancels and nudges jobs, and the questions of Flower and `celery inspect`. Others end
+# workers, change what they consume or how fast, or silence their events.
+COMMANDS = frozenset(
+    {
+        *("ping", "active", "active_queues", "clock", "conf", "query_task", "registered", "report", "reserved"),
+        *("revoked", "scheduled", "stats", "rejected"),
+        *("revoke", "terminate", "enable_events", NUDGE),
+    }
+)
 
 _LONGEST_NAME = 255
 _LARGEST_CLOCK = 2**63
@@ -61,6 +71,8 @@ def check_command(raw: bytes) -> None:
     for name, is_right in _COMMAND.items():
         if not is_right(body.get(name)):
             raise Defect(f"{name} has a wrong value")
+    if body["method"] not in COMMANDS:
+        raise Defect(f"the command {body['method']!r} is not available")
 
 
 def _message(raw: bytes) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import sys
 from celery import Celery
 
 from app.host.privacy import hide_from_same_user
-from config.queues import NODE, node_name, worker_hostname
+from config.queues import NODE, node_name, node_options, worker_hostname
 from config.settings import Settings, SettingsError, load_settings
 from tasks import control, training
 from tasks.celery_app import build_app, run_worker
@@ -17,6 +17,7 @@ __all__ = ["control", "make_app", "training"]
 def make_app(settings: Settings) -> Celery:
     """The step takes the inventory and registers the queues to consume."""
     celery = build_app(settings)
+    celery.conf.update(node_options(settings))
     celery.steps["worker"].add(NodeStep)
     return celery
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "audit": ("app.cli.admin.audit:audit", "Show the audit log, from the database."),
     "webhooks": ("app.cli.admin.webhooks:webhooks", "Manage webhooks, in the database."),
     "db": ("app.cli.admin.db.db:db", "Manage the database: schema, backups, pruning."),
+    "redis-users": ("app.cli.admin.redis_users:redis_users", "Write users of Redis with only what each process needs."),
     "api": ("app.cli.local.processes:api", "Run the API alone."),
     "coordinator": ("app.cli.local.processes:coordinator", "Run a coordinator alone."),
     "node": ("app.cli.local.processes:node", "Run a node worker alone."),

@@ -40,15 +40,18 @@ def free_port() -> int:
 class RedisServer:
     """A Redis or Valkey server with a password; ``stop`` and ``start`` keep port and password, not the data."""
 
-    def __init__(self) -> None:
-        self.password = secrets.token_hex(8)
+    def __init__(self, *, acl_file: Path | None = None, user: str = "default", password: str = "") -> None:
+        """With an ACL file the ``user``, who is to be in it, administers the server."""
+        self.password = password or secrets.token_hex(8)
         self.port = 0
+        self._acl_file, self._user = acl_file, user
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="trainyard-redis-"))
 
     @property
     def url(self) -> str:
-        return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
+        user = "" if self._user == "default" else self._user
+        return f"redis://{user}:{self.password}@127.0.0.1:{self.port}/0"
 
     @property
     def pid(self) -> int:
@@ -60,7 +63,9 @@ class RedisServer:
         return self._process is not None
 
     def client(self) -> "redis.Redis":
-        return redis.Redis(host="127.0.0.1", port=self.port, password=self.password, decode_responses=True)
+        return redis.Redis(
+            host="127.0.0.1", port=self.port, username=self._user, password=self.password, decode_responses=True
+        )
 
     def start(self) -> None:
         self._process, self.port = _start_on_free_port(self._command, self._answers, self._folder, self.port)
@@ -80,13 +85,14 @@ class RedisServer:
             raise ServerError("no redis-server or valkey-server on the PATH: scripts/install-system-packages")
         # The password goes by file: command lines are visible to everybody on the machine.
         config = self._folder / "server.conf"
-        config.write_text(
-            f'bind 127.0.0.1\nport {port}\nrequirepass {self.password}\ndir "{self._folder}"\nsave ""\nappendonly no\n'
-        )
+        access = f"aclfile {self._acl_file}" if self._acl_file else f"requirepass {self.password}"
+        config.write_text(f'bind 127.0.0.1\nport {port}\n{access}\ndir "{self._folder}"\nsave ""\nappendonly no\n')
         return [program, str(config)]
 
     def _answers(self, port: int) -> bool:
-        with contextlib.closing(redis.Redis(host="127.0.0.1", port=port, password=self.password)) as client:
+        with contextlib.closing(
+            redis.Redis.from_url(f"redis://{self._user}:{self.password}@127.0.0.1:{port}/0")
+        ) as client:
             try:
                 return bool(client.ping())
             except redis.ConnectionError:

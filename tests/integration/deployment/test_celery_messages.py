@@ -58,6 +58,8 @@ DEFECTIVE_COMMANDS: list[Any] = [
     command_message("ping") | {"headers": {"clock": "x"}},
     command_message("ping") | {"properties": {}},
     command_message("ping", "x"),
+    *map(command_message, ("shutdown", "pool_restart", "disable_events")),
+    command_message("cancel_consumer", {"queue": "jobs.default"}),
     command_message({}),  # type: ignore[arg-type]
 ]
 

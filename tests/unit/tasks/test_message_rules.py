@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable
 
 import pytest
+from celery.worker.control import Panel
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.services.requests.wakeups import RUN
-from tasks.message_rules import MOST_BYTES, Defect, check_command, check_task
+from tasks.message_rules import COMMANDS, MOST_BYTES, Defect, check_command, check_task
 from tests.builders.messages import command_message, task_message
 
 QUEUE = "jobs.default"
@@ -81,6 +82,10 @@ def test_defective_request_for_a_task_is_told_why(content: bytes, reason: str) -
         (raw(command_message("ping", destination="node@box")), "destination has a wrong value"),
         (raw(command_message("ping", [1])), "arguments has a wrong value"),
         (raw(command_message("ping", reply_to={"exchange": "x"})), "reply_to has a wrong value"),
+        *(
+            (raw(command_message(name)), f"the command '{name}' is not available")
+            for name in sorted(Panel.data.keys() - COMMANDS)
+        ),
     ],
 )
 def test_defective_command_is_told_why(content: bytes, reason: str) -> None:
@@ -93,6 +98,13 @@ def test_what_our_processes_send_is_accepted() -> None:
     check_task(raw(task_message(["job-1", 1], task=RUN, queue="cpu.box")), "cpu.box")
     check_task(raw(task_message("job-1", headers={"redelivered": True})), QUEUE)
     check_command(raw(command_message("nudge", {"job_id": "job-1"}, destination=["node@box"])))
+
+
+def test_commands_that_end_or_change_workers_are_celerys_but_not_ours() -> None:
+    forbidden = Panel.data.keys() - COMMANDS
+
+    assert {"shutdown", "pool_restart", "pool_shrink", "rate_limit", "add_consumer", "cancel_consumer"} <= forbidden
+    assert {"disable_events", "time_limit", "autoscale", "election"} <= forbidden
 
 
 @given(replaced=st.sampled_from(["body", "headers", "properties"]), name=st.text(max_size=12), value=JSON)
