@@ -103,6 +103,8 @@ save ""
 appendonly yes
 appendfsync everysec
 maxmemory-policy noeviction
+# A message that is longer would take its worker's memory before it could be dropped.
+proto-max-bulk-len 16mb
 # An idle server wakes up this many times per second, not 10.
 hz 2
 timeout 0

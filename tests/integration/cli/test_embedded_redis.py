@@ -62,6 +62,16 @@ def test_it_persists_its_data_and_never_drops_a_message(server: EmbeddedRedis, s
         assert {name: client.config_get(name)[name] for name in wanted} == wanted
 
 
+def test_what_is_longer_than_any_message_is_refused(server: EmbeddedRedis, start: Start) -> None:
+    start(server)
+
+    with redis.Redis.from_url(server.url, retry=Retry(NoBackoff(), 0)) as client:
+        client.lpush("cpu.box", bytes(15 << 20))
+        with pytest.raises((redis.ConnectionError, redis.ResponseError)):
+            client.lpush("cpu.box", bytes(17 << 20))
+        assert client.llen("cpu.box") == 1
+
+
 def test_the_password_is_in_no_command_line_and_in_no_file_for_others(server: EmbeddedRedis, start: Start) -> None:
     process = start(server)
 

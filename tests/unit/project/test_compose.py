@@ -91,7 +91,10 @@ def test_further_settings_come_from_an_optional_file():
 def test_the_broker_keeps_its_data_and_evicts_nothing():
     script = SERVICES["redis"]["command"][-1]
 
-    assert all(words in script for words in ("requirepass", "appendonly yes", "maxmemory-policy noeviction"))
+    assert all(
+        words in script
+        for words in ("requirepass", "appendonly yes", "maxmemory-policy noeviction", "proto-max-bulk-len")
+    )
     assert SERVICES["redis"]["volumes"] == ["broker:/data"]
 
 
