@@ -68,7 +68,15 @@ class _QoS(kombu_redis.QoS):
         with self.channel.conn_or_acquire() as client:
             latest = time.time() - self.visibility_timeout
             for tag in client.zrangebyscore(self.unacked_index_key, 0, latest):
-                self.restore_by_tag(tag, client)  # type: ignore[no-untyped-call]  # kombu's
+                self.restore_by_tag(tag, client)
+
+    def restore_by_tag(self, tag: bytes, client: Any = None, leftmost: bool = False) -> None:  # noqa: ANN401, FBT001, FBT002  as kombu
+        """Put an unacknowledged message back into its queue; what is no message is dropped."""
+        try:
+            super().restore_by_tag(tag, client, leftmost)  # type: ignore[no-untyped-call]  # kombu's
+        except (ValueError, TypeError, RecursionError) as error:
+            self._remove_from_indices(tag).execute()  # type: ignore[no-untyped-call]  # kombu's
+            _note(self.unacked_key, f"{type(error).__name__} when it was to be put back")
 
 
 class CheckedChannel(kombu_redis.Channel):

@@ -9,6 +9,7 @@ from subprocess import Popen
 from typing import Any
 
 import pytest
+from kombu.connection import Connection
 
 from app.domain.lifecycle.states import JobState
 from app.services.requests.wakeups import RUN
@@ -141,3 +142,22 @@ def test_defective_commands_are_dropped_by_every_worker(
     count = len(DEFECTIVE_COMMANDS)
     wait_for(lambda: rejected(world, PIDBOX) == [count, count], seconds=10, what="both dropped all")
     assert not any(map(is_over, workers))
+
+
+@pytest.mark.parametrize("only_reader", [True, False])
+def test_what_cannot_be_put_back_is_dropped(broker: RedisServer, only_reader: bool) -> None:  # noqa: FBT001
+    keys = {f"{name}_key": f"{name}.{only_reader}" for name in ("unacked", "unacked_index", "unacked_mutex")}
+    options = {**keys, "only_reader": only_reader, "visibility_timeout": 1}
+    queue = f"restored.{only_reader}"
+    message = json.dumps([task_message("job-1", queue=queue), "", queue])
+    entries = {"1": "{", "2": "[" * 100_000, "3": "[1]", "4": "7", "5": '[1, "", "x"]', "6": message}
+    with broker.client() as client:
+        client.hset(keys["unacked_key"], mapping=entries)
+        client.zadd(keys["unacked_index_key"], dict.fromkeys(entries, 1.0))
+
+        transport = "tasks.checked_transport:CheckedTransport"
+        with Connection(broker.url, transport=transport, transport_options=options) as connection:
+            connection.channel().qos.restore_visible()
+
+        assert not client.exists(*keys.values())
+        assert [client.llen(key) for key in client.keys(f"{queue}*")] == [1]
