@@ -22,7 +22,7 @@ COMMANDS = frozenset(
     {
         *("ping", "active", "active_queues", "clock", "conf", "query_task", "registered", "report", "reserved"),
         *("revoked", "scheduled", "stats", "rejected"),
-        *("revoke", "terminate", "enable_events", NUDGE),
+        *("revoke", "terminate", "enable_events", "heartbeat", NUDGE),
     }
 )
 

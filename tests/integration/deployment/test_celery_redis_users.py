@@ -121,6 +121,7 @@ def test_every_process_works_as_its_user_and_is_denied_nothing(system: SystemOfU
     wait_for(lambda: system.flower_says(f"/api/task/info/{cancelled}"), seconds=40, what="Flower shows a job")
     assert system.flower_says("/api/queues/length")
     assert system.users.denials() == []
+    assert [name for name in ("coordinator", f"node-{NODE}") if "rejected a message" in system.log(name)] == []
 
 
 NOT_FOR_NODES: list[Sequence[str]] = [
