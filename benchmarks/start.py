@@ -86,7 +86,7 @@ def measured(folder: Path, case: Case, rounds: int, ray: Path | None) -> dict[st
                     "seen": partial(training, running[side], case, folder / side, 0),
                     "unseen": partial(training, running[side], case, folder / side, number),
                 }
-                printed, read = first_line(running[side], folder / side)
+                printed, read = first_line(running[side], case, folder / side)
                 found.setdefault(f"line {side}", []).append(printed)
                 found.setdefault(f"line at its reader {side}", []).append(read)
                 for what, seconds in measure.items():
@@ -109,10 +109,12 @@ def wait_for_servers(running: Running) -> None:
     time.sleep(PAUSE_SECONDS)
 
 
-def first_line(running: Running, folder: Path) -> tuple[float, float]:
+def first_line(running: Running, case: Case, folder: Path) -> tuple[float, float]:
     """Seconds from the acceptance of a script to the moment when it prints, and to that when a reader has it."""
     client = running.client()
-    job_id, accepted = submitted(client, script_document(folder, folder / "line.py"))
+    document = script_document(folder, folder / "line.py")
+    document["resource_config"]["device_type"] = case.device  # a node with GPUs offers no CPU slots
+    job_id, accepted = submitted(client, document)
     times = [
         (float(event.data["line"].split()[1]), time.time())
         for event in client.follow_logs(job_id)
