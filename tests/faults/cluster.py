@@ -39,7 +39,6 @@ SHORT = {
     "TRAINYARD_SCHEDULER_RETRY_MAX_SECONDS": "2",
     "TRAINYARD_SCHEDULER_RESEND_SECONDS": "2",
     "TRAINYARD_QUARANTINE_FAULTS": "0",  # every fault is our own doing
-    "TRAINYARD_NODE_NETWORK": "host",  # jobs report to the witness
     "TRAINYARD_WATCH_STEP_SECONDS": "6",
     "TRAINYARD_WATCH_DISK_FULL_SECONDS": "2",
     "TRAINYARD_WATCH_STUCK_SECONDS": "2",
@@ -81,7 +80,7 @@ class Cluster(System):
         database: str = "",
         outside: Outside | None = None,
     ) -> None:
-        super().__init__(folder, **settings)
+        super().__init__(folder, TRAINYARD_NODE_NETWORK="host", **settings)  # jobs report to the witness
         self._outside, self._is_guest = outside or Outside(), outside is not None
         self.witness = self._outside.witness
         self.points = CrashPoints(folder / "points")
