@@ -28,5 +28,8 @@ class NodeSettings:
     software: tuple[Path, ...] = setting(
         (Path("/opt"),), "directories of programs that jobs may read, besides the system's and Trainyard's own"
     )
+    max_processes: int = setting(
+        16384, "processes and threads of a job on this node at most, where limits hold; 0: no limit", rules.not_negative
+    )
     warm: str = setting("auto", "what is forked for jobs: auto (all), supervisors, or off", rules.warm)
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")

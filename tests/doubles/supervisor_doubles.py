@@ -11,6 +11,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.prepare.resume_point import StartPoint
 from workers.run_dir.layout import RunDirectory
+from workers.sandbox.control_groups import Hierarchies, Limits
 from workers.sandbox.launcher import LaunchPlan
 from workers.sandbox.sandbox import ProcessGroup
 from workers.sandbox.spec import FilesystemView, SandboxSpec
@@ -68,6 +69,7 @@ class EndedAgent:
     """A launched attempt whose agent speaks over ``control``; it can't be killed."""
 
     log_fds = ()
+    exceeded_memory_mb = 0
 
     def __init__(self, control):
         self.control = control
@@ -163,5 +165,7 @@ def prepared(assembly):
         confinement=SandboxSpec(view=FilesystemView(run_dir=run.path, data_dir=run.path)),
         sandbox=ProcessGroup(),
         job_environment={},
+        limits=Limits(),
+        groups=Hierarchies({}, 1),
     )
     return Prepared(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))

@@ -40,6 +40,7 @@ facts = {
         re.sub(r"bindfile\w+", "bindfileN", " ".join(line.split()[3:6]))
         for line in text("/proc/self/mountinfo").splitlines()
     ),
+    "groups": text("/proc/self/cgroup"),
     "environment": dict(os.environ),
     "adjustment": text("/proc/self/oom_score_adj"),
     "nice": os.nice(0),

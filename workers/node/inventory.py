@@ -10,11 +10,12 @@ from pathlib import Path
 
 from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.spec.frameworks.custom import MPI
-from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS
+from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS, LIMITS
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
 from workers.node.nvml import InventoryNvml
 from workers.rank.mpi import MPIRUN
+from workers.sandbox.control_groups import CONTROLLERS, find_hierarchies
 
 try:
     import pynvml
@@ -49,7 +50,8 @@ def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
 def found_capabilities() -> tuple[str, ...]:
     """Software capabilities detected on this node, in addition to the configured ones."""
     extras = (extra.name for extra in (*EXTRAS.values(), EXPORT) if _has_module(extra.module))
-    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()))
+    limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
+    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()), *limits)
 
 
 def _has_module(name: str) -> bool:

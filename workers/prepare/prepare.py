@@ -30,12 +30,14 @@ from workers.fetching.uris import scheme_of, shown
 from workers.job_secrets import opened_secrets
 from workers.prepare.input_library import Library, LocalData, Sources
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
+from workers.prepare.limits import limits_of
 from workers.prepare.named_files import named_files
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_code, find_script
 from workers.prepare.resume_point import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 from workers.publishing.preflight import check_output
 from workers.rank.script_checkpoints import FILES
 from workers.run_dir.layout import RunDirectory, write_atomically
+from workers.sandbox.control_groups import find_hierarchies
 from workers.sandbox.gpu_devices import own_gpus
 from workers.sandbox.launcher import LaunchPlan
 from workers.sandbox.sandbox import Sandbox, SandboxUnavailable, choose_sandbox
@@ -61,6 +63,7 @@ def prepare(
 
     The job's secrets are added to ``redaction`` before anything can log them.
     """
+    groups = find_hierarchies()
     secrets = opened_secrets(settings, work.sealed_secrets)
     redaction.add(texts_of(secrets))
     check_output(settings, work)  # first: it is quick, and what is fetched next may not be
@@ -89,6 +92,8 @@ def prepare(
         confinement=SandboxSpec(view=view, own_network=own_network),
         sandbox=sandbox_of(settings),
         job_environment=environment,
+        limits=limits_of(work.document.resource_config.limits, settings, groups),
+        groups=groups,
     )
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens)
 

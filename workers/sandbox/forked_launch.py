@@ -17,6 +17,7 @@ from typing import IO
 
 from app.host.fork_servers import agents_socket
 from workers.fork_server.requests import MOST_FILES, ask, connect
+from workers.sandbox.control_groups import joining
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
 from workers.sandbox.spec import SandboxSpec
 
@@ -59,6 +60,7 @@ def launch_forked(
                 process, pid = _make(sandbox, spec, program.environment, code_reader, output)
                 request = {
                     "sandbox_pid": pid,
+                    "joined": list(map(str, spec.joined)),
                     "kind": program.kind,
                     "spec": str(program.spec_path),
                     "directory": str(spec.view.run_dir),
@@ -87,7 +89,7 @@ def _make(
     ):
         program, *arguments = enclosed.command
         process = subprocess.Popen(
-            [program, "--info-fd", str(info_writer.fileno()), *arguments],
+            joining(spec.joined, [program, "--info-fd", str(info_writer.fileno()), *arguments]),
             env=environment,
             cwd=spec.view.run_dir,
             stdin=code,

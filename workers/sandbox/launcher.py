@@ -15,6 +15,7 @@ from app.host import processes
 from trainyard.protocol.channel import Message, encode
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank.spec_sections import training_config
+from workers.sandbox.control_groups import Group, Hierarchies, Limits, joining
 from workers.sandbox.forked_launch import AGENT, Forked, launch_forked
 from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, USER, Sandbox
 from workers.sandbox.spec import FilesystemView, SandboxSpec
@@ -43,6 +44,8 @@ class LaunchPlan:
     confinement: SandboxSpec
     sandbox: Sandbox
     job_environment: Mapping[str, str]
+    limits: Limits
+    groups: Hierarchies  # where the limits are set
 
     @property
     def view(self) -> FilesystemView:
@@ -53,7 +56,7 @@ class LaunchedRanks:
     """Running ranks: the agent's process, its control socket, and the read end of one log pipe per rank."""
 
     def __init__(
-        self, plan: LaunchPlan, process: subprocess.Popen[bytes], control: socket.socket, logs: list[int]
+        self, plan: LaunchPlan, process: subprocess.Popen[bytes], control: socket.socket, logs: list[int], group: Group
     ) -> None:
         self.process = process
         self.control = control
@@ -61,6 +64,8 @@ class LaunchedRanks:
         self._job_id = plan.spec.job_id
         self._attempt = plan.spec.attempt
         self._node = plan.spec.node
+        self._group = group
+        self._limits = plan.limits
 
     def stop(self, grace_seconds: float) -> None:
         """Send SIGTERM to every rank, and SIGKILL to those left after the grace period; returns at once."""
@@ -75,9 +80,15 @@ class LaunchedRanks:
             self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(EXIT_SECONDS)
-        return processes.kill_attempt(
+        is_dead = processes.kill_attempt(
             self._job_id, self._attempt, root_pid=root_pid, node=self._node, seconds=EXIT_SECONDS
         )
+        return self._group.remove() and is_dead
+
+    @property
+    def exceeded_memory_mb(self) -> int:
+        """The memory limit at which the kernel has killed a process of the attempt; 0 if it has not."""
+        return self._limits.memory_mb if self._group.memory_kills else 0
 
     def wait(self) -> int:
         """The agent's exit code; call after its control socket closed. -SIGKILL when it cannot be killed."""
@@ -97,12 +108,16 @@ class LaunchedRanks:
 
 
 def launch(plan: LaunchPlan) -> LaunchedRanks:
-    """Start the sandbox with the ranks. Must run on the main thread: the ranks die with the thread that forks."""
+    """Start the sandbox with the ranks. Must run on the main thread: the ranks die with the thread that forks.
+
+    Raises OSError.
+    """
+    group = _group(plan)
     ours, theirs = socket.socketpair()
     pipes = [_log_pipe() for _ in range(plan.spec.local_ranks)]
     writers = [writer for _, writer in pipes]
     view = replace(plan.view, libraries=inherited_libraries())
-    confinement = replace(plan.confinement, view=view)
+    confinement = replace(plan.confinement, view=view, joined=group.joined)
     command, environment = _agent_command(plan, writers, theirs.fileno()), _agent_environment(plan)
     try:
         process = None
@@ -112,7 +127,7 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
         if process is None:
             with plan.sandbox.enclosed(command, confinement) as enclosed:
                 process = subprocess.Popen(
-                    enclosed.command,
+                    joining(confinement.joined, enclosed.command),
                     env=environment,
                     cwd=plan.view.run_dir,
                     stdin=subprocess.DEVNULL,
@@ -125,9 +140,14 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
         theirs.close()
         for writer in writers:
             os.close(writer)
-    launched = LaunchedRanks(plan, process, ours, [reader for reader, _ in pipes])
+    launched = LaunchedRanks(plan, process, ours, [reader for reader, _ in pipes], group)
     launched.send({"type": "start", "environment": dict(plan.job_environment)})
     return launched
+
+
+def _group(plan: LaunchPlan) -> Group:
+    spec = plan.spec
+    return plan.groups.make(f"{spec.job_id}.{spec.attempt}.{spec.node or 'node'}", plan.limits)
 
 
 def _agent_command(plan: LaunchPlan, log_fds: list[int], control_fd: int) -> list[str]:

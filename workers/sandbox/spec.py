@@ -32,4 +32,5 @@ class SandboxSpec:
     """What a sandbox has to provide for the processes of one attempt on this node."""
 
     view: FilesystemView
+    joined: tuple[Path, ...] = ()  # files of control groups, into which a process writes 0 to join
     own_network: bool = True  # loopback only, shared by the ranks of this node; else the machine's network

@@ -74,8 +74,11 @@ def _import_trainers() -> None:
 
 
 def _enter(request: Request) -> None:
-    """Continue in a process inside the sandbox, as a child of its init."""
+    """Continue in a process inside the sandbox and its control groups, as a child of its init."""
     sandbox, *_ = request.files
+    with _giving_up():
+        for file in request.fields["joined"]:
+            Path(file).write_text("0")
     join(request.fields["sandbox_pid"], sandbox)
     # A process's own PID namespace never changes: only its children are in the sandbox's, and only when the first of
     # them has ended its children are children of the init there.

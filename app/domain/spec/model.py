@@ -136,6 +136,19 @@ class DataConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ResourceLimits(Section):
+    """What the job may use on each node; 0: no limit of its own."""
+
+    ram_mb: int = 0
+    cpu_cores: float = 0.0
+    processes: int = 0
+
+    @property
+    def are_set(self) -> bool:
+        return bool(self.ram_mb or self.cpu_cores or self.processes)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResourceConfig(Section):
     gpu_count: int = 1
     gpu_type: str | tuple[str, ...] | None = None
@@ -146,6 +159,7 @@ class ResourceConfig(Section):
     cpu_cores: int = 0
     ram_min_mb: int = 0
     storage_min_mb: int = 0
+    limits: ResourceLimits = ResourceLimits()
     device_type: str = "auto"
     node_count: int = 1
     required_node_labels: tuple[str, ...] = ()

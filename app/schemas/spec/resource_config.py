@@ -6,7 +6,7 @@ from app.domain.names import LABEL_CONSTRAINT, LABEL_CONSTRAINT_RULE
 from app.domain.scheduling.resources import MIG_PROFILE
 from app.domain.spec.model import ResourceConfig
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Matching, Number, OneOrSeveral, Texts, Whole, says
+from app.schemas.strict_fields import Choice, Matching, Number, OneOrSeveral, Section, Texts, Whole, says
 
 _MAX_MB = 2**40  # an exabyte
 
@@ -19,6 +19,14 @@ _GPU_MEMORY_REQUEST = says("Instead of gpu_fraction: the fraction of one GPU wit
 _MIG_PROFILE = says("Instead of a whole GPU, a MIG slice, named as by nvidia-smi: 1g.10gb")
 _PROFILE_RULE = "must be a MIG profile, such as 1g.10gb or 1g.10gb+me"
 _NODE_COUNT = says("Number of nodes with gpu_count devices each, allocated together (gang scheduling)")
+
+
+class ResourceLimitsSchema(DocumentSchema):
+    ram_mb = Whole(
+        0, _MAX_MB, **says("Memory of all processes together; at it the kernel ends the job with HOST_OUT_OF_MEMORY")
+    )
+    cpu_cores = Number(0, 65536, **says("Processor time per second, in cores; at it the processes wait"))
+    processes = Whole(0, 2**22, **says("Processes and threads; at it no more can be started"))
 
 
 class ResourceConfigSchema(DocumentSchema):
@@ -43,6 +51,10 @@ class ResourceConfigSchema(DocumentSchema):
     )
     ram_min_mb = Whole(0, _MAX_MB, **says("Memory to reserve per node"))
     storage_min_mb = Whole(0, _MAX_MB, **says("Disk space to reserve per node"))
+    limits = Section(
+        ResourceLimitsSchema,
+        **says("What the job may use at most, per node; 0: no limit. Only nodes that can enforce it run the job"),
+    )
     device_type = Choice(_DEVICE_TYPES, load_default=ResourceConfig.device_type, **_DEVICE_TYPE)
     node_count = Whole(1, 65536, load_default=ResourceConfig.node_count, **_NODE_COUNT)
     required_node_labels = Texts(

@@ -33,6 +33,7 @@ class Observations:
     ends_since: float | None = None  # monotonic clock: a rank failed, or was requested to end
     has_connected: bool = False  # a rank has sent a message
     exit_code: int | None = None  # of the agent: 0 when every rank exited with 0
+    exceeded_memory_mb: int = 0  # the job's own limit, if a kill was because of it
     out_of_memory_kills: int = 0  # by the kernel, shortly before the first rank broke
     last_lines: Mapping[int, Sequence[str]] = field(default_factory=dict)
     time_limit_seconds: int | None = None

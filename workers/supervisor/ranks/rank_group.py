@@ -315,6 +315,8 @@ class RankGroup:
         """Once, when the first rank has failed: later kills are not its cause."""
         if self._memory_kills is not None:
             self._observed.out_of_memory_kills = self._memory_kills.number
+            if self._launched is not None:
+                self._observed.exceeded_memory_mb = self._launched.exceeded_memory_mb
             self._memory_kills = None
 
     # ---- commands to ranks

@@ -44,6 +44,10 @@ KILLED_FOR_MEMORY = (
     "was killed by the kernel because the machine, or the job's share of it, ran out of memory; use a smaller batch, "
     "fewer workers or shorter sequences, or a node with more memory"
 )
+KILLED_AT_LIMIT = (
+    "was killed by the kernel because the job reached its memory limit of {} MB (resource_config.limits.ram_mb); use a "
+    "smaller batch, fewer workers or shorter sequences, or raise the limit"
+)
 KILLED_CHILD = "killed by signal"  # PyTorch's wording
 
 
@@ -124,7 +128,7 @@ def _explain(observed: Observations) -> Outcome:
     killed = _killed_for_memory(observed, first)
     # Failures of other ranks after the first one was killed follow from that.
     if killed is not None and (knowing is None or killed is first):
-        return _of_rank(observed, killed, "HOST_OUT_OF_MEMORY", KILLED_FOR_MEMORY)
+        return _of_rank(observed, killed, "HOST_OUT_OF_MEMORY", _killed_for_memory_text(observed))
     if knowing is not None:
         return _as_reported(observed, knowing, first, own_fault)
     ended = next((failure for failure in observed.reported if first is not None and failure.rank == first.rank), None)
@@ -139,12 +143,19 @@ def _explain(observed: Observations) -> Outcome:
     if observed.exit_code == 0:
         return _no_result(observed)
     if observed.out_of_memory_kills:
-        return _fault("HOST_OUT_OF_MEMORY", f"the ranks' parent {KILLED_FOR_MEMORY}", _tail(observed, 0))
+        return _fault(
+            "HOST_OUT_OF_MEMORY", f"the ranks' parent {_killed_for_memory_text(observed)}", _tail(observed, 0)
+        )
     return _fault(
         "RANK_KILLED",
         f"the ranks ended without reporting an error (exit code {observed.exit_code})",
         _tail(observed, 0),
     )
+
+
+def _killed_for_memory_text(observed: Observations) -> str:
+    limit = observed.exceeded_memory_mb
+    return KILLED_AT_LIMIT.format(limit) if limit else KILLED_FOR_MEMORY
 
 
 def _killed_for_memory(observed: Observations, first: RankExit | None) -> RankExit | None:

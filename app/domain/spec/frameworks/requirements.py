@@ -24,8 +24,13 @@ EXTRAS = {DEEPSPEED: Extra("deepspeed", "deepspeed"), MEGATRON: Extra("megatron"
 # The extra that writes these export formats.
 EXPORT, EXPORTED = Extra("export", "gguf"), ("gguf", "onnx")
 
+# Nodes with it hold the limits of `resource_config.limits`.
+LIMITS = "limits"
+
 # How an operator makes a node offer an implicit capability.
 HOW_TO_OFFER = {
+    LIMITS: f"resource_config.limits needs {LIMITS}, and a node offers it when its worker may make control groups: run "
+    "it as root, or in a systemd unit with Delegate=yes",
     MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
     **{
         extra.name: f"{framework} needs it, and a node offers {extra.name} when its worker finds the library: "
@@ -43,4 +48,6 @@ def needed(document: JobDocument) -> frozenset[str]:
     words = {EXTRAS[framework].name} if framework in EXTRAS else set[str]()
     if document.output_config.export_format in EXPORTED:
         words.add(EXPORT.name)
+    if document.resource_config.limits.are_set:
+        words.add(LIMITS)
     return frozenset(words | ({MPI} if launcher(document) == MPI else set()))

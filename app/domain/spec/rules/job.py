@@ -43,6 +43,19 @@ def devices_are_asked_for(document: JobDocument) -> None:
         )
 
 
+def limits_are_not_below_what_is_reserved(document: JobDocument) -> None:
+    resources = document.resource_config
+    reserved = {"ram_mb": ("ram_min_mb", resources.ram_min_mb), "cpu_cores": ("cpu_cores", resources.cpu_cores)}
+    for name, (reservation, amount) in reserved.items():
+        limit = getattr(resources.limits, name)
+        if 0 < limit < amount:
+            raise BadSpec(
+                f"limits.{name} is {limit:g}, less than the {amount} that {reservation} reserves; raise it to at least "
+                f"{amount}, or reserve less",
+                field=f"resource_config.limits.{name}",
+            )
+
+
 def devices_are_of_one_kind(document: JobDocument) -> None:
     resources = document.resource_config
     if resources.device_type != "cpu":
@@ -86,6 +99,7 @@ def parts_are_of_one_device(document: JobDocument) -> None:
 # Later rules rely on earlier ones.
 RULES: tuple[Callable[[JobDocument], None], ...] = (
     devices_are_asked_for,
+    limits_are_not_below_what_is_reserved,
     devices_are_of_one_kind,
     parts_are_of_one_device,
     *training.RULES,

@@ -251,6 +251,12 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_DATA}.preprocess.field_mapping", {"prompt": "q"}), PRETRAIN, f"{_DATA}.preprocess.field_mapping.prompt"),
     ((f"{_DATA}.preprocess.chat_template", "{{ x }}"), PRETRAIN),
     (("resource_config.gpu_count", 0),),
+    (("resource_config.ram_min_mb", 200), ("resource_config.limits", {"ram_mb": 100}), "resource_config.limits.ram_mb"),
+    (
+        ("resource_config.cpu_cores", 2),
+        ("resource_config.limits", {"cpu_cores": 1.5}),
+        "resource_config.limits.cpu_cores",
+    ),
     (("resource_config.gpu_type", "a100"), ("resource_config.device_type", "cpu")),
     (("resource_config.gpu_memory_min_mb", 5), ("resource_config.device_type", "cpu")),
     ((_FRACTION, 0.5), ("resource_config.device_type", "cpu")),

@@ -9,6 +9,7 @@ import pytest
 from app.domain.scheduling.resources import gpu_of
 from workers.node.inventory import cpu_slots, find_gpus, found_capabilities, take_inventory, usable_cores
 from workers.node.node_config import NodeConfig, NodeConfigError, read_node_config
+from workers.sandbox.control_groups import CONTROLLERS, Hierarchies
 
 FULL = """
 labels = ["rack-7"]
@@ -105,7 +106,7 @@ def test_node_offers_the_libraries_that_are_installed_apart(tmp_path, monkeypatc
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setenv("PATH", "")
 
-    assert [*found_capabilities()] == offers
+    assert [name for name in found_capabilities() if name != "limits"] == offers
 
 
 def test_no_file_means_all_is_detected():
@@ -388,3 +389,11 @@ def test_declared_slices_are_simulated(tmp_path):
         (0, "h100-mig-1g.10gb", 9728, True),
         (1, "h100-mig-1g.10gb", 9728, True),
     ]
+
+
+@pytest.mark.parametrize(("controllers", "offers"), [(CONTROLLERS, True), (("pids",), False), ((), False)])
+def test_node_offers_limits_where_it_can_hold_all_of_them(tmp_path, monkeypatch, controllers, offers):
+    found = Hierarchies(dict.fromkeys(controllers, tmp_path), 1)
+    monkeypatch.setattr("workers.node.inventory.find_hierarchies", lambda: found)
+
+    assert ("limits" in found_capabilities()) is offers

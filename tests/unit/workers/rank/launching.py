@@ -9,6 +9,7 @@ from typing import Any
 
 from app.domain.ids import new_id
 from trainyard.protocol.run_spec import Gang, RunSpec
+from workers.sandbox.control_groups import Hierarchies, Limits
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
 from workers.sandbox.sandbox import Sandbox
 from workers.sandbox.spec import FilesystemView, SandboxSpec
@@ -70,6 +71,8 @@ def make_plan(
         confinement=SandboxSpec(view=view),
         sandbox=sandbox,
         job_environment=dict(environment or {}),
+        limits=Limits(),
+        groups=Hierarchies({}, 1),
     )
 
 

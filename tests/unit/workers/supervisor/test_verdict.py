@@ -39,6 +39,11 @@ CASES = {
         "failed",
         "HOST_OUT_OF_MEMORY",
     ),
+    "rank killed at the job's limit": (
+        {"exit_code": 137, "exits": [KILLED], "out_of_memory_kills": 1, "exceeded_memory_mb": 300},
+        "failed",
+        "HOST_OUT_OF_MEMORY",
+    ),
     "rank killed for memory, others noticed first": (
         {"exits": [gone(rank=1), KILLED], "reported": [said("RANK_KILLED")], "out_of_memory_kills": 1},
         "failed",

@@ -1,0 +1,152 @@
+"""Limits of attempts by control groups: those of this machine, and a directory that is laid out as version 2 is."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from workers.sandbox.control_groups import CONTROLLERS, Group, Hierarchies, Limits, find_hierarchies
+
+HERE = find_hierarchies()
+needs_groups = pytest.mark.skipif(
+    set(HERE.parents) != set(CONTROLLERS), reason="control groups can't be made here: run as root, or with Delegate=yes"
+)
+
+HOG = "import time\ndata = b'x' * (300 << 20)\nprint('had it', flush=True)"
+BOMB = """
+import os
+made = 0
+try:
+    while made < 200:
+        if not os.fork():
+            os.closerange(0, 3)
+            import time; time.sleep(60)
+        made += 1
+except OSError as error:
+    print(made, type(error).__name__, flush=True)
+"""
+SPIN = "import time, sys\nend = time.monotonic() + 1.0\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
+
+
+@pytest.fixture
+def group():
+    made: list[Group] = []
+
+    def make(**limits):
+        made.append(HERE.make(f"test-{os.getpid()}-{len(made)}", Limits(**limits)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        assert each.remove()
+
+
+def run(group: Group, code: str) -> subprocess.CompletedProcess[str]:
+    join = "import os, sys\nfor path in sys.argv[1:]: open(path, 'w').write('0')\n"
+    command = [sys.executable, "-c", join + code, *map(str, group.joined)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+@needs_groups
+def test_process_over_the_memory_limit_is_killed_and_counted(group):
+    limited, free = group(memory_mb=100), group()
+
+    assert run(limited, HOG).returncode == -9
+    assert run(free, HOG).stdout == "had it\n"
+    assert (limited.memory_kills, free.memory_kills) == (1, 0)
+
+
+@needs_groups
+def test_processes_are_limited_and_end_with_the_group(group):
+    limited = group(processes=20)
+
+    said = run(limited, BOMB)
+
+    assert said.stdout == "19 BlockingIOError\n"
+    assert limited.remove()
+    assert not any(path.exists() for path in limited.directories.values())
+
+
+@needs_groups
+def test_cpu_time_is_limited(group):
+    assert float(run(group(cpus=0.2), SPIN).stdout) < 0.5
+
+
+@needs_groups
+def test_groups_of_ended_attempts_are_removed_by_a_later_one(group, monkeypatch):
+    left = HERE.make(f"left-{os.getpid()}", Limits())
+
+    group()
+    assert all(path.exists() for path in left.directories.values())  # its process may not have joined yet
+    monkeypatch.setattr("workers.sandbox.control_groups._NEW_SECONDS", 0.0)
+    group()
+
+    assert not any(path.exists() for path in left.directories.values())
+
+
+def test_limits_name_the_controllers_that_hold_them():
+    assert Limits().controllers == frozenset()
+    assert Limits(memory_mb=1, processes=1, cpus=0.5).controllers == set(CONTROLLERS)
+
+
+@pytest.fixture
+def version_2(tmp_path):
+    """(proc, groups) of a process in a delegated unit, without the kernel behind the files."""
+    proc, unit = tmp_path / "proc", tmp_path / "groups" / "system.slice" / "node.service"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self" / "cgroup").write_text("0::/system.slice/node.service\n")
+    unit.mkdir(parents=True)
+    (tmp_path / "groups" / "cgroup.controllers").write_text("cpu memory pids\n")
+    (unit / "cgroup.procs").write_text("11\n12\n")
+    (unit / "cgroup.subtree_control").write_text("")
+    return proc, tmp_path / "groups", unit
+
+
+def test_unit_of_version_2_gives_its_controllers_to_groups_of_attempts(version_2):
+    proc, groups, unit = version_2
+
+    found = find_hierarchies(proc=proc, groups=groups)
+
+    assert found == Hierarchies(dict.fromkeys(CONTROLLERS, unit / "trainyard"), 2)
+    assert (unit / "trainyard-platform" / "cgroup.procs").read_text() == "12"  # the last one that was moved
+    for directory in (unit, unit / "trainyard"):
+        assert (directory / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+
+
+def test_process_that_was_moved_finds_the_same_place(version_2):
+    proc, groups, unit = version_2
+    find_hierarchies(proc=proc, groups=groups)
+    (proc / "self" / "cgroup").write_text("0::/system.slice/node.service/trainyard-platform\n")
+
+    assert find_hierarchies(proc=proc, groups=groups).parents["memory"] == unit / "trainyard"
+
+
+def test_limits_of_version_2_are_files_of_one_directory(version_2):
+    proc, groups, unit = version_2
+    found = find_hierarchies(proc=proc, groups=groups)
+    directory = unit / "trainyard" / "job"
+    directory.mkdir()
+    for name in ("memory.swap.max",):
+        (directory / name).write_text("max")
+
+    group = found.make("job", Limits(memory_mb=10, processes=5, cpus=1.5))
+
+    assert group.joined == (directory / "cgroup.procs",)
+    written = {path.name: path.read_text() for path in directory.iterdir()}
+    assert written == {
+        "memory.max": str(10 << 20),
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+        "pids.max": "5",
+        "cpu.max": "150000 100000",
+    }
+    (directory / "memory.events").write_text("low 0\noom 1\noom_kill 3\n")
+    assert group.memory_kills == 3
+
+
+def test_process_that_may_write_nowhere_has_no_groups(tmp_path):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("4:memory:/\n0::/\n")
+
+    assert find_hierarchies(proc=tmp_path, groups=tmp_path / "none").parents == {}

@@ -1,0 +1,20 @@
+"""What an attempt may use on this node: the job's limits, and the operator's where the job has none."""
+
+from app.domain.spec.model import ResourceLimits
+from config.settings import Settings
+from workers.attempt_failed import AttemptFailed
+from workers.sandbox.control_groups import Hierarchies, Limits
+
+
+def limits_of(asked: ResourceLimits, settings: Settings, groups: Hierarchies) -> Limits:
+    """Raises AttemptFailed where this node can't hold a limit that the job has."""
+    wanted = Limits(memory_mb=asked.ram_mb, cpus=asked.cpu_cores, processes=asked.processes)
+    if missing := sorted(wanted.controllers - groups.parents.keys()):
+        raise AttemptFailed(
+            "INTERNAL",
+            f"this node can't hold resource_config.limits: it may make no control groups for {', '.join(missing)}; run "
+            "its worker as root, or in a systemd unit with Delegate=yes",
+        )
+    if wanted.processes:
+        return wanted
+    return Limits(memory_mb=wanted.memory_mb, cpus=wanted.cpus, processes=settings.node.max_processes)

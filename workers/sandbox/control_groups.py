@@ -1,0 +1,222 @@
+"""Limits of an attempt on this node, by control groups of the kernel: version 2, and version 1.
+
+See cgroups(7) and the kernel's admin-guide/cgroup-v2 and cgroup-v1. The group of an attempt lies below the one that the
+node worker is in, as far as that may be written: root may, and so may a systemd unit with ``Delegate=yes``.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+GROUPS = Path("/sys/fs/cgroup")
+PARENT = "trainyard"  # of all groups of attempts
+PLATFORM = "trainyard-platform"  # version 2: where our own processes are, as groups with children may have none
+MEMORY, PROCESSES, CPU = "memory", "pids", "cpu"
+CONTROLLERS = (MEMORY, PROCESSES, CPU)
+_PERIOD_MICROSECONDS = 100_000
+_KILL_SECONDS = 5.0
+_POLL_SECONDS = 0.01
+_NEW_SECONDS = 60.0  # the first process of a new group may not have joined yet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What an attempt may use on one node; 0: no limit."""
+
+    memory_mb: int = 0
+    processes: int = 0  # threads count, too
+    cpus: float = 0.0
+
+    @property
+    def controllers(self) -> frozenset[str]:
+        """What has to hold them."""
+        found = {MEMORY: self.memory_mb, PROCESSES: self.processes, CPU: self.cpus}
+        return frozenset(name for name, limit in found.items() if limit)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The control group of an attempt; in version 1 one directory for each controller."""
+
+    directories: Mapping[str, Path]  # controller → directory
+    version: int
+
+    @property
+    def joined(self) -> tuple[Path, ...]:
+        """Files into which a process writes 0 to join."""
+        return tuple(dict.fromkeys(path / "cgroup.procs" for path in self.directories.values()))
+
+    def limit(self, limits: Limits) -> None:
+        """As far as this machine has the controllers. Raises OSError."""
+        for name in limits.controllers & self.directories.keys():
+            for file, value in _values(name, limits, self.version):
+                _write(self.directories[name] / file, value)
+
+    @property
+    def memory_kills(self) -> int:
+        """How many processes the kernel has killed at the memory limit of this group."""
+        if MEMORY not in self.directories:
+            return 0
+        file = "memory.events" if self.version == 2 else "memory.oom_control"
+        return _counter(self.directories[MEMORY] / file, "oom_kill")
+
+    def remove(self) -> bool:
+        """Kill what is left in the group, and remove it; False while a process does not end."""
+        until = time.monotonic() + _KILL_SECONDS
+        for path in set(self.directories.values()):
+            while path.exists():
+                _kill_all(path)
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+                    break
+                if time.monotonic() > until:
+                    return False
+                time.sleep(_POLL_SECONDS)
+        return True
+
+
+@dataclass(frozen=True)
+class Hierarchies:
+    """Where groups can be made on this machine."""
+
+    parents: Mapping[str, Path]  # controller → directory of the groups of attempts
+    version: int
+
+    def make(self, name: str, limits: Limits) -> Group:
+        """A group with these limits; also removes those of attempts that have ended. Raises OSError."""
+        directories = {}
+        for controller, parent in self.parents.items():
+            _remove_empty(parent)
+            directories[controller] = parent / name
+            directories[controller].mkdir(parents=True, exist_ok=True)
+        group = Group(directories, self.version)
+        group.limit(limits)
+        return group
+
+
+def find_hierarchies(*, proc: Path = PROC, groups: Path = GROUPS) -> Hierarchies:
+    """The controllers with which a group could be made just now; none without permission."""
+    own = dict(_own_groups(proc))
+    if (groups / "cgroup.controllers").exists():
+        return _version_2(groups / own.get("", "").lstrip("/"))
+    parents = {}
+    for name in CONTROLLERS:
+        mounted = groups / name
+        # In a container its own group is mounted as the root, under a path that is not the one named.
+        inside = mounted / own.get(name, "").lstrip("/")
+        parent = (inside if inside.is_dir() else mounted) / PARENT
+        if mounted.is_dir() and _is_usable(parent):
+            parents[name] = parent
+    return Hierarchies(parents, 1)
+
+
+# Before the command starts anything: a process that joined later would leave its children outside.
+_JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit; shift; done; shift; exec "$@"'
+
+
+def joining(files: Sequence[Path], command: Sequence[str]) -> Sequence[str]:
+    """The command, in the control groups with these files."""
+    return ["sh", "-c", _JOIN, "sh", *map(str, files), "--", *command] if files else command
+
+
+def _version_2(own: Path) -> Hierarchies:
+    base = own.parent if own.name == PLATFORM else own
+    parent = base / PARENT
+    try:
+        parent.mkdir(exist_ok=True)
+        missing = [name for name in CONTROLLERS if name not in _words(base / "cgroup.subtree_control")]
+        if missing:
+            _move_processes(base, base / PLATFORM)
+        for directory in (base, parent):
+            _write(directory / "cgroup.subtree_control", " ".join(f"+{name}" for name in CONTROLLERS))
+    except OSError:
+        return Hierarchies({}, 2)
+    return Hierarchies(dict.fromkeys(CONTROLLERS, parent) if _is_usable(parent) else {}, 2)
+
+
+def _move_processes(source: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for pid in _words(source / "cgroup.procs"):
+        with contextlib.suppress(ProcessLookupError):
+            _write(target / "cgroup.procs", pid)
+
+
+def _own_groups(proc: Path) -> Iterator[tuple[str, str]]:
+    """(controller, path) of this process; in version 2 the controller is empty."""
+    for line in (proc / "self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            yield controller, path
+
+
+def _is_usable(parent: Path) -> bool:
+    trial = parent / f"trial-{os.getpid()}"
+    try:
+        trial.mkdir(parents=True)
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):
+        trial.rmdir()
+    return True
+
+
+def _values(controller: str, limits: Limits, version: int) -> Sequence[tuple[str, str]]:
+    """(file, text) for one limit."""
+    memory, quota = str(limits.memory_mb << 20), str(round(limits.cpus * _PERIOD_MICROSECONDS))
+    if controller == PROCESSES:
+        return (("pids.max", str(limits.processes)),)
+    if controller == CPU and version == 2:
+        return (("cpu.max", f"{quota} {_PERIOD_MICROSECONDS}"),)
+    if controller == CPU:
+        return ("cpu.cfs_period_us", str(_PERIOD_MICROSECONDS)), ("cpu.cfs_quota_us", quota)
+    if version == 2:  # one kill ends all: no rank trains without the others
+        return ("memory.max", memory), ("memory.swap.max", "0"), ("memory.oom.group", "1")
+    return ("memory.limit_in_bytes", memory), ("memory.memsw.limit_in_bytes", memory)
+
+
+_WITHOUT_SWAP = ("memory.memsw.limit_in_bytes", "memory.swap.max")  # missing where the kernel counts no swap
+
+
+def _write(path: Path, text: str) -> None:
+    if path.name in _WITHOUT_SWAP and not path.exists():
+        return
+    path.write_text(text)
+
+
+def _kill_all(directory: Path) -> None:
+    kill = directory / "cgroup.kill"
+    if kill.exists():
+        with contextlib.suppress(OSError):
+            kill.write_text("1")
+        return
+    for pid in _words(directory / "cgroup.procs"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def _remove_empty(parent: Path) -> None:
+    """Remove what supervisors left that were killed; a group with a process in it is busy and stays."""
+    for path in parent.glob("*") if parent.exists() else ():
+        with contextlib.suppress(OSError):
+            if path.is_dir() and time.time() - path.stat().st_mtime > _NEW_SECONDS:
+                path.rmdir()
+
+
+def _counter(path: Path, name: str) -> int:
+    with contextlib.suppress(OSError):
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name and value.isdigit():
+                return int(value)
+    return 0
+
+
+def _words(path: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return path.read_text().split()
+    return []
