@@ -16,6 +16,7 @@ BENCHMARKS = {
     "planning": "benchmarks.planning",
     "reads": "benchmarks.reads",
     "recovery": "benchmarks.recovery",
+    "sandbox": "benchmarks.sandbox",
     "scale": "benchmarks.scale",
     "simulation": "benchmarks.simulation",
     "start": "benchmarks.start",

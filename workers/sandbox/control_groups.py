@@ -19,7 +19,7 @@ PLATFORM = "trainyard-platform"  # version 2: where our own processes are, as gr
 MEMORY, PROCESSES, CPU = "memory", "pids", "cpu"
 CONTROLLERS = (MEMORY, PROCESSES, CPU)
 _PERIOD_MICROSECONDS = 100_000
-_KILL_SECONDS = 5.0
+_KILL_SECONDS = 1.0
 _POLL_SECONDS = 0.01
 _NEW_SECONDS = 60.0  # the first process of a new group may not have joined yet
 
