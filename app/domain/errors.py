@@ -209,7 +209,7 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
     ),
     "HOST_OUT_OF_MEMORY": ErrorType(
         "a rank ended because the machine, or the share of it that the job has, ran out of memory",
-        "Ask for more (resource_config.ram_min_mb, limits.ram_mb), or take a smaller batch_size or data_config.streaming.",
+        "Ask for more (resource_config.ram_min_mb or limits), or take a smaller batch_size or data_config.streaming.",
     ),
     "NON_FINITE_LOSS": ErrorType(
         "the loss became NaN or infinite",
