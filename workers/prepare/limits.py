@@ -7,9 +7,9 @@ from workers.sandbox.control_groups import Hierarchies, Limits
 
 
 def limits_of(asked: ResourceLimits, settings: Settings, groups: Hierarchies) -> Limits:
-    """Raises AttemptFailed where this node can't hold a limit that the job has."""
+    """Raises AttemptFailed where this node can't hold a limit that the job requires."""
     wanted = Limits(memory_mb=asked.ram_mb, cpus=asked.cpu_cores, processes=asked.processes)
-    if missing := sorted(wanted.controllers - groups.parents.keys()):
+    if asked.required and (missing := sorted(wanted.controllers - groups.parents.keys())):
         raise AttemptFailed(
             "INTERNAL",
             f"this node can't hold resource_config.limits: it may make no control groups for {', '.join(missing)}; run "

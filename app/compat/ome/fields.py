@@ -70,7 +70,7 @@ FIELDS: Table = {
         "GPUs, MIG slices, cpu, memory and ephemeral-storage are reserved; a resource that no node has is refused"
     ),
     "spec.trainer.resourcesPerNode.limits": acted_on(
-        "reserved where requests do not name the resource; limits of cpu and memory are not enforced, with a warning"
+        "reserved where requests do not name the resource; cpu and memory are limited, on nodes that offer `limits`"
     ),
     "spec.trainer.resourcesPerNode.claims": refused("resource claims are not supported; use requests"),
     "spec.trainer.codeUri": acted_on("extension: the directory of code in which the command starts"),
@@ -163,11 +163,6 @@ def job_warnings(manifest: Mapping[str, Any], *, runs_command: bool, secrets: Co
                     f"{field}.valueFrom", "only secretKeyRef with name and key is supported: the variable is not set"
                 )
             )
-    limits = (trainer.get("resourcesPerNode") or {}).get("limits") or {}
-    for name in ("cpu", "memory"):
-        if name in limits:
-            why = "is reserved; the limit is not enforced"
-            found.append(warning(f"spec.trainer.resourcesPerNode.limits.{name}", why))
     for name in datasets.get("parameters") or {}:
         if runs_command and name in OF_DATA:
             found.append(warning(f"spec.datasets.parameters.{name}", "a command reads the files as they are"))

@@ -34,7 +34,18 @@ def resources_of(trainer: Mapping[str, Any], per_node: str, *, has_ranks: bool) 
     for name, (native, unit) in _AMOUNTS.items():
         if amount := math.ceil(amounts.get(name, Decimal(0)) / unit):
             found[native] = amount
+    if limits := _limits_of(wanted.get("limits") or {}):
+        found["limits"] = limits
     return found
+
+
+def _limits_of(given: Mapping[str, str]) -> dict[str, Any]:
+    """The section ``limits`` of a native document; held where nodes can."""
+    cores, memory = (_amount(name, given.get(name, "0")) for name in ("cpu", "memory"))
+    found: dict[str, Any] = {"cpu_cores": float(cores)} if cores else {}
+    if memory:
+        found["ram_mb"] = math.ceil(memory / 2**20)
+    return {**found, "required": False} if found else {}
 
 
 def _devices_of(amounts: Mapping[str, Decimal]) -> dict[str, Any]:

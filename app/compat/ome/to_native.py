@@ -53,6 +53,8 @@ NAMING = Naming(
         "cpu_cores": "cpu",
         "ram_min_mb": "memory",
         "storage_min_mb": "ephemeral-storage",
+        "limits.cpu_cores": "limits.cpu",
+        "limits.ram_mb": "limits.memory",
         "mig_profile": "nvidia.com/mig-PROFILE",
         "device_type cpu or auto": _NO_GPUS,
         "device_type cpu": _NO_GPUS,

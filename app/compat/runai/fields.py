@@ -76,9 +76,11 @@ _COMPUTE: Table = {
         "migProfile: a MIG instance of this profile; without such a node the training waits, with a warning"
     ),
     "cpuCoreRequest": acted_on("reserved cores, rounded up to whole ones, with a warning"),
-    "cpuCoreLimit": _NOT_ENFORCED,
+    "cpuCoreLimit": acted_on("the limit of processor time, on nodes that offer `limits`"),
     "cpuMemoryRequest": acted_on("reserved memory of the node; without such a node the training waits, with a warning"),
-    "cpuMemoryLimit": _NOT_ENFORCED,
+    "cpuMemoryLimit": acted_on(
+        "the limit of memory, on nodes that offer `limits`; at it the training fails with HOST_OUT_OF_MEMORY"
+    ),
     "largeShmRequest": warned("shared memory is always up to half of the node's memory"),
 }
 _STORAGE: Table = {

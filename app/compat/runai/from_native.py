@@ -137,6 +137,10 @@ def compute_of(resources: ResourceConfig) -> dict[str, Any]:
         found["cpuCoreRequest"] = resources.cpu_cores
     if resources.ram_min_mb:
         found["cpuMemoryRequest"] = f"{resources.ram_min_mb}Mi"
+    if resources.limits.cpu_cores:
+        found["cpuCoreLimit"] = resources.limits.cpu_cores
+    if resources.limits.ram_mb:
+        found["cpuMemoryLimit"] = f"{resources.limits.ram_mb}Mi"
     return found
 
 

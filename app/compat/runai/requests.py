@@ -44,9 +44,9 @@ _Compute = document(
         "gpuMemoryLimit": quantity(**IGNORED),
         "migProfile": Choice(_MIG, **says("migProfile: a MIG instance of this profile")),
         "cpuCoreRequest": Number(0, 4096, **says("Cores, rounded up to whole ones")),
-        "cpuCoreLimit": Number(0, 4096, **IGNORED),
+        "cpuCoreLimit": Number(0, 4096, **says("Cores whose time may be used, where nodes can limit it")),
         "cpuMemoryRequest": quantity(**says("Reserved memory of the node")),
-        "cpuMemoryLimit": quantity(**IGNORED),
+        "cpuMemoryLimit": quantity(**says("Memory that may be used, where nodes can limit it")),
         "largeShmRequest": Flag(**IGNORED),
         "extendedResources": items(
             "ExtendedResource", {"resource": name(required=True, **IGNORED), "quantity": Count(required=True)}

@@ -53,6 +53,8 @@ NAMES = {
     "resource_config.mig_profile": "spec.compute.migProfile",
     "resource_config.cpu_cores": "spec.compute.cpuCoreRequest",
     "resource_config.ram_min_mb": "spec.compute.cpuMemoryRequest",
+    "resource_config.limits.cpu_cores": "spec.compute.cpuCoreLimit",
+    "resource_config.limits.ram_mb": "spec.compute.cpuMemoryLimit",
     "scheduling_config.priority": "spec.priorityClass",
 }
 _NO_DEVICES = "spec.compute.gpuDevicesRequest 0"
@@ -259,7 +261,17 @@ def _resources(compute: Mapping[str, Any], warnings: list[str]) -> dict[str, Any
             warnings.append(warning("spec.compute.cpuCoreRequest", f"{cores:g} is rounded up to whole cores"))
     if compute.get("cpuMemoryRequest"):
         found["ram_min_mb"] = megabytes(compute["cpuMemoryRequest"])
+    if limits := limits_of(compute.get("cpuCoreLimit"), compute.get("cpuMemoryLimit")):
+        found["limits"] = limits
     return found | part
+
+
+def limits_of(cores: float | None, memory: str | None) -> dict[str, Any]:
+    """The section ``limits`` of a native document. Raises BadSpec."""
+    found: dict[str, Any] = {"cpu_cores": cores} if cores else {}
+    if memory:
+        found["ram_mb"] = megabytes(memory)
+    return {**found, "required": False} if found else {}
 
 
 def _part(kind: str | None, compute: Mapping[str, Any]) -> dict[str, Any]:

@@ -142,6 +142,7 @@ class ResourceLimits(Section):
     ram_mb: int = 0
     cpu_cores: float = 0.0
     processes: int = 0
+    required: bool = True  # False: nodes that can't hold them run the job without
 
     @property
     def are_set(self) -> bool:

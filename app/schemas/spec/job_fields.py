@@ -109,6 +109,7 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.ram_min_mb": acted_on("memory to reserve; `limits` enforces"),
     f"{_RESOURCES}.limits.ram_mb": acted_on("the memory limit, held by control groups; less than ram_min_mb is 400"),
     f"{_RESOURCES}.limits.cpu_cores": acted_on("the limit of processor time; less than cpu_cores is 400"),
+    f"{_RESOURCES}.limits.required": acted_on("which nodes run the job: those that offer `limits`, or all"),
     f"{_RESOURCES}.limits.processes": acted_on("the limit of processes and threads"),
     f"{_RESOURCES}.storage_min_mb": acted_on("disk space to reserve; not enforced"),
     f"{_RESOURCES}.device_type": acted_on("GPUs or CPU slots"),

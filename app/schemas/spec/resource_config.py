@@ -6,7 +6,7 @@ from app.domain.names import LABEL_CONSTRAINT, LABEL_CONSTRAINT_RULE
 from app.domain.scheduling.resources import MIG_PROFILE
 from app.domain.spec.model import ResourceConfig
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Matching, Number, OneOrSeveral, Section, Texts, Whole, says
+from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Texts, Whole, says
 
 _MAX_MB = 2**40  # an exabyte
 
@@ -27,6 +27,7 @@ class ResourceLimitsSchema(DocumentSchema):
     )
     cpu_cores = Number(0, 65536, **says("Processor time per second, in cores; at it the processes wait"))
     processes = Whole(0, 2**22, **says("Processes and threads; at it no more can be started"))
+    required = Flag(**says("Default true: only nodes that can hold the limits run the job; false: others do, without"))
 
 
 class ResourceConfigSchema(DocumentSchema):
@@ -51,10 +52,7 @@ class ResourceConfigSchema(DocumentSchema):
     )
     ram_min_mb = Whole(0, _MAX_MB, **says("Memory to reserve per node"))
     storage_min_mb = Whole(0, _MAX_MB, **says("Disk space to reserve per node"))
-    limits = Section(
-        ResourceLimitsSchema,
-        **says("What the job may use at most, per node; 0: no limit. Only nodes that can enforce it run the job"),
-    )
+    limits = Section(ResourceLimitsSchema, **says("What the job may use at most, per node; 0: no limit"))
     device_type = Choice(_DEVICE_TYPES, load_default=ResourceConfig.device_type, **_DEVICE_TYPE)
     node_count = Whole(1, 65536, load_default=ResourceConfig.node_count, **_NODE_COUNT)
     required_node_labels = Texts(

@@ -188,8 +188,6 @@ WITHOUT_EFFECT = {
         "compute.gpuMemoryLimit",
         "compute.migProfile",
         "compute.cpuCoreRequest",
-        "compute.cpuCoreLimit",
-        "compute.cpuMemoryLimit",
         "compute.extendedResources",
         "storage.dataVolume",
         "storage.pvc.storage-instance-a",

@@ -288,7 +288,6 @@ def test_warnings_come_with_dry_runs_too(api: Api) -> None:
     assert {line.split('"')[1].partition(":")[0] for line in made.headers.getlist("Warning")} == {
         "metadata.finalizers",
         "spec.trainer.env.CUDA_VISIBLE_DEVICES",
-        "spec.trainer.resourcesPerNode.limits.memory",
         "spec.datasets.storageKey",
         "spec.datasets.parameters.compression",
         "spec.modelConfig.outputModel.parameters.region",

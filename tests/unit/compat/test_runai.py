@@ -17,7 +17,7 @@ from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, t
 from app.domain.errors import BadSpec
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
-from app.domain.spec.model import ResourceConfig
+from app.domain.spec.model import ResourceConfig, ResourceLimits
 from app.http.request_body import validated
 from app.models import Job
 from app.models.base import utc_now
@@ -158,7 +158,6 @@ def test_only_fields_of_the_chosen_kind_count_and_the_others_are_named():
     native = translated({"compute": compute, "image": "python:3.8", "tty": True, "nodePools": ["a", "b"]})
 
     assert ignored_fields(native) == [
-        "spec.compute.cpuCoreLimit",
         "spec.compute.gpuMemoryRequest",
         "spec.compute.gpuPortionLimit",
         "spec.compute.migProfile",
@@ -283,6 +282,17 @@ def test_nearest_class_has_the_same_priority(name):
 def test_what_is_no_uuid_names_no_job():
     assert job_id_of("../x") == ""
     assert uuid_of("job-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11") == "0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"
+
+
+def test_limits_are_the_native_ones_where_nodes_can_hold_them():
+    compute = {"cpuCoreRequest": 0.5, "cpuCoreLimit": 0.7, "cpuMemoryRequest": "20M", "cpuMemoryLimit": "30Mi"}
+
+    native = translated({"compute": compute})
+
+    resources = validated(SubmitJobSchema(), native.document).resource_config
+    assert resources.limits == ResourceLimits(cpu_cores=0.7, ram_mb=30, required=False)
+    returned = compute_of(resources)
+    assert (returned["cpuCoreLimit"], returned["cpuMemoryLimit"]) == (0.7, "30Mi")
 
 
 def test_devices_of_a_native_job():

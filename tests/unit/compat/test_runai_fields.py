@@ -51,14 +51,14 @@ def test_fields_of_a_masters_own_spec_without_effect_are_named() -> None:
         "command": "true",
         "image": "x",
         "storage": {"git": [{"branch": "a"}]},
-        "compute": {"cpuCoreLimit": 2},
+        "compute": {"gpuMemoryLimit": "2M"},
         "environmentVariables": [{"name": "A", "userCredential": {"name": "a", "key": "b"}}],
     }
 
     lines = without_effect(DistributedSchema().load({**TRAINING, "spec": {}, "masterSpec": master}))
 
     assert sorted(line.partition(": ")[0] for line in lines) == [
-        "masterSpec.compute.cpuCoreLimit",
+        "masterSpec.compute.gpuMemoryLimit",
         "masterSpec.environmentVariables.userCredential",
         "masterSpec.image",
         "masterSpec.storage",

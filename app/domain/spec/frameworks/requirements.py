@@ -48,6 +48,7 @@ def needed(document: JobDocument) -> frozenset[str]:
     words = {EXTRAS[framework].name} if framework in EXTRAS else set[str]()
     if document.output_config.export_format in EXPORTED:
         words.add(EXPORT.name)
-    if document.resource_config.limits.are_set:
+    limits = document.resource_config.limits
+    if limits.are_set and limits.required:
         words.add(LIMITS)
     return frozenset(words | ({MPI} if launcher(document) == MPI else set()))

@@ -48,7 +48,7 @@ def limits_are_not_below_what_is_reserved(document: JobDocument) -> None:
     reserved = {"ram_mb": ("ram_min_mb", resources.ram_min_mb), "cpu_cores": ("cpu_cores", resources.cpu_cores)}
     for name, (reservation, amount) in reserved.items():
         limit = getattr(resources.limits, name)
-        if 0 < limit < amount:
+        if 0 < math.ceil(limit) < amount:  # whole cores are reserved for 1.5
             raise BadSpec(
                 f"limits.{name} is {limit:g}, less than the {amount} that {reservation} reserves; raise it to at least "
                 f"{amount}, or reserve less",

@@ -254,7 +254,7 @@ REFUSED: list[tuple[Any, ...]] = [
     (("resource_config.ram_min_mb", 200), ("resource_config.limits", {"ram_mb": 100}), "resource_config.limits.ram_mb"),
     (
         ("resource_config.cpu_cores", 2),
-        ("resource_config.limits", {"cpu_cores": 1.5}),
+        ("resource_config.limits", {"cpu_cores": 0.5}),
         "resource_config.limits.cpu_cores",
     ),
     (("resource_config.gpu_type", "a100"), ("resource_config.device_type", "cpu")),

@@ -28,5 +28,11 @@ def test_node_that_can_not_hold_a_limit_starts_no_job_with_it():
         limits_of(ResourceLimits(ram_mb=100, cpu_cores=1), SETTINGS, only_processes)
 
 
+def test_limit_that_is_not_required_holds_where_it_can():
+    asked = ResourceLimits(ram_mb=100, processes=3, required=False)
+
+    assert limits_of(asked, SETTINGS, Hierarchies({}, 2)) == Limits(memory_mb=100, processes=3)
+
+
 def test_limit_of_the_operator_is_no_demand():
     assert limits_of(ResourceLimits(), SETTINGS, Hierarchies({}, 2)) == Limits(processes=500)
