@@ -31,5 +31,8 @@ class NodeSettings:
     max_processes: int = setting(
         16384, "processes and threads of a job on this node at most, where limits hold; 0: no limit", rules.not_negative
     )
+    max_storage_mb: int = setting(
+        0, "files of a job in its run directory at most, while it runs; 0: no limit", rules.not_negative
+    )
     warm: str = setting("auto", "what is forked for jobs: auto (all), supervisors, or off", rules.warm)
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")

@@ -167,6 +167,7 @@ Cause = Literal[
     "EXPORT_FAILED",
     "NO_RESULT",
     "MAX_RUNTIME_EXCEEDED",
+    "DISK_LIMIT_EXCEEDED",
     "INTERNAL",
     "OUTCOME_ERROR",
 ]
@@ -261,6 +262,10 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
     "MAX_RUNTIME_EXCEEDED": ErrorType(
         "the job ran longer than max_runtime_seconds",
         "Retry it with a higher max_runtime_seconds: it resumes from its last checkpoint.",
+    ),
+    "DISK_LIMIT_EXCEEDED": ErrorType(
+        "the job kept more files on its node than its limit allows",
+        "Raise resource_config.limits.storage_mb, keep fewer checkpoints, or delete what is not needed.",
     ),
     "INTERNAL": ErrorType(
         "the platform itself could not prepare or start the job on that node",

@@ -32,6 +32,7 @@ from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.recorders import Recorders
 from workers.supervisor.recording.report_writer import Reporter
+from workers.supervisor.recording.run_size import RunSizeWatch
 from workers.supervisor.recording.tensorboard_store import TensorboardStore
 
 
@@ -84,6 +85,13 @@ class Assembly:
             return leases.renew(db, lease_id=work.lease_id, fence=work.fence, ran_seconds=ran_seconds)
 
         return LeaseRenewal(self.settings.lease, Fence(), renew, on_requests=on_requests, on_lost=on_lost)
+
+    def run_size_watch(self, on_exceeded: Callable[[int, int], None]) -> RunSizeWatch | None:
+        """``on_exceeded`` gets the limit and what was found, in MB; None: no limit."""
+        limit = self.work.document.resource_config.limits.storage_mb or self.settings.node.max_storage_mb
+        if not limit:
+            return None
+        return RunSizeWatch(self.context.run.path, limit, lambda found: on_exceeded(limit, found))
 
     def disk_watch(self, *, on_waiting: Callable[[str], None], on_over: Callable[[str], None]) -> DiskSpaceWatch:
         return DiskSpaceWatch(

@@ -116,6 +116,7 @@ class Supervisor:
         )
         self._keeping: threading.Thread | None = None
         self.stops = assembly.stop_controller(self._ranks, withdraw=self._withdraw)
+        self._run_size = assembly.run_size_watch(self._end_for_files)
         self._usage = assembly.usage_sampler(lambda values: self._loop.call(lambda: self._ranks.take_usage(values)))
 
     def run(self) -> int:
@@ -171,6 +172,8 @@ class Supervisor:
             return
         self._register_processes()
         self._usage.start(self._ranks.root_pid)
+        if self._run_size is not None:
+            self._run_size.start()
         if self._work.part == 0:
             HangDetector(self._loop, self._ranks, self.on_hang).start()
         self._loop.run_until(lambda: self._ranks.ended or self._lost)
@@ -254,6 +257,12 @@ class Supervisor:
         failure, grace = AttemptFailed("DISK_FULL", what), self._settings.lease.kill_grace_seconds
         self._loop.call(lambda: self._end_for(failure, grace_seconds=grace))
 
+    def _end_for_files(self, limit_mb: int, found_mb: int) -> None:
+        """From any thread: end the attempt, because it keeps too much on the node's disk."""
+        allowed = f"{limit_mb} MB are allowed (resource_config.limits.storage_mb)"
+        what = f"the job's files took {found_mb} MB of its node, {allowed}"
+        self._loop.call(lambda: self._end_for(AttemptFailed("DISK_LIMIT_EXCEEDED", what), grace_seconds=0.0))
+
     def _end_for(self, failure: AttemptFailed, *, grace_seconds: float) -> None:
         if not self._ranks.ended and self._observed.failure is None:
             self._observed.failure = failure
@@ -291,6 +300,8 @@ class Supervisor:
 
     def close(self) -> None:
         """End all threads, and remove the run directory unless it is still needed."""
+        if self._run_size is not None:
+            self._run_size.stop()
         self._renewal.stop()
         if self._keeping is not None:
             self._keeping.join(KEEPING_SECONDS)  # a copy that takes longer is given up

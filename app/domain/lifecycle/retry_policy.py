@@ -106,6 +106,7 @@ def _rule_of(cause: Cause, *, retries_scripts: bool) -> Rule | None:  # noqa: C9
             | "EXPORT_FAILED"
             | "NO_RESULT"
             | "MAX_RUNTIME_EXCEEDED"
+            | "DISK_LIMIT_EXCEEDED"
         ):
             return None
         case _:

@@ -142,10 +142,11 @@ class ResourceLimits(Section):
     ram_mb: int = 0
     cpu_cores: float = 0.0
     processes: int = 0
+    storage_mb: int = 0
     required: bool = True  # False: nodes that can't hold them run the job without
 
     @property
-    def are_set(self) -> bool:
+    def need_control_groups(self) -> bool:
         return bool(self.ram_mb or self.cpu_cores or self.processes)
 
 

@@ -109,9 +109,12 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.ram_min_mb": acted_on("memory to reserve; `limits` enforces"),
     f"{_RESOURCES}.limits.ram_mb": acted_on("the memory limit, held by control groups; less than ram_min_mb is 400"),
     f"{_RESOURCES}.limits.cpu_cores": acted_on("the limit of processor time; less than cpu_cores is 400"),
+    f"{_RESOURCES}.limits.storage_mb": acted_on(
+        "the limit of files in the run directory, measured every few seconds; less than storage_min_mb is 400"
+    ),
     f"{_RESOURCES}.limits.required": acted_on("which nodes run the job: those that offer `limits`, or all"),
     f"{_RESOURCES}.limits.processes": acted_on("the limit of processes and threads"),
-    f"{_RESOURCES}.storage_min_mb": acted_on("disk space to reserve; not enforced"),
+    f"{_RESOURCES}.storage_min_mb": acted_on("disk space to reserve; `limits` enforces"),
     f"{_RESOURCES}.device_type": acted_on("GPUs or CPU slots"),
     f"{_RESOURCES}.node_count": acted_on("number of nodes, allocated together"),
     f"{_RESOURCES}.required_node_labels": acted_on("labels that a node must have; labels that no node has are 400"),

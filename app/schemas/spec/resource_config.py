@@ -27,6 +27,14 @@ class ResourceLimitsSchema(DocumentSchema):
     )
     cpu_cores = Number(0, 65536, **says("Processor time per second, in cores; at it the processes wait"))
     processes = Whole(0, 2**22, **says("Processes and threads; at it no more can be started"))
+    storage_mb = Whole(
+        0,
+        _MAX_MB,
+        **says(
+            "Files in the run directory while the job runs, with checkpoints that wait to be stored; above it the job "
+            "fails with DISK_LIMIT_EXCEEDED"
+        ),
+    )
     required = Flag(**says("Default true: only nodes that can hold the limits run the job; false: others do, without"))
 
 

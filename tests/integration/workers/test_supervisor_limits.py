@@ -71,3 +71,14 @@ def test_job_without_limits_has_the_nodes_limit_of_processes(make_world):
     world.wait_for_end(job_id)
 
     assert "refused BlockingIOError True" in world.log(job_id)
+
+
+def test_job_that_keeps_too_many_files_is_ended_and_not_retried(world):
+    script = "import time\nopen('file', 'wb').write(b'x' * (30 << 20))\nprint('written', flush=True)\ntime.sleep(60)\n"
+    job_id = world.start(script, limits={"storage_mb": 20})
+
+    job = world.wait_for_end(job_id)
+
+    assert (job.state, job.error_type) == (JobState.FAILED, "DISK_LIMIT_EXCEEDED"), world.describe(job_id)
+    assert "20 MB are allowed (resource_config.limits.storage_mb)" in job.error_message
+    assert world.log(job_id) == ["written"]

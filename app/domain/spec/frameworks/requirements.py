@@ -49,6 +49,6 @@ def needed(document: JobDocument) -> frozenset[str]:
     if document.output_config.export_format in EXPORTED:
         words.add(EXPORT.name)
     limits = document.resource_config.limits
-    if limits.are_set and limits.required:
+    if limits.need_control_groups and limits.required:
         words.add(LIMITS)
     return frozenset(words | ({MPI} if launcher(document) == MPI else set()))

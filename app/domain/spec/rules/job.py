@@ -45,7 +45,11 @@ def devices_are_asked_for(document: JobDocument) -> None:
 
 def limits_are_not_below_what_is_reserved(document: JobDocument) -> None:
     resources = document.resource_config
-    reserved = {"ram_mb": ("ram_min_mb", resources.ram_min_mb), "cpu_cores": ("cpu_cores", resources.cpu_cores)}
+    reserved = {
+        "ram_mb": ("ram_min_mb", resources.ram_min_mb),
+        "cpu_cores": ("cpu_cores", resources.cpu_cores),
+        "storage_mb": ("storage_min_mb", resources.storage_min_mb),
+    }
     for name, (reservation, amount) in reserved.items():
         limit = getattr(resources.limits, name)
         if 0 < math.ceil(limit) < amount:  # whole cores are reserved for 1.5

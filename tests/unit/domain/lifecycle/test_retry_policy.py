@@ -39,6 +39,7 @@ FATAL = {
     "EXPORT_FAILED",
     "NO_RESULT",
     "MAX_RUNTIME_EXCEEDED",
+    "DISK_LIMIT_EXCEEDED",
 }
 
 

@@ -253,6 +253,11 @@ REFUSED: list[tuple[Any, ...]] = [
     (("resource_config.gpu_count", 0),),
     (("resource_config.ram_min_mb", 200), ("resource_config.limits", {"ram_mb": 100}), "resource_config.limits.ram_mb"),
     (
+        ("resource_config.storage_min_mb", 2),
+        ("resource_config.limits", {"storage_mb": 1}),
+        "resource_config.limits.storage_mb",
+    ),
+    (
         ("resource_config.cpu_cores", 2),
         ("resource_config.limits", {"cpu_cores": 0.5}),
         "resource_config.limits.cpu_cores",

@@ -1,0 +1,47 @@
+"""How much an attempt keeps in its run directory, and what is reported when that is too much."""
+
+import threading
+
+from workers.supervisor.recording import run_size
+from workers.supervisor.recording.run_size import RunSizeWatch, allocated_bytes
+
+
+def test_disk_space_counts_not_the_length_of_sparse_files_nor_what_links_lead_to(tmp_path):
+    (tmp_path / "work" / "deep").mkdir(parents=True)
+    (tmp_path / "work" / "deep" / "full").write_bytes(b"x" * 3_000_000)
+    with (tmp_path / "work" / "sparse").open("wb") as file:
+        file.truncate(10**12)
+    (tmp_path / "work" / "link").symlink_to("/usr")
+
+    assert 3_000_000 <= allocated_bytes(tmp_path) < 3_200_000
+
+
+def test_checkpoint_that_the_platform_has_fetched_is_not_the_jobs(tmp_path):
+    (tmp_path / "resume").mkdir()
+    (tmp_path / "resume" / "model").write_bytes(b"x" * 3_000_000)
+
+    assert allocated_bytes(tmp_path) < 100_000
+
+
+def test_directory_that_is_not_there_is_empty(tmp_path):
+    assert allocated_bytes(tmp_path / "none") == 0
+
+
+def test_too_much_is_reported_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_size, "PERIOD_SECONDS", 0.01)
+    found, reported = [], threading.Event()
+
+    def on_exceeded(megabytes):
+        found.append(megabytes)
+        reported.set()
+
+    watch = RunSizeWatch(tmp_path, 2, on_exceeded)
+    watch.start()
+    (tmp_path / "small").write_bytes(b"x" * 1_000_000)
+    assert not reported.wait(0.1)
+    (tmp_path / "large").write_bytes(b"x" * (5 << 20))
+    assert reported.wait(10)
+
+    assert not threading.Event().wait(0.1)
+    assert len(found) == 1
+    assert found[0] >= 5
