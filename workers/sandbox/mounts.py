@@ -25,7 +25,7 @@ CONFIGURATION = tuple(
         *("ssl", "pki", "ca-certificates", "ca-certificates.conf", "crypto-policies"),
         *("nsswitch.conf", "host.conf", "gai.conf", "protocols", "services", "rpc", "resolv.conf"),
         *("localtime", "timezone", "locale.alias", "locale.conf", "default/locale", "terminfo", "inputrc"),
-        *("mime.types", "magic", "fonts"),
+        *("mime.types", "magic", "fonts", "nccl.conf"),
         *("openmpi", "pmix", "prrte", "ucx", "libibverbs.d", "rdma", "OpenCL", "vulkan", "glvnd"),
     )
 )
