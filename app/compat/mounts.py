@@ -1,19 +1,36 @@
-"""Mount paths of containers → references to the directories of the node. Pure."""
+"""Mount paths of containers → mounts of the job, and references to the directories of the node. Pure."""
 
+import posixpath
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from app.domain.spec.model import DATA
+from app.domain.spec.rules.mounts import why_not_free
+
+# Of a mount whose path words refer to: nodes without a sandbox run the job, too.
+OPTIONAL = {"required": False}
 
 
 class Mount(NamedTuple):
     mounted: str  # path in the container
     location: str  # path or URI of the data; empty for code and outputs
-    reference: str  # variable reference to the directory on the node
+    reference: str  # variable reference to the directory on the node; empty where words keep the mount path
+    native: Mapping[str, Any] = MappingProxyType({})  # of the native document, without path
 
 
 def mount_of_data(mounted: str, location: str, number: int) -> Mount:
     """The mount of a data source; ``number`` is its index in the native document."""
-    return Mount(mounted.rstrip("/"), location, f"$(TRAINYARD_DATA_{number})")
+    native = {"type": DATA, **({"source": number} if number else {}), **OPTIONAL}
+    return Mount(mounted.rstrip("/"), location, f"$(TRAINYARD_DATA_{number})", native)
+
+
+def native_mounts(mounts: Sequence[Mount]) -> dict[str, Any]:
+    """The field ``mounts`` of ``resource_config``: of the mounts at paths that a job may have."""
+    named = {posixpath.normpath(mount.mounted): mount.native for mount in reversed(mounts) if mount.native}
+    found = [{"path": path, **native} for path, native in reversed(named.items()) if not why_not_free(path)]
+    return {"mounts": found} if found else {}
 
 
 def location_of(mounts: Sequence[Mount], path: str) -> str | None:
@@ -26,7 +43,7 @@ def location_of(mounts: Sequence[Mount], path: str) -> str | None:
 
 def map_paths(text: str, mounts: Sequence[Mount]) -> str:
     """The text with each mount path replaced by its reference."""
-    references = {mount.mounted: mount.reference for mount in mounts}
+    references = {mount.mounted: mount.reference for mount in mounts if mount.reference}
     if not references:
         return text
     longest_first = "|".join(map(re.escape, sorted(references, key=len, reverse=True)))

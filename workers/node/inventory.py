@@ -10,12 +10,13 @@ from pathlib import Path
 
 from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.spec.frameworks.custom import MPI
-from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS, LIMITS
+from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS, LIMITS, MOUNTS
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
 from workers.node.nvml import InventoryNvml
 from workers.rank.mpi import MPIRUN
 from workers.sandbox.control_groups import CONTROLLERS, find_hierarchies
+from workers.sandbox.sandbox import PROCESS
 
 try:
     import pynvml
@@ -47,11 +48,12 @@ def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
     return Inventory(devices=devices, cpu_cores=usable_cores(), ram_mb=_ram_mb(), storage_mb=_storage_mb(data_dir))
 
 
-def found_capabilities() -> tuple[str, ...]:
-    """Software capabilities detected on this node, in addition to the configured ones."""
+def found_capabilities(sandbox: str) -> tuple[str, ...]:
+    """Capabilities detected on this node, in addition to the configured ones; ``sandbox`` is the setting."""
     extras = (extra.name for extra in (*EXTRAS.values(), EXPORT) if _has_module(extra.module))
     limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
-    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()), *limits)
+    shown = () if sandbox == PROCESS else (MOUNTS,)
+    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()), *limits, *shown)
 
 
 def _has_module(name: str) -> bool:

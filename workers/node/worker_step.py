@@ -158,7 +158,7 @@ def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
         version=_version(),
         boot_id=place(),
         labels=config.labels,
-        capabilities=tuple(sorted({*config.capabilities, *found_capabilities()})),
+        capabilities=tuple(sorted({*config.capabilities, *found_capabilities(settings.node.sandbox)})),
         limits=config.jobs,
         arch=platform.machine()[:32],
     )

@@ -29,6 +29,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of, shown
 from workers.job_secrets import opened_secrets
 from workers.prepare.input_library import Library, LocalData, Sources
+from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
 from workers.prepare.limits import limits_of
 from workers.prepare.named_files import named_files
@@ -63,7 +64,6 @@ def prepare(
 
     The job's secrets are added to ``redaction`` before anything can log them.
     """
-    groups = find_hierarchies()
     secrets = opened_secrets(settings, work.sealed_secrets)
     redaction.add(texts_of(secrets))
     check_output(settings, work)  # first: it is quick, and what is fetched next may not be
@@ -80,17 +80,18 @@ def prepare(
     stored = tokens.restore() if tokens is not None else None
     if stored is not None:
         spec, tokens = replace(spec, tokens_path=str(stored)), None
-    write_atomically(run.spec, spec.to_document())
+    sandbox = sandbox_of(settings)
+    mounted = with_mounts(spec, work.document, sources, run, sandbox)
+    write_atomically(run.spec, mounted.spec.to_document())
     more = [path for path in (start.path, stored) if path is not None]
     readable = (*sources.readable, *more, *named_files(library, work.document.training_config.framework))
-    view = view_of(settings, storage, run, spec, code=sources.code, readable=readable)
-    # Ranks of several nodes must reach each other.
-    own_network = not work.is_gang and settings.node.network != HOST_NETWORK
+    view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable)
+    groups = find_hierarchies()
     plan = LaunchPlan(
-        spec=spec,
+        spec=mounted.spec,
         spec_path=run.spec,
-        confinement=SandboxSpec(view=view, own_network=own_network),
-        sandbox=sandbox_of(settings),
+        confinement=confinement_of(settings, work, view),
+        sandbox=sandbox,
         job_environment=environment,
         limits=limits_of(work.document.resource_config.limits, settings, groups),
         groups=groups,
@@ -98,17 +99,23 @@ def prepare(
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens)
 
 
+def confinement_of(settings: Settings, work: Work, view: FilesystemView) -> SandboxSpec:
+    """Ranks of several nodes must reach each other, so they have the machine's network."""
+    return SandboxSpec(view=view, own_network=not work.is_gang and settings.node.network != HOST_NETWORK)
+
+
 def view_of(
     settings: Settings,
     storage: Storage,
     run: RunDirectory,
-    spec: RunSpec,
+    mounted: Mounted,
     *,
     code: Path | None,
     readable: Sequence[Path],
 ) -> FilesystemView:
-    """What the ranks of an attempt on this node see of its file system."""
-    return FilesystemView(
+    """What the ranks of an attempt on this node see of its file system. Raises AttemptFailed."""
+    spec = mounted.spec
+    view = FilesystemView(
         run_dir=run.path,
         data_dir=settings.data.dir.resolve(),
         code=code,
@@ -117,7 +124,10 @@ def view_of(
         protected=(run.spec, run.supervisor),
         hidden=private_paths(settings, storage),
         gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
+        placements=mounted.placements,
     )
+    check_placements(view)
+    return view
 
 
 def sandbox_of(settings: Settings) -> Sandbox:

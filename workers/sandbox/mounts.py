@@ -3,15 +3,14 @@
 Nothing else of the machine exists there: the root is an empty file system into which these paths are mounted.
 """
 
-import enum
 import os
 import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from workers.sandbox.gpu_devices import gpu_files
+from workers.sandbox.placements import Kind, Mount, placed
 from workers.sandbox.spec import FilesystemView
 
 OURS = Path(__file__).parents[2]
@@ -43,27 +42,11 @@ TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 – mount points: what the sandbo
 KERNEL = ("/proc", "/sys", "/dev")  # the sandbox has its own
 
 
-class Kind(enum.Enum):
-    """How a path comes into the sandbox."""
-
-    READ_ONLY = enum.auto()
-    WRITABLE = enum.auto()
-    DEVICE = enum.auto()  # read and written, and opened as a device
-    LINK = enum.auto()  # a symbolic link, whose text is the source
-    EMPTY = enum.auto()  # a directory without entries, read-only
-
-
-@dataclass(frozen=True)
-class Mount:
-    """One path of the sandbox; EMPTY has no source."""
-
-    kind: Kind
-    target: Path
-    source: Path = Path()
-
-
 def mounts(view: FilesystemView) -> list[Mount]:
-    """Mounts ordered from the root down, so that a narrow mount shows through a wider one that hides."""
+    """Mounts ordered from the root down, so that a narrow mount shows through a wider one that hides.
+
+    Raises PlacementConflict.
+    """
     shown = dict(_shown(view))
     temporary = _existing(TEMPORARY)
     own = {*map(Path, KERNEL), *temporary, view.run_dir}
@@ -79,7 +62,14 @@ def mounts(view: FilesystemView) -> list[Mount]:
     found.append(Mount(Kind.WRITABLE, view.run_dir, view.run_dir))
     found += [Mount(Kind.READ_ONLY, path, path) for path in view.protected]
     found += [Mount(Kind.DEVICE, path, path) for path in gpu_files(view.gpus)]
-    return sorted(found, key=lambda mount: len(mount.target.parts))
+    ordered = sorted(found, key=lambda mount: len(mount.target.parts))
+    if not view.placements:
+        return ordered
+    read_only = {each.target: each.source for each in view.placements if each.source and not each.writable}
+    return sorted(
+        [*placed(ordered, view), *dict(_masks(view, read_only, own)).values()],
+        key=lambda mount: len(mount.target.parts),
+    )
 
 
 def _shown(view: FilesystemView) -> Iterator[tuple[Path, Path]]:

@@ -15,7 +15,8 @@ from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OU
 from app.host.bubblewrap import Lack, lack_of_sandbox
 from app.host.system_calls import filter_file
 from workers.sandbox.kernel_files import kernel_arguments
-from workers.sandbox.mounts import Kind, Mount, mounts
+from workers.sandbox.mounts import mounts
+from workers.sandbox.placements import Kind, Mount
 from workers.sandbox.spec import SandboxSpec
 
 __all__ = ["BUBBLEWRAP", "PROCESS", "Bubblewrap", "ProcessGroup", "Sandbox", "SandboxUnavailable", "choose_sandbox"]
@@ -117,6 +118,9 @@ def _mount_arguments(mount: Mount) -> tuple[str, ...]:
             return "--symlink", source, target
         case Kind.EMPTY:
             return "--tmpfs", target
+        case Kind.MEMORY:
+            size = ("--size", str(mount.size_mb << 20)) if mount.size_mb else ()
+            return *size, "--perms", "0755", "--tmpfs", target
 
 
 _HOSTS = "/etc/hosts"

@@ -5,6 +5,16 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
+class Placement:
+    """A path of the job's choice in the sandbox, and what lies there."""
+
+    target: Path
+    source: Path | None = None  # a resolved file or directory; None: an empty directory in memory
+    writable: bool = False
+    size_mb: int = 0  # of a directory in memory; 0: half of the machine's memory
+
+
+@dataclass(frozen=True, kw_only=True)
 class FilesystemView:
     """The part of the file system that an attempt needs, besides the machine's programs."""
 
@@ -17,6 +27,7 @@ class FilesystemView:
     protected: tuple[Path, ...] = ()  # files in run_dir that are read-only for the ranks
     hidden: tuple[Path, ...] = ()  # other paths of ours that no job may see: directories, or single files
     gpus: tuple[int, ...] = ()  # NVML indices
+    placements: tuple[Placement, ...] = ()
 
     @property
     def code_dir(self) -> Path:

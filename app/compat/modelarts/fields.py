@@ -56,8 +56,8 @@ _ALGORITHM: Table = {
     f"{_ENGINE}.image_url": _NO_CONTAINERS,
     f"{_ENGINE}.install_sys_packages": _NO_CONTAINERS,
     "algorithm.local_code_dir": acted_on(
-        "must be below /home; replaced in command, parameters and environments by its path on the node. The path "
-        "itself does not exist; no effect with a file:// code_dir"
+        "must be below /home; the code lies there, on nodes with a sandbox; in command, parameters and environments "
+        "the path works on all nodes"
     ),
     "algorithm.working_dir": acted_on(
         "working directory, if it is in the code or the local_dir of an input or output; elsewhere it has a warning"
@@ -76,7 +76,8 @@ _CHANNELS: Table = {
             "name": acted_on("the script gets its path as --NAME="),
             "description": _RETURNED,
             "local_dir": acted_on(
-                "replaced in command, parameters and environments by that path; the path itself does not exist"
+                "it lies there, on nodes with a sandbox; in command, parameters and environments the path works on all "
+                "nodes"
             ),
             "access_method": acted_on("env: the path is a variable instead of an argument"),
             "remote.dataset": refused("datasets are not supported; use remote.obs.obs_url"),

@@ -15,12 +15,13 @@ from app.compat.modelarts.fields import (
     warnings_of_values,
 )
 from app.compat.modelarts.flavors import flavor
-from app.compat.mounts import Mount, map_paths, mount_of_data
+from app.compat.mounts import OPTIONAL, Mount, map_paths, mount_of_data, native_mounts
 from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.frameworks.custom import below
 from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.model import CODE, OUTPUT
 from app.domain.spec.rules.training import is_reserved
 from app.schemas.spec.field_verdicts import refuse, warning, warnings_of
 from app.schemas.spec.training_config import TRAINING_TYPES
@@ -108,7 +109,8 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Nat
     check_annotations(annotations)
     channels = channels_of(algorithm)
     warnings = [*warnings_of(job, FIELDS), *warnings_of_values(job)]
-    training = _built_in(algorithm) if algorithm.get("id") else _custom(algorithm, channels, warnings)
+    mounts = [] if algorithm.get("id") else [*channels.mounts, *_code_mounts(algorithm)]
+    training = _built_in(algorithm) if algorithm.get("id") else _custom(algorithm, channels, mounts, warnings)
     training["max_retries"] = _retries(annotations)
     if annotations.get(UNCONDITIONAL) == "true":
         training["framework"]["custom_retry_on_error"] = training["framework"]["type"] == CUSTOM
@@ -132,6 +134,7 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Nat
             **devices,
             "node_count": resource.get("node_count", 1),
             **({"required_node_labels": pool} if pool else {}),
+            **native_mounts(mounts),
         },
         "scheduling_config": scheduling,
         **({"output_config": {"output_path": channels.output_path}} if channels.output_path else {}),
@@ -158,7 +161,8 @@ def channels_of(algorithm: Mapping[str, Any]) -> Channels:
         reference = f"{_OUTPUT}/{folder}".rstrip("/")
         _pass_path(found, each, reference)
         if local := (each.get("local_dir") or "").rstrip("/"):
-            found.mounts.append(Mount(local, "", reference))
+            native = {"type": OUTPUT, **({"sub_path": folder} if folder else {}), **OPTIONAL}
+            found.mounts.append(Mount(local, "", reference, native))
     return found._replace(output_path=place)
 
 
@@ -190,9 +194,10 @@ def _common(outputs: Sequence[Mapping[str, Any]]) -> tuple[str | None, list[str]
     return f"{scheme}://{common}", [path.removeprefix(common).strip("/") for path in paths]
 
 
-def _custom(algorithm: Mapping[str, Any], channels: Channels, warnings: list[str]) -> dict[str, Any]:
+def _custom(
+    algorithm: Mapping[str, Any], channels: Channels, mounts: Sequence[Mount], warnings: list[str]
+) -> dict[str, Any]:
     """`training_config` of a job with its own code. Raises BadSpec."""
-    mounts = [*channels.mounts, *_code_mounts(algorithm)]
     given = [(each["name"], map_paths(each["value"], mounts)) for each in algorithm.get("parameters") or []]
     named = [name for name, _ in given]
     twice = next((name for name in named if named.count(name) > 1), None)
@@ -219,15 +224,15 @@ def _custom(algorithm: Mapping[str, Any], channels: Channels, warnings: list[str
 
 
 def _code_mounts(algorithm: Mapping[str, Any]) -> list[Mount]:
-    """The mount of the code directory. Raises BadSpec."""
+    """The mounts of the code directory. Raises BadSpec."""
     code, local = algorithm.get("code_dir") or "", (algorithm.get("local_code_dir") or "").rstrip("/")
     if local and not posixpath.normpath(local).startswith(_HOME):
         raise BadSpec("must be a directory below /home", field="algorithm.local_code_dir")
-    if code.startswith("file://"):
-        local = code.removeprefix("file://").rstrip("/")  # the path is hidden in the sandbox
-    elif code:
-        local = local or f"{_USUAL_CODE}/{posixpath.basename(code.rstrip('/'))}"
-    return [Mount(local, "", _CODE)] if code and local else []
+    if not code:
+        return []
+    place = code.removeprefix("file://").rstrip("/")
+    paths = [local or f"{_USUAL_CODE}/{posixpath.basename(place)}", *([place] if code.startswith("file://") else [])]
+    return [Mount(path, "", _CODE, {"type": CODE, **OPTIONAL}) for path in paths if path]
 
 
 def _start(algorithm: Mapping[str, Any], mounts: Sequence[Mount], warnings: list[str]) -> str:

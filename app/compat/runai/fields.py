@@ -19,7 +19,10 @@ MASTERS = ("command", "args", "environmentVariables", "compute")  # fields of ma
 _EXCLUDE = acted_on("true: the item is ignored")
 _RETURNED = acted_on("stored and returned")
 _NAME_OF_VOLUME = acted_on("stored and returned; names the volume in warnings")
-_MOUNT_PATH = acted_on("replaced in command, args, workingDir and variables by the path of the volume on the node")
+_MOUNT_PATH = acted_on(
+    "the volume lies there, on nodes with a sandbox; in command, args, workingDir and variables the path works on all "
+    "nodes"
+)
 _READ_ONLY = acted_on("volumes are read-only; false has a warning")
 _NO_CONTAINER = warned("jobs run on the node itself, in a sandbox, without containers and images")
 _NOT_ENFORCED = warned("the limit is not enforced")
@@ -30,7 +33,7 @@ _SPEC: Table = {
     "args": acted_on("arguments, split likewise"),
     "image": _NO_CONTAINER,
     "imagePullPolicy": _NO_CONTAINER,
-    "workingDir": acted_on("working directory, if jobs may read it; else it has a warning"),
+    "workingDir": acted_on("working directory, if it is in a volume or jobs may read it; else it has a warning"),
     "createHomeDir": warned("each attempt always has its own HOME"),
     "nodeType": acted_on("a required node label; without such a node the training waits, with a warning"),
     "nodePools": acted_on("node labels; a node must have one of them, or any with the pool default; order is ignored"),
@@ -105,7 +108,7 @@ _STORAGE: Table = {
     "hostPath.path": acted_on("a directory of the node that jobs may read; another one has a warning"),
     "hostPath.readOnly": _READ_ONLY,
     "hostPath.mountPath": _MOUNT_PATH,
-    "hostPath.mountPropagation": warned("the directory is read in place, without mounts"),
+    "hostPath.mountPropagation": warned("later mounts of the node are not propagated"),
     "hostPath.exclude": _EXCLUDE,
     "nfs.name": _NAME_OF_VOLUME,
     "nfs.server": acted_on("nfs/SERVER/PATH below a storage root, mounted by the operator"),
@@ -121,6 +124,11 @@ _STORAGE: Table = {
     "s3.secretKeyOfAccessKeyId": _NO_CREDENTIALS,
     "s3.secretKeyOfSecretKey": _NO_CREDENTIALS,
     "s3.exclude": _EXCLUDE,
+    "emptyDirVolume.name": _NAME_OF_VOLUME,
+    "emptyDirVolume.path": acted_on("an empty directory of the attempt, on nodes with a sandbox"),
+    "emptyDirVolume.medium": acted_on("Memory: the directory is in memory"),
+    "emptyDirVolume.sizeLimit": acted_on("the size of a directory in memory; others have a warning"),
+    "emptyDirVolume.exclude": _EXCLUDE,
 }
 # Objects and lists without an effect; one warning for each.
 _IGNORED: dict[str, str] = {
@@ -141,7 +149,6 @@ _IGNORED: dict[str, str] = {
     "spec.storage.git.secretRef": _NO_CREDENTIALS.note,
     "spec.storage.configMapVolume": "config maps are not supported: put the file below a storage root",
     "spec.storage.secretVolume": "secrets are not mounted as files: use environmentVariables",
-    "spec.storage.emptyDirVolume": "nothing is mounted: use the working directory or TMPDIR of the attempt",
 }
 _DISTRIBUTED: Table = {
     "spec.distributedFramework": acted_on("PyTorch; others are refused with 400"),

@@ -117,9 +117,9 @@ Storage = document(
         "emptyDirVolume": _volumes(
             "EmptyDirVolume",
             {
-                "path": path(**IGNORED),
-                "medium": Text(longest=63, shortest=1, **IGNORED),
-                "sizeLimit": quantity(**IGNORED),
+                "path": path(**says(_ABSOLUTE)),
+                "medium": Text(longest=63, shortest=1, **says("Memory: a directory in memory")),
+                "sizeLimit": quantity(**says("The size of a directory in memory")),
             },
         ),
     },

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from app.compat.mounts import location_of, map_paths
+from app.compat.mounts import OPTIONAL, Mount, location_of, map_paths, native_mounts
 from app.compat.naming import Naming
 from app.compat.quantities import amount_of
 from app.compat.runai.fields import without_effect
@@ -13,6 +13,7 @@ from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
 from app.domain.names import EITHER
 from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.model import CODE
 from app.domain.spec.rules.training import is_reserved
 from app.domain.spec.secrets import MASK, is_secret
 from app.schemas.spec.field_verdicts import warning
@@ -94,6 +95,7 @@ def to_native(
         "custom_command": [map_paths(word, volumes.found) for word in _command(spec, master)],
     }
     framework |= _directory(spec, volumes, may_read, warnings)
+    start = [Mount(spec["workingDir"], "", "", {"type": CODE, **OPTIONAL})] if "custom_code_dir" in framework else []
     resources = _resources(spec.get("compute") or {}, warnings)
     if distributed:
         resources["node_count"] = _nodes(spec, master)
@@ -111,7 +113,7 @@ def to_native(
             "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
         },
         "data_config": {"sources": [{"path": volume.location} for volume in volumes.found]},
-        "resource_config": resources | _affinity(spec, warnings),
+        "resource_config": {**resources, **_affinity(spec, warnings), **native_mounts([*volumes.mounts, *start])},
         "scheduling_config": _scheduling(spec),
     }
     foreign = {DIALECT: _stored(training, distributed=distributed)}

@@ -1,15 +1,20 @@
-"""Volumes of a training → directories that jobs may read, with references that replace the mount paths.
+"""Volumes of a training → directories that jobs may read, and empty directories, at the mount paths.
 
-Jobs run without containers, so nothing is mounted. A host path is read in place, an existing claim is `pvc://CLAIM`,
-and other volumes are directories below a storage root: `nfs/SERVER/PATH`, `git/HOST/OWNER/NAME`, `s3/BUCKET`.
+A host path is read in place, an existing claim is `pvc://CLAIM`, and other volumes are directories below a storage
+root: `nfs/SERVER/PATH`, `git/HOST/OWNER/NAME`, `s3/BUCKET`.
 """
 
+import math
+import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from app.compat.mounts import Mount, mount_of_data
+from app.compat.quantities import amount_of
+from app.domain.spec.model import EMPTY, MEMORY
+from app.domain.spec.rules.mounts import why_not_free
 from app.schemas.spec.field_verdicts import warning
 
 _KINDS = ("hostPath", "nfs", "pvc", "git", "s3")
@@ -21,14 +26,20 @@ _NEEDED = {
     "git": "the URL of a repository is required",
     "s3": "bucket is required",
 }
+_IN_MEMORY, _SHARED_MEMORY = "Memory", "/dev/shm"  # noqa: S108 – a mount point
 _SSH = re.compile(r"[\w.-]+@([\w.-]+):(.+)", re.ASCII)
 
 
 class Volumes(NamedTuple):
-    """Mounts in the order of the native data sources, and a warning for each ignored volume."""
+    """Mounts in the order of the native data sources, empty directories, and a warning for each ignored volume."""
 
     found: Sequence[Mount]
+    empty: Sequence[Mount]
     warnings: Sequence[str]
+
+    @property
+    def mounts(self) -> Sequence[Mount]:
+        return [*self.found, *self.empty]
 
 
 def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool]) -> Volumes:
@@ -47,7 +58,28 @@ def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool]) -> V
             found.append(mount_of_data(mounted, location, len(found)))
             if kind in ("hostPath", "nfs", "pvc") and each.get("readOnly") is False:
                 warnings.append(warning(f"{field}.readOnly", "volumes are read-only: write to TRAINYARD_OUTPUT_DIR"))
-    return Volumes(found, warnings)
+    return Volumes(found, _empty_directories(storage, warnings), warnings)
+
+
+def _empty_directories(storage: Mapping[str, Any], warnings: list[str]) -> list[Mount]:
+    found = []
+    for number, each in enumerate(storage.get("emptyDirVolume") or []):
+        if each.get("exclude"):
+            continue
+        field, path = f"spec.storage.emptyDirVolume.{each.get('name', number)}", str(each.get("path") or "")
+        native: dict[str, Any] = {"type": MEMORY if each.get("medium") == _IN_MEMORY else EMPTY}
+        if path.rstrip("/") == _SHARED_MEMORY and native["type"] == MEMORY:
+            continue  # every job has it
+        if problem := why_not_free(posixpath.normpath(path)):
+            warnings.append(warning(field, f"{path} {problem}"))
+            continue
+        if size := each.get("sizeLimit"):
+            if native["type"] == MEMORY:
+                native["size_mb"] = math.ceil(amount_of(size) / 2**20)
+            else:
+                warnings.append(warning(f"{field}.sizeLimit", "is enforced only with medium Memory"))
+        found.append(Mount(path, "", "", native))
+    return found
 
 
 def _problem(kind: str, mounted: str, location: str, may_read: Callable[[str], bool]) -> str:

@@ -8,6 +8,8 @@ from app.domain.routing import DEFAULT_PRIORITY
 from app.domain.spec.section import Section
 
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
+# Mount.type: an input of the job, its code, its outputs, or a directory that is empty at the start of an attempt
+DATA, MODEL, CODE, OUTPUT, EMPTY, MEMORY = MOUNT_TYPES = ("data", "model", "code", "output", "empty", "memory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +153,18 @@ class ResourceLimits(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mount(Section):
+    """A path at which a script finds what it needs; everything else of a job lies in its run directory."""
+
+    path: str = ""
+    type: str = ""  # one of MOUNT_TYPES
+    source: int = 0  # index in data_config.sources, for type data
+    sub_path: str = ""  # a part of the input, code or output
+    size_mb: int = 0  # for type memory; 0: half of the machine's memory
+    required: bool = True  # False: nodes without a sandbox run the job without the mount
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResourceConfig(Section):
     gpu_count: int = 1
     gpu_type: str | tuple[str, ...] | None = None
@@ -162,6 +176,7 @@ class ResourceConfig(Section):
     ram_min_mb: int = 0
     storage_min_mb: int = 0
     limits: ResourceLimits = ResourceLimits()
+    mounts: tuple[Mount, ...] = ()
     device_type: str = "auto"
     node_count: int = 1
     required_node_labels: tuple[str, ...] = ()

@@ -2,11 +2,13 @@
 
 import re
 
+from marshmallow import fields, validate
+
 from app.domain.names import LABEL_CONSTRAINT, LABEL_CONSTRAINT_RULE
 from app.domain.scheduling.resources import MIG_PROFILE
-from app.domain.spec.model import ResourceConfig
+from app.domain.spec.model import MOUNT_TYPES, Mount, ResourceConfig
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Texts, Whole, says
+from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Text, Texts, Whole, says
 
 _MAX_MB = 2**40  # an exabyte
 
@@ -38,6 +40,24 @@ class ResourceLimitsSchema(DocumentSchema):
     required = Flag(**says("Default true: only nodes that can hold the limits run the job; false: others do, without"))
 
 
+class MountSchema(DocumentSchema):
+    path = Text(
+        longest=1024, shortest=1, required=True, **says("The absolute path at which the job's processes find it")
+    )
+    type = Choice(
+        MOUNT_TYPES,
+        required=True,
+        **says(
+            "data, model, code: that input, read-only; output: the output directory; empty: an empty directory of the "
+            "attempt; memory: an empty directory in memory"
+        ),
+    )
+    source = Whole(0, 999, **says("For data: the index in data_config.sources", default=Mount.source))
+    sub_path = Text(longest=1024, **says("A file or directory in it; default all of it"))
+    size_mb = Whole(0, _MAX_MB, **says("For memory: its size; 0: half of the machine's memory", default=Mount.size_mb))
+    required = Flag(**says("Default true: only nodes with a sandbox run the job; false: others do, without the mount"))
+
+
 class ResourceConfigSchema(DocumentSchema):
     # 0 is rejected elsewhere, with a more helpful message than a range error.
     gpu_count = Whole(0, 65536, load_default=ResourceConfig.gpu_count, **_GPU_COUNT)
@@ -61,6 +81,11 @@ class ResourceConfigSchema(DocumentSchema):
     ram_min_mb = Whole(0, _MAX_MB, **says("Memory to reserve per node"))
     storage_min_mb = Whole(0, _MAX_MB, **says("Disk space to reserve per node"))
     limits = Section(ResourceLimitsSchema, **says("What the job may use at most, per node; 0: no limit"))
+    mounts = fields.List(
+        fields.Nested(MountSchema),
+        validate=validate.Length(max=64),
+        **says("Paths at which a CUSTOM script finds its inputs, code and outputs, and empty directories"),
+    )
     device_type = Choice(_DEVICE_TYPES, load_default=ResourceConfig.device_type, **_DEVICE_TYPE)
     node_count = Whole(1, 65536, load_default=ResourceConfig.node_count, **_NODE_COUNT)
     required_node_labels = Texts(

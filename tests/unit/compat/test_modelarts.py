@@ -199,6 +199,7 @@ def test_policies_about_faults_time_and_priority_are_translated():
     training = native.document["training_config"]
     assert (training["max_retries"], training["framework"]["custom_retry_on_error"]) == (5, True)
     assert training["framework"]["distributed"] == {"config": {"num_proc_per_node": "1"}}
+    assert native.document["resource_config"].pop("mounts")[0]["path"] == "/home/ma-user/modelarts/inputs/data_url_0"
     assert native.document["resource_config"] == {
         "gpu_count": 8,
         "gpu_type": "NVIDIA A100",

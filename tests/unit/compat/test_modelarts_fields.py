@@ -129,12 +129,44 @@ def test_annotations_are_applied_or_named_in_a_warning(annotations, warned_of):
             ["code_dir", "working_dir", "inputs.local_dir"],
         ),
         ({"command": "python x.py", "boot_file": "obs://b/x.py"}, ["boot_file"]),
-        ({"command": "true", "code_dir": "file:///srv/src", "local_code_dir": "/home/x"}, ["local_code_dir"]),
         ({"command": "true", "working_dir": "/home/elsewhere"}, ["working_dir"]),
     ],
 )
 def test_redundant_field_is_named(algorithm, fields):
     assert named(translated(algorithm)) == [f"algorithm.{name}" for name in fields]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "mounts"),
+    [
+        ({"code_dir": "obs://b/src/"}, [(f"{USUAL}/src", "code")]),
+        ({"code_dir": "obs://b/src/", "local_code_dir": "/home/me/"}, [("/home/me", "code")]),
+        ({"code_dir": "file:///srv/src", "local_code_dir": "/home/me"}, [("/home/me", "code"), ("/srv/src", "code")]),
+        (
+            {
+                "inputs": [
+                    {"name": "a", "remote": {"obs": {"obs_url": "obs://b/a"}}},
+                    {"name": "b", "local_dir": "/home/b/", "remote": {"obs": {"obs_url": "obs://b/b"}}},
+                    {"name": "c", "local_dir": "/etc/c", "remote": {"obs": {"obs_url": "obs://b/c"}}},
+                ],
+                "outputs": [
+                    {"name": "x", "local_dir": "/home/x", "remote": {"obs": {"obs_url": "obs://b/o/x"}}},
+                    {"name": "y", "local_dir": "/home/y", "remote": {"obs": {"obs_url": "obs://b/o/y"}}},
+                ],
+            },
+            [("/home/b", "data", 1), ("/home/x", "output", "x"), ("/home/y", "output", "y")],
+        ),
+    ],
+)
+def test_directories_lie_at_the_paths_that_the_document_names(algorithm, mounts):
+    native = translated({"command": "true", **algorithm})
+
+    found = native.document["resource_config"]["mounts"]
+    names = [
+        (each["path"], each["type"], *(each[key] for key in ("source", "sub_path") if key in each)) for each in found
+    ]
+    assert names == mounts
+    assert not any(each["required"] for each in found)
 
 
 def test_later_annotations_about_faults_are_named():

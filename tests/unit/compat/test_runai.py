@@ -111,6 +111,7 @@ def test_training_is_a_custom_job():
             "cpu_cores": 3,
             "ram_min_mb": 954,
             "required_node_labels": ["dgx", "pool-a"],
+            "mounts": [{"path": "/srv/code", "type": "code", "required": False}],
         },
         "scheduling_config": {"priority": 8, "preemptible": False, "on_preemption": "terminate", "wait_for_node": True},
     }

@@ -67,6 +67,10 @@ def test_volumes_are_data_that_the_words_refer_to():
         "spec.storage.secretVolume",
         "spec.workingDir",
     ]
+    assert native.document["resource_config"]["mounts"] == [
+        {"path": "/mnt/sets", "type": "data", "required": False},
+        {"path": "/mnt/claim", "type": "data", "source": 1, "required": False},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,4 +98,34 @@ def test_each_kind_of_volume_has_a_place_below_the_storage_roots(storage, locati
     assert native.document["data_config"]["sources"] == [{"path": location}]
     assert native.document["training_config"]["framework"]["custom_code_dir"] == f"{location}/sub"
     assert native.document["training_config"]["framework"]["custom_command"] == ["true", "$(TRAINYARD_DATA_0)"]
+    assert native.document["resource_config"]["mounts"] == [
+        {"path": "/mnt", "type": "data", "required": False},
+        {"path": "/mnt/sub", "type": "code", "required": False},
+    ]
     assert native.warnings == []
+
+
+def test_empty_directories_are_mounted_and_those_that_can_not_be_are_named():
+    volumes = [
+        {"path": "/scratch"},
+        {"path": "/cache/", "medium": "Memory", "sizeLimit": "1.5G"},
+        {"path": "/dev/shm", "medium": "Memory"},
+        {"path": "/sized", "sizeLimit": "1G"},
+        {"name": "system", "path": "/usr/lib/x"},
+        {"name": "relative", "path": "x"},
+        {"path": "/left/out", "exclude": True},
+    ]
+
+    native = translated({"command": "ls /scratch", "storage": {"emptyDirVolume": volumes}})
+
+    assert native.document["resource_config"]["mounts"] == [
+        {"path": "/scratch", "type": "empty"},
+        {"path": "/cache", "type": "memory", "size_mb": 1431},
+        {"path": "/sized", "type": "empty"},
+    ]
+    assert native.document["training_config"]["framework"]["custom_command"] == ["ls", "/scratch"]
+    assert ignored_fields(native) == [
+        "spec.storage.emptyDirVolume.3.sizeLimit",
+        "spec.storage.emptyDirVolume.relative",
+        "spec.storage.emptyDirVolume.system",
+    ]

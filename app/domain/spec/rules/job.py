@@ -18,7 +18,7 @@ from app.domain.spec.locations.paths import (
     check_source,
 )
 from app.domain.spec.model import BaseModel, JobDocument, OutputConfig
-from app.domain.spec.rules import data, model, output, training
+from app.domain.spec.rules import data, model, mounts, output, training
 from app.domain.spec.secrets import MODEL_PATH, Place, parts_with_credentials
 from app.domain.units import WHOLE
 
@@ -111,6 +111,7 @@ RULES: tuple[Callable[[JobDocument], None], ...] = (
     *data.RULES,
     *training.LATER_RULES,
     *output.RULES,
+    *mounts.RULES,
 )
 
 

@@ -10,9 +10,8 @@ from app.domain.spec.rules import job
 from tests.builders.submitted import changed, refusal, spec_of
 
 _MODEL, _DATA, _OUTPUT = "training_config.base_model", "data_config", "output_config"
-_FRAMEWORK = "training_config.framework"
-_SOURCE = f"{_DATA}.sources.0"
-_FRACTION = "resource_config.gpu_fraction"
+_FRAMEWORK, _SOURCE = "training_config.framework", f"{_DATA}.sources.0"
+_FRACTION, _MOUNTS = "resource_config.gpu_fraction", "resource_config.mounts"
 VALIDATED = (f"{_DATA}.validation_split", 0.1)
 STREAMED = ((f"{_DATA}.streaming", True), ("training_config.hyperparameters", {"max_steps": "9"}))
 LORA = ("training_config.training_type", "LORA")
@@ -261,6 +260,11 @@ REFUSED: list[tuple[Any, ...]] = [
         ("resource_config.cpu_cores", 2),
         ("resource_config.limits", {"cpu_cores": 0.5}),
         "resource_config.limits.cpu_cores",
+    ),
+    ((_MOUNTS, [{"path": "/x", "type": "data"}]),),
+    *(
+        ((_MOUNTS, [{"path": "/x", "type": "data", name: value}]), *_SCRIPT, f"{_MOUNTS}.0.{name}")
+        for name, value in (("path", "/usr"), ("source", 1), ("size_mb", 1))
     ),
     (("resource_config.gpu_type", "a100"), ("resource_config.device_type", "cpu")),
     (("resource_config.gpu_memory_min_mb", 5), ("resource_config.device_type", "cpu")),

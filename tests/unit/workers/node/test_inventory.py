@@ -10,6 +10,7 @@ from app.domain.scheduling.resources import gpu_of
 from workers.node.inventory import cpu_slots, find_gpus, found_capabilities, take_inventory, usable_cores
 from workers.node.node_config import NodeConfig, NodeConfigError, read_node_config
 from workers.sandbox.control_groups import CONTROLLERS, Hierarchies
+from workers.sandbox.sandbox import PROCESS
 
 FULL = """
 labels = ["rack-7"]
@@ -70,7 +71,7 @@ def test_node_offers_mpi_where_mpirun_is_found(tmp_path, monkeypatch, installed,
         (tmp_path / "mpirun").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert [word for word in found_capabilities() if word == "mpi"] == [*offers]
+    assert [word for word in found_capabilities(PROCESS) if word == "mpi"] == [*offers]
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_node_offers_the_libraries_that_are_installed_apart(tmp_path, monkeypatc
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setenv("PATH", "")
 
-    assert [name for name in found_capabilities() if name != "limits"] == offers
+    assert [name for name in found_capabilities(PROCESS) if name != "limits"] == offers
 
 
 def test_no_file_means_all_is_detected():
@@ -396,4 +397,4 @@ def test_node_offers_limits_where_it_can_hold_all_of_them(tmp_path, monkeypatch,
     found = Hierarchies(dict.fromkeys(controllers, tmp_path), 1)
     monkeypatch.setattr("workers.node.inventory.find_hierarchies", lambda: found)
 
-    assert ("limits" in found_capabilities()) is offers
+    assert ("limits" in found_capabilities(PROCESS)) is offers

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.workers.rank.launching import JOB, Run, make_plan, write_script
-from workers.sandbox.mounts import OURS, Kind, Mount, mounts
+from workers.sandbox.mounts import OURS, mounts
+from workers.sandbox.placements import Kind, Mount
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup, SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import FilesystemView, SandboxSpec
 

@@ -1,0 +1,84 @@
+"""Rules of `resource_config.mounts`; each is a function that raises."""
+
+import posixpath
+from collections.abc import Callable, Iterator
+
+from app.domain.errors import BadSpec
+from app.domain.spec.document import is_custom
+from app.domain.spec.model import CODE, DATA, EMPTY, MEMORY, MODEL, JobDocument, Mount
+from app.domain.spec.rules.model import is_without_model
+
+# Directories that the sandbox itself fills: with the machine's programs, devices and the job's temporary files.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev")
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 – paths to refuse
+
+
+def _mounts(document: JobDocument) -> Iterator[tuple[str, Mount]]:
+    """Each mount with the path of its object in the document."""
+    for number, mount in enumerate(document.resource_config.mounts):
+        yield f"resource_config.mounts.{number}", mount
+
+
+def mounts_are_of_scripts(document: JobDocument) -> None:
+    if document.resource_config.mounts and not is_custom(document):
+        raise BadSpec(
+            f"mounts are for the scripts of framework CUSTOM: {document.training_config.framework.type} reads its "
+            "inputs where they are; leave mounts out",
+            field="resource_config.mounts",
+        )
+
+
+def mount_paths_are_free(document: JobDocument) -> None:
+    seen: set[str] = set()
+    for field, mount in _mounts(document):
+        path = mount.path
+        if problem := why_not_free(path) or ("is the path of two mounts; leave one out" if path in seen else ""):
+            raise BadSpec(f"{path} {problem}", field=f"{field}.path")
+        seen.add(path)
+
+
+def why_not_free(path: str) -> str:
+    """Why no job may mount anything at a path; empty where it may."""
+    if not path.startswith("/") or "\0" in path:
+        return "is not absolute; begin it with /"
+    if path != posixpath.normpath(path) or path.startswith("//"):
+        return f"is not in its shortest form; write {posixpath.normpath(path).replace('//', '/')}"
+    if path == "/" or path in _TEMPORARY or any(f"{path}/".startswith(f"{system}/") for system in _SYSTEM):
+        return "belongs to the system; choose a path such as /data or /workspace"
+    return ""
+
+
+def mounts_have_a_source(document: JobDocument) -> None:
+    training, sources = document.training_config, document.data_config.sources
+    for field, mount in _mounts(document):
+        if mount.type == DATA and mount.source >= len(sources):
+            raise BadSpec(
+                f"{mount.source} is no index in data_config.sources, which has {len(sources)}; the first one is 0",
+                field=f"{field}.source",
+            )
+        if mount.type == MODEL and is_without_model(training.base_model, custom=True):
+            raise BadSpec("the job has no model: set training_config.base_model.model_id", field=f"{field}.type")
+        if mount.type == CODE and not (training.framework.custom_code_dir or training.framework.custom_script_path):
+            raise BadSpec(
+                "the job has no code directory: set training_config.framework.custom_code_dir", field=f"{field}.type"
+            )
+
+
+def mounts_have_only_fields_of_their_type(document: JobDocument) -> None:
+    for field, mount in _mounts(document):
+        for name, types in (("source", {DATA}), ("size_mb", {MEMORY})):
+            if getattr(mount, name) and mount.type not in types:
+                raise BadSpec(f"is only for type {min(types)}; leave it out", field=f"{field}.{name}")
+        part = mount.sub_path
+        if part and mount.type in (EMPTY, MEMORY):
+            raise BadSpec(f"an {mount.type} directory has no parts; leave it out", field=f"{field}.sub_path")
+        if part and (part.startswith("/") or "\0" in part or ".." in part.split("/")):
+            raise BadSpec("must be relative, without ..", field=f"{field}.sub_path")
+
+
+RULES: tuple[Callable[[JobDocument], None], ...] = (
+    mounts_are_of_scripts,
+    mount_paths_are_free,
+    mounts_have_a_source,
+    mounts_have_only_fields_of_their_type,
+)

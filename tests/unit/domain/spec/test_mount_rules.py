@@ -1,0 +1,89 @@
+"""Rules of mounts: where a script may find its inputs, code and outputs."""
+
+from typing import Any
+
+import pytest
+
+from app.domain.spec.frameworks.requirements import needed
+from tests.builders.submitted import custom, refusal, spec_of
+
+_MOUNTS = "resource_config.mounts"
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("x", "is not absolute; begin it with /"),
+        ("/a\0b", "is not absolute"),
+        ("/a/../b", "is not in its shortest form; write /b"),
+        ("//a", "is not in its shortest form; write /a"),
+        ("/a/", "is not in its shortest form; write /a"),
+        *((path, f"{path} belongs to the system") for path in ("/", "/usr/local/x", "/etc", "/dev/shm", "/tmp")),
+    ],
+)
+def test_path_that_no_job_may_have_is_refused_with_a_way_out(path, why):
+    error = refusal(custom((_MOUNTS, [{"path": path, "type": "output"}])))
+
+    assert error.field == f"{_MOUNTS}.0.path"
+    assert why in error.message
+
+
+@pytest.mark.parametrize(
+    ("mount", "field", "why"),
+    [
+        ({"type": "data", "source": 1}, "source", "no index in data_config.sources, which has 1"),
+        ({"type": "output", "source": 1}, "source", "only for type data"),
+        ({"type": "empty", "size_mb": 1}, "size_mb", "only for type memory"),
+        ({"type": "memory", "sub_path": "a"}, "sub_path", "has no parts"),
+        ({"type": "data", "sub_path": "a/../b"}, "sub_path", "must be relative"),
+        ({"type": "output", "sub_path": "/a"}, "sub_path", "must be relative"),
+    ],
+)
+def test_field_that_does_not_fit_the_type_is_refused(mount, field, why):
+    error = refusal(custom((_MOUNTS, [{"path": "/x", **mount}])))
+
+    assert error.field == f"{_MOUNTS}.0.{field}"
+    assert why in error.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "why"),
+    [
+        ("model", ("training_config.base_model.model_id", "none"), "the job has no model"),
+        ("code", ("training_config.framework", {"type": "CUSTOM", "custom_command": ["true"]}), "no code directory"),
+    ],
+)
+def test_input_that_the_job_does_not_have_is_refused(kind, change, why):
+    error = refusal(custom((_MOUNTS, [{"path": "/x", "type": kind}]), change))
+
+    assert error.field == f"{_MOUNTS}.0.type"
+    assert why in error.message
+
+
+def test_path_of_two_mounts_is_refused():
+    error = refusal(custom((_MOUNTS, [{"path": "/x", "type": "output"}, {"path": "/x", "type": "empty"}])))
+
+    assert error.field == f"{_MOUNTS}.1.path"
+
+
+def test_mounts_of_every_type_go_together():
+    mounts: list[dict[str, Any]] = [
+        {"path": "/home/me/data", "type": "data"},
+        {"path": "/home/me/data/part", "type": "data", "source": 0, "sub_path": "a/b"},
+        {"path": "/tmp/model", "type": "model"},
+        {"path": "/code", "type": "code"},
+        {"path": "/out", "type": "output", "sub_path": "model"},
+        {"path": "/scratch", "type": "empty"},
+        {"path": "/cache", "type": "memory", "size_mb": 10, "required": False},
+    ]
+
+    document = spec_of(custom((_MOUNTS, mounts))).document
+
+    assert [mount.to_json() for mount in document.resource_config.mounts] == mounts
+
+
+@pytest.mark.parametrize(("required", "capabilities"), [(True, {"mounts"}), (False, set())])
+def test_mount_that_is_required_needs_a_node_with_a_sandbox(required, capabilities):
+    mounts = [{"path": "/x", "type": "output", "required": required}]
+
+    assert needed(spec_of(custom((_MOUNTS, mounts))).document) == capabilities

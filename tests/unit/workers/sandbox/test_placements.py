@@ -1,0 +1,213 @@
+"""Paths of the job's choice in the sandbox: rules of their place, and what a script finds there."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.workers.rank.launching import Run, make_plan, write_script
+from workers.sandbox.mounts import mounts
+from workers.sandbox.placements import MOST_ENTRIES, Kind, PlacementConflict
+from workers.sandbox.sandbox import Bubblewrap
+from workers.sandbox.spec import FilesystemView, Placement
+
+SCRIPT = """
+import json, os
+def read(path):
+    try:
+        return sorted(os.listdir(path)) if os.path.isdir(path) else open(path).read()
+    except OSError as error:
+        return type(error).__name__
+def wrote(path):
+    try:
+        with open(path, "w") as file:
+            file.write("new")
+        return True
+    except OSError as error:
+        return os.strerror(error.errno)
+print(json.dumps({"read": {path: read(path) for path in READ}, "wrote": {path: wrote(path) for path in WRITE}}))
+"""
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """A directory of data outside of the data directory."""
+    directory = tmp_path / "inputs"
+    (directory / "images").mkdir(parents=True)
+    (directory / "images" / "1.png").write_text("png")
+    (directory / "labels.csv").write_text("labels")
+    (directory / "link").symlink_to("labels.csv")
+    return directory
+
+
+def run(tmp_path, placements, read=(), write=(), **view):
+    texts = [f"READ = {[*map(str, read)]!r}", f"WRITE = {[*map(str, write)]!r}", SCRIPT]
+    plan = make_plan(tmp_path, write_script(tmp_path / "code", "\n".join(texts)), Bubblewrap())
+    made = dataclasses.replace(plan.view, placements=tuple(placements), **view)
+    launched = Run(dataclasses.replace(plan, confinement=dataclasses.replace(plan.confinement, view=made)))
+    try:
+        assert launched.finish() == 0, launched.log()
+        return json.loads(launched.log())
+    finally:
+        launched.close()
+
+
+def view_of(tmp_path, placements, **given):
+    (tmp_path / "run").mkdir(exist_ok=True)
+    return FilesystemView(run_dir=tmp_path / "run", data_dir=tmp_path / "data", placements=tuple(placements), **given)
+
+
+def test_script_finds_inputs_outputs_and_empty_directories_where_it_looks(tmp_path, inputs):
+    out, scratch = tmp_path / "out", tmp_path / "scratch"
+    out.mkdir()
+    scratch.mkdir()
+    placements = [
+        Placement(target=Path("/home/user/data"), source=inputs),
+        Placement(target=Path("/labels.csv"), source=inputs / "labels.csv"),
+        Placement(target=Path("/home/user/out"), source=out, writable=True),
+        Placement(target=Path("/scratch/deep"), source=scratch, writable=True),
+        Placement(target=Path("/memory"), size_mb=1),
+    ]
+
+    seen = run(
+        tmp_path,
+        placements,
+        read=["/home/user", "/home/user/data", "/home/user/data/images", "/labels.csv", "/home/user/data/link"],
+        write=["/home/user/data/new", "/home/user/out/model", "/scratch/deep/x", "/memory/x", "/home/x", "/scratch/x"],
+    )
+
+    assert seen["read"] == {
+        "/home/user": ["data", "out"],
+        "/home/user/data": ["images", "labels.csv", "link"],
+        "/home/user/data/images": ["1.png"],
+        "/labels.csv": "labels",
+        "/home/user/data/link": "labels",
+    }
+    assert seen["wrote"] == {
+        "/home/user/data/new": "Read-only file system",
+        "/home/user/out/model": True,
+        "/scratch/deep/x": True,
+        "/memory/x": True,
+        "/home/x": "Read-only file system",
+        "/scratch/x": "Read-only file system",
+    }
+    assert [(out / "model").read_text(), (scratch / "x").read_text()] == ["new", "new"]
+
+
+def test_directory_in_memory_ends_at_its_size(tmp_path):
+    script = write_script(
+        tmp_path / "code",
+        "import errno\ntry:\n    open('/memory/x', 'wb').write(b'1' * (3 << 20))\n"
+        "except OSError as error:\n    print(errno.errorcode[error.errno])\n",
+    )
+    plan = make_plan(tmp_path, script, Bubblewrap())
+    placement = Placement(target=Path("/memory"), size_mb=2)
+    view = dataclasses.replace(plan.view, placements=(placement,))
+    launched = Run(dataclasses.replace(plan, confinement=dataclasses.replace(plan.confinement, view=view)))
+    try:
+        assert launched.finish() == 0, launched.log()
+        assert launched.log() == "ENOSPC\n"
+    finally:
+        launched.close()
+
+
+def test_mount_point_is_made_in_an_input_that_has_no_such_directory(tmp_path, inputs):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+
+    seen = run(
+        tmp_path,
+        [Placement(target=inputs / "images" / "cache" / "1", source=scratch, writable=True)],
+        read=[inputs, inputs / "images", inputs / "images" / "1.png", inputs / "link"],
+        write=[inputs / "images" / "cache" / "1" / "x", inputs / "images" / "y", inputs / "y"],
+        readable=(inputs,),
+    )
+
+    assert seen["read"] == {
+        str(inputs): ["images", "labels.csv", "link"],
+        str(inputs / "images"): ["1.png", "cache"],
+        str(inputs / "images" / "1.png"): "png",
+        str(inputs / "link"): "labels",
+    }
+    assert [*seen["wrote"].values()] == [True, "Read-only file system", "Read-only file system"]
+    assert not (inputs / "images" / "cache").exists()
+    assert (scratch / "x").exists()
+
+
+def test_mount_over_a_directory_of_an_input_replaces_it(tmp_path, inputs):
+    other = tmp_path / "other"
+    other.mkdir()
+
+    seen = run(
+        tmp_path,
+        [Placement(target=inputs / "images", source=other)],
+        read=[inputs / "images", inputs / "labels.csv"],
+        readable=(inputs,),
+    )
+
+    assert [*seen["read"].values()] == [[], "labels"]
+
+
+def test_input_can_be_mounted_at_its_own_path_or_around_a_part_that_is_shown_there(tmp_path, inputs):
+    placement = Placement(target=inputs, source=inputs)
+
+    found = mounts(view_of(tmp_path, [placement], readable=(inputs, inputs / "images")))
+
+    assert [mount.kind for mount in found if mount.target.is_relative_to(inputs)] == [Kind.READ_ONLY]
+
+
+def test_what_no_job_may_see_stays_hidden_where_a_directory_around_it_is_mounted(tmp_path, inputs):
+    secret = inputs / "jobs"
+    secret.mkdir()
+    (secret / "key").write_text("key")
+    place = Path("/volume")
+
+    seen = run(
+        tmp_path,
+        [Placement(target=place, source=inputs)],
+        read=["/volume/labels.csv", "/volume/jobs"],
+        hidden=(secret,),
+    )
+
+    assert seen["read"] == {"/volume/labels.csv": "labels", "/volume/jobs": []}
+
+
+def test_path_that_hides_what_the_job_needs_is_refused(tmp_path, inputs):
+    with pytest.raises(PlacementConflict, match=f"{inputs} would hide {inputs}/labels.csv, which the job needs"):
+        mounts(view_of(tmp_path, [Placement(target=inputs)], readable=(inputs / "labels.csv",)))
+
+
+@pytest.mark.parametrize("of_run_dir", ["", "work", "../"])
+def test_run_directory_is_never_covered(tmp_path, of_run_dir):
+    target = (tmp_path / "run" / of_run_dir).resolve()
+
+    with pytest.raises(PlacementConflict, match=f"{target} is in the way of the run directory"):
+        mounts(view_of(tmp_path, [Placement(target=target)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("labels.csv/x", "is a file"), ("link", "would hide"), ("link/x", "is a file")]
+)
+def test_mount_point_in_place_of_a_file_is_refused(tmp_path, inputs, name, why):
+    with pytest.raises(PlacementConflict, match=why):
+        mounts(view_of(tmp_path, [Placement(target=inputs / name)], readable=(inputs,)))
+
+
+def test_mount_point_in_a_directory_of_many_files_is_refused(tmp_path, inputs):
+    for number in range(MOST_ENTRIES):
+        (inputs / str(number)).touch()
+
+    with pytest.raises(PlacementConflict, match=f"has no such directory, and {MOST_ENTRIES + 3} entries"):
+        mounts(view_of(tmp_path, [Placement(target=inputs / "new")], readable=(inputs,)))
+
+
+def test_links_that_an_earlier_attempt_left_in_its_output_are_not_followed(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "escape").symlink_to("/oldroot")
+    place = Path("/out")
+    placements = [Placement(target=place, source=out, writable=True), Placement(target=place / "escape" / "x")]
+
+    with pytest.raises(PlacementConflict, match="/out/escape/x would replace a file in /out"):
+        mounts(view_of(tmp_path, placements))

@@ -1,0 +1,112 @@
+"""Paths of the job's choice in the sandbox: what `resource_config.mounts` names, resolved on this node."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.domain.spec.model import CODE, DATA, EMPTY, MEMORY, MODEL, JobDocument, Mount
+from trainyard.protocol.run_spec import RunSpec
+from workers.attempt_failed import AttemptFailed
+from workers.prepare.input_library import Sources
+from workers.run_dir.layout import RunDirectory
+from workers.sandbox.launcher import inherited_libraries
+from workers.sandbox.mounts import mounts
+from workers.sandbox.placements import PlacementConflict
+from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
+from workers.sandbox.spec import FilesystemView, Placement
+
+EMPTY_DIRECTORIES, LINKS = "empty", "model"  # in the run directory
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """The mounts of a job on this node, and the specification in which a script's inputs have their paths."""
+
+    spec: RunSpec
+    placements: tuple[Placement, ...] = ()
+
+
+def with_mounts(spec: RunSpec, document: JobDocument, sources: Sources, run: RunDirectory, sandbox: Sandbox) -> Mounted:
+    """Makes directories in the run directory. Raises AttemptFailed where a part of an input does not exist."""
+    mounts = document.resource_config.mounts if sandbox.kind == BUBBLEWRAP else ()
+    placements = tuple(_placement(number, mount, sources, run) for number, mount in enumerate(mounts))
+    return Mounted(_at_mount_paths(spec, mounts), placements)
+
+
+def check_placements(view: FilesystemView) -> None:
+    """Raise AttemptFailed where this node can't mount something at one of the paths."""
+    if not view.placements:
+        return
+    try:
+        mounts(replace(view, libraries=inherited_libraries()))
+    except PlacementConflict as error:
+        raise AttemptFailed("INVALID_CONFIG", f"resource_config.mounts: {error}") from error
+
+
+def _at_mount_paths(spec: RunSpec, mounts: Sequence[Mount]) -> RunSpec:
+    places = {(each.type, each.source): each.path for each in reversed(mounts) if not each.sub_path}
+    data = tuple(places.get((DATA, number), path) for number, path in enumerate(spec.data_paths))
+    moved = replace(spec, data_paths=data, model_path=places.get((MODEL, 0), spec.model_path))
+    code = places.get((CODE, 0))
+    if code is None:
+        return moved
+    old = spec.run_dir / "code"
+    return replace(moved, script=_moved(spec.script, old, code), directory=_moved(spec.directory, old, code))
+
+
+def _moved(path: str, old: Path, new: str) -> str:
+    return str(Path(new, Path(path).relative_to(old))) if path and Path(path).is_relative_to(old) else path
+
+
+def _placement(number: int, mount: Mount, sources: Sources, run: RunDirectory) -> Placement:
+    target = Path(mount.path)
+    if mount.type == MEMORY:
+        return Placement(target=target, size_mb=mount.size_mb)
+    if mount.type == EMPTY:
+        directory = run.path / EMPTY_DIRECTORIES / str(number)
+        directory.mkdir(parents=True, exist_ok=True)
+        return Placement(target=target, source=directory, writable=True)
+    if (found := _input_of(mount, sources, run)) is not None:
+        base, allowed = found
+        return Placement(target=target, source=_part(number, mount, base, allowed))
+    part = run.output.joinpath(mount.sub_path)
+    part.mkdir(parents=True, exist_ok=True)
+    return Placement(target=target, source=_part(number, mount, run.output, [run.output]), writable=True)
+
+
+def _input_of(mount: Mount, sources: Sources, run: RunDirectory) -> tuple[Path, Sequence[Path]] | None:
+    """The input, and the paths in which its files lie; None for the output directory."""
+    if mount.type == DATA:
+        data = sources.data[mount.source]
+        return data.path, [data.path, *data.visible]
+    if mount.type == CODE and sources.code is not None:
+        return sources.code, [sources.code]
+    if mount.type == MODEL and sources.model is not None:
+        model = sources.model
+        return (model.path if model.path == model.visible else _links(model.path, run)), [model.visible]
+    return None
+
+
+def _links(model: Path, run: RunDirectory) -> Path:
+    """A directory with links to the files of a model in a hub's cache, whose own links are relative to the cache."""
+    links = run.path / LINKS
+    for path in model.rglob("*"):
+        if not path.is_dir():
+            link = links / path.relative_to(model)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(os.path.realpath(path))
+    return links
+
+
+def _part(number: int, mount: Mount, base: Path, allowed: Sequence[Path]) -> Path:
+    """The resolved part of an input. Raises AttemptFailed where it does not exist, or a link leads out of the input."""
+    real = base.joinpath(mount.sub_path).resolve()
+    inside = any(real.is_relative_to(path.resolve()) for path in (base, *allowed))
+    if not inside or not real.exists():
+        raise AttemptFailed(
+            "INVALID_CONFIG",
+            f"resource_config.mounts.{number}.sub_path: {mount.sub_path} does not exist in the {mount.type} of the job",
+        )
+    return real

@@ -1,0 +1,135 @@
+"""Mounts at paths of the job's choice, among those that the sandbox has anyway."""
+
+import enum
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workers.sandbox.spec import FilesystemView, Placement
+
+_NOTHING = Path(os.devnull)  # mounted over a file that no job may see
+MOST_ENTRIES = 512  # each entry of a directory that is rebuilt is a mount of its own
+
+
+class Kind(enum.Enum):
+    """How a path comes into the sandbox."""
+
+    READ_ONLY = enum.auto()
+    WRITABLE = enum.auto()
+    DEVICE = enum.auto()  # read and written, and opened as a device
+    LINK = enum.auto()  # a symbolic link, whose text is the source
+    EMPTY = enum.auto()  # a directory without entries, read-only
+    MEMORY = enum.auto()  # a directory without entries, writable, of size_mb
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One path of the sandbox; EMPTY and MEMORY have no source."""
+
+    kind: Kind
+    target: Path
+    source: Path = Path()
+    size_mb: int = 0
+
+
+class PlacementConflict(ValueError):
+    """Nothing can be mounted at a path of the job's choice; the message begins with the path."""
+
+
+def placed(found: Sequence[Mount], view: FilesystemView) -> list[Mount]:
+    """``found``, ordered from the root down, with the mounts of the view's placements, in the same order.
+
+    A placement shows what it is for and hides nothing: what lies below it must be part of it. Raises
+    PlacementConflict.
+    """
+    mounts = list(found)
+    for placement in sorted(view.placements, key=lambda each: len(each.target.parts)):
+        target = placement.target
+        if target.is_relative_to(view.run_dir) or view.run_dir.is_relative_to(target):
+            raise PlacementConflict(f"{target} is in the way of the run directory {view.run_dir}; choose another path")
+        mounts = [mount for mount in mounts if not _is_covered(mount, placement)]
+        mounts = [*_with_room(mounts, target), _mount_of(placement)]
+    return sorted(mounts, key=lambda mount: len(mount.target.parts))
+
+
+def _mount_of(placement: Placement) -> Mount:
+    if placement.source is None:
+        return Mount(Kind.MEMORY, placement.target, size_mb=placement.size_mb)
+    kind = Kind.WRITABLE if placement.writable else Kind.READ_ONLY
+    return Mount(kind, placement.target, placement.source)
+
+
+def _is_covered(mount: Mount, placement: Placement) -> bool:
+    """Whether the placement shows the same as this mount, or this mount hides something in what the placement replaces.
+
+    Raises PlacementConflict where the placement would hide something else.
+    """
+    target, source = placement.target, placement.source
+    if not mount.target.is_relative_to(target):
+        return False
+    if mount.kind == Kind.EMPTY or mount.source == _NOTHING:
+        return True
+    is_part = source is not None and mount.source == source / mount.target.relative_to(target)
+    if mount.kind == Kind.READ_ONLY and is_part:
+        return True
+    raise PlacementConflict(f"{target} would hide {mount.target}, which the job needs; choose another path")
+
+
+def _with_room(mounts: Sequence[Mount], target: Path) -> Iterator[Mount]:
+    """The mounts, in which the mount point exists or can be made. Raises PlacementConflict."""
+    inside = [mount for mount in reversed(mounts) if target.is_relative_to(mount.target)]
+    around = max(inside, key=lambda mount: len(mount.target.parts), default=None)
+    for mount in mounts:
+        if mount is around and mount.kind == Kind.READ_ONLY:
+            yield from _rebuilt(mount, target)
+            continue
+        if mount is around and mount.kind == Kind.WRITABLE:
+            _check_writable(mount, target)
+        elif mount is around and mount.kind not in (Kind.EMPTY, Kind.MEMORY):
+            raise PlacementConflict(f"{target} lies below {mount.target}, which is no directory; choose another path")
+        yield mount
+
+
+def _check_writable(mount: Mount, target: Path) -> None:
+    """Raise PlacementConflict where bubblewrap would follow a link when it makes the mount point."""
+    at = mount.source
+    for name in target.relative_to(mount.target).parts:
+        at /= name
+        if at.is_symlink() or (at.exists() and not at.is_dir()):
+            raise PlacementConflict(f"{target} would replace a file in {mount.target}; choose another path")
+
+
+def _rebuilt(mount: Mount, target: Path) -> Iterator[Mount]:
+    """A read-only directory; where it has no directory for the mount point, one made of mounts of its entries.
+
+    Raises PlacementConflict.
+    """
+    if not _is_directory(mount.source):
+        raise PlacementConflict(f"{target} lies below {mount.target}, which is a file; choose another path")
+    names = target.relative_to(mount.target).parts
+    chain = [mount.source.joinpath(*names[: number + 1]) for number in range(len(names))]
+    if all(map(_is_directory, chain)):
+        yield mount
+        return
+    entries = sorted(mount.source.iterdir())
+    if len(entries) > MOST_ENTRIES:
+        raise PlacementConflict(
+            f"{target} lies in {mount.target}, which has no such directory, and {len(entries)} entries; choose a path "
+            "outside of it"
+        )
+    yield Mount(Kind.EMPTY, mount.target)
+    for entry in entries:
+        at = mount.target / entry.name
+        if entry == chain[0]:
+            if len(chain) == 1:
+                raise PlacementConflict(f"{target} would hide a file, which the job needs; choose another path")
+            yield from _rebuilt(Mount(Kind.READ_ONLY, at, entry), target)
+        elif entry.is_symlink():
+            yield Mount(Kind.LINK, at, entry.readlink())
+        else:
+            yield Mount(Kind.READ_ONLY, at, entry)
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
