@@ -19,8 +19,10 @@ parser = argparse.ArgumentParser()
 for name in ("data_url", "train_url", "steps"):
     parser.add_argument(f"--{name}")
 asked = parser.parse_args()
-words = pathlib.Path(asked.data_url, "words.txt").read_text()
-pathlib.Path(asked.train_url, "model.txt").write_text(words.upper())
+words = pathlib.Path("/home/ma-user", "data_url", "words.txt").read_text()
+assert words == pathlib.Path(asked.data_url, "words.txt").read_text()
+assert asked.data_url == "/home/ma-user/data_url", asked.data_url
+pathlib.Path("/home/ma-user", "train_url", "model.txt").write_text(words.upper())
 pathlib.Path(asked.train_url, "around.txt").write_text(" ".join(os.listdir()))
 for step in range(int(asked.steps)):
     print("step", step, words, flush=True)

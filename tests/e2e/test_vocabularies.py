@@ -180,7 +180,8 @@ def test_runai_client_leads_a_distributed_training(two_nodes: System) -> None:
     mounted.mkdir(parents=True)
     (mounted / "words.txt").write_text("one two")
     client = runai_of(system).workloads
-    says = "echo node $RANK of $WORLD_SIZE reads $(cat $WORDS); for _ in $(seq 8); do sleep 0.5; done"
+    reads = "echo node $RANK of $WORLD_SIZE reads $(cat $WORDS) $(cat /mnt/[s]ets/words.txt)"
+    says = f"{reads}; for _ in $(seq 8); do sleep 0.5; done"
     spec = runai.DistributedSpecSpec(
         command="sh",
         args=f"-c '{says}'",
@@ -212,7 +213,7 @@ def test_runai_client_leads_a_distributed_training(two_nodes: System) -> None:
     assert sorted(str(pod.node_name) for pod in pods) == ["n1", "n2"]
     assert {pod.k8s_phase for pod in pods} == {"Running"}
     for rank in (0, 1):
-        assert system.log_lines(f"job-{made}", rank=rank)[-1] == f"node {rank} of 2 reads one two"
+        assert system.log_lines(f"job-{made}", rank=rank)[-1] == f"node {rank} of 2 reads one two one two"
     values = [each.value for each in _typed(runai.MetricsResponse, counted.data).measurements[0].values or []]
     assert "2" in values
 
