@@ -38,7 +38,7 @@ from app.http.dialect import NATIVE, Dialect
 from app.http.envelope import request_id
 from app.http.operation import operation_of
 from app.http.request_log import RequestIdMiddleware
-from app.http.stream_slots import StreamSlots
+from app.http.slots import Slots
 from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits, SharedBuckets
 from app.services.operations.control_plane import control_plane
 from app.services.operations.data_dir import prepare_directory
@@ -122,7 +122,18 @@ def backend_of(settings: Settings, *, db: Database | None = None, dispatcher: Ri
     return Backend(
         plane=_control_plane(settings, db, dispatcher),
         settings=settings,
-        streams=StreamSlots(settings.api.max_streams),
+        streams=Slots(
+            settings.api.max_streams,
+            settings.api.max_streams_per_project or max(1, settings.api.max_streams * 2 // 3),
+            what="streams",
+            otherwise="retry later, or read without following",
+        ),
+        bodies=Slots(
+            settings.api.threads,
+            settings.api.max_bodies_per_project or max(1, settings.api.threads // 2),
+            what="unfinished request bodies",
+            otherwise="send them whole, and fewer at a time",
+        ),
         limits=_rate_limits(settings),
         dialects=(NATIVE, *FOREIGN),
     )

@@ -19,7 +19,11 @@ class FetchSettings:
     max_redirects: int = setting(5, "maximum number of redirects per download", rules.not_negative)
     pvc_dir: Path | None = setting(
         None,
-        "directory in which each pvc:// claim is a directory of its name; empty: `files/pvc` of the data directory",
+        "directory with a directory for each project, in which each of its pvc:// claims is a directory; empty: "
+        "`files/pvc` of the data directory",
+    )
+    pvc_shared: tuple[str, ...] = setting(
+        (), "comma-separated pvc:// claims of all projects, which are directories beside those of the projects"
     )
     oci_dir: Path | None = setting(
         None,

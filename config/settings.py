@@ -88,7 +88,16 @@ class ApiSettings:
     max_streams: int = setting(
         48, "open event streams per process; below threads, so that streams can't starve it", rules.at_least_one
     )
+    max_streams_per_project: int = setting(
+        0, "open event streams of one project per process; 0: two thirds of them", rules.not_negative
+    )
     max_body_bytes: int = setting(1_048_576, "largest request body", rules.at_least_one)
+    max_bodies_per_project: int = setting(
+        0,
+        "requests of one project per process whose body is being read, so that slow clients of one project can't "
+        "starve others; 0: half of threads",
+        rules.not_negative,
+    )
     max_nesting: int = setting(32, "deepest nesting of a JSON body", rules.at_least_one)
     rate_per_second: float = setting(
         2000.0, "requests per second of one key, over all API processes; 0: no limit", rules.rate

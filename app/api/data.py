@@ -9,7 +9,7 @@ from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.domain.spec.frameworks.megatron import MEGATRON, InvalidParallelism, least_devices
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import Framework, JobDocument, TrainingConfig
-from app.http.context import backend, caller, plane
+from app.http.context import backend, caller, holder, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
@@ -37,8 +37,7 @@ _REPORT = DataReportSchema()
 def validate_data(query: dict[str, Any], body: dict[str, Any]) -> Reply:
     recorder = ReplyRecorder(lambda _, report: Reply(_REPORT.dump(report)))
     # Like an open stream, this blocks a server thread; the stream slots bound how many threads may block.
-    backend().streams.take()
-    try:
+    with backend().streams.held(holder()):
         data_validation.validate(
             plane(),
             caller(),
@@ -48,8 +47,6 @@ def validate_data(query: dict[str, Any], body: dict[str, Any]) -> Reply:
             forwarded=forwarded_tokens(),
             on_written=recorder,
         )
-    finally:
-        backend().streams.give_back()
     return recorder.reply
 
 

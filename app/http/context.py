@@ -6,7 +6,7 @@ from typing import cast
 from flask import Flask, current_app, g, request
 
 from app.http.dialect import NATIVE, Dialect
-from app.http.stream_slots import StreamPace, StreamSlots
+from app.http.slots import Slots, StreamPace
 from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
 from app.security.rate_limits import RateLimits
@@ -22,7 +22,8 @@ _DIALECT = "trainyard.dialect"  # of the request, in its environment
 class Backend:
     plane: ControlPlane
     settings: Settings
-    streams: StreamSlots
+    streams: Slots
+    bodies: Slots
     limits: RateLimits
     dialects: tuple[Dialect, ...] = (NATIVE,)
     key_cache: KeyCache = field(default_factory=KeyCache)
@@ -41,6 +42,11 @@ def plane() -> ControlPlane:
 def caller() -> Caller:
     """The authenticated caller, set before every resource method that requires a permission."""
     return cast("Caller", g.caller)
+
+
+def holder() -> str:
+    """Whose slots the request takes: of the caller's project, or of a key for all projects."""
+    return caller().project or caller().key_id
 
 
 def dialect() -> Dialect:

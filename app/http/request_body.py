@@ -3,13 +3,15 @@
 import json
 import math
 import re
+from contextlib import nullcontext
 from typing import Any, NoReturn, Protocol
 
-from flask import request
+from flask import g, request
 from marshmallow import Schema, ValidationError
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from app.domain.errors import InvalidRequest
+from app.http.context import backend, holder
 from app.http.errors import BadShape, MalformedJson, UnsupportedMediaType
 
 _MAX_DIGITS = 100
@@ -58,8 +60,10 @@ def read_body(*, optional: bool, max_nesting: int) -> dict[str, Any]:
 
 
 def whole_body() -> bytes:
-    """The complete request body. Raises MalformedJson if it is truncated."""
-    raw = request.get_data()
+    """The complete request body. Raises MalformedJson if it is truncated, and LimitExceeded."""
+    # A client that sends slowly, or stops, holds a thread for as long as gunicorn waits for the body.
+    with backend().bodies.held(holder()) if "caller" in g else nullcontext():
+        raw = request.get_data()
     if request.content_length is None and len(raw) >= (request.max_content_length or math.inf):
         raise RequestEntityTooLarge  # Werkzeug silently truncates a chunked body at the limit
     if len(raw) < (request.content_length or 0):

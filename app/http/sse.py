@@ -5,12 +5,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from flask import Response, request, stream_with_context
 
 from app.domain.errors import InvalidRequest
-from app.http.context import backend, dialect, plane
+from app.http.context import backend, dialect, holder, plane
 from app.http.envelope import request_id, to_json
 from app.http.errors import stream_problem
 from config.logging import log_context
@@ -71,11 +72,11 @@ def last_event_id(pattern: re.Pattern[str]) -> re.Match[str] | None:
 
 def stream(feed: Feed, form: StreamFormat = EVENTS) -> Response:
     """Stream a feed until it ends. Raises LimitExceeded when too many streams are open."""
-    slots = backend().streams
-    slots.take()
+    slots, taker = backend().streams, holder()
+    slots.take(taker)
     response = Response(stream_with_context(_frames(feed, form)), mimetype=form.mimetype)
     response.headers["X-Accel-Buffering"] = "no"
-    response.call_on_close(slots.give_back)
+    response.call_on_close(partial(slots.give_back, taker))
     return response
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import socket
 import subprocess
 import time
@@ -270,6 +271,26 @@ def test_unfinished_bodies_of_refused_requests_delay_no_other_request(server: Se
 
     assert status == 200
     assert time.monotonic() - began < 5
+
+
+def test_bodies_that_do_not_arrive_hold_threads_of_their_project_alone(server: Server):
+    """More of them than the server has threads, with a key of one project."""
+    head = server.head("POST", "/v1/jobs", "Content-Type: application/json", length(1000), key=server.key)
+    with contextlib.ExitStack() as stack:
+        held = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5)) for _ in range(100)
+        ]
+        for connection in held:
+            connection.sendall(head + b"{")
+        refused, _, _ = select.select(held, [], [], 5)
+        began = time.monotonic()
+        status = server.status(server.get("/health", "Connection: close"))
+        answer = refused[0].recv(4096)
+
+    assert status == 200
+    assert time.monotonic() - began < 5
+    assert b"HTTP/1.1 429 " in answer
+    assert b"all 32 unfinished request bodies that one project may have on this server" in answer
 
 
 def test_the_log_holds_no_key_and_no_fault(server: Server):

@@ -37,7 +37,7 @@ class Node:
         self.claims = folder / "claims"
         self.data_dir = folder / "data"
         self._key = Fernet.generate_key().decode()
-        for directory in (self.root, self.claims / "team", self.data_dir / "files" / "jobs"):
+        for directory in (self.root, self.claims / "default/team", self.data_dir / "files" / "jobs"):
             directory.mkdir(parents=True)
 
     def settings(self, **more: str) -> Settings:
@@ -113,7 +113,26 @@ def test_model_is_published_to_a_volume_claim(publish, node):
     done = publish(output_path="pvc://team/models/out")
 
     assert (done.failures, done.uri) == ([], "pvc://team/models/out")
-    assert tree(node.claims / "team/models/out") == FILES
+    assert tree(node.claims / "default/team/models/out") == FILES
+
+
+def test_claim_that_the_operator_shares_belongs_to_no_project(publish, node):
+    (node.claims / "common").mkdir()
+
+    done = publish(settings={"TRAINYARD_FETCH_PVC_SHARED": "common"}, output_path="pvc://common/out")
+
+    assert (done.failures, done.uri) == ([], "pvc://common/out")
+    assert tree(node.claims / "common/out") == FILES
+
+
+def test_output_lies_below_the_root_of_its_project(publish, node):
+    own = {"TRAINYARD_STORAGE_OUTPUT_ROOTS": f"{node.root}/out/{{project}}"}
+
+    assert publish(settings=own, output_path="a").uri == f"file://{node.root}/out/default/a"
+    assert publish(settings=own, output_path=f"{node.root}/out/default/b").uri == f"file://{node.root}/out/default/b"
+    for place in (f"{node.root}/out/other/a", f"{node.root}/a", f"{node.root}/out/default-2/a"):
+        failures = publish(settings=own, output_path=place).failures
+        assert f"results are written below {node.root}/out/default;" in str(failures)
 
 
 @pytest.mark.parametrize("scheme", ["pvc", "oci", "obs"])
@@ -123,11 +142,12 @@ def test_scheme_without_configuration_is_a_directory_of_the_installation(publish
     done = publish(settings=own, output_path=f"{scheme}://newcomer/models/out")
 
     assert (done.failures, done.uri) == ([], f"{scheme}://newcomer/models/out")
-    assert tree(node.data_dir / "files" / scheme / "newcomer/models/out") == FILES
+    of_project = "default" if scheme == "pvc" else ""
+    assert tree(node.data_dir / "files" / scheme / of_project / "newcomer/models/out") == FILES
 
 
 def test_a_volume_of_the_installation_leads_nowhere_else(publish, node):
-    claims = node.data_dir / "files/pvc"
+    claims = node.data_dir / "files/pvc/default"
     claims.mkdir(parents=True)
     (claims / "team").symlink_to(node.data_dir)
 
@@ -183,8 +203,10 @@ def test_drive_without_a_token_is_refused(publish, share):
 def test_places_of_the_platform_and_outside_the_roots_are_refused(node, tmp_path):
     (node.root / "way-out").symlink_to(tmp_path)
     (node.root / "inside").symlink_to(node.data_dir / "files")
-    (node.claims / "team" / "way-out").symlink_to(tmp_path)
-    (node.claims / "team" / "inside").symlink_to(node.data_dir)
+    (node.claims / "default/team/way-out").symlink_to(tmp_path)
+    (node.claims / "default/team/inside").symlink_to(node.data_dir)
+    (node.claims / "other/team").mkdir(parents=True)
+    (node.root / "claims").symlink_to(node.claims)
     settings = node.settings()
     refused = [
         str(tmp_path / "out"),
@@ -198,12 +220,16 @@ def test_places_of_the_platform_and_outside_the_roots_are_refused(node, tmp_path
         "pvc://team/way-out/out",
         "pvc://team/inside/x",
         "pvc://unknown/x",
+        "pvc://other/team/x",
+        "pvc://default/team/x",
+        str(node.claims / "other/team/x"),
+        "claims/default/team/x",
         "pvc://team/../x",
     ]
 
     for location in refused:
         with pytest.raises(NotPublished):
-            destination(settings, location)
+            destination(settings, "default", location)
 
 
 def test_the_storage_in_a_bucket_is_the_platforms_own(node):
@@ -213,8 +239,10 @@ def test_the_storage_in_a_bucket_is_the_platforms_own(node):
 
     for location in ("s3://company/trainyard", "s3://company/trainyard/jobs/x", "obs://company/trainyard/x"):
         with pytest.raises(NotPublished, match="own files"):
-            destination(settings, location)
-    assert destination(settings, "s3://company/trainyard-results/x").uri == "s3://company/trainyard-results/x"
+            destination(settings, "default", location)
+    assert (
+        destination(settings, "default", "s3://company/trainyard-results/x").uri == "s3://company/trainyard-results/x"
+    )
 
 
 # ---- the hub

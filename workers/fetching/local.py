@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from app.domain.spec.locations.paths import within
+from config.fetching import FetchSettings
 from workers.fetching.failures import NotThere, Refused
 from workers.fetching.listing import Found
 from workers.fetching.uris import VOLUMES, volume
@@ -39,17 +40,29 @@ class LocalFiles:
                 yield found
 
 
-def claimed(location: str, directory: Path | None) -> tuple[str, str]:
-    """(path, directory of the volume) of a URI whose volumes are stored in this directory, links resolved.
+def volumes_of(fetch: FetchSettings, location: str, project: str) -> Path | None:
+    """The directory in which the volume of a URI lies; None where this node has none.
+
+    A claim belongs to a project, unless the operator shares it; a bucket belongs to all. Raises Refused.
+    """
+    where = volume(location)
+    directory = fetch.directory_of(where.scheme)
+    is_own = where.scheme == "pvc" and where.container not in fetch.pvc_shared
+    return directory / project if directory is not None and is_own else directory
+
+
+def claimed(fetch: FetchSettings, location: str, project: str) -> tuple[str, str]:
+    """(path, directory of the volume) of a URI whose volumes are directories of this node, links resolved.
 
     Raises Refused, NotThere.
     """
+    directory, where = volumes_of(fetch, location, project), volume(location)
     if directory is None:
         raise Refused("this node has no volume claims; have the administrator set TRAINYARD_FETCH_PVC_DIR")
-    where = volume(location)
     base = os.path.realpath(directory / where.container)
     if not os.path.isdir(base):  # noqa: PTH112 – never raises
-        raise NotThere(f"this node has no {VOLUMES[where.scheme]} {where.container}")
+        of_project = f" of the project {project}" if directory.name == project else ""
+        raise NotThere(f"this node has no {VOLUMES[where.scheme]} {where.container}{of_project}")
     path = os.path.realpath(Path(base, where.path))
     if not within(path, base):
         raise Refused(f"it leaves the {VOLUMES[where.scheme]} {where.container}")

@@ -130,7 +130,7 @@ def _model_directory(library: Library, model_id: str) -> Path | None:
     if scheme_of(model_id) == "file":
         return _existing(library, model_id, "MODEL_NOT_FOUND", "base model")
     try:
-        path, _ = claimed(model_id, library.fetch.directory_of(scheme_of(model_id)))
+        path, _ = claimed(library.fetch, model_id, library.project)
     except FetchFailed as error:
         raise _failed(error, "MODEL_NOT_FOUND", f"base model {model_id}") from error
     return Path(path) if os.path.exists(path) else None  # noqa: PTH110 – never raises
@@ -156,7 +156,7 @@ def _local_data(library: Library, request: DataRequest) -> LocalData | None:
 def _data_places(library: Library, location: str) -> list[tuple[str, Allowed]]:
     """Candidate paths with the rule for their link targets. Raises FetchFailed and AttemptFailed."""
     if scheme_of(location) != "file":
-        path, base = claimed(location, library.fetch.directory_of(scheme_of(location)))
+        path, base = claimed(library.fetch, location, library.project)
         return [(path, functools.partial(within, directory=base))]
     places = _readable_places(library, location, "DATA_NOT_FOUND", "data source")
     return [(real, functools.partial(may_read, library)) for real in places]

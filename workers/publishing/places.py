@@ -11,7 +11,7 @@ from app.domain.spec.locations.paths import local_path, output_directory, within
 from app.services.requests.storage_access import reading_rules
 from config.settings import Settings
 from workers.fetching.failures import FetchFailed
-from workers.fetching.local import claimed
+from workers.fetching.local import claimed, volumes_of
 from workers.fetching.uris import BUCKETS, place, scheme_of, volume
 from workers.publishing.failures import NotPublished
 
@@ -35,16 +35,16 @@ class Destination:
         return f"{self.uri}/{folder}" if folder else self.uri
 
 
-def destination(settings: Settings, output_path: str, access: Access = NO_ACCESS) -> Destination:
+def destination(settings: Settings, project: str, output_path: str, access: Access = NO_ACCESS) -> Destination:
     """Raises NotPublished for a place that no job may write to, or that its credentials do not fit."""
     scheme = scheme_of(output_path)
     try:
         if scheme == "file":
-            return _local(settings, output_path)
+            return _local(settings, project, output_path)
         if scheme == "pvc" or (settings.fetch.directory_of(scheme) is not None and not access.endpoint):
             if access.credentials or access.options:
                 raise NotPublished(NOT_OPENED)
-            return Destination(location=_in_volume(settings, scheme, output_path), uri=output_path.rstrip("/"))
+            return Destination(location=_in_volume(settings, project, output_path), uri=output_path.rstrip("/"))
         if scheme in BUCKETS:
             _refuse_own_objects(settings, output_path)
     except (FetchFailed, BadSpec) as error:
@@ -52,21 +52,21 @@ def destination(settings: Settings, output_path: str, access: Access = NO_ACCESS
     return Destination(location=output_path.rstrip("/"), uri=output_path.rstrip("/"))
 
 
-def _local(settings: Settings, output_path: str) -> Destination:
+def _local(settings: Settings, project: str, output_path: str) -> Destination:
     named = local_path(output_path, field=FIELD) or ""
-    path = output_directory(named, reading_rules(settings), field=FIELD)
+    path = output_directory(named, reading_rules(settings).of(project), field=FIELD)
     return Destination(location=path, uri=f"file://{quote(path)}")
 
 
-def _in_volume(settings: Settings, scheme: str, output_path: str) -> str:
-    directory = settings.fetch.directory_of(scheme)
+def _in_volume(settings: Settings, project: str, output_path: str) -> str:
+    directory = volumes_of(settings.fetch, output_path, project)
     if directory is None or not within(str(directory), str(settings.data.dir)):
-        path, _ = claimed(output_path, directory)
+        path, _ = claimed(settings.fetch, output_path, project)
         _refuse_own(settings, path)
         return path
     # No service is configured for it: the directory is created among the platform's own files.
     (directory / volume(output_path).container).mkdir(parents=True, exist_ok=True)
-    path, base = claimed(output_path, directory)
+    path, base = claimed(settings.fetch, output_path, project)
     if Path(base).parent != directory.resolve():
         raise NotPublished(OWN)
     return path

@@ -123,7 +123,8 @@ class Publication:
     def _copy(self, output_path: str, result: Published) -> None:
         output = self._work.document.output_config
         secrets = opened_secrets(self._settings, self._work.sealed_secrets)
-        target: Destination = destination(self._settings, output_path, access_of(output, OUTPUT_PATH, secrets))
+        access = access_of(output, OUTPUT_PATH, secrets)
+        target: Destination = destination(self._settings, self._work.project, output_path, access)
         answer = self._answer({"location": target.location}, what=output_path)
         result.beside = bool(answer.get("folder"))
         result.uri = target.shown(answer.get("folder", ""))

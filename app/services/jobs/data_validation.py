@@ -67,7 +67,7 @@ def validate(
 def _checked(
     plane: ControlPlane, caller: Caller, document: JobDocument, project: str, forwarded: Mapping[str, str]
 ) -> JobSpec:
-    spec = from_document(document, plane.reading, forwarded)
+    spec = from_document(document, plane.reading.of(project), forwarded)
     with plane.db.read() as session:
         projects.visible(session, caller, project)
         submission.refuse_foreign_results(session, plane.reading, project, spec)

@@ -174,10 +174,11 @@ def check(
     secret_variables: Collection[str] = (),
 ) -> Checked:
     """All checks that can run before the write transaction, which blocks other writers on SQLite."""
-    reading = plane.reading.remembering()
+    target = project or caller.home_project
+    reading = plane.reading.of(target).remembering()
     spec = from_document(document, reading, forwarded, secret_variables=secret_variables)
     refuse_bad_pattern(spec.document)
-    target, scheduling = project or caller.home_project, spec.document.scheduling_config
+    scheduling = spec.document.scheduling_config
     with plane.db.read() as session:
         request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed.backend_fits(spec.document, request.device_kind)

@@ -14,13 +14,15 @@ REMEMBERED_SECONDS = 1.0
 def reading_rules(settings: Settings) -> ReadingRules:
     """Rules from the settings; links are resolved, so that real paths decide."""
     roots, data_dir = tuple(map(str, settings.storage_roots)), str(settings.data.dir)
-    storage_dir = _storage_dir(settings.storage.url)
+    storage_dir, claims_dir = _storage_dir(settings.storage.url), str(settings.fetch.pvc_dir or "")
     return ReadingRules(
         roots=roots,
         data_dir=data_dir,
         storage_dir=storage_dir,
+        output_roots=tuple(map(str, settings.storage.output_roots)),
+        claims_dir=claims_dir,
         fetch_allow=settings.fetch.allow,
-        real_path=RealPaths(frozenset({*roots, data_dir, storage_dir})),
+        real_path=RealPaths(frozenset({*roots, data_dir, storage_dir, claims_dir})),
     )
 
 

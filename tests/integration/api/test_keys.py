@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.http.stream_slots import StreamPace
+from app.http.slots import StreamPace
 from app.models import ApiKey
 from app.models.base import utc_now
 from app.security.permissions import Role

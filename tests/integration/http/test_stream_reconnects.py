@@ -11,7 +11,7 @@ import pytest
 
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.http.stream_slots import StreamPace
+from app.http.slots import StreamPace
 from app.models import Job
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress

@@ -12,7 +12,7 @@ from werkzeug.test import TestResponse
 
 from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.lifecycle.states import JobState
-from app.http.stream_slots import StreamPace, StreamSlots
+from app.http.slots import Slots, StreamPace
 from app.models import Job
 from app.security.permissions import Role
 from app.services.access import api_keys
@@ -109,8 +109,28 @@ def test_unknown_last_event_id_is_refused(api: Api):
     assert set(answers) == {400}
 
 
+def slots(limit: int, own_limit: int) -> Slots:
+    return Slots(limit, own_limit, what="streams", otherwise="retry later")
+
+
+def test_one_project_leaves_streams_to_others(api: Api):
+    pace(api, streams=slots(3, 2))
+    job_id = api.submit()
+    path = f"/v1/jobs/{job_id}/events"
+    of_project = api.make_key(Role.VIEWER, name="watcher")
+
+    mine = [open_stream(api, path, key=of_project) for _ in range(3)]
+    other = open_stream(api, path)
+    for each in (other, *reversed(mine)):  # the test client has its contexts on a stack
+        each.close()
+
+    assert [each.status_code for each in mine] == [200, 200, 429]
+    assert "all 2 streams that one project may have on this server" in api.problem(mine[2], 429)["message"]
+    assert other.status_code == 200
+
+
 def test_streams_are_limited_and_given_back(api: Api):
-    pace(api, streams=StreamSlots(1))
+    pace(api, streams=slots(1, 1))
     job_id = api.submit()
     path = f"/v1/jobs/{job_id}/events"
 

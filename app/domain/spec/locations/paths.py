@@ -37,6 +37,7 @@ FILE = "file"
 NO_MODEL = "none"  # model_id of a CUSTOM job that brings its own model
 KINDS = tuple(dict.fromkeys((FILE, *(scheme.kind for scheme in SCHEMES.values()))))
 
+_PROJECT = "{project}"
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?$", re.ASCII)
 _NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -49,8 +50,14 @@ class ReadingRules:
     roots: tuple[str, ...]
     data_dir: str = ""  # the platform's own directory: only its ``files`` may be read
     storage_dir: str = ""  # storage of all projects' results; empty: in ``files``, or not on this disk
+    output_roots: tuple[str, ...] = ()  # below which results may be written, {project} in them; empty: all roots
+    claims_dir: str = ""  # volume claims, which belong to projects: only pvc:// leads there
     fetch_allow: tuple[str, ...] = ()
     real_path: Callable[[str], str] = os.path.normpath
+
+    def of(self, project: str) -> "ReadingRules":
+        """The rules for jobs of a project."""
+        return replace(self, output_roots=tuple(root.replace(_PROJECT, project) for root in self.output_roots))
 
     def remembering(self) -> "ReadingRules":
         """The rules for the checks of one document, which resolve each path once."""
@@ -139,9 +146,16 @@ def check_path(path: str, rules: ReadingRules, *, field: str) -> None:
 
 def output_directory(path: str, rules: ReadingRules, *, field: str) -> str:
     """Absolute path for results: the first candidate below a root and outside the platform's own directories."""
-    for candidate in candidates(path, rules):
-        if _writable(candidate, rules):
+    writing = replace(rules, roots=rules.output_roots or rules.roots)
+    for candidate in candidates(path, writing):
+        if _writable(candidate, writing):
             return candidate
+    if rules.output_roots:
+        raise BadSpec(
+            f"results are written below {' or '.join(rules.output_roots)}; name such a place, or have the "
+            "administrator change TRAINYARD_STORAGE_OUTPUT_ROOTS",
+            field=field,
+        )
     raise BadSpec(
         "results are written below one of the storage roots, but not into the platform's own directory; name such a "
         "place, or have the administrator add one to TRAINYARD_STORAGE_ROOTS",
@@ -157,6 +171,8 @@ def readable(real_path: str, rules: ReadingRules) -> bool:
     results = _results(rules)
     if any(within(each, real_path) for each in results):
         return False  # contains all projects' results
+    if _holds_claims(real_path, rules):
+        return False
     if not rules.data_dir:
         return True
     own = rules.real_path(rules.data_dir)
@@ -205,7 +221,15 @@ def _writable(real_path: str, rules: ReadingRules) -> bool:
     if not any(within(real_path, rules.real_path(root)) for root in rules.roots):
         return False
     own = [rules.real_path(each) for each in (rules.data_dir, rules.storage_dir) if each]
-    return not any(within(real_path, each) or within(each, real_path) for each in own)
+    return not _holds_claims(real_path, rules) and not any(
+        within(real_path, each) or within(each, real_path) for each in own
+    )
+
+
+def _holds_claims(real_path: str, rules: ReadingRules) -> bool:
+    """Whether it is a volume claim or in one, or contains those of all projects."""
+    claims = rules.real_path(rules.claims_dir) if rules.claims_dir else ""
+    return bool(claims) and (within(real_path, claims) or within(claims, real_path))
 
 
 def within(path: str, directory: str) -> bool:

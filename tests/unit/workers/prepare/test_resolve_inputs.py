@@ -249,21 +249,35 @@ def test_digest_follows_the_content(library, mine):
 @pytest.fixture
 def claims(library, tmp_path):
     """The library with one volume claim, ``corpus``, that holds data, a model, and ways out."""
-    corpus = tmp_path / "volumes" / "corpus"
+    corpus = tmp_path / "volumes" / "ours" / "corpus"
     (corpus / "model").mkdir(parents=True)
     (corpus / "model/config.json").write_text("{}")
     (corpus / "a.jsonl").write_bytes(LINES)
     (corpus / "out").symlink_to(tmp_path / "data")
     (corpus / "out.jsonl").symlink_to(tmp_path / "data/secret.key")
-    return replace(library, fetch=FetchSettings(pvc_dir=tmp_path / "volumes"))
+    rules = replace(library.rules, claims_dir=str(tmp_path / "volumes"))
+    return replace(library, rules=rules, fetch=FetchSettings(pvc_dir=tmp_path / "volumes", pvc_shared=("all",)))
 
 
 def test_volume_claims_are_used_in_place(claims, tmp_path):
-    corpus = tmp_path / "volumes/corpus"
+    corpus = tmp_path / "volumes/ours/corpus"
 
     assert find_data(claims, "pvc://corpus/a.jsonl").path == corpus / "a.jsonl"
     assert [file.name for file in find_data(claims, "pvc://corpus/[a]*.jsonl").files] == ["a.jsonl"]
     assert find_model(claims, "pvc://corpus/model").path == corpus / "model"
+
+
+def test_claims_belong_to_their_project_unless_the_operator_shares_them(claims, mine, tmp_path):
+    for name in ("theirs/corpus", "all"):
+        (tmp_path / "volumes" / name).mkdir(parents=True)
+        (tmp_path / "volumes" / name / "a.jsonl").write_bytes(LINES)
+    others = replace(claims, project="theirs")
+    (mine / "link").symlink_to(tmp_path / "volumes")
+
+    assert find_data(others, "pvc://corpus/a.jsonl").path == tmp_path / "volumes/theirs/corpus/a.jsonl"
+    assert find_data(claims, "pvc://all/a.jsonl").path == find_data(others, "pvc://all/a.jsonl").path
+    for path in (tmp_path / "volumes/theirs/corpus/a.jsonl", tmp_path / "volumes/ours/corpus", mine / "link"):
+        assert "outside every directory that jobs may read" in refusal(find_data, claims, str(path)).message
 
 
 def test_buckets_are_directories_where_the_operator_says_so(library, tmp_path):
@@ -280,7 +294,8 @@ def test_buckets_are_directories_where_the_operator_says_so(library, tmp_path):
     ("location", "error_type", "said"),
     [
         ("pvc://corpus/gone.jsonl", "DATA_NOT_FOUND", "does not exist"),
-        ("pvc://other/a.jsonl", "DATA_NOT_FOUND", "no volume claim other"),
+        ("pvc://other/a.jsonl", "DATA_NOT_FOUND", "no volume claim other of the project ours"),
+        ("pvc://theirs/corpus/a.jsonl", "DATA_NOT_FOUND", "no volume claim theirs of the project ours"),
         ("pvc://corpus/../../data/secret.key", "INVALID_CONFIG", "leaves the volume claim"),
         ("pvc://corpus/out/secret.key", "INVALID_CONFIG", "leaves the volume claim"),
         ("pvc://corpus/*.jsonl", "DATA_NOT_FOUND", "link to a place"),
