@@ -11,6 +11,7 @@ from flower import urls
 from app.host.privacy import hide_from_same_user
 from config.queues import celery_config
 from config.settings import Settings, SettingsError, load_settings
+from tasks.flower_login import limit_guesses
 from tasks.flower_pages import JobPages, guarded
 
 
@@ -24,6 +25,7 @@ def main() -> None:
         sys.exit(str(error))
     urls.settings["template_loader"] = JobPages(urls.settings["template_path"])
     urls.handlers[:] = guarded(urls.handlers)
+    limit_guesses()
     celery = Celery("trainyard")
     celery.conf.update(config)
     flower = settings.flower

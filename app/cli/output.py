@@ -1,6 +1,8 @@
 """Output of commands: tables for people, JSON for programs."""
 
 import json
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -14,6 +16,14 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 WIDEST = 2000
+# Of ECMA-48: control sequences (CSI), strings such as OSC with their text, other escapes, and control characters.
+# Colours (SGR) are captured.
+_CONTROL = re.compile(
+    r"(\x1b\[[\d;:]*m)|\x1b\[[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|$)|\x1b[ -/]*[0-~]?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]",
+    re.DOTALL,
+)
+_PLAIN = "\x1b[0m"
 STATUS_STYLES = {
     "COMPLETED": "green",
     "FAILED": "red",
@@ -27,6 +37,14 @@ STATUS_STYLES = {
     "drained": "yellow",
     "quarantined": "red",
 }
+
+
+def printable(text: str) -> str:
+    """Text of a job for the standard output: a terminal gets its colours, but no other command for the terminal."""
+    if not sys.stdout.isatty() or not _CONTROL.search(text):
+        return text
+    plain = _CONTROL.sub(lambda found: found[1] or "", text)
+    return plain + _PLAIN if "\x1b" in plain else plain
 
 
 def json_option(command: Command) -> Command:
@@ -117,7 +135,7 @@ def _cell(value: object) -> str:
         return ", ".join(_cell(part) for part in value)
     if isinstance(value, dict):
         return ", ".join(f"{name}={_cell(part)}" for name, part in value.items())
-    text = str(value).replace("[", r"\[")
+    text = printable(str(value)).replace("[", r"\[")
     style = STATUS_STYLES.get(text)
     return f"[{style}]{text}[/]" if style else text
 

@@ -120,6 +120,7 @@ def test_the_page_writes_text_alone(sqlite_api: Api):
     assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|srcdoc|\son[a-z]+=", page) == []
     assert "default-src 'none'" in policy
     assert "connect-src 'self'" in policy
+    assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
     assert "localStorage" not in page
 

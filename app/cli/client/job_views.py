@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from app.cli.output import STATUS_STYLES, console, duration, print_json_line
+from app.cli.output import STATUS_STYLES, console, duration, print_json_line, printable
 from trainyard.client import Job
 
 LINE_SECONDS = 5.0
@@ -44,7 +44,7 @@ class BarView:
         )
 
     def say(self, text: str) -> None:
-        self._progress.console.print(text, markup=False)
+        self._progress.console.print(printable(text), markup=False)
 
     def close(self) -> None:
         self._progress.stop()
@@ -69,7 +69,7 @@ class LineView:
         self._step, self._next_line = job.current_step, time.monotonic() + LINE_SECONDS
 
     def say(self, text: str) -> None:
-        click.echo(text)
+        click.echo(printable(text))
 
     def close(self) -> None:
         pass

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from app.cli.client.connection import server
-from app.cli.output import json_option, print_json_line
+from app.cli.output import json_option, print_json_line, printable
 
 
 @click.command()
@@ -32,4 +32,4 @@ def logs(job_id: str, follows: bool, tail: int, rank: int | None, as_json: bool)
 
 def _text(line: Mapping[str, Any]) -> str:
     at = str(line.get("at", ""))[11:19]
-    return f"{at} [{line.get('rank', 0)}] {line.get('line', '')}"
+    return f"{at} [{line.get('rank', 0)}] {printable(str(line.get('line', '')))}"

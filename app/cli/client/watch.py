@@ -9,7 +9,7 @@ import click
 
 from app.cli.client.connection import server
 from app.cli.client.job_views import BarView, JsonView, LineView
-from app.cli.output import duration, json_option
+from app.cli.output import duration, json_option, printable
 from trainyard.client import NO_RETRY, ApiError, Client, Job, Unreachable
 
 POLL_SECONDS = 0.5
@@ -50,7 +50,7 @@ def watch_to_end(client: Client, job_id: str, *, as_json: bool = False) -> None:
         sys.exit(1)
     view.close()
     if not as_json:
-        click.echo(ending(client, job))
+        click.echo(printable(ending(client, job)))
     sys.exit(0 if job.status == "COMPLETED" else EXIT_NOT_COMPLETED)
 
 

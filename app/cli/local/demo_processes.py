@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None)
 @contextmanager
 def platform(data_dir: Path, *, roots: Path, options: Sequence[str] = ()) -> Iterator[Client]:
     """Run a platform for the duration of the block. Jobs may read from ``roots``; ``options`` are passed to `up`."""
-    data_dir.mkdir(parents=True, exist_ok=True)
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     log_path = data_dir / "up.out"
     with log_path.open("wb") as log:
         process = _start(data_dir, roots, options, log.fileno())

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from app.domain.lifecycle.states import JobState
+from app.services.access.password_guesses import GUESSES
 from app.services.lifecycle import transitions
 from config.queues import flower_command
 from tests.systems.celery_processes import CeleryWorld
@@ -77,6 +78,11 @@ def test_flower_shows_jobs_and_its_revoke_cancels_them(world: CeleryWorld) -> No
     assert call(world, "POST", f"/api/task/revoke/{job_id}?terminate=true")[0] == 200
     wait_for(lambda: world.is_in(job_id, JobState.CANCELLED), seconds=5, what="cancelled")
     wait_for(lambda: in_state(world, job_id, "CANCELLED"), seconds=5, what="shown as cancelled")
+
+    # Last, since this address is then refused for some seconds.
+    guesses = [call(world, "GET", "/", "wrong")[0] for _ in range(GUESSES.burst + 2)]
+    assert (guesses[0], guesses[-1]) == (401, 429)
+    assert call(world, "GET", "/")[0] == 429
 
 
 def test_flower_started_later_sees_what_happens_from_then_on(world: CeleryWorld, redis_url: str) -> None:

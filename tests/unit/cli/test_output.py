@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.cli.client.job_views import BarView
-from app.cli.output import age, duration, print_fields, print_json, print_table
+from app.cli.output import age, duration, print_fields, print_json, print_table, printable
 from trainyard.client import Job
 
 
@@ -61,3 +61,30 @@ def test_the_bar_shows_state_step_loss_and_time_left(capsys: pytest.CaptureFixtu
     assert "TRAINING  attempt 1 on local" in shown
     assert "50%" in shown
     assert "step 5/10  loss 2.500  1:01 left" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ttext\nline é", "plain\ttext\nline é"),
+        ("\x1b[32mgreen\x1b[0m", "\x1b[32mgreen\x1b[0m\x1b[0m"),
+        ("\x1b]52;c;cm0gLXJmIH4=\x07copied", "copied"),
+        ("\x1b]0;title\x1b\\after", "after"),
+        ("\x1b]8;;http://x\x07link\x1b]8;;\x07", "link"),
+        ("\x1b]unfinished", ""),
+        ("\x1b[2J\x1b[1;1Hover\x1b[?1049h", "over"),
+        ("\x1bPq payload\x1b\\\x1bcreset\x1b(0", "reset"),
+        ("bar\rover\x08\x7f\x9b31m\x00", "barover31m"),
+        ("ends with \x1b", "ends with "),
+    ],
+)
+def test_terminal_gets_colours_of_jobs_and_no_other_commands(
+    monkeypatch: pytest.MonkeyPatch, text: str, shown: str
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+
+    assert printable(text) == shown
+
+
+def test_programs_get_what_jobs_wrote() -> None:
+    assert printable("\x1b]0;title\x07\x00") == "\x1b]0;title\x07\x00"
