@@ -21,6 +21,8 @@ class Project(Base):
     number: Mapped[int] = mapped_column(default=_NEXT_NUMBER, server_default=text("0"))
     description: Mapped[str] = mapped_column(String(255), default="", server_default=text("''"))
     quota: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))  # only limits that are set
+    # Services that its jobs may connect to, as host:port.
+    egress: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
     @property

@@ -3,11 +3,13 @@
 from marshmallow import Schema, fields
 
 from app.domain.names import NAME, NAME_RULE
+from app.domain.spec.locations.egress import MOST_SERVICES, SERVICE, SERVICE_RULE
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy
-from app.schemas.strict_fields import SOMETIMES, Matching, Moment, Number, Text, Whole, says
+from app.schemas.strict_fields import SOMETIMES, Matching, Moment, Number, Text, Texts, Whole, says
 
 MOST = 1_000_000
+_EGRESS = says("services that jobs with resource_config.network gate may connect to: the whole list")
 
 
 class ProjectQuerySchema(ListQuerySchema):
@@ -53,11 +55,13 @@ class CreateProjectSchema(DocumentSchema):
     name = Matching(NAME, NAME_RULE, required=True)
     description = Text(longest=255, load_default="")
     quota = fields.Nested(QuotaSchema)
+    egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
 
 
 class ChangeProjectSchema(DocumentSchema):
     description = Text(longest=255)
     quota = fields.Nested(QuotaSchema)
+    egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
 
 
 class UsageSchema(Schema):
@@ -76,6 +80,7 @@ class ProjectSchema(Schema):
     usage = fields.Nested(
         UsageSchema, metadata={"description": "only in the response for a single project", SOMETIMES: True}
     )
+    egress = fields.List(fields.String())
     created_at = Moment()
 
 

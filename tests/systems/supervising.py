@@ -92,7 +92,7 @@ class World:
         document: dict[str, Any] | None = None,
         framework_config: Mapping[str, str] | None = None,
         distributed: Mapping[str, Any] | None = None,
-        limits: Mapping[str, Any] | None = None,
+        resources: Mapping[str, Any] | None = None,
         **columns: Any,
     ) -> str:
         """A CUSTOM job that is dispatched to this node; returns its id."""
@@ -111,7 +111,7 @@ class World:
                 "hyperparameters": {"speed": "fast"},
             },
             data_config={"sources": [{"path": str(self.directory / "mine/data.jsonl")}]},
-            resource_config={"gpu_count": ranks, **({"limits": dict(limits)} if limits else {})},
+            resource_config={"gpu_count": ranks, **(resources or {})},
             **(document or {}),
         )
         with self.db.write() as session:

@@ -33,6 +33,10 @@ class ProtocolError(ValueError):
     """Bytes on the channel that are not one JSON object with a "type" in each line."""
 
 
+# From the agent, with a listening socket of the sandbox, which a proxy outside of it serves.
+PROXY_LISTENER = "proxy_listener"
+
+
 def encode(message: Message) -> bytes:
     """The message as one line."""
     return dumps(message).encode() + b"\n"

@@ -58,6 +58,7 @@ class RunSpec:
     arguments: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     directory: str = ""  # where the ranks start
+    proxy_port: int = 0  # of loopback, where an HTTP proxy leads out of the sandbox; 0: there is none
     device_type: str = "cpu"  # or cuda
     device_indices: tuple[int, ...] = ()
     device_uuids: tuple[str, ...] = ()  # empty when unknown

@@ -41,9 +41,10 @@ from workers.run_dir.layout import RunDirectory, write_atomically
 from workers.sandbox.control_groups import find_hierarchies
 from workers.sandbox.gpu_devices import own_gpus
 from workers.sandbox.launcher import LaunchPlan
-from workers.sandbox.sandbox import Sandbox, SandboxUnavailable, choose_sandbox
+from workers.sandbox.sandbox import PROCESS, Sandbox, SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import FilesystemView, SandboxSpec
 
+PROXY_PORT = 3128  # free, because the loopback is that of the attempt alone
 ENVIRONMENT = "training_config.environment."
 
 
@@ -73,7 +74,7 @@ def prepare(
     refuse_changed_data(start, sources.data)
     if start.path is not None and checkpoint_glob(work.document):
         restore_script_files(start.path, run)
-    spec = make_spec(work, run, sources, start)
+    spec = make_spec(work, run, sources, start, proxy_port=proxy_port(settings, work))
     refuse_changed_reward(start, spec.reward_sha256)
     environment = job_environment(work.document.training_config.environment, secrets)
     tokens = kept_tokens(library, spec, sources, environment)
@@ -100,8 +101,17 @@ def prepare(
 
 
 def confinement_of(settings: Settings, work: Work, view: FilesystemView) -> SandboxSpec:
-    """Ranks of several nodes must reach each other, so they have the machine's network."""
-    return SandboxSpec(view=view, own_network=not work.is_gang and settings.node.network != HOST_NETWORK)
+    return SandboxSpec(view=view, own_network=has_own_network(settings, work))
+
+
+def has_own_network(settings: Settings, work: Work) -> bool:
+    """Whether the ranks have loopback alone; those of several nodes must reach each other."""
+    return not work.is_gang and settings.node.network != HOST_NETWORK and settings.node.sandbox != PROCESS
+
+
+def proxy_port(settings: Settings, work: Work) -> int:
+    """Where ranks without the machine's network find the gate to their project's services; 0 where they need none."""
+    return PROXY_PORT if work.egress and has_own_network(settings, work) else 0
 
 
 def view_of(
@@ -272,7 +282,7 @@ def input_fields(sources: Sources) -> dict[str, Any]:
     }
 
 
-def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint) -> RunSpec:
+def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint, *, proxy_port: int = 0) -> RunSpec:
     """The specification that agent and ranks read. Never contains a secret: those are passed by environment."""
     on_gpus = all(not device.is_cpu and not device.simulated for device in work.devices)
     return RunSpec(
@@ -302,6 +312,7 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         resume_checkpoint=str(start.path) if start.path is not None else "",
         resume_step=start.step,
         adjustments=work.adjustments,
+        proxy_port=proxy_port,
     )
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from app.host.processes import adopt_orphans, block_signal, descendants, die_with_parent, kill
-from trainyard.protocol.channel import LineDecoder, Message, encode
+from trainyard.protocol.channel import PROXY_LISTENER, LineDecoder, Message, encode
 from trainyard.protocol.messages import RankExit, fields_of
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank import mpi
@@ -33,6 +33,7 @@ OOM_SCORE = 500  # as if a rank used half of the machine's memory in addition
 # Below the kernel's range for outgoing connections, so that none of those occupies the port when rank 0 binds it.
 PORTS = (20000, 32000)
 LOOPBACK = "127.0.0.1"
+PROXY_BACKLOG = 128
 
 
 # The pid of a rank that was forked: of its spec, command, directory, log and environment; None: it starts as a program.
@@ -89,7 +90,10 @@ class RankAgent:
         with _wakeup_on_signals() as wakeup, selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(wakeup, selectors.EVENT_READ)
-            self._start_ranks(self._environment_from_supervisor())
+            environment = self._environment_from_supervisor()
+            if self._spec.proxy_port:
+                self._offer_proxy_listener()
+            self._start_ranks(environment)
             self._apply(self._early)
             if self._mpirun is not None:
                 selector.register(self._mpirun.reports, selectors.EVENT_READ)
@@ -106,6 +110,13 @@ class RankAgent:
                 if self._seconds_until_kill() == 0:
                     kill(descendants(os.getpid()))
         return self._exit_code
+
+    def _offer_proxy_listener(self) -> None:
+        """Listen where the ranks expect a proxy. A socket stays in its network, whoever accepts its connections."""
+        with socket.create_server((LOOPBACK, self._spec.proxy_port), backlog=PROXY_BACKLOG) as listener:
+            message = encode({"type": PROXY_LISTENER})
+            with contextlib.suppress(OSError):  # a closed socket is detected where commands are read
+                socket.send_fds(self._control, [message], [listener.fileno()])
 
     def _environment_from_supervisor(self) -> dict[str, str]:
         """Receive the job's variables; this process itself must not run under them."""

@@ -115,9 +115,19 @@ def _place_among_all(spec: RunSpec, local_rank: int, place: tuple[str, int]) -> 
 
 
 def _network_settings(spec: RunSpec) -> dict[str, str]:
-    """Without them gloo takes the address of the host's name, on many machines one of the loopback."""
+    """Without interfaces gloo takes the address of the host's name, on many machines one of the loopback."""
     interface = spec.gang.interface if spec.gang is not None else ""
-    return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
+    interfaces = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
+    return {**interfaces, **_proxies(spec.proxy_port)}
+
+
+def _proxies(port: int) -> dict[str, str]:
+    """In both spellings: curl ignores HTTP_PROXY, other programs http_proxy."""
+    if not port:
+        return {}
+    url = f"http://127.0.0.1:{port}"
+    named = {"http_proxy": url, "https_proxy": url, "no_proxy": "localhost,127.0.0.1,::1"}
+    return named | {name.upper(): value for name, value in named.items()}
 
 
 def _memory_settings(spec: RunSpec) -> dict[str, str]:

@@ -12,6 +12,7 @@ from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
 from trainyard.protocol.commands import Answer
+from workers.egress.gate_process import GateProcess
 from workers.prepare.prepare import Prepared, prepare
 from workers.run_dir.layout import run_directory
 from workers.run_dir.process_registry import ProcessRegistry, held_here
@@ -27,6 +28,7 @@ from workers.supervisor.ranks.rank_logs import RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
 from workers.supervisor.ranks.usage import UsageSampler
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
+from workers.supervisor.recording.connection_events import connection_event
 from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_store import LogStore
@@ -128,6 +130,14 @@ class Assembly:
             checkpoints=recorders.checkpoints,
             logs=RankLogs(self.loop, recorders.logs),
             on_pause_failed=on_pause_failed,
+        )
+
+    def gate(self, recorders: Recorders) -> GateProcess:
+        """The way out of the sandbox for jobs that ask for one; serves nothing for others."""
+        return GateProcess(
+            self.work.egress,
+            self.settings.fetch.allow,
+            on_note=lambda note: recorders.reporter.add(connection_event(note)),
         )
 
     def stop_controller(

@@ -111,6 +111,7 @@ class Supervisor:
         self._recorders = assembly.recorders(
             self._disk, answer=lambda answer: self._loop.call(lambda: self._ranks.answer(answer)), on_lost=self._lose
         )
+        self._gate = assembly.gate(self._recorders)
         self._ranks = assembly.rank_group(
             self._recorders, on_training=self._keep_tokens, on_pause_failed=self._pause_failed
         )
@@ -128,6 +129,8 @@ class Supervisor:
         self._renewal.start()
         try:
             self._train()
+            if not self._lost:
+                self._gate.close()  # before it is killed with the ranks, since it still has something to say
             self._ranks.end(self._patience)
             self._record_left_behind()
             if self._lost:
@@ -137,6 +140,7 @@ class Supervisor:
         finally:
             # After any exception: renewal and fence must outlive the ranks.
             self._ranks.kill(self._patience)
+            self._gate.close()
             self._record_left_behind()
             self.close()
         return EXIT_LOST if self._lost else 0
@@ -165,7 +169,7 @@ class Supervisor:
         if self._prepared is None or self._is_over():
             return
         try:
-            self._ranks.launch(self._prepared, metric_names=self._assembly.metric_names)
+            self._ranks.launch(self._prepared, metric_names=self._assembly.metric_names, on_listener=self._gate.serve)
         except OSError as error:
             cause = "DISK_FULL" if disk_space.is_full(error) else "INTERNAL"
             self._observed.failure = AttemptFailed(cause, f"the ranks could not be started: {error}")

@@ -7,9 +7,18 @@ from app.cli.admin.database import admin_database
 from app.cli.admin.project_quotas import quota
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
+from app.domain.spec.locations.egress import MOST_SERVICES, SERVICE, SERVICE_RULE
 
 MAX_PROJECTS = 10_000
 MAX_DESCRIPTION_LENGTH = 255
+
+
+def _services(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Checks an option that names services."""
+    for value in values:
+        if not SERVICE.fullmatch(value):
+            raise click.BadParameter(f"{value!r}: {SERVICE_RULE}", param=option)
+    return values
 
 
 @click.group()
@@ -60,6 +69,29 @@ def create(name: str, as_json: bool) -> None:  # noqa: FBT001
     with admin_database() as db, db.write() as session:
         item = ProjectSchema().dump(services.ensure(session, name, actor=ADMINISTRATOR.actor))
     print_json(item) if as_json else click.echo(name)
+
+
+@projects.command()
+@click.argument("name")
+@click.option("--add", "added", multiple=True, callback=_services, help="Allow HOST:PORT or *.DOMAIN:PORT.")
+@click.option("--remove", "removed", multiple=True, callback=_services, help="No longer allow it.")
+@json_option
+def egress(name: str, added: tuple[str, ...], removed: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001
+    """Change and show the services that jobs of the project NAME may connect to, with resource_config.network gate."""
+    from app.services.access import projects as services
+
+    with admin_database() as db:
+        with db.read() as session:
+            listed = services.require(session, name).egress
+        wanted = [each for each in dict.fromkeys((*listed, *added)) if each not in removed]
+        if len(wanted) > MOST_SERVICES:
+            raise click.UsageError(f"a project has at most {MOST_SERVICES} services; use *.DOMAIN:PORT for several")
+        if wanted != listed:
+            services.change(db, ADMINISTRATOR, name, {"egress": wanted})
+    if as_json:
+        print_json({"egress": wanted})
+    else:
+        click.echo("\n".join(wanted) if wanted else "no services: jobs reach nothing")
 
 
 @projects.command()

@@ -22,4 +22,5 @@ class EventType(StrEnum):
     CHECKPOINT_FAILED = "checkpoint.failed"
     CHECKPOINT_PRUNED = "checkpoint.pruned"
     EXPORTED = "job.exported"
+    CONNECTION = "job.connection"
     WARNING = "job.warning"

@@ -177,6 +177,7 @@ class ResourceConfig(Section):
     storage_min_mb: int = 0
     limits: ResourceLimits = ResourceLimits()
     mounts: tuple[Mount, ...] = ()
+    network: str = "none"
     device_type: str = "auto"
     node_count: int = 1
     required_node_labels: tuple[str, ...] = ()

@@ -114,6 +114,9 @@ _PLACEMENT: Table = {
     ),
     f"{_RESOURCES}.limits.required": acted_on("which nodes run the job: those that offer `limits`, or all"),
     f"{_RESOURCES}.limits.processes": acted_on("the limit of processes and threads"),
+    f"{_RESOURCES}.network": acted_on(
+        "gate: a way out of the sandbox to listed services; 400 in a project without a list, and on several nodes"
+    ),
     f"{_RESOURCES}.mounts.path": acted_on("the path in the sandbox; one of the system, or given twice, is 400"),
     f"{_RESOURCES}.mounts.type": acted_on("what lies there; data, model and code that the job does not have are 400"),
     f"{_RESOURCES}.mounts.source": acted_on("the data source; one that does not exist is 400"),

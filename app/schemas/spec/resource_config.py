@@ -6,6 +6,7 @@ from marshmallow import fields, validate
 
 from app.domain.names import LABEL_CONSTRAINT, LABEL_CONSTRAINT_RULE
 from app.domain.scheduling.resources import MIG_PROFILE
+from app.domain.spec.locations.egress import NETWORKS
 from app.domain.spec.model import MOUNT_TYPES, Mount, ResourceConfig
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Text, Texts, Whole, says
@@ -85,6 +86,14 @@ class ResourceConfigSchema(DocumentSchema):
         fields.Nested(MountSchema),
         validate=validate.Length(max=64),
         **says("Paths at which a CUSTOM script finds its inputs, code and outputs, and empty directories"),
+    )
+    network = Choice(
+        NETWORKS,
+        **says(
+            "none: a job on one node has loopback alone; gate: it also reaches the services of its project's list "
+            "through an HTTP proxy",
+            default=ResourceConfig.network,
+        ),
     )
     device_type = Choice(_DEVICE_TYPES, load_default=ResourceConfig.device_type, **_DEVICE_TYPE)
     node_count = Whole(1, 65536, load_default=ResourceConfig.node_count, **_NODE_COUNT)

@@ -1,7 +1,7 @@
 """Projects: creating, changing, deleting, and access checks."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -49,6 +49,7 @@ def create(
     *,
     description: str = "",
     quota: Mapping[str, Any] = _NO_QUOTA,
+    egress: Sequence[str] = (),
     on_written: OnWritten = not_stored,
 ) -> Project:
     """Create a project. Raises Conflict if the name exists, InvalidRequest for a caller within another project."""
@@ -59,7 +60,7 @@ def create(
             if session.get(Project, name) is not None:
                 raise _taken(name)
             project = _add(session, name, description, caller.actor)
-            project.quota = fair_share.merged({}, quota)
+            project.quota, project.egress = fair_share.merged({}, quota), list(egress)
             on_written(session, project)
             return project
     except IntegrityError as error:

@@ -21,6 +21,7 @@ from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import utc_now
+from app.services.access import egress
 from app.services.attempts import artifact_rows, checkpoints
 from app.services.attempts.checkpoints import ResumeCandidate
 from app.services.attempts.completion import Ending, end_attempt
@@ -69,6 +70,7 @@ class Work:
     adjustments: dict[str, Any] = field(default_factory=dict)  # batch_halvings, learning_rate_factor, rollbacks
     limits: NodeLimits = field(default_factory=NodeLimits)  # of the node
     node_defaults: dict[str, Any] = field(default_factory=dict)  # for fields that the document leaves out
+    egress: tuple[str, ...] = ()  # services that it may connect to through a gate
 
     @property
     def actor(self) -> str:
@@ -147,6 +149,7 @@ def _job_fields(session: Session, job: Job) -> dict[str, Any]:
         "adjustments": dict(job.adjustments),
         "saves_on_request": can_save_on_request(session, job.id),
         "node_defaults": dict(job.node_defaults or {}),
+        "egress": egress.services_of(session, job.project, job.document),
     }
 
 

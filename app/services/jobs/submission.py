@@ -21,7 +21,7 @@ from app.models.base import UtcDateTime, utc_now
 from app.models.insertion import new_row
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
-from app.services.access import api_keys, projects
+from app.services.access import api_keys, egress, projects
 from app.services.jobs import start_points
 from app.services.lifecycle import transitions
 from app.services.lifecycle.outbox import has_active_webhook
@@ -180,6 +180,7 @@ def check(
     refuse_bad_pattern(spec.document)
     scheduling = spec.document.scheduling_config
     with plane.db.read() as session:
+        egress.refuse_without_services(session, target, spec.document)
         request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed.backend_fits(spec.document, request.device_kind)
         wait = plane.estimates.of_new(

@@ -39,7 +39,7 @@ def left(job_id):
 @needs_groups
 @pytest.mark.usefixtures("no_memory_kills")
 def test_job_over_its_memory_limit_ends_with_the_limit_in_its_reason(world):
-    job_id = world.start(EATS, limits={"ram_mb": 300})
+    job_id = world.start(EATS, resources={"limits": {"ram_mb": 300}})
 
     job = world.wait_for_end(job_id, 30)
 
@@ -53,7 +53,7 @@ def test_job_over_its_memory_limit_ends_with_the_limit_in_its_reason(world):
 
 @needs_groups
 def test_fork_bomb_is_refused_processes_and_leaves_none(world):
-    job_id = world.start(FORKS, limits={"processes": 100})
+    job_id = world.start(FORKS, resources={"limits": {"processes": 100}})
 
     job = world.wait_for_end(job_id)
 
@@ -75,7 +75,7 @@ def test_job_without_limits_has_the_nodes_limit_of_processes(make_world):
 
 def test_job_that_keeps_too_many_files_is_ended_and_not_retried(world):
     script = "import time\nopen('file', 'wb').write(b'x' * (30 << 20))\nprint('written', flush=True)\ntime.sleep(60)\n"
-    job_id = world.start(script, limits={"storage_mb": 20})
+    job_id = world.start(script, resources={"limits": {"storage_mb": 20}})
 
     job = world.wait_for_end(job_id)
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 from app.domain.lifecycle.states import JobState
 from app.host import processes
 from trainyard.protocol import commands, message_parser, messages
-from trainyard.protocol.channel import LineDecoder, Message
+from trainyard.protocol.channel import PROXY_LISTENER, LineDecoder, Message
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import TEARDOWN_SECONDS
@@ -54,6 +55,7 @@ class RankGroup:
         self._checkpoints = checkpoints
         self._logs = logs
         self._on_pause_failed = on_pause_failed
+        self._on_listener: Callable[[int], None] = os.close
         self._launched: LaunchedRanks | None = None
         self._server: ChannelServer | None = None
         self._decoder = LineDecoder()
@@ -78,9 +80,12 @@ class RankGroup:
         metric_names: Sequence[str] = (),
         start: Callable[[LaunchPlan], LaunchedRanks] = launch,
         memory_kills: RecentKills | None = None,
+        on_listener: Callable[[int], None] = os.close,
     ) -> None:
-        """Start the ranks. Main thread only. ``metric_names`` are those of earlier attempts."""
-        plan = prepared.plan
+        """Start the ranks. Main thread only. ``metric_names`` are those of earlier attempts; ``on_listener`` takes over
+        the descriptor of a socket that is to be served outside of the sandbox.
+        """
+        plan, self._on_listener = prepared.plan, on_listener
         self._world_size, self._local_ranks = plan.spec.world_size, plan.spec.local_ranks
         self._first_rank = plan.spec.first_rank
         # A script's ranks agree on the step of a stop through files, which several nodes do not share.
@@ -276,7 +281,9 @@ class RankGroup:
         if self._launched is None or self.ended:
             return
         try:
-            data = self._launched.control.recv(READ_BYTES)
+            data, files, _, _ = socket.recv_fds(self._launched.control, READ_BYTES, 1)
+            for listener in files:
+                self._on_listener(listener)
             self._take_exits(data)
         except OSError:
             data = b""
@@ -294,6 +301,8 @@ class RankGroup:
 
     def _take_exits(self, data: bytes) -> None:
         for message in self._decoder.feed(data):
+            if message.get("type") == PROXY_LISTENER:
+                continue  # what came with it is served already
             report = message_parser.parse(message)
             if isinstance(report, messages.RankExit):
                 self._observed.exits.append(report)

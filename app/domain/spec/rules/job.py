@@ -8,6 +8,7 @@ from app.domain.spec.credentials import CREDENTIALS, OPTIONS, check_access, kind
 from app.domain.spec.document import NEEDING_A_GPU, locations
 from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
 from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
+from app.domain.spec.locations.egress import GATE
 from app.domain.spec.locations.paths import (
     NO_MODEL,
     ReadingRules,
@@ -60,6 +61,15 @@ def limits_are_not_below_what_is_reserved(document: JobDocument) -> None:
             )
 
 
+def gate_is_for_one_node(document: JobDocument) -> None:
+    resources = document.resource_config
+    if resources.network == GATE and resources.node_count > 1:
+        raise BadSpec(
+            "a job on several nodes has the network of its machines, without a gate; leave network out",
+            field="resource_config.network",
+        )
+
+
 def devices_are_of_one_kind(document: JobDocument) -> None:
     resources = document.resource_config
     if resources.device_type != "cpu":
@@ -104,6 +114,7 @@ def parts_are_of_one_device(document: JobDocument) -> None:
 RULES: tuple[Callable[[JobDocument], None], ...] = (
     devices_are_asked_for,
     limits_are_not_below_what_is_reserved,
+    gate_is_for_one_node,
     devices_are_of_one_kind,
     parts_are_of_one_device,
     *training.RULES,

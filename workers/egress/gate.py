@@ -1,0 +1,218 @@
+"""An HTTP proxy that connects a job to the services of its project's list, and to nothing else.
+
+It resolves names itself, connects only to addresses that were checked, and lets a tunnel begin only with TLS for the
+host that was asked for, so that a listed host is not a way to others behind the same address.
+"""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.domain.spec.locations.egress import is_listed
+from app.domain.spec.locations.hosts import address_of, is_allowed, is_public
+from workers.egress.client_hello import MOST_BYTES, NotTls, server_name
+from workers.egress.proxy_request import MOST_HEAD_BYTES, BadRequest, ProxyRequest, parse
+
+MOST_CONNECTIONS = 256
+HEAD_SECONDS = 10.0  # for a request, and for the beginning of TLS
+CONNECT_SECONDS = 10.0
+IDLE_SECONDS = 600.0
+_PIECE = 1 << 16
+_READ_LIMIT = MOST_HEAD_BYTES + MOST_BYTES
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+@dataclass
+class Connection:
+    """One connection of the job: what it asked for, what came of it, and the bytes that passed."""
+
+    host: str = ""
+    port: int = 0
+    refused: str = ""  # why; empty for one that was made
+    sent: int = 0
+    received: int = 0
+    active_at: float = field(default_factory=time.monotonic)
+
+
+class OnChange(Protocol):
+    def __call__(self, connection: Connection, *, has_ended: bool) -> None:
+        """A connection was made, or has ended, or was refused."""
+
+
+class Refused(Exception):
+    """The job may not connect there, or nothing could be connected to; with the status line of the answer."""
+
+    def __init__(self, answer: str, why: str) -> None:
+        super().__init__(why)
+        self.answer = answer
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class Gate:
+    """Serves connections; ``services`` is the project's list, ``private`` what the operator allows of private hosts."""
+
+    def __init__(
+        self, services: Sequence[str], private: Sequence[str], on_change: OnChange, *, resolver: Resolve = resolve
+    ) -> None:
+        self._services, self._private = services, tuple(private)
+        self._on_change = on_change
+        self._resolve = resolver
+        self._open = 0
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Until cancelled."""
+        server = await asyncio.start_server(self._handle, sock=listener, limit=_READ_LIMIT)
+        async with server:
+            await server.serve_forever()
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection()
+        self._open += 1
+        try:
+            await self._connect(connection, reader, writer)
+        except Refused as error:
+            connection.refused = str(error)
+            with contextlib.suppress(OSError):
+                writer.write(_answer(error))
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # one of the two ends broke the connection
+        finally:
+            self._open -= 1
+            writer.close()
+            self._on_change(connection, has_ended=True)
+
+    async def _connect(
+        self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        request = await _request(reader)
+        connection.host, connection.port = request.host, request.port
+        if self._open > MOST_CONNECTIONS:
+            raise Refused("503 Service Unavailable", f"more than {MOST_CONNECTIONS} connections are open")
+        if not is_listed(request.host, request.port, self._services):
+            raise Refused("403 Forbidden", "it is not in the list of the project's services (egress)")
+        upstream, up_writer = await self._opened(request)
+        try:
+            first = request.forwarded
+            if request.is_tunnel:
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await writer.drain()
+                first = await _checked_tls(reader, request.host)
+            connection.sent = len(first)
+            up_writer.write(first)
+            self._on_change(connection, has_ended=False)
+            await self._relay(connection, (reader, writer), (upstream, up_writer))
+        finally:
+            up_writer.close()
+
+    async def _opened(self, request: ProxyRequest) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to one of the host's addresses that a job may connect to. Raises Refused."""
+        try:
+            addresses = await asyncio.wait_for(self._resolve(request.host, request.port), CONNECT_SECONDS)
+        except (OSError, TimeoutError, UnicodeError) as error:
+            raise Refused("502 Bad Gateway", f"its name could not be resolved: {error}") from error
+        allowed = [address for address in addresses if self._may_connect(request.host, address)]
+        if not allowed:
+            raise Refused("403 Forbidden", "it leads to a private address")
+        why = ""
+        for address in allowed:
+            try:
+                opening = asyncio.open_connection(address, request.port, limit=_PIECE)
+                return await asyncio.wait_for(opening, CONNECT_SECONDS)
+            except (OSError, TimeoutError) as error:
+                why = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
+        raise Refused("502 Bad Gateway", f"it could not be connected to: {why}")
+
+    def _may_connect(self, host: str, address: str) -> bool:
+        found = address_of(address)
+        return found is not None and (is_public(found) or is_allowed(host, found, self._private))
+
+    async def _relay(
+        self,
+        connection: Connection,
+        job: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        service: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:
+        async def send() -> None:
+            async for piece in _pieces(job[0], service[1], connection):
+                connection.sent += len(piece)
+
+        async def receive() -> None:
+            async for piece in _pieces(service[0], job[1], connection):
+                connection.received += len(piece)
+
+        tasks = [asyncio.create_task(way) for way in (send(), receive())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _request(reader: asyncio.StreamReader) -> ProxyRequest:
+    """Raises Refused, and IncompleteReadError for a client that went away."""
+    try:
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_SECONDS)
+        if len(head) > MOST_HEAD_BYTES:
+            raise BadRequest(f"its head is longer than {MOST_HEAD_BYTES} bytes")
+        return parse(head)
+    except TimeoutError as error:
+        raise Refused("408 Request Timeout", f"no request came within {HEAD_SECONDS:g} s") from error
+    except (BadRequest, asyncio.LimitOverrunError) as error:
+        raise Refused("400 Bad Request", f"no proxy request: {error}") from error
+
+
+async def _checked_tls(reader: asyncio.StreamReader, host: str) -> bytes:
+    """The beginning of a tunnel. Raises Refused unless it is TLS for this host; an address has no name in TLS."""
+    wanted = "" if address_of(host) is not None else host
+    data = b""
+    try:
+        async with asyncio.timeout(HEAD_SECONDS):
+            while (name := server_name(data)) is None:
+                if len(data) > MOST_BYTES or not (piece := await reader.read(_PIECE)):
+                    raise NotTls("it ends within the client hello")
+                data += piece
+    except (NotTls, TimeoutError) as error:
+        raise Refused("403 Forbidden", f"the tunnel is no TLS connection: {str(error) or 'nothing came'}") from error
+    if name != wanted:
+        raise Refused("403 Forbidden", f"the tunnel is for another server: {name or 'none is named'}")
+    return data
+
+
+async def _pieces(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection
+) -> AsyncIterator[bytes]:
+    """Copies until the end of input, which is passed on. Raises OSError when nothing has passed either way for long."""
+    while True:
+        try:
+            piece = await asyncio.wait_for(reader.read(_PIECE), IDLE_SECONDS)
+        except TimeoutError:
+            if time.monotonic() - connection.active_at >= IDLE_SECONDS:
+                raise  # an OSError
+            continue
+        if not piece:
+            break
+        connection.active_at = time.monotonic()
+        yield piece
+        writer.write(piece)
+        await writer.drain()
+    with contextlib.suppress(OSError):
+        writer.write_eof()
+
+
+def _answer(refused: Refused) -> bytes:
+    text = f"Trainyard's proxy: {refused}\n".encode()
+    head = f"HTTP/1.1 {refused.answer}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\nConnection: close"
+    return head.encode() + b"\r\n\r\n" + text

@@ -1,0 +1,68 @@
+"""The supervisor's side of a gate: starts its process with the sandbox's listener, and reads its notes."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+END_SECONDS = 2.0
+# Nothing of the supervisor's: a gate needs none of its settings, and must not go through another proxy.
+_ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONSAFEPATH": "1"}
+
+
+class GateProcess:
+    """``on_note`` is called with each note about connections, on a thread of its own."""
+
+    def __init__(
+        self, services: Sequence[str], private: Sequence[str], on_note: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._configuration = {"services": list(services), "private": list(private)}
+        self._on_note = on_note
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reading: threading.Thread | None = None
+
+    def serve(self, listener: int) -> None:
+        """Take over a listening socket of the sandbox; a second one is closed. Main thread only: the process dies with
+        it. Raises OSError.
+        """
+        try:
+            if self._process is not None:
+                log.warning("the agent offers a second listener; it is not served")
+                return
+            command = [sys.executable, "-m", "workers.egress", "--die-with", str(os.getpid())]
+            self._process = process = subprocess.Popen(
+                [*command, "--listener", str(listener)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[listener],
+                env=_ENVIRONMENT,
+            )
+        finally:
+            os.close(listener)
+        assert process.stdin is not None  # noqa: S101 – for the type checker: it is a pipe
+        with process.stdin:
+            process.stdin.write(json.dumps(self._configuration).encode())
+        self._reading = threading.Thread(target=self._read, args=[process], name="egress", daemon=True)
+        self._reading.start()
+
+    def close(self) -> None:
+        """End the process; its last notes are passed on before this returns."""
+        if self._process is None or self._reading is None:
+            return
+        self._process.terminate()
+        self._reading.join(END_SECONDS)
+        self._process.kill()
+        self._process.wait()
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None  # noqa: S101
+        with process.stdout:
+            for line in process.stdout:
+                self._on_note(json.loads(line))
