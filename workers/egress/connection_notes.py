@@ -44,7 +44,7 @@ class ConnectionNotes:
         self._counted: dict[int, tuple[int, int]] = {}  # of open connections: what was counted of them
 
     def add(self, connection: Connection, *, has_ended: bool) -> None:
-        """A connection that was made, has ended, or was refused; also one that goes on, to count what has passed."""
+        """A connection that was made, has ended, or was refused; also an open one, to count what has passed."""
         if not connection.host and not connection.refused:
             return  # the job sent nothing
         key = (connection.host, connection.port, connection.refused)

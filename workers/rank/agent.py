@@ -112,7 +112,7 @@ class RankAgent:
         return self._exit_code
 
     def _offer_proxy_listener(self) -> None:
-        """Listen where the ranks expect a proxy. A socket stays in its network, whoever accepts its connections."""
+        """Listen where the ranks expect a proxy. A socket stays in the network in which it was made."""
         with socket.create_server((LOOPBACK, self._spec.proxy_port), backlog=PROXY_BACKLOG) as listener:
             message = encode({"type": PROXY_LISTENER})
             with contextlib.suppress(OSError):  # a closed socket is detected where commands are read

@@ -13,7 +13,7 @@ GUESSES = Rate(per_second=0.2, burst=20)  # of one address
 
 class Guesses:
     """Counts wrong passwords per address. One with too many is refused for a while, also with the right one: otherwise
-    guessing could go on.
+    guessing could continue.
     """
 
     def __init__(self, rate: Rate = GUESSES, clock: Callable[[], float] = time.monotonic) -> None:

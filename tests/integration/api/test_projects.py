@@ -35,6 +35,43 @@ def test_a_project_is_made_read_and_changed(api: Api) -> None:
 
 
 @pytest.mark.both_databases
+def test_services_that_jobs_may_connect_to(api: Api) -> None:
+    made = api.data(api.post("/v1/projects", {"name": "team-a", "egress": ["pypi.org:443"]}), 201)
+    services = ["*.huggingface.co:443", "192.0.2.1:8080"]
+    changed = api.data(api.call("PATCH", "/v1/projects/team-a", json={"egress": services}))
+    refused = [
+        api.problem(api.call("PATCH", "/v1/projects/team-a", json={"egress": [bad]}), 422)["details"][0]["field"]
+        for bad in (
+            "pypi.org",
+            "https://pypi.org:443",
+            "PyPI.org:443",
+            "*:443",
+            "a.*.org:443",
+            "x:0",
+            "[::1]:443",
+            "x:1234567",
+        )
+    ]
+
+    assert (made["egress"], changed["egress"]) == (["pypi.org:443"], services)
+    assert set(refused) == {"egress.0"}
+
+
+def test_job_that_asks_for_a_gate_needs_services(api: Api) -> None:
+    document = make_document(resource_config={"gpu_count": 1, "network": "gate"})
+    refused = api.problem(api.post("/v1/jobs", document), 400)
+    api.call("PATCH", "/v1/projects/default", json={"egress": ["pypi.org:443"]})
+    on_several = make_document(resource_config={"gpu_count": 1, "network": "gate", "node_count": 2})
+
+    assert (refused["details"][0]["field"], "projects egress default --add" in refused["message"]) == (
+        "resource_config.network",
+        True,
+    )
+    assert api.post("/v1/jobs", document).status_code == 201
+    assert api.problem(api.post("/v1/jobs", on_several), 400)["details"][0]["field"] == "resource_config.network"
+
+
+@pytest.mark.both_databases
 def test_a_name_is_taken_once(api: Api) -> None:
     api.post("/v1/projects", {"name": "team-a"})
 

@@ -49,6 +49,11 @@ def test_a_project_is_described_and_deleted() -> None:
     assert run_json("projects", "change", "team-a", "--description", "speech")["description"] == "speech"
     assert "speech" in run("projects", "list").stdout
     assert run("projects", "change", "team-a", "--description", "x" * 256).exit_code == 2
+    added = run_json("projects", "egress", "team-a", "--add", "pypi.org:443", "--add", "*.example.org:8443")
+    removed = run_json("projects", "egress", "team-a", "--remove", "pypi.org:443")
+    assert (added["egress"], removed["egress"]) == (["pypi.org:443", "*.example.org:8443"], ["*.example.org:8443"])
+    assert run("projects", "egress", "team-a").stdout == "*.example.org:8443\n"
+    assert "use host:port" in run("projects", "egress", "team-a", "--add", "pypi.org").stderr
     assert CliRunner().invoke(main, ["projects", "delete", "team-a"], input="n\n").exit_code == 1
     assert run_json("projects", "show", "team-a")["name"] == "team-a"
     assert run_json("projects", "delete", "team-a", "--yes") == {"name": "team-a", "deleted": True}

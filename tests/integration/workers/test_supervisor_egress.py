@@ -50,10 +50,15 @@ def test_job_reaches_listed_services_and_its_history_says_so(make_world: Callabl
     made, refused = (event for event in world.events(job_id) if event.type == EventType.CONNECTION)
     assert made.message.startswith(f"1 connections to localhost:{port}, ")
     assert made.data["received_bytes"] > 100
-    assert refused.message == (
-        f"1 connections to localhost:{plain.server_address[1]} were refused: it is not in the list of the project's services (egress)"
-    )
-    assert not [pid for pid in processes.descendants(1) if b"workers.egress" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert refused.message.startswith(f"1 connections to localhost:{plain.server_address[1]} were refused: it is not")
+    assert not [pid for pid in processes.descendants(1) if b"workers.egress" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
 
 
 def test_job_that_asks_for_no_gate_has_none(world: World) -> None:

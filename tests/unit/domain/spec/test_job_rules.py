@@ -266,6 +266,7 @@ REFUSED: list[tuple[Any, ...]] = [
         ((_MOUNTS, [{"path": "/x", "type": "data", name: value}]), *_SCRIPT, f"{_MOUNTS}.0.{name}")
         for name, value in (("path", "/usr"), ("source", 1), ("size_mb", 1))
     ),
+    (("resource_config.network", "gate"), ("resource_config.node_count", 2)),
     (("resource_config.gpu_type", "a100"), ("resource_config.device_type", "cpu")),
     (("resource_config.gpu_memory_min_mb", 5), ("resource_config.device_type", "cpu")),
     ((_FRACTION, 0.5), ("resource_config.device_type", "cpu")),

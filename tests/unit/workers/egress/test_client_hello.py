@@ -85,7 +85,7 @@ def test_other_beginnings_are_refused(data):
 
 def test_hello_whose_lengths_lie_is_refused_or_has_no_other_name():
     data = bytearray(hello("example.org"))
-    found = set()
+    found: set[bool | None] = set()
     for at in range(9, len(data)):
         changed = data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
         try:

@@ -73,7 +73,7 @@ async def settled() -> None:
 
 
 class Opened:
-    """A running gate, and the connections that it was told of."""
+    """A running gate, and the connections that it reported."""
 
     def __init__(self, services: list[str], private: tuple[str, ...]) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
