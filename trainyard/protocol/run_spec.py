@@ -58,7 +58,6 @@ class RunSpec:
     arguments: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     directory: str = ""  # where the ranks start
-    proxy_port: int = 0  # of loopback, where an HTTP proxy leads out of the sandbox; 0: there is none
     device_type: str = "cpu"  # or cuda
     device_indices: tuple[int, ...] = ()
     device_uuids: tuple[str, ...] = ()  # empty when unknown
@@ -72,6 +71,7 @@ class RunSpec:
     resume_step: int = 0
     adjustments: Document = field(default_factory=dict)
     gang: Gang | None = None  # None: on one node
+    proxy_port: int = 0  # of loopback, where an HTTP proxy leads out of the sandbox; 0: there is none
 
     def __post_init__(self) -> None:
         if not self.sources:

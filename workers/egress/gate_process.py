@@ -30,27 +30,29 @@ class GateProcess:
 
     def serve(self, listener: int) -> None:
         """Take over a listening socket of the sandbox; a second one is closed. Main thread only: the process dies with
-        it. Raises OSError.
+        it. If the process can't be started, the job's connections are refused.
         """
         try:
             if self._process is not None:
                 log.warning("the agent offers a second listener; it is not served")
                 return
-            command = [sys.executable, "-m", "workers.egress", "--die-with", str(os.getpid())]
-            self._process = process = subprocess.Popen(
-                [*command, "--listener", str(listener)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=[listener],
-                env=_ENVIRONMENT,
-            )
+            self._start(listener)
+        except OSError as error:
+            log.warning("the gate could not be started: %s", error)
         finally:
             os.close(listener)
+
+    def _start(self, listener: int) -> None:
+        """Raises OSError."""
+        command = [sys.executable, "-m", "workers.egress", "--die-with", str(os.getpid()), "--listener", str(listener)]
+        self._process = process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[listener], env=_ENVIRONMENT
+        )
+        self._reading = threading.Thread(target=self._read, args=[process], name="egress", daemon=True)
+        self._reading.start()
         assert process.stdin is not None  # noqa: S101 – for the type checker: it is a pipe
         with process.stdin:
             process.stdin.write(json.dumps(self._configuration).encode())
-        self._reading = threading.Thread(target=self._read, args=[process], name="egress", daemon=True)
-        self._reading.start()
 
     def close(self) -> None:
         """End the process; its last notes are passed on before this returns."""

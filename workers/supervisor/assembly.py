@@ -137,7 +137,7 @@ class Assembly:
         return GateProcess(
             self.work.egress,
             self.settings.fetch.allow,
-            on_note=lambda note: recorders.reporter.add(connection_event(note)),
+            on_note=lambda note: recorders.reporter.add(connection_event(note, self.context.redaction)),
         )
 
     def stop_controller(

@@ -48,9 +48,9 @@ def test_job_reaches_listed_services_and_its_history_says_so(make_world: Callabl
     assert unlisted == "unlisted 403 Trainyard's proxy: it is not in the list of the project's services (egress)"
     assert "Connection refused" in around
     made, refused = (event for event in world.events(job_id) if event.type == EventType.CONNECTION)
-    assert made.message.startswith(f"1 connections to localhost:{port}, ")
+    assert made.message.startswith(f"1 connection to localhost:{port}, ")
     assert made.data["received_bytes"] > 100
-    assert refused.message.startswith(f"1 connections to localhost:{plain.server_address[1]} were refused: it is not")
+    assert refused.message.startswith(f"1 connection to localhost:{plain.server_address[1]} refused: it is not")
     assert not [pid for pid in processes.descendants(1) if b"workers.egress" in command_line(pid)]
 
 

@@ -21,7 +21,7 @@ WRITTEN = (
     '"resume_checkpoint": "/run/resume", "resume_step": 7, "adjustments": {"batch_halvings": 1}, '
     '"gang": {"node_rank": 1, "nodes": 2, "local_ranks": 2, "address": "10.0.0.1", "port": 20001, "interface": ""}}'
 )
-ADDED_SINCE = {"tokens_path": ""}
+ADDED_SINCE = {"tokens_path": "", "proxy_port": 0}
 
 
 def test_what_one_end_writes_the_other_reads():

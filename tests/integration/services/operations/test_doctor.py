@@ -322,6 +322,12 @@ def test_what_does_not_answer_fails_without_its_password(site: Site) -> None:
 # ---- the command
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command waits no six seconds for heartbeats of processes that do not run here."""
+    monkeypatch.setitem(open_site.__wrapped__.__kwdefaults__, "patience_seconds", 0.3)  # type: ignore[attr-defined]
+
+
 def run(deployment: Settings, *arguments: str, **variables: str) -> Result:
     environment = {
         "TRAINYARD_DATA_DIR": str(deployment.data.dir),
@@ -332,6 +338,7 @@ def run(deployment: Settings, *arguments: str, **variables: str) -> Result:
     return CliRunner().invoke(main, ["doctor", *arguments], env=environment)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_the_command_prints_what_to_do_and_fails_when_something_failed(deployment: Settings) -> None:
     answer = run(deployment)
 
@@ -340,6 +347,7 @@ def test_the_command_prints_what_to_do_and_fails_when_something_failed(deploymen
     assert "ok       schema:" in answer.stdout
 
 
+@pytest.mark.usefixtures("impatient")
 def test_the_command_answers_programs(deployment: Settings) -> None:
     answer = run(deployment, "--json")
 
@@ -365,6 +373,7 @@ def test_doctor_creates_nothing_in_a_missing_directory(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("impatient")
 def test_no_secret_is_printed(deployment: Settings, database: Database) -> None:
     with database.read() as session:
         assert session.query(ApiKey).count() == 1

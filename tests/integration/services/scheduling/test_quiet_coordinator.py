@@ -13,6 +13,7 @@ from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.models import Job, Node
 from app.models.base import utc_now
+from app.services.scheduling import planning_loop
 from config.settings import load_settings
 from tasks.background.coordination import Coordination
 from tasks.celery_app import build_app
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.both_databases
 
 # Reading the counter, renewing the leadership, and the nodes' heartbeats: by the table they name.
 QUIET = ("FROM change", "UPDATE process_beat", "FROM node", "FROM pg_locks")
-READS_IN_A_ROW = 5
+READS_IN_A_ROW = 3
 
 
 @pytest.fixture
@@ -87,7 +88,8 @@ def test_a_change_is_seen_without_any_message(database: Database, coordinating) 
         wait_for(lambda: state(database, job_id) is JobState.SCHEDULING, seconds=5, what="dispatched")
 
 
-def test_a_change_that_was_not_counted_is_found_all_the_same(database: Database, coordinating) -> None:
+def test_a_change_that_was_not_counted_is_found_all_the_same(database: Database, coordinating, monkeypatch) -> None:
+    monkeypatch.setattr(planning_loop, "LONGEST_REST_SECONDS", 3.0)
     job_id = waiting_job(database)
     with database.write() as session:
         make_node(session, "n1", state="drained")
@@ -101,16 +103,16 @@ def test_a_change_that_was_not_counted_is_found_all_the_same(database: Database,
                 session.execute(text("DROP TRIGGER note_node_update"))
             session.get_one(Node, "n1").state = "ready"
 
-        # Ten seconds, but longer where a pass takes long.
+        # Three seconds, but longer where a pass takes long.
         wait_for(lambda: state(database, job_id) is JobState.SCHEDULING, seconds=90, what="dispatched")
 
 
 def test_a_job_that_rests_after_a_failure_starts_on_time(database: Database, coordinating) -> None:
     with database.write() as session:
         make_node(session, "n1")
-    job_id = waiting_job(database, not_before_at=utc_now() + timedelta(seconds=10))
+    job_id = waiting_job(database, not_before_at=utc_now() + timedelta(seconds=6))
     with coordinating() as its_own, statements(its_own) as sent:
-        wait_for(lambda: is_quiet(sent), seconds=10, what="quiet until its time")
+        wait_for(lambda: is_quiet(sent), seconds=6, what="quiet until its time")
 
         wait_for(
             lambda: state(database, job_id) is JobState.SCHEDULING,

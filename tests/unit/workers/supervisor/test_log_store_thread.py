@@ -68,7 +68,7 @@ def store(storage: GatedStorage, clock: Clock) -> Iterator[LogStore]:
     yield store
     storage.fails = False
     storage.gate.set()
-    store.close(10)
+    store.close(1)
 
 
 def add(store: LogStore, first: int, last: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from app.host import processes
 from tests.trainers.supervision import ROOT
 from workers.run_dir.layout import RunDirectory
+from workers.supervisor.control import stack_dump
 from workers.supervisor.control.stack_dump import MAX_STACK_BYTES, dump
 
 REGISTERS = """
@@ -49,6 +50,12 @@ def run(tmp_path: Path) -> RunDirectory:
     run = RunDirectory(tmp_path / "1")
     run.make()
     return run
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For ranks that will not answer."""
+    monkeypatch.setattr(stack_dump, "ANSWER_SECONDS", 0.3)
 
 
 @contextmanager
@@ -110,6 +117,7 @@ def test_rank_that_never_registered_is_left_alone(run):
     assert f"thread {pid}" in text
 
 
+@pytest.mark.usefixtures("impatient")
 def test_file_that_a_rank_replaced_is_not_followed(run):
     """The link appears with the signal: of a file that was there before, only what was added is read."""
     (run.path / "secret").write_text("another user's secret")
@@ -127,6 +135,7 @@ def test_file_that_a_rank_replaced_is_not_followed(run):
     assert "another user's secret" not in text
 
 
+@pytest.mark.usefixtures("impatient")
 def test_pipe_in_place_of_the_file_does_not_block(run):
     os.mkfifo(run.stacks / "rank-0.txt")
     ignores = "import signal\nsignal.signal(signal.SIGUSR2, signal.SIG_IGN)\n" + SLEEPS
