@@ -1,9 +1,11 @@
 """The effect of each field of OME's manifests: TrainingJobs, runtimes and base models."""
 
+import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from app.compat.ome.places import OF_DATA
+from app.compat.ome.places import OF_DATA, places_with_paths
+from app.domain.spec.rules.mounts import why_not_free
 from app.domain.spec.rules.training import is_reserved
 from app.schemas.spec.field_verdicts import FieldRule, Table, acted_on, refused, warned, warning, warnings_of
 
@@ -80,10 +82,12 @@ FIELDS: Table = {
     **_storage(
         "spec.modelConfig.outputModel",
         storageUri=acted_on("destination of the model; the FineTunedWeight refers to it"),
+        path=acted_on("the output directory lies there, on nodes with a sandbox, for a command"),
     ),
     **_storage(
         "spec.datasets",
         storageUri=acted_on("the data of the job"),
+        path=acted_on("the data lies there, read-only, on nodes with a sandbox, for a command"),
         parameters=acted_on(
             "format and compression, for the built-in trainer; region, endpoint_url and namespace of "
             f"{_STORES}; {_OTHERWISE}"
@@ -163,10 +167,22 @@ def job_warnings(manifest: Mapping[str, Any], *, runs_command: bool, secrets: Co
                     f"{field}.valueFrom", "only secretKeyRef with name and key is supported: the variable is not set"
                 )
             )
+    found += [
+        warning(f"{field}.path", why) for field, why in _paths_without_effect(manifest, runs_command=runs_command)
+    ]
     for name in datasets.get("parameters") or {}:
         if runs_command and name in OF_DATA:
             found.append(warning(f"spec.datasets.parameters.{name}", "a command reads the files as they are"))
     return found
+
+
+def _paths_without_effect(manifest: Mapping[str, Any], *, runs_command: bool) -> Iterator[tuple[str, str]]:
+    """Places with a path at which nothing is mounted, and why."""
+    for field, place in places_with_paths(manifest["spec"]).items():
+        if not runs_command:
+            yield field, "the built-in trainer reads data and writes models where they are"
+        elif why := why_not_free(posixpath.normpath(place["path"])):
+            yield field, f"{place['path']} {why}"
 
 
 def runtime_warnings(manifest: Mapping[str, Any]) -> list[str]:

@@ -4,10 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from app.compat.mounts import OPTIONAL, Mount, mount_of_data, native_mounts
 from app.domain.errors import BadSpec
 from app.domain.spec.data.formats import COMPRESSIONS, FORMATS
+from app.domain.spec.model import OUTPUT
 
 _BUCKET_FORM = re.compile(r"oci://n/([^/]+)/b/([^/]+)/o/(.+)")
+OF_DATASETS, OF_OUTPUT = "spec.datasets", "spec.modelConfig.outputModel"
 OF_DATA = ("format", "compression")  # parameters of the data, not of its location
 KEYS = ("storageKey", "key")  # fields with the name of a secret for the storage
 _SUFFIXES = {"none": "", "gzip": ".gz", "gz": ".gz", "zstd": ".zst", "zst": ".zst"}
@@ -34,6 +37,24 @@ def source_of(datasets: Mapping[str, Any], *, runs_command: bool) -> list[dict[s
     if not uri:
         return []
     return [{"path": place(uri), **({"format": data_format} if data_format and not runs_command else {})}]
+
+
+def places_with_paths(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The data and the output of a job by their fields, as far as they are to lie at a path of containers."""
+    found = {
+        OF_DATASETS: spec.get("datasets") or {},
+        OF_OUTPUT: (spec.get("modelConfig") or {}).get("outputModel") or {},
+    }
+    return {field: place for field, place in found.items() if place.get("path")}
+
+
+def mounts_of(spec: Mapping[str, Any], *, runs_command: bool) -> dict[str, Any]:
+    """The field ``mounts`` of ``resource_config``, which is for commands."""
+    places = places_with_paths(spec)
+    data, output = places.get(OF_DATASETS, {}), places.get(OF_OUTPUT, {})
+    found = [mount_of_data(data["path"], data["storageUri"], 0)] if data.get("storageUri") else []
+    found += [Mount(output["path"], "", "", {"type": OUTPUT, **OPTIONAL})] if output else []
+    return native_mounts(found) if runs_command else {}
 
 
 def _choice(parameters: Mapping[str, Any], name: str, known: tuple[str, ...]) -> str:

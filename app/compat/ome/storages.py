@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from app.compat.ome.places import KEYS, OF_DATA, namespace_of, place
+from app.compat.ome.places import KEYS, OF_DATA, OF_DATASETS, namespace_of, place
 from app.domain.errors import BadSpec
 from app.domain.spec import credentials as native
 from app.domain.spec.credentials import CREDENTIALS, OPTIONS, REGION
@@ -13,7 +13,6 @@ from app.http.context import backend
 from app.schemas.spec.field_verdicts import warning
 from app.services.access.secret_files import values_of
 
-OF_DATASETS = "spec.datasets"
 _AUTH = ("auth_type", "auth")  # authentication of OME's agents in Oracle's cloud
 # Native key → files of a secret that may hold it, also under the names of AWS tools and KServe.
 _S3_FILES = {

@@ -11,7 +11,7 @@ from app.compat.ome.built_in import data_of, is_for_built_in, refuse_incomplete,
 from app.compat.ome.fields import FIELDS, NO_TUNING, containers_of, job_warnings, pod_of
 from app.compat.ome.launchers import Launch, parse_launcher
 from app.compat.ome.manifests import TrainerSchema
-from app.compat.ome.places import place, source_of
+from app.compat.ome.places import mounts_of, place, source_of
 from app.compat.ome.resources import resources_of
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.spec.locations.paths import NO_MODEL
@@ -118,11 +118,17 @@ def to_native(
             "environment": _environment(template, spec["trainer"]),
         },
         "data_config": {**data, "sources": source_of(spec.get("datasets") or {}, runs_command=not uses_built_in)},
-        "resource_config": {**resources_of(trainer, per_node, has_ranks=not uses_built_in), "node_count": nodes},
+        "resource_config": {**_resources(spec, trainer, per_node, runs_command=not uses_built_in), "node_count": nodes},
         **({"output_config": {"output_path": place(output)}} if output else {}),
     }
     warnings = job_warnings(wanted, runs_command=not uses_built_in, secrets=(secrets := _references(spec["trainer"])))
     return Native(document, warnings, secrets)
+
+
+def _resources(
+    spec: Mapping[str, Any], trainer: Mapping[str, Any], per_node: str, *, runs_command: bool
+) -> dict[str, Any]:
+    return {**resources_of(trainer, per_node, has_ranks=runs_command), **mounts_of(spec, runs_command=runs_command)}
 
 
 def without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
