@@ -6,6 +6,7 @@ host that was asked for, so that a listed host is not a way to others behind the
 
 import asyncio
 import contextlib
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -22,6 +23,7 @@ HEAD_SECONDS = 10.0  # for a request, and for the beginning of TLS
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 600.0
 _PIECE = 1 << 16
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 _READ_LIMIT = MOST_HEAD_BYTES + MOST_BYTES
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -213,6 +215,8 @@ async def _pieces(
 
 
 def _answer(refused: Refused) -> bytes:
+    """The reason is also in the status line: of a tunnel that was refused, many clients show nothing else."""
     text = f"Trainyard's proxy: {refused}\n".encode()
-    head = f"HTTP/1.1 {refused.answer}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\nConnection: close"
-    return head.encode() + b"\r\n\r\n" + text
+    status = f"HTTP/1.1 {refused.answer}: {_UNPRINTABLE.sub('?', str(refused))}"
+    headers = ("Content-Type: text/plain", f"Content-Length: {len(text)}", "Connection: close")
+    return "\r\n".join((status, *headers, "", "")).encode() + text

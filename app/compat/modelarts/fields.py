@@ -96,9 +96,14 @@ _SPEC: Table = {
     "spec.resource.flavor_detail": _READ_ONLY,
     "spec.resource.node_count": acted_on("number of nodes"),
     "spec.resource.pool_id": acted_on("a required node label"),
-    "spec.volumes.nfs.nfs_server_path": _NOT_MOUNTED,
-    "spec.volumes.nfs.local_path": _NOT_MOUNTED,
-    "spec.volumes.nfs.read_only": _NOT_MOUNTED,
+    "spec.volumes.nfs.nfs_server_path": acted_on(
+        "nfs/SERVER/PATH below a storage root, mounted by the operator; others have a warning"
+    ),
+    "spec.volumes.nfs.local_path": acted_on(
+        "the volume lies there, on nodes with a sandbox; in command, parameters and environments the path works on all "
+        "nodes"
+    ),
+    "spec.volumes.nfs.read_only": acted_on("volumes are read-only; false has a warning"),
     "spec.volumes.pfs": _NOT_MOUNTED,
     "spec.volumes.obs": _NOT_MOUNTED,
     "spec.log_export_path.obs_url": _LOGS,

@@ -177,9 +177,9 @@ _AutoStop = _document(
 _Nfs = _document(
     "Nfs",
     {
-        "nfs_server_path": Text(longest=1024, shortest=1, required=True, **IGNORED),
-        "local_path": Text(longest=1024, shortest=1, required=True, **IGNORED),
-        "read_only": Flag(**IGNORED),
+        "nfs_server_path": Text(longest=1024, shortest=1, required=True, **says("SERVER:PATH")),
+        "local_path": Text(longest=1024, shortest=1, required=True, **says("Mount path in the job")),
+        "read_only": Flag(**says("Volumes are read-only; false has a warning")),
     },
 )
 _Volume = _document("Volume", {"nfs": Section(_Nfs), "pfs": FreeObject(**IGNORED), "obs": FreeObject(**IGNORED)})

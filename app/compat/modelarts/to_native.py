@@ -2,7 +2,7 @@
 
 import posixpath
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.compat.modelarts.fields import (
@@ -101,14 +101,15 @@ class Channels(NamedTuple):
     variables: dict[str, str]
 
 
-def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> Native:
-    """``capacities``: of the nodes, for flavors. Raises BadSpec."""
+def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity], may_read: Callable[[str], bool]) -> Native:
+    """``capacities``: of the nodes, for flavors; ``may_read``: whether jobs may read a directory. Raises BadSpec."""
     algorithm, spec, metadata = job["algorithm"], job.get("spec") or {}, job["metadata"]
     refuse(job, FIELDS)
     annotations = metadata.get("annotations") or {}
     check_annotations(annotations)
     channels = channels_of(algorithm)
     warnings = [*warnings_of(job, FIELDS), *warnings_of_values(job)]
+    warnings += _mount_volumes(spec, channels, None if algorithm.get("id") else may_read)
     mounts = [] if algorithm.get("id") else [*channels.mounts, *_code_mounts(algorithm)]
     training = _built_in(algorithm) if algorithm.get("id") else _custom(algorithm, channels, mounts, warnings)
     training["max_retries"] = _retries(annotations)
@@ -164,6 +165,30 @@ def channels_of(algorithm: Mapping[str, Any]) -> Channels:
             native = {"type": OUTPUT, **({"sub_path": folder} if folder else {}), **OPTIONAL}
             found.mounts.append(Mount(local, "", reference, native))
     return found._replace(output_path=place)
+
+
+def _mount_volumes(
+    spec: Mapping[str, Any], channels: Channels, may_read: Callable[[str], bool] | None
+) -> Iterator[str]:
+    """Adds NFS directories that the operator has mounted to the data of the job; yields a warning for each other one.
+
+    ``may_read`` is None for a built-in method.
+    """
+    for number, volume in enumerate(spec.get("volumes") or []):
+        nfs, field = volume.get("nfs"), f"spec.volumes.{number}.nfs"
+        if not nfs:
+            continue
+        server, _, path = nfs["nfs_server_path"].partition(":")
+        location = f"nfs/{server}/{path.strip('/')}".rstrip("/")
+        if may_read is None:
+            yield warning(field, "a built-in method reads its inputs alone")
+        elif not may_read(location):
+            yield warning(field, f"jobs may not read {location}: it must lie below a storage root of the operator")
+        else:
+            channels.mounts.append(mount_of_data(nfs["local_path"], location, len(channels.sources)))
+            channels.sources.append({"path": location})
+            if nfs.get("read_only") is False:
+                yield warning(f"{field}.read_only", "volumes are read-only: write to an output")
 
 
 def obs_uri(place: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 from flask import Blueprint
 
 from app.compat.naming import name_suffix
+from app.compat.reading import may_read
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
@@ -12,7 +13,6 @@ from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import naming_of, secrets_of, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec
-from app.domain.spec.locations.paths import check_path
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
@@ -110,7 +110,7 @@ def resume_distributed(distributed_id: str) -> Reply:
 def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     name = f"{body['name']}-{name_suffix(8)}" if body["useGivenNameAsPrefix"] else body["name"]
     answering = ReplyRecorder(_submitted)
-    native = to_native(body, name, may_read=_may_read, distributed=distributed)
+    native = to_native(body, name, may_read=may_read, distributed=distributed)
     with plane().db.read() as session:  # before anything of the project is read
         project = projects.referred(session, caller(), str(body["projectId"])).name
     hidden = secret_values(project, secrets_of(body))
@@ -123,14 +123,6 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
         )
         submission.submit(plane(), caller(), document, project=project, origin=origin, on_written=answering)
     return answering.reply
-
-
-def _may_read(directory: str) -> bool:
-    try:
-        check_path(directory, plane().reading, field="spec.workingDir")
-    except BadSpec:
-        return False
-    return True
 
 
 def _submitted(session: Session, submitted: Submitted) -> Reply:

@@ -75,7 +75,7 @@ USUAL = "/home/ma-user/modelarts/user-job-dir"
 
 def translated(algorithm: dict[str, Any], *, metadata: dict[str, Any] | None = None, **more: Any) -> Native:
     body = {"kind": "job", "metadata": {"name": "minist", **(metadata or {})}, "algorithm": algorithm, **more}
-    return to_native(validated(CreateSchema(), body), NODES)
+    return to_native(validated(CreateSchema(), body), NODES, lambda path: path.startswith("nfs/nas"))
 
 
 def named(native: Native) -> list[str]:

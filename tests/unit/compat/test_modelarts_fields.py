@@ -85,13 +85,12 @@ def test_what_has_no_effect_is_named_with_the_reason():
         "algorithm.summary.log_dir.pfs.pfs_path",
         "spec.resource.flavor_name",
         "spec.resource.flavor_detail",
-        "spec.volumes.nfs.nfs_server_path",
-        "spec.volumes.nfs.local_path",
         "spec.log_export_path.obs_url",
         "spec.notification.topic_urn",
         "spec.notification.events",
         "endpoints.ssh.key_pair_names",
         "metadata.workspace_id",
+        "spec.volumes.0.nfs",
     ]
     assert all(line.partition(": ")[2] for line in native.warnings)
 
@@ -167,6 +166,37 @@ def test_directories_lie_at_the_paths_that_the_document_names(algorithm, mounts)
     ]
     assert names == mounts
     assert not any(each["required"] for each in found)
+
+
+def test_volumes_that_the_operator_has_mounted_are_data_at_their_paths():
+    def nfs(path: str, **more: Any) -> dict[str, Any]:
+        return {"nfs": {"nfs_server_path": path, "local_path": f"/home/{path[-1]}", **more}}
+
+    volumes = [nfs("nas:/a", read_only=True), nfs("nas:/x/b", read_only=False), nfs("192.0.2.1:/c"), {"pfs": {"x": 1}}]
+    algorithm = {
+        "command": "ls /home/a /home/c",
+        "inputs": [{"name": "d", "remote": {"obs": {"obs_url": "obs://b/d"}}}],
+    }
+
+    native = translated(algorithm, spec={"volumes": volumes})
+    built_in = translated(
+        {"id": "sft", "parameters": [{"name": "base_model", "value": "m"}]}, spec={"volumes": volumes}
+    )
+
+    assert native.document["data_config"]["sources"] == [
+        {"path": "obs://b/d"},
+        {"path": "nfs/nas/a"},
+        {"path": "nfs/nas/x/b"},
+    ]
+    assert native.document["resource_config"]["mounts"] == [
+        {"path": "/home/a", "type": "data", "source": 1, "required": False},
+        {"path": "/home/b", "type": "data", "source": 2, "required": False},
+    ]
+    assert native.document["training_config"]["framework"]["custom_command"][2].startswith(
+        "ls $(TRAINYARD_DATA_1) /home/c "
+    )
+    assert named(native) == ["spec.volumes.pfs", "spec.volumes.1.nfs.read_only", "spec.volumes.2.nfs"]
+    assert named(built_in) == ["spec.volumes.pfs", *(f"spec.volumes.{number}.nfs" for number in range(3))]
 
 
 def test_later_annotations_about_faults_are_named():
