@@ -101,7 +101,8 @@ def prepare(
 
 
 def confinement_of(settings: Settings, work: Work, view: FilesystemView) -> SandboxSpec:
-    return SandboxSpec(view=view, own_network=has_own_network(settings, work))
+    shm_mb = work.document.resource_config.limits.shm_mb
+    return SandboxSpec(view=view, shm_mb=shm_mb, own_network=has_own_network(settings, work))
 
 
 def has_own_network(settings: Settings, work: Work) -> bool:

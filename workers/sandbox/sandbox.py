@@ -96,6 +96,8 @@ class Bubblewrap:
                 arguments += ("--perms", "0444", "--ro-bind-data", str(files[-1]), path)
             if not spec.own_network:
                 arguments += ("--ro-bind-try", _HOSTS, _HOSTS)
+            if spec.shm_mb:
+                arguments += ("--size", str(spec.shm_mb << 20))
             arguments += _SHARED_MEMORY
             # Last, after the mounts inside: no directory that is not the job's can be used to fill memory.
             empty = [mount.target for mount in found if mount.kind == Kind.EMPTY]

@@ -44,4 +44,5 @@ class SandboxSpec:
 
     view: FilesystemView
     joined: tuple[Path, ...] = ()  # files of control groups, into which a process writes 0 to join
+    shm_mb: int = 0  # size of /dev/shm; 0: half of the machine's memory
     own_network: bool = True  # loopback only, shared by the ranks of this node; else the machine's network

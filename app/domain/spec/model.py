@@ -145,6 +145,7 @@ class ResourceLimits(Section):
     cpu_cores: float = 0.0
     processes: int = 0
     storage_mb: int = 0
+    shm_mb: int = 0
     required: bool = True  # False: nodes that can't hold them run the job without
 
     @property

@@ -112,6 +112,7 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.limits.storage_mb": acted_on(
         "the limit of files in the run directory, measured every few seconds; less than storage_min_mb is 400"
     ),
+    f"{_RESOURCES}.limits.shm_mb": acted_on("the size of /dev/shm, on nodes with a sandbox"),
     f"{_RESOURCES}.limits.required": acted_on("which nodes run the job: those that offer `limits`, or all"),
     f"{_RESOURCES}.limits.processes": acted_on("the limit of processes and threads"),
     f"{_RESOURCES}.network": acted_on(

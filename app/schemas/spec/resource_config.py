@@ -38,6 +38,7 @@ class ResourceLimitsSchema(DocumentSchema):
             "fails with DISK_LIMIT_EXCEEDED"
         ),
     )
+    shm_mb = Whole(0, _MAX_MB, **says("Files in /dev/shm; 0: half of the machine's memory. They count as memory, too"))
     required = Flag(**says("Default true: only nodes that can hold the limits run the job; false: others do, without"))
 
 

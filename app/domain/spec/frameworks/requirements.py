@@ -34,8 +34,8 @@ MOUNTS = "mounts"
 HOW_TO_OFFER = {
     LIMITS: f"resource_config.limits needs {LIMITS}, and a node offers it when its worker may make control groups: run "
     "it as root, or in a systemd unit with Delegate=yes",
-    MOUNTS: f"resource_config.mounts needs {MOUNTS}, and a node offers it when its jobs run in a sandbox: remove "
-    "TRAINYARD_NODE_SANDBOX=process there",
+    MOUNTS: f"resource_config.mounts and limits.shm_mb need {MOUNTS}, and a node offers it when its jobs run in a "
+    "sandbox: remove TRAINYARD_NODE_SANDBOX=process there",
     MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
     **{
         extra.name: f"{framework} needs it, and a node offers {extra.name} when its worker finds the library: "
@@ -56,6 +56,6 @@ def needed(document: JobDocument) -> frozenset[str]:
     limits = document.resource_config.limits
     if limits.need_control_groups and limits.required:
         words.add(LIMITS)
-    if any(mount.required for mount in document.resource_config.mounts):
+    if any(mount.required for mount in document.resource_config.mounts) or (limits.shm_mb and limits.required):
         words.add(MOUNTS)
     return frozenset(words | ({MPI} if launcher(document) == MPI else set()))

@@ -86,4 +86,7 @@ def test_mounts_of_every_type_go_together():
 def test_mount_that_is_required_needs_a_node_with_a_sandbox(required, capabilities):
     mounts = [{"path": "/x", "type": "output", "required": required}]
 
+    limits = {"shm_mb": 64, "required": required}
+
     assert needed(spec_of(custom((_MOUNTS, mounts))).document) == capabilities
+    assert needed(spec_of(custom(("resource_config.limits", limits))).document) == capabilities

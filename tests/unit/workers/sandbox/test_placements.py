@@ -95,16 +95,17 @@ def test_script_finds_inputs_outputs_and_empty_directories_where_it_looks(tmp_pa
     assert [(out / "model").read_text(), (scratch / "x").read_text()] == ["new", "new"]
 
 
-def test_directory_in_memory_ends_at_its_size(tmp_path):
+@pytest.mark.parametrize("directory", ["/memory", "/dev/shm"])
+def test_directory_in_memory_ends_at_its_size(tmp_path, directory):
     script = write_script(
         tmp_path / "code",
-        "import errno\ntry:\n    open('/memory/x', 'wb').write(b'1' * (3 << 20))\n"
+        f"import errno\ntry:\n    open('{directory}/x', 'wb').write(b'1' * (3 << 20))\n"
         "except OSError as error:\n    print(errno.errorcode[error.errno])\n",
     )
     plan = make_plan(tmp_path, script, Bubblewrap())
-    placement = Placement(target=Path("/memory"), size_mb=2)
-    view = dataclasses.replace(plan.view, placements=(placement,))
-    launched = Run(dataclasses.replace(plan, confinement=dataclasses.replace(plan.confinement, view=view)))
+    view = dataclasses.replace(plan.view, placements=(Placement(target=Path("/memory"), size_mb=2),))
+    confinement = dataclasses.replace(plan.confinement, view=view, shm_mb=2)
+    launched = Run(dataclasses.replace(plan, confinement=confinement))
     try:
         assert launched.finish() == 0, launched.log()
         assert launched.log() == "ENOSPC\n"
