@@ -12,6 +12,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.host.fork_servers import agents_socket
+from app.services.access import projects
 from tests.builders.factories import make_document, make_job
 from tests.systems.supervising import ENDED, World, environment
 
@@ -50,6 +51,13 @@ facts = {
 }
 print("FACTS" + json.dumps(facts), flush=True)
 """
+ASKS_THE_GATE = """
+import socket
+with socket.create_connection(("127.0.0.1", 3128), 10) as gate:
+    gate.sendall(b"CONNECT other.example:443 HTTP/1.1\\r\\n\\r\\n")
+    print(gate.recv(1000).decode().partition(":")[0])
+"""
+
 WAITS = "import time\nprint('ready', flush=True)\ntime.sleep(120)\n"
 # Different in any two attempts.
 OWN = ("MASTER_PORT",)
@@ -106,6 +114,16 @@ def test_agent_is_a_fork(warm):
 
     assert b"HOME" not in Path(f"/proc/{agent}/environ").read_bytes()  # a program would show all of its environment
     assert f"TRAINYARD_JOB_ID={job_id}".encode() in environment(agent)
+
+
+def test_job_of_a_forked_agent_has_its_gate(warm):
+    with warm.db.write() as session:
+        projects.ensure(session, "default", actor="test").egress = ["localhost:1"]
+    job_id = warm.start(ASKS_THE_GATE, resources={"network": "gate"})
+
+    assert warm.wait_for_end(job_id).state is JobState.COMPLETED, warm.describe(job_id)
+    assert warm.log(job_id) == ["HTTP/1.1 403 Forbidden"]
+    assert [event.data["host"] for event in warm.events(job_id) if event.type == "job.connection"] == ["other.example"]
 
 
 def command_line(pid: int) -> list[bytes]:

@@ -5,16 +5,26 @@ It gets its configuration as JSON on stdin, and writes a line of JSON to stdout 
 
 import argparse
 import asyncio
+
+# Else imported when a name is looked up, after the change of the user, who may be unable to read them.
+import concurrent.futures.thread  # noqa: F401
+import encodings.idna  # noqa: F401
 import json
+import os
+import re
 import signal
 import socket
 import sys
+from pathlib import Path
 
-from app.host.processes import die_with_parent, hide_from_same_user
+from app.host.processes import die_with_parent, hide_from_same_user, prctl
 from workers.egress.connection_notes import ConnectionNotes
 from workers.egress.gate import Connection, Gate
 
 WRITE_SECONDS = 0.5
+UNPRIVILEGED_ID = 65534  # a user and a group that own nothing
+_PR_SET_NO_NEW_PRIVS = 38
+_KILL_SETGID_SETUID = 0b111 << 5  # bits of capabilities: with them the supervisor can end a process of another user
 
 
 async def _serve(listener: socket.socket, services: list[str], private: list[str]) -> None:
@@ -52,12 +62,23 @@ def main() -> None:
     parser.add_argument("--die-with", required=True, type=int)
     parser.add_argument("--listener", required=True, type=int)
     arguments = parser.parse_args()
-    die_with_parent(arguments.die_with)
+    _drop_permissions()
+    die_with_parent(arguments.die_with)  # after the change of the user, which would undo it
     hide_from_same_user()
     configuration = json.load(sys.stdin)
     with socket.socket(fileno=arguments.listener) as listener:
         listener.setblocking(False)
         asyncio.run(_serve(listener, configuration["services"], configuration["private"]))
+
+
+def _drop_permissions() -> None:
+    """Change to an unprivileged user where the worker is root: what jobs and services send is parsed here."""
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    held = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    if held is not None and int(held[1], 16) & _KILL_SETGID_SETUID == _KILL_SETGID_SETUID:
+        os.setgroups([])
+        os.setresgid(UNPRIVILEGED_ID, UNPRIVILEGED_ID, UNPRIVILEGED_ID)
+        os.setresuid(UNPRIVILEGED_ID, UNPRIVILEGED_ID, UNPRIVILEGED_ID)
 
 
 if __name__ == "__main__":

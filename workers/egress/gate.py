@@ -113,7 +113,8 @@ class Gate:
             connection.sent = len(first)
             up_writer.write(first)
             self._on_change(connection, has_ended=False)
-            await self._relay(connection, (reader, writer), (upstream, up_writer))
+            most = None if request.is_tunnel else request.length
+            await self._relay(connection, (reader, writer), (upstream, up_writer), most)
         finally:
             up_writer.close()
 
@@ -144,9 +145,12 @@ class Gate:
         connection: Connection,
         job: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         service: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        most: int | None,
     ) -> None:
+        """Copy both ways; of what the job sends at most so many bytes, None: all."""
+
         async def send() -> None:
-            async for piece in _pieces(job[0], service[1], connection):
+            async for piece in _pieces(job[0], service[1], connection, most):
                 connection.sent += len(piece)
 
         async def receive() -> None:
@@ -194,12 +198,15 @@ async def _checked_tls(reader: asyncio.StreamReader, host: str) -> bytes:
 
 
 async def _pieces(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection, most: int | None = None
 ) -> AsyncIterator[bytes]:
-    """Copies until the end of input, which is passed on. Raises OSError when nothing has passed either way for long."""
-    while True:
+    """Copies until the end of input, which is passed on, or until ``most`` bytes have passed.
+
+    Raises OSError when nothing has passed either way for long.
+    """
+    while most is None or most > 0:
         try:
-            piece = await asyncio.wait_for(reader.read(_PIECE), IDLE_SECONDS)
+            piece = await asyncio.wait_for(reader.read(_PIECE if most is None else min(most, _PIECE)), IDLE_SECONDS)
         except TimeoutError:
             if time.monotonic() - connection.active_at >= IDLE_SECONDS:
                 raise  # an OSError
@@ -207,11 +214,13 @@ async def _pieces(
         if not piece:
             break
         connection.active_at = time.monotonic()
+        most = None if most is None else most - len(piece)
         yield piece
         writer.write(piece)
         await writer.drain()
-    with contextlib.suppress(OSError):
-        writer.write_eof()
+    if most is None:
+        with contextlib.suppress(OSError):
+            writer.write_eof()
 
 
 def _answer(refused: Refused) -> bytes:

@@ -1,6 +1,7 @@
 """Requests to an HTTP proxy, see RFC 9110 section 9.3.6 (CONNECT) and RFC 9112 section 3.2.2 (absolute form)."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -16,11 +17,12 @@ class BadRequest(ValueError):
 
 @dataclass(frozen=True)
 class ProxyRequest:
-    """``forwarded`` is the head to send on; empty for a tunnel, which begins with TLS."""
+    """``forwarded`` is the head to send on, before ``length`` bytes; empty for a tunnel, which begins with TLS."""
 
     host: str
     port: int
     forwarded: bytes = b""
+    length: int = 0
 
     @property
     def is_tunnel(self) -> bool:
@@ -51,7 +53,21 @@ def parse(head: bytes) -> ProxyRequest:
     # One request for each connection: the host of a second one would not be checked.
     headers = [b"Host: " + authority.encode(), b"Connection: close", *kept]
     line = method + b" " + path.encode("latin-1") + b" HTTP/1.1"
-    return ProxyRequest(_checked_host(host), _checked_port(port), b"\r\n".join([line, *headers, b"", b""]))
+    forwarded = b"\r\n".join([line, *headers, b"", b""])
+    return ProxyRequest(_checked_host(host), _checked_port(port), forwarded, _body_length(kept))
+
+
+def _body_length(lines: Sequence[bytes]) -> int:
+    """What follows the body could be a request for a host that was not checked, so its end must be beyond doubt."""
+    lengths = []
+    for name, _, value in (line.partition(b":") for line in lines):
+        if name.strip().lower() == b"transfer-encoding":
+            raise BadRequest("a body needs a Content-Length, not a Transfer-Encoding; or use https")
+        if name.strip().lower() == b"content-length":
+            lengths.append(value.strip())
+    if len(lengths) > 1 or not all(re.fullmatch(rb"[0-9]{1,18}", each) for each in lengths):
+        raise BadRequest("the Content-Length is malformed")
+    return int(lengths[0]) if lengths else 0
 
 
 def _checked_host(host: str) -> str:

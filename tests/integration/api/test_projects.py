@@ -46,6 +46,7 @@ def test_services_that_jobs_may_connect_to(api: Api) -> None:
             "https://pypi.org:443",
             "PyPI.org:443",
             "*:443",
+            "pypi.org:65536",
             "a.*.org:443",
             "x:0",
             "[::1]:443",

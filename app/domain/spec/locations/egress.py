@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 NONE, GATE = NETWORKS = ("none", "gate")  # resource_config.network
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-SERVICE = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*:(?:[1-9][0-9]{{0,4}})")
+_PORT = r"(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+SERVICE = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*:{_PORT}")
 SERVICE_RULE = "use host:port or *.domain:port in lower case, such as pypi.org:443 or *.huggingface.co:443"
 MOST_SERVICES = 200
 

@@ -14,6 +14,7 @@ from tests.doubles.tls import self_signed
 from tests.systems.system import wait_for
 from workers.egress import gate
 from workers.egress.gate import Connection, Gate
+from workers.egress.proxy_request import parse
 
 NAMES = {
     "service.example": ["127.0.0.1"],
@@ -180,6 +181,17 @@ def test_plain_request_leads_to_a_listed_service(opened, site):
     assert answer.endswith(b"got GET /a HTTP/1.1\r\nHos")
     assert f"Host: service.example:{service.port}".encode() in service.got[0]
     assert b"metadata" not in service.got[0]
+
+
+def test_nothing_follows_the_body_of_a_plain_request(opened, site):
+    service = site(tls=False)
+    gate = opened(f"service.example:{service.port}")
+    head = f"POST http://service.example:{service.port}/ HTTP/1.1\r\nContent-Length: 4"
+
+    gate.ask(f"{head}\r\n\r\nbodyGET /second HTTP/1.1\r\nHost: hidden.example")
+
+    forwarded = parse(f"{head}\r\n\r\n".encode()).forwarded
+    assert gate.ended(1)[0].sent == len(forwarded) + len(b"body")
 
 
 @pytest.mark.parametrize(

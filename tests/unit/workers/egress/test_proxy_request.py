@@ -19,6 +19,7 @@ def test_plain_request_is_sent_in_origin_form_to_the_host_that_was_checked():
         "example.org",
         8080,
         b"POST /a/b?c=d HTTP/1.1\r\nHost: example.org:8080\r\nConnection: close\r\nContent-Length: 2\r\n\r\n",
+        length=2,
     )
     assert parse(b"GET http://example.org HTTP/1.0\r\n\r\n").forwarded.startswith(
         b"GET / HTTP/1.1\r\nHost: example.org\r\n"
@@ -43,6 +44,10 @@ def test_plain_request_is_sent_in_origin_form_to_the_host_that_was_checked():
         b"GET http:///x HTTP/1.1\r\n\r\n",
         b"GET http://example.org/ HTTP/1.1\r\nA: b\nHost: c\r\n\r\n",
         b"GET http://example.org/ HTTP/1.1\r\nA: b\r\n Host: c\r\n\r\n",
+        b"POST http://example.org/ HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n",
+        b"POST http://example.org/ HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST http://example.org/ HTTP/1.1\r\nContent-Length: +1\r\n\r\n",
+        b"POST http://example.org/ HTTP/1.1\r\nContent-Length: 1, 2\r\n\r\n",
         b"hello\r\n\r\n",
         b"\r\n\r\n",
     ],
