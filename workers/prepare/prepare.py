@@ -13,11 +13,13 @@ from app.domain.spec.credentials import access_of, texts_of
 from app.domain.spec.frameworks.custom import below, checkpoint_glob, launcher
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
+from app.domain.spec.locations.egress import GATE
 from app.domain.spec.model import BaseModel, DataConfig, Framework, JobDocument, OutputConfig
 from app.domain.spec.rules.model import is_drawn, is_without_model
 from app.domain.spec.secrets import MODEL_PATH, source_path
 from app.domain.units import WHOLE
 from app.models import Job
+from app.services.access.egress import without_services
 from app.services.attempts.work_orders import Work
 from app.services.requests.storage_access import reading_rules
 from app.storage.storage import Storage
@@ -111,7 +113,12 @@ def has_own_network(settings: Settings, work: Work) -> bool:
 
 
 def proxy_port(settings: Settings, work: Work) -> int:
-    """Where ranks without the machine's network find the gate to their project's services; 0 where they need none."""
+    """Where ranks without the machine's network find the gate to their project's services; 0 where they need none.
+
+    Raises AttemptFailed when nothing is left in the list that the job was submitted with.
+    """
+    if work.document.resource_config.network == GATE and not work.egress:
+        raise AttemptFailed("INVALID_CONFIG", f"resource_config.network: {without_services(work.project)}")
     return PROXY_PORT if work.egress and has_own_network(settings, work) else 0
 
 

@@ -19,8 +19,12 @@ def services_of(session: Session, project: str, document: JobDocument) -> tuple[
 def refuse_without_services(session: Session, project: str, document: JobDocument) -> None:
     """Raises BadSpec for a job that asks for a gate which leads nowhere."""
     if document.resource_config.network == GATE and not services_of(session, project, document):
-        raise BadSpec(
-            f"the project {project} has no services that jobs may connect to; have an administrator list them: "
-            f"trainyard projects egress {project} --add HOST:PORT",
-            field="resource_config.network",
-        )
+        raise BadSpec(without_services(project), field="resource_config.network")
+
+
+def without_services(project: str) -> str:
+    """Why a job of this project can't have a gate, and the way out."""
+    return (
+        f"the project {project} has no services that jobs may connect to; have an administrator list them: "
+        f"trainyard projects egress {project} --add HOST:PORT"
+    )

@@ -61,6 +61,16 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
+def test_job_whose_project_has_lost_its_services_fails_with_the_way_out(world: World) -> None:
+    job_id = world.start("print('never')", resources={"network": "gate"})
+
+    assert world.wait_for_end(job_id).state is JobState.FAILED, world.describe(job_id)
+    attempt = world.attempt(job_id)
+    assert attempt.cause == "INVALID_CONFIG"
+    assert "projects egress default --add HOST:PORT" in (attempt.end_reason or "")
+    assert world.log(job_id) == []
+
+
 def test_job_that_asks_for_no_gate_has_none(world: World) -> None:
     with world.db.write() as session:
         projects.ensure(session, "default", actor="test").egress = ["example.org:443"]
