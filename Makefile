@@ -70,12 +70,12 @@ soak: $(STAMP)  ## kill something every 30 to 60 s over a stream of jobs; make s
 	@scripts/install-system-packages
 	@$(RUN)/python -m benchmarks.soak --minutes $(or $(MINUTES),20) $(ARGS)
 
-check: $(STAMP)  ## format, lint, types, import direction, sizes, generated docs
+check: $(STAMP)  ## format, lint, types, import direction, sizes, words, generated docs
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
-	@$(RUN)/python -m pytest -q tests/test_architecture.py tests/unit/project/test_generated_docs.py
+	@$(RUN)/python -m pytest -q tests/test_architecture.py tests/unit/project/test_generated_docs.py tests/unit/project/test_words.py
 
 docs: $(STAMP)  ## write the generated parts of docs/ anew
 	@.venv/bin/python -m scripts.generated_docs
