@@ -1,6 +1,7 @@
 """An S3 server that checks signatures and policies: each bucket is open to one user alone, as moto's IAM knows it."""
 
 import json
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,9 +41,11 @@ class GuardedBuckets:
         resources = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
         statement = {"Effect": "Allow", "Action": "s3:*", "Resource": resources}
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-        iam.create_user(UserName=bucket)
-        iam.put_user_policy(UserName=bucket, PolicyName="own", PolicyDocument=policy)
-        made = iam.create_access_key(UserName=bucket)["AccessKey"]
+        # All servers of a process share their users, and a module's fixtures may be made again in it.
+        user = f"{bucket}-{uuid.uuid4().hex}"
+        iam.create_user(UserName=user)
+        iam.put_user_policy(UserName=user, PolicyName="own", PolicyDocument=policy)
+        made = iam.create_access_key(UserName=user)["AccessKey"]
         return {"access_key_id": made["AccessKeyId"], "secret_access_key": made["SecretAccessKey"]}
 
     @contextmanager
