@@ -195,17 +195,24 @@ def train(
     return str(job.report["model_hash"]), shown
 
 
+def is_program(shown: list[bytes]) -> bool:
+    return any(variable.startswith(b"PYTHONPATH=") for variable in shown)
+
+
 DATA = {"DPO": "preferences", "CONTINUED_PRETRAIN": "text"}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("method", "ranks"), [("SFT", 2), ("LORA", 1), ("DPO", 1), ("CONTINUED_PRETRAIN", 1)])
 def test_forked_ranks_train_the_same_weights_bit_by_bit(world, forked_agents, method, ranks):
-    cold, _ = train(world, method, ranks)
+    cold, shown_cold = train(world, method, ranks)
     forked_agents.serve(world.data_dir)
-    warm, _ = train(world, method, ranks)
+    warm, shown_warm = train(world, method, ranks)
 
     assert warm == cold
+    # A program shows all of its environment, a fork what names it.
+    assert [is_program(environment) for environment in shown_cold] == [True] * ranks
+    assert [is_program(environment) for environment in shown_warm] == [False] * ranks
 
 
 @pytest.mark.long

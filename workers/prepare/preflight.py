@@ -40,7 +40,7 @@ from workers.prepare.prepare import find_sources, input_fields, library_for, pri
 from workers.prepare.preview import Preview, all_local, has_weights, identities
 from workers.rank.spec_sections import training_config
 from workers.sandbox.forked_launch import INSPECTION, Forked, launch_forked
-from workers.sandbox.launcher import inherited_environment, inherited_libraries
+from workers.sandbox.launcher import inherited_environment, inherited_libraries, user_environment
 from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, ProcessGroup, Sandbox, SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import FilesystemView, SandboxSpec
 
@@ -199,7 +199,7 @@ def _run(
     command = [sys.executable, "-m", "workers.trainers.inspection", "--spec", str(spec)]
     if sandbox.kind == PROCESS:
         command += ["--die-with", str(os.getpid())]
-    inspection = Forked(INSPECTION, spec, command, _environment(confinement.view))
+    inspection = Forked(INSPECTION, spec, command, _environment(confinement.view, sandbox))
     process = launch_forked(sandbox, confinement, inspection, log.fileno()) if may_fork else None
     if process is None:
         with sandbox.enclosed(command, confinement) as enclosed:
@@ -230,10 +230,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _environment(view: FilesystemView) -> dict[str, str]:
+def _environment(view: FilesystemView, sandbox: Sandbox) -> dict[str, str]:
     work = view.run_dir / "work"
     return {
         **inherited_environment(),
+        **user_environment(sandbox.kind),
         "HOME": str(work),
         "HF_HOME": str(work / "huggingface"),
         "HF_HUB_OFFLINE": "1",

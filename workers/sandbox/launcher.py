@@ -27,9 +27,8 @@ LONGEST_TMPDIR = 60
 
 # Environment variables that ranks may inherit from the node worker: no TRAINYARD_* (credentials), no proxies
 # (passwords).
-PASSED_ON = frozenset(
-    {"PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE"}
-)
+PASSED_ON = frozenset({"PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE"})
+OF_THE_USER = ("USER", "LOGNAME")
 # of these, the ones whose paths ranks must read
 LIBRARIES = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE")
 PASSED_ON_PREFIXES = ("LC_", "NCCL_", "CUDA_DEVICE_", "NVIDIA_")
@@ -162,6 +161,7 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
     work = plan.view.run_dir / "work"
     environment = {
         **inherited_environment(),
+        **user_environment(plan.sandbox.kind),
         "HOME": str(work),
         "HF_HOME": str(work / "huggingface"),
         "PYTHONSAFEPATH": "1",
@@ -174,13 +174,18 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
     temporary = str(plan.view.temporary_dir)
     if plan.sandbox.kind == PROCESS and len(temporary) <= LONGEST_TMPDIR:
         environment["TMPDIR"] = temporary
-    if plan.sandbox.kind == BUBBLEWRAP:
-        environment |= {"USER": USER, "LOGNAME": USER}
     return environment
 
 
+def user_environment(sandbox: str) -> dict[str, str]:
+    """Variables that name the user as whom processes run in a sandbox of this kind."""
+    if sandbox == BUBBLEWRAP:
+        return dict.fromkeys(OF_THE_USER, USER)
+    return {name: os.environ[name] for name in OF_THE_USER if name in os.environ}
+
+
 def inherited_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The part of our environment, or of another, that a process in the sandbox may have."""
+    """The part of our environment, or of another, that a process has in any sandbox; see ``user_environment``, too."""
     return {
         name: value for name, value in environment.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
     }

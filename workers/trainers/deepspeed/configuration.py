@@ -8,6 +8,8 @@ import importlib
 import os
 from typing import Any
 
+import torch
+
 from app.domain.spec.frameworks.deepspeed import Zero, zero
 from workers.rank.run_context import RunSpec
 from workers.rank.spec_sections import training_config
@@ -59,7 +61,16 @@ def enter(device_type: str) -> None:
     if on_cpu:
         # Otherwise a shared-memory backend is compiled at the first start, with compilers that few nodes have.
         communication.build_shm_op = lambda: None
+    else:
+        # Its own asks NVML, and takes the UUIDs of CUDA_VISIBLE_DEVICES for numbers.
+        cuda: Any = importlib.import_module("deepspeed.accelerator.cuda_accelerator")
+        cuda.CUDA_Accelerator.available_memory = _free_memory
     # A model that is sharded while it is loaded needs it before transformers would call it.
     importlib.import_module("deepspeed").init_distributed(
         dist_backend="gloo" if on_cpu else "nccl", auto_mpi_discovery=False, verbose=False
     )
+
+
+def _free_memory(_accelerator: object, device_index: int | None = None) -> int:
+    """Bytes of a GPU that are free; of the current one if ``device_index`` is None."""
+    return torch.cuda.mem_get_info(device_index)[0]
