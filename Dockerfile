@@ -1,10 +1,10 @@
 # One image for every process of Trainyard; docker-compose.yml says which command each container runs.
 FROM python:3.11-slim-bookworm
 
-# bubblewrap, libseccomp2: the sandbox of trainers. tini: reaps what ranks leave behind and hands signals on. gcc: Triton builds
+# bubblewrap, libseccomp2: the sandbox of trainers. skopeo, umoci: images of jobs. tini: reaps what ranks leave behind and hands signals on. gcc: Triton builds
 # with it what starts its kernels on GPUs.
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends bubblewrap gcc libc6-dev libseccomp2 tini \
+    && apt-get install --yes --no-install-recommends bubblewrap gcc libc6-dev libseccomp2 skopeo tini umoci \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 trainyard \
     # A new volume takes its owner from the directory of the image that it covers: without one it is root's.

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 from config import value_rules as rules
 from config.fetching import CacheSettings, FetchSettings
 from config.fields import setting
+from config.images import ImageSettings
 from config.node import NodeSettings
 from config.publishing import PublishSettings
 from config.redaction import masked_forms
@@ -154,6 +155,7 @@ class Settings:
     storage: StorageSettings
     fetch: FetchSettings
     cache: CacheSettings
+    images: ImageSettings
     publish: PublishSettings
     lease: LeaseSettings
     watch: WatchSettings

@@ -73,6 +73,7 @@ ENVIRONMENT = {
     "workers/trainers/distributed.py": "the same, with torchrun's variables",
     "workers/trainers/left_out.py": "CC names the compiler for Triton",
     "workers/trainers/data/tokenizer_threads.py": "its variables are the only switch that the tokenizers library has",
+    "workers/images/image_tools.py": "hands a part of it on to the programs that fetch images",
     "workers/fetching/child_client.py": "hands a part of it on to the child that fetches",
     "workers/fetching/filesystems.py": "closes botocore's ways to other credentials than the settings'",
     "workers/fetching/hub.py": "HF_ENDPOINT is huggingface_hub's",

@@ -22,6 +22,19 @@ class Gang:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImageEnvironment:
+    """How ranks start where their root is an image's.
+
+    ``python`` is the command line of the node's own interpreter there, ``hooks`` the directory with the package that
+    scripts import, ``environment`` what the image sets.
+    """
+
+    python: tuple[str, ...]
+    hooks: str
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """One attempt on one node: everything resolved to local paths and typed values. Holds no secrets.
 
@@ -71,6 +84,7 @@ class RunSpec:
     resume_step: int = 0
     adjustments: Document = field(default_factory=dict)
     gang: Gang | None = None  # None: on one node
+    image: ImageEnvironment | None = None  # None: with the node's programs
     proxy_port: int = 0  # of loopback, where an HTTP proxy leads out of the sandbox; 0: there is none
 
     def __post_init__(self) -> None:
@@ -84,8 +98,10 @@ class RunSpec:
         """Parse spec.json; unknown keys are ignored. Raises KeyError or TypeError when a required one is missing."""
         given = {each.name: document[each.name] for each in fields(cls) if document.get(each.name) is not None}
         typed = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-        gang = {"gang": Gang(**given["gang"])} if "gang" in given else {}
-        return cls(**{**given, **typed, **gang, "run_dir": Path(document["run_dir"])})
+        parts: dict[str, Any] = {"gang": Gang(**given["gang"])} if "gang" in given else {}
+        if "image" in given:
+            parts["image"] = ImageEnvironment(**{**given["image"], "python": tuple(given["image"]["python"])})
+        return cls(**{**given, **typed, **parts, "run_dir": Path(document["run_dir"])})
 
     @classmethod
     def read(cls, path: Path | str) -> "RunSpec":
@@ -94,9 +110,13 @@ class RunSpec:
 
     def to_document(self) -> dict[str, Any]:
         """The content of spec.json."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "gang"}
-        gang = {"gang": asdict(self.gang)} if self.gang is not None else {}
-        return {**values, "run_dir": str(self.run_dir), **gang}
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("gang", "image")}
+        parts = {"gang": self.gang, "image": self.image}
+        return {
+            **values,
+            "run_dir": str(self.run_dir),
+            **{name: asdict(part) for name, part in parts.items() if part is not None},
+        }
 
     @property
     def local_ranks(self) -> int:

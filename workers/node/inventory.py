@@ -10,7 +10,8 @@ from pathlib import Path
 
 from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.spec.frameworks.custom import MPI
-from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS, LIMITS, MOUNTS
+from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS, IMAGES, LIMITS, MOUNTS
+from workers.images.lack import lack_of_images
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
 from workers.node.nvml import InventoryNvml
@@ -48,12 +49,13 @@ def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
     return Inventory(devices=devices, cpu_cores=usable_cores(), ram_mb=_ram_mb(), storage_mb=_storage_mb(data_dir))
 
 
-def found_capabilities(sandbox: str) -> tuple[str, ...]:
+def found_capabilities(sandbox: str, data_dir: Path) -> tuple[str, ...]:
     """Capabilities detected on this node, in addition to the configured ones; ``sandbox`` is the setting."""
     extras = (extra.name for extra in (*EXTRAS.values(), EXPORT) if _has_module(extra.module))
     limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
     shown = () if sandbox == PROCESS else (MOUNTS,)
-    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()), *limits, *shown)
+    images = () if lack_of_images(data_dir, sandbox) else (IMAGES,)
+    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()), *limits, *shown, *images)
 
 
 def _has_module(name: str) -> bool:

@@ -158,7 +158,9 @@ def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
         version=_version(),
         boot_id=place(),
         labels=config.labels,
-        capabilities=tuple(sorted({*config.capabilities, *found_capabilities(settings.node.sandbox)})),
+        capabilities=tuple(
+            sorted({*config.capabilities, *found_capabilities(settings.node.sandbox, settings.data.dir)})
+        ),
         limits=config.jobs,
         arch=platform.machine()[:32],
     )

@@ -12,7 +12,7 @@ from workers.prepare.input_library import Sources
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import inherited_libraries
 from workers.sandbox.mounts import mounts
-from workers.sandbox.placements import PlacementConflict
+from workers.sandbox.placements import ImageConflict, PlacementConflict
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
 from workers.sandbox.spec import FilesystemView, Placement
 
@@ -36,10 +36,12 @@ def with_mounts(spec: RunSpec, document: JobDocument, sources: Sources, run: Run
 
 def check_placements(view: FilesystemView) -> None:
     """Raise AttemptFailed where this node can't mount something at one of the paths."""
-    if not view.placements:
+    if not view.placements and view.image is None:
         return
     try:
         mounts(replace(view, libraries=inherited_libraries()))
+    except ImageConflict as error:
+        raise AttemptFailed("INVALID_CONFIG", f"resource_config.image: {error}") from error
     except PlacementConflict as error:
         raise AttemptFailed("INVALID_CONFIG", f"resource_config.mounts: {error}") from error
 

@@ -31,6 +31,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of, shown
 from workers.job_secrets import opened_secrets
 from workers.prepare.input_library import Library, LocalData, Sources
+from workers.prepare.job_image import JobImage, with_image
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
 from workers.prepare.limits import limits_of
@@ -44,7 +45,7 @@ from workers.sandbox.control_groups import find_hierarchies
 from workers.sandbox.gpu_devices import own_gpus
 from workers.sandbox.launcher import LaunchPlan
 from workers.sandbox.sandbox import PROCESS, Sandbox, SandboxUnavailable, choose_sandbox
-from workers.sandbox.spec import FilesystemView, SandboxSpec
+from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
 
 PROXY_PORT = 3128  # free, because the loopback is that of the attempt alone
 ENVIRONMENT = "training_config.environment."
@@ -58,6 +59,7 @@ class Prepared:
     start: StartPoint
     redaction: Redaction = field(default_factory=Redaction)  # knows the job's secrets
     tokens: KeptTokens | None = None  # to keep when the ranks have stored them
+    image: JobImage | None = None
 
 
 def prepare(
@@ -83,12 +85,12 @@ def prepare(
     stored = tokens.restore() if tokens is not None else None
     if stored is not None:
         spec, tokens = replace(spec, tokens_path=str(stored)), None
-    sandbox = sandbox_of(settings)
-    mounted = with_mounts(spec, work.document, sources, run, sandbox)
+    image = with_image(spec, work.document, settings, library, sandbox := sandbox_of(settings))
+    mounted = with_mounts(image.spec, work.document, sources, run, sandbox)
     write_atomically(run.spec, mounted.spec.to_document())
-    more = [path for path in (start.path, stored) if path is not None]
-    readable = (*sources.readable, *more, *named_files(library, work.document.training_config.framework))
-    view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable)
+    named = named_files(library, work.document.training_config.framework)
+    readable = (*sources.readable, *filter(None, (start.path, stored)), *named)
+    view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable, image=image.root)
     groups = find_hierarchies()
     plan = LaunchPlan(
         spec=mounted.spec,
@@ -99,7 +101,7 @@ def prepare(
         limits=limits_of(work.document.resource_config.limits, settings, groups),
         groups=groups,
     )
-    return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens)
+    return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens, image=image)
 
 
 def confinement_of(settings: Settings, work: Work, view: FilesystemView) -> SandboxSpec:
@@ -130,6 +132,7 @@ def view_of(
     *,
     code: Path | None,
     readable: Sequence[Path],
+    image: ImageRoot | None = None,
 ) -> FilesystemView:
     """What the ranks of an attempt on this node see of its file system. Raises AttemptFailed."""
     spec = mounted.spec
@@ -143,6 +146,7 @@ def view_of(
         hidden=private_paths(settings, storage),
         gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
         placements=mounted.placements,
+        image=image,
     )
     check_placements(view)
     return view

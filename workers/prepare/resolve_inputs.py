@@ -102,6 +102,16 @@ def find_code(library: Library, location: str) -> Path:
     return found
 
 
+def find_image(library: Library, location: str) -> Path:
+    """A file or directory with a container image. Raises AttemptFailed."""
+    found = _existing(library, location, "INVALID_CONFIG", "image")
+    if found is None:
+        raise AttemptFailed(
+            "INVALID_CONFIG", f"resource_config.image.reference: {location} does not exist on this node"
+        )
+    return found.resolve()
+
+
 def _local_model(library: Library, request: ModelRequest) -> LocalModel | None:
     """None when it has to be fetched."""
     model_id = request.model_id

@@ -24,11 +24,12 @@ from trainyard.protocol.channel import PROXY_LISTENER, LineDecoder, Message, enc
 from trainyard.protocol.messages import RankExit, fields_of
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank import mpi
-from workers.rank.environment import rank_command, rank_environment
+from workers.rank.environment import own_python, rank_command, rank_environment
 
 # After a rank failed the others get this long to end; with the SIGKILL after it all have ended within 5 s.
 TEARDOWN_SECONDS = 3.0
 EXIT_STOPPED = 143
+NOT_EXECUTABLE, NOT_FOUND = 126, 127  # as of shells
 OOM_SCORE = 500  # as if a rank used half of the machine's memory in addition
 # Below the kernel's range for outgoing connections, so that none of those occupies the port when rank 0 binds it.
 PORTS = (20000, 32000)
@@ -148,10 +149,19 @@ class RankAgent:
             command, log = rank_command(self._spec, self._spec_path, environment), self._log_fds[local_rank]
             pid = fork(self._spec, command, directory, log, environment) if fork is not None else None
             if pid is None:
-                pid = _spawn(command, directory, log, environment)
+                try:
+                    pid = _spawn(command, directory, log, environment)
+                except OSError as error:
+                    self._not_started(self._spec.first_rank + local_rank, log, error)
+                    break
             self._ranks[pid] = self._spec.first_rank + local_rank
         for fd in self._log_fds:
             os.close(fd)
+
+    def _not_started(self, rank: int, log: int, error: OSError) -> None:
+        """End all, with the exit code that a shell would have."""
+        os.write(log, f"{error.filename}: {error.strerror}: the rank can't be started\n".encode())
+        self._rank_ended(rank, NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE, time.monotonic())
 
     @property
     def _has_ranks(self) -> bool:
@@ -165,7 +175,7 @@ class RankAgent:
             block_signal(signal.SIGTERM)  # until its handler is set: a script may end before
 
         process = subprocess.Popen(
-            [sys.executable, "-m", "workers.rank.script_checkpoints", "--spec", str(self._spec_path)],
+            [*own_python(self._spec), "-m", "workers.rank.script_checkpoints", "--spec", str(self._spec_path)],
             cwd=self._spec.run_dir,
             stdin=subprocess.DEVNULL,
             stdout=self._log_fds[0],

@@ -24,12 +24,22 @@ FORKED_HF_HOME = "/tmp/huggingface"  # noqa: S108
 CPU_MEMORY_SETTINGS = {"MALLOC_TRIM_THRESHOLD_": KEPT_BYTES, "MALLOC_MMAP_THRESHOLD_": KEPT_BYTES}
 
 
+SCRIPT_INTERPRETER = "python3"  # of an image
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of an image that sets none, as Docker's
+
+
+def own_python(spec: RunSpec) -> list[str]:
+    """The command line of the interpreter that runs our own code beside the ranks."""
+    return [sys.executable] if spec.image is None else list(spec.image.python)
+
+
 def rank_command(spec: RunSpec, spec_path: Path, environment: Mapping[str, str]) -> list[str]:
     """The command of a rank: the user's command or script, or a built-in trainer."""
     if spec.framework == "CUSTOM":
         if spec.command:
             return [expanded(word, environment) for word in spec.command]
-        return [sys.executable, spec.script, *(expanded(word, environment) for word in spec.arguments)]
+        python = sys.executable if spec.image is None else SCRIPT_INTERPRETER
+        return [python, spec.script, *(expanded(word, environment) for word in spec.arguments)]
     return [sys.executable, "-m", "workers.trainers.main", "--spec", str(spec_path)]
 
 
@@ -45,6 +55,7 @@ def rank_environment(
         job_environment = expanded_in_turn(job_environment, {**os.environ, **ours})
     environment = {
         **_network_settings(spec),
+        **_image_settings(spec),
         **os.environ,
         **RANK_SETTINGS,
         **_memory_settings(spec),
@@ -53,6 +64,10 @@ def rank_environment(
     }
     # The script imports its siblings, even one called config.py; our trainers must not.
     environment.pop("PYTHONSAFEPATH", None)
+    if spec.image is not None:
+        paths = (job_environment.get("PYTHONPATH", ""), spec.image.environment.get("PYTHONPATH", ""), spec.image.hooks)
+        environment["PYTHONPATH"] = _joined(paths)
+        return environment
     if spec.framework != "CUSTOM":
         environment["PYTHONSAFEPATH"] = "1"
     elif "PATH" not in job_environment:
@@ -128,6 +143,10 @@ def _proxies(port: int) -> dict[str, str]:
     url = f"http://127.0.0.1:{port}"
     named = {"http_proxy": url, "https_proxy": url, "no_proxy": "localhost,127.0.0.1,::1"}
     return named | {name.upper(): value for name, value in named.items()}
+
+
+def _image_settings(spec: RunSpec) -> dict[str, str]:
+    return {} if spec.image is None else {"PATH": DEFAULT_PATH, **spec.image.environment}
 
 
 def _memory_settings(spec: RunSpec) -> dict[str, str]:

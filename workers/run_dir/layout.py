@@ -9,6 +9,8 @@ from typing import Any
 
 from app.host.processes import ProcessIdentity, own_identity
 
+OVERLAY = "image"  # in a run directory: what its ranks changed of an image
+
 
 @dataclass(frozen=True)
 class RunDirectory:
@@ -79,6 +81,9 @@ class RunDirectory:
 
     def remove(self) -> None:
         """Delete everything, including directories that ranks made unreadable."""
+        kernels = self.path / OVERLAY / "work" / "work"  # of an overlay, and closed to all but root
+        if kernels.is_dir():
+            kernels.chmod(0o700)
         for directory in (self.path, self.taken_over):
             shutil.rmtree(directory, ignore_errors=True)
         try:

@@ -3,6 +3,7 @@ supervisor.
 """
 
 import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,12 @@ DEV = Path("/dev")
 DRIVER = Path("/proc/driver/nvidia/gpus")
 # Files that every program on a GPU opens, whichever GPU it uses. No /dev/dri: it gives access to all GPUs.
 SHARED = ("nvidiactl", "nvidia-uvm*", "nvidia-caps", "nvidia-caps-imex-channels", "infiniband")
+
+# Where sandboxes whose root is an image's have the driver's libraries, which must be those of the machine's driver.
+GPU_LIBRARIES = Path("/.trainyard/gpu")
+_LIBRARY = re.compile(
+    r"^\s*(lib(?:cuda|nvidia-[\w-]+|nvcuvid|cudadebugger)\.so\.[\d.]+) \(.*64\b.*\) => (/\S+)$", re.MULTILINE
+)
 
 _FIELD = re.compile(r"^(GPU UUID|Device Minor):\s*(\S+)", re.MULTILINE)
 _UUID = re.compile(r"^GPU-[0-9a-fA-F-]+$")  # question marks until the GPU is first used
@@ -41,6 +48,17 @@ def own_gpus(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER) 
     gpus = driver_gpus(dev=dev, driver=driver)
     own = [gpus[index] for index in indices if index < len(gpus)]
     return own if len(own) == len(indices) and all(_UUID.match(gpu.uuid) for gpu in own) else []
+
+
+def driver_libraries() -> dict[str, Path]:
+    """File by name of the driver's libraries, as the dynamic linker finds them; none without a driver."""
+    linker_cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    return libraries_in(linker_cache)
+
+
+def libraries_in(linker_cache: str) -> dict[str, Path]:
+    """As ``driver_libraries``, of what `ldconfig -p` prints."""
+    return {name: Path(path) for name, path in reversed(_LIBRARY.findall(linker_cache))}
 
 
 def gpu_files(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER) -> list[Path]:

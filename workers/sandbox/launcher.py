@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +13,14 @@ from pathlib import Path
 from app.host import processes
 from trainyard.protocol.channel import Message, encode
 from trainyard.protocol.run_spec import RunSpec
+from workers.rank.environment import own_python
 from workers.rank.spec_sections import training_config
+from workers.sandbox.accounts import USER
 from workers.sandbox.control_groups import Group, Hierarchies, Limits, joining
 from workers.sandbox.forked_launch import AGENT, Forked, launch_forked
-from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, USER, Sandbox
-from workers.sandbox.spec import FilesystemView, SandboxSpec
+from workers.sandbox.node_python import CODE
+from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, Sandbox
+from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
 
 PIPE_BYTES = 1 << 20  # a rank with much output must not block on every line
 EXIT_SECONDS = 5.0
@@ -120,7 +122,7 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
     command, environment = _agent_command(plan, writers, theirs.fileno()), _agent_environment(plan)
     try:
         process = None
-        if training_config(plan.spec).warm:
+        if training_config(plan.spec).warm and plan.spec.image is None:  # a fork would miss its modules' files there
             agent = Forked(AGENT, plan.spec_path, command, environment)
             process = launch_forked(plan.sandbox, confinement, agent, writers[0], [theirs.fileno(), *writers])
         if process is None:
@@ -150,7 +152,7 @@ def _group(plan: LaunchPlan) -> Group:
 
 
 def _agent_command(plan: LaunchPlan, log_fds: list[int], control_fd: int) -> list[str]:
-    command = [sys.executable, "-m", "workers.rank.agent", "--spec", str(plan.spec_path)]
+    command = [*own_python(plan.spec), "-m", "workers.rank.agent", "--spec", str(plan.spec_path)]
     command += ["--log-fds", ",".join(map(str, log_fds)), "--control-fd", str(control_fd)]
     if plan.sandbox.kind == PROCESS:
         command += ["--die-with", str(os.getpid())]
@@ -160,12 +162,12 @@ def _agent_command(plan: LaunchPlan, log_fds: list[int], control_fd: int) -> lis
 def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
     work = plan.view.run_dir / "work"
     environment = {
-        **inherited_environment(),
-        **user_environment(plan.sandbox.kind),
+        **(inherited_environment() if plan.view.image is None else _image_independent()),
+        **user_environment(plan.sandbox.kind, plan.view.image),
         "HOME": str(work),
         "HF_HOME": str(work / "huggingface"),
         "PYTHONSAFEPATH": "1",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": str(Path(__file__).parents[2] if plan.view.image is None else CODE),
         # By these the processes of an attempt are found in /proc.
         "TRAINYARD_JOB_ID": plan.spec.job_id,
         "TRAINYARD_ATTEMPT": str(plan.spec.attempt),
@@ -177,10 +179,15 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
     return environment
 
 
-def user_environment(sandbox: str) -> dict[str, str]:
+def _image_independent() -> dict[str, str]:
+    """The part of our environment that an image's programs may have: nothing that names files of this machine."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("NCCL_", "CUDA_DEVICE_"))}
+
+
+def user_environment(sandbox: str, image: ImageRoot | None = None) -> dict[str, str]:
     """Variables that name the user as whom processes run in a sandbox of this kind."""
     if sandbox == BUBBLEWRAP:
-        return dict.fromkeys(OF_THE_USER, USER)
+        return dict.fromkeys(OF_THE_USER, USER if image is None else image.user or USER)
     return {name: os.environ[name] for name in OF_THE_USER if name in os.environ}
 
 

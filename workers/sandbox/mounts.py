@@ -9,9 +9,11 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from workers.sandbox.gpu_devices import gpu_files
-from workers.sandbox.placements import Kind, Mount, placed
-from workers.sandbox.spec import FilesystemView
+from workers.sandbox.accounts import ACCOUNTS
+from workers.sandbox.gpu_devices import GPU_LIBRARIES, driver_libraries, gpu_files
+from workers.sandbox.node_python import python_mounts
+from workers.sandbox.placements import Kind, Mount, check_image_path, placed
+from workers.sandbox.spec import FilesystemView, ImageRoot
 
 OURS = Path(__file__).parents[2]
 # Directories of programs and their libraries; on most systems all but the first are links.
@@ -47,6 +49,8 @@ def mounts(view: FilesystemView) -> list[Mount]:
 
     Raises PlacementConflict.
     """
+    if view.image is not None:
+        return _in_image(view, view.image)
     shown = dict(_shown(view))
     temporary = _existing(TEMPORARY)
     own = {*map(Path, KERNEL), *temporary, view.run_dir}
@@ -62,6 +66,10 @@ def mounts(view: FilesystemView) -> list[Mount]:
     found.append(Mount(Kind.WRITABLE, view.run_dir, view.run_dir))
     found += [Mount(Kind.READ_ONLY, path, path) for path in view.protected]
     found += [Mount(Kind.DEVICE, path, path) for path in gpu_files(view.gpus)]
+    return _with_placements(found, view, own)
+
+
+def _with_placements(found: Iterable[Mount], view: FilesystemView, own: Collection[Path]) -> list[Mount]:
     ordered = sorted(found, key=lambda mount: len(mount.target.parts))
     if not view.placements:
         return ordered
@@ -70,6 +78,45 @@ def mounts(view: FilesystemView) -> list[Mount]:
         [*placed(ordered, view), *dict(_masks(view, read_only, own)).values()],
         key=lambda mount: len(mount.target.parts),
     )
+
+
+def _in_image(view: FilesystemView, image: ImageRoot) -> list[Mount]:
+    """As ``mounts``, where the machine's programs are not shown but those of an image."""
+    root = Mount(Kind.IMAGE, Path("/"), image.directory)
+    shown = dict(_inputs(view))
+    temporary = [path for path in map(Path, TEMPORARY) if not _is_link_in(image, path)]
+    own = {*map(Path, KERNEL), *temporary, view.run_dir}
+    found = [*python_mounts(), *dict(_masks(view, shown, own)).values()]
+    found += [
+        Mount(Kind.READ_ONLY, target, real)
+        for target, real in shown.items()
+        if target not in own and not _is_visible(target, real, shown, own)
+    ]
+    found += [Mount(Kind.WRITABLE, path, view.temporary_dir) for path in temporary]
+    found += [Mount(Kind.WRITABLE, view.run_dir, view.run_dir), Mount(Kind.EMPTY, view.overlay_dir)]
+    found += [Mount(Kind.READ_ONLY, path, path) for path in view.protected]
+    found += [Mount(Kind.DEVICE, path, path) for path in gpu_files(view.gpus)]
+    if view.gpus:
+        found += [Mount(Kind.READ_ONLY, GPU_LIBRARIES / name, path) for name, path in driver_libraries().items()]
+    targets = {mount.target: mount.kind in (Kind.EMPTY, Kind.MEMORY) or mount.source.is_dir() for mount in found}
+    targets |= {**dict.fromkeys(map(Path, KERNEL), True), **dict.fromkeys(map(Path, ACCOUNTS), False)}
+    for target, is_directory in sorted(targets.items(), key=lambda each: len(each[0].parts)):
+        check_image_path(image.directory, target, is_directory=is_directory)
+    return _with_placements([root, *found], view, own)
+
+
+def _is_link_in(image: ImageRoot, path: Path) -> bool:
+    return any(image.directory.joinpath(*path.parts[1:end]).is_symlink() for end in range(2, len(path.parts) + 1))
+
+
+def _inputs(view: FilesystemView) -> Iterator[tuple[Path, Path]]:
+    """As ``_shown``, of the job's inputs alone."""
+    for path in view.readable:
+        real = path.resolve()
+        yield real, real
+        yield Path(os.path.normpath(path.absolute())), real
+    if view.code is not None:
+        yield view.code_dir, view.code.resolve()
 
 
 def _shown(view: FilesystemView) -> Iterator[tuple[Path, Path]]:

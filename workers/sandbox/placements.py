@@ -21,6 +21,7 @@ class Kind(enum.Enum):
     LINK = enum.auto()  # a symbolic link, whose text is the source
     EMPTY = enum.auto()  # a directory without entries, read-only
     MEMORY = enum.auto()  # a directory without entries, writable, of size_mb
+    IMAGE = enum.auto()  # the root of an image, writable; what is written lies elsewhere
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,26 @@ class PlacementConflict(ValueError):
     """Nothing can be mounted at a path of the job's choice; the message begins with the path."""
 
 
+class ImageConflict(PlacementConflict):
+    """What every sandbox has cannot be mounted into an image; the message begins with the path."""
+
+
+def check_image_path(image: Path, target: Path, *, is_directory: bool = True) -> None:
+    """Raise ImageConflict where bubblewrap would follow a link of the image, out of it perhaps, to a mount point, or
+    where something else lies there.
+    """
+    at = image
+    for name in target.parts[1:]:
+        at /= name
+        shown = f"/{at.relative_to(image)}"
+        if at.is_symlink():
+            raise ImageConflict(f"{shown} is a link in the image, where the sandbox needs {target}; remove the link")
+        wanted = is_directory or shown != str(target)
+        if at.exists() and at.is_dir() != wanted:
+            what = "file" if wanted else "directory"
+            raise ImageConflict(f"{shown} is a {what} in the image, where the sandbox needs {target}; remove it")
+
+
 def placed(found: Sequence[Mount], view: FilesystemView) -> list[Mount]:
     """``found``, ordered from the root down, with the mounts of the view's placements, in the same order.
 
@@ -48,9 +69,18 @@ def placed(found: Sequence[Mount], view: FilesystemView) -> list[Mount]:
         target = placement.target
         if target.is_relative_to(view.run_dir) or view.run_dir.is_relative_to(target):
             raise PlacementConflict(f"{target} is in the way of the run directory {view.run_dir}; choose another path")
+        if view.image is not None and placement.source is not None and placement.source.is_file():
+            _check_no_directory(view.image.directory, target)
         mounts = [mount for mount in mounts if not _is_covered(mount, placement)]
         mounts = [*_with_room(mounts, target), _mount_of(placement)]
     return sorted(mounts, key=lambda mount: len(mount.target.parts))
+
+
+def _check_no_directory(image: Path, target: Path) -> None:
+    if image.joinpath(*target.parts[1:]).is_dir():
+        raise PlacementConflict(
+            f"{target} is a directory in the image, and a file would lie there; choose another path"
+        )
 
 
 def _mount_of(placement: Placement) -> Mount:
@@ -84,7 +114,7 @@ def _with_room(mounts: Sequence[Mount], target: Path) -> Iterator[Mount]:
         if mount is around and mount.kind == Kind.READ_ONLY:
             yield from _rebuilt(mount, target)
             continue
-        if mount is around and mount.kind == Kind.WRITABLE:
+        if mount is around and mount.kind in (Kind.WRITABLE, Kind.IMAGE):
             _check_writable(mount, target)
         elif mount is around and mount.kind not in (Kind.EMPTY, Kind.MEMORY):
             raise PlacementConflict(f"{target} lies below {mount.target}, which is no directory; choose another path")
@@ -97,7 +127,8 @@ def _check_writable(mount: Mount, target: Path) -> None:
     for name in target.relative_to(mount.target).parts:
         at /= name
         if at.is_symlink() or (at.exists() and not at.is_dir()):
-            raise PlacementConflict(f"{target} would replace a file in {mount.target}; choose another path")
+            where = "the image" if mount.kind == Kind.IMAGE else mount.target
+            raise PlacementConflict(f"{target} would replace a file in {where}; choose another path")
 
 
 def _rebuilt(mount: Mount, target: Path) -> Iterator[Mount]:

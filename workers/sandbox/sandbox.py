@@ -4,7 +4,6 @@ One sandbox holds all ranks of an attempt on this node, so that they share /dev/
 """
 
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,18 +13,18 @@ from typing import Protocol
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
 from app.host.bubblewrap import Lack, lack_of_sandbox
 from app.host.system_calls import filter_file
+from workers.sandbox.accounts import GROUP_ID, HOSTS, USER_ID, accounts
 from workers.sandbox.kernel_files import kernel_arguments
 from workers.sandbox.mounts import mounts
+from workers.sandbox.overlays import MERGED, overlay_command
 from workers.sandbox.placements import Kind, Mount
-from workers.sandbox.spec import SandboxSpec
+from workers.sandbox.spec import ImageRoot, SandboxSpec
 
 __all__ = ["BUBBLEWRAP", "PROCESS", "Bubblewrap", "ProcessGroup", "Sandbox", "SandboxUnavailable", "choose_sandbox"]
 
-USER, USER_ID, GROUP_ID = "job", 1000, 1000  # as which the processes appear inside; outside they are the worker's user
 # A user namespace gives no process a capability outside of it. bubblewrap's own --disable-userns is not needed: the
 # filter of system calls forbids all further namespaces.
 NAMESPACES = (
-    *("--unshare-user", "--uid", str(USER_ID), "--gid", str(GROUP_ID)),
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
 )
@@ -33,6 +32,7 @@ OWN_NETWORK = ("--unshare-net",)
 _KERNEL = ("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys")
 _SHARED_MEMORY = ("--perms", "1777", "--tmpfs", "/dev/shm")  # noqa: S108 – a mount point
 _ALWAYS_READ_ONLY = (Path("/"), Path("/dev"))
+_READ_ONLY_IN_IMAGES = (Path("/dev"),)  # what is written to the root lies in the run directory
 
 
 class SandboxUnavailable(RuntimeError):
@@ -87,24 +87,29 @@ class Bubblewrap:
         view.temporary_dir.mkdir(parents=True, exist_ok=True)
         view.code_dir.mkdir(exist_ok=True)
         with filter_file() as file, ExitStack() as stack:
-            arguments = [*NAMESPACES, *(OWN_NETWORK if spec.own_network else ()), *_KERNEL, *kernel_arguments()]
+            arguments = [*_user(view.image), *NAMESPACES, *(OWN_NETWORK if spec.own_network else ())]
             found = mounts(view)
+            if view.image is not None:
+                arguments += ("--bind", str(view.overlay_dir / MERGED), "/")
+            arguments += (*_KERNEL, *kernel_arguments())
             arguments += [argument for mount in found for argument in _mount_arguments(mount)]
             files = [file]
-            for path, text in _accounts(own_network=spec.own_network).items():
+            for path, text in accounts(own_network=spec.own_network, image=view.image).items():
                 files.append(stack.enter_context(_text_file(text)))
                 arguments += ("--perms", "0444", "--ro-bind-data", str(files[-1]), path)
             if not spec.own_network:
-                arguments += ("--ro-bind-try", _HOSTS, _HOSTS)
+                arguments += ("--ro-bind-try", HOSTS, HOSTS)
             if spec.shm_mb:
                 arguments += ("--size", str(spec.shm_mb << 20))
             arguments += _SHARED_MEMORY
             # Last, after the mounts inside: no directory that is not the job's can be used to fill memory.
             empty = [mount.target for mount in found if mount.kind == Kind.EMPTY]
-            for directory in (*empty, *_ALWAYS_READ_ONLY):
+            always = _ALWAYS_READ_ONLY if view.image is None else _READ_ONLY_IN_IMAGES
+            for directory in (*empty, *always):
                 arguments += ("--remount-ro", str(directory))
             arguments += ("--seccomp", str(file), "--chdir", str(view.run_dir))
-            yield Enclosed(["bwrap", *arguments, "--", *command], tuple(files))
+            overlay = overlay_command(view.image.directory, view.overlay_dir) if view.image is not None else []
+            yield Enclosed([*overlay, "bwrap", *arguments, "--", *command], tuple(files))
 
 
 def _mount_arguments(mount: Mount) -> tuple[str, ...]:
@@ -118,6 +123,8 @@ def _mount_arguments(mount: Mount) -> tuple[str, ...]:
             return "--dev-bind", source, target
         case Kind.LINK:
             return "--symlink", source, target
+        case Kind.IMAGE:  # bound before everything else
+            return ()
         case Kind.EMPTY:
             return "--tmpfs", target
         case Kind.MEMORY:
@@ -125,22 +132,10 @@ def _mount_arguments(mount: Mount) -> tuple[str, ...]:
             return *size, "--perms", "0755", "--tmpfs", target
 
 
-_HOSTS = "/etc/hosts"
-
-
-def _accounts(*, own_network: bool) -> dict[str, str]:
-    """Text of the files that name users and hosts: those of the sandbox, none of the machine's."""
-    files = {
-        "/etc/passwd": (
-            "root:x:0:0:root:/:/usr/sbin/nologin\n"
-            f"{USER}:x:{USER_ID}:{GROUP_ID}:{USER}:/:/bin/sh\n"
-            "unknown:x:65534:65534:unknown:/:/usr/sbin/nologin\n"
-        ),
-        "/etc/group": f"root:x:0:\n{USER}:x:{GROUP_ID}:\nnogroup:x:65534:\n",
-    }
-    if own_network:  # the machine's name must lead to an address that exists
-        files[_HOSTS] = f"127.0.0.1 localhost {socket.gethostname()}\n::1 localhost\n"
-    return files
+def _user(image: ImageRoot | None = None) -> tuple[str, ...]:
+    """Arguments for the user as whom the processes appear inside; outside they are the worker's user."""
+    uid, gid = (image.uid, image.gid) if image is not None and image.user else (USER_ID, GROUP_ID)
+    return "--unshare-user", "--uid", str(uid), "--gid", str(gid)
 
 
 @contextmanager
@@ -160,7 +155,7 @@ def choose_sandbox(setting: str = "auto") -> Sandbox:
     if setting == PROCESS:
         return ProcessGroup()
     root = ("--ro-bind", "/", "/", *_KERNEL, *kernel_arguments(), *_SHARED_MEMORY, "--remount-ro", "/dev")
-    lack = lack_of_sandbox((*NAMESPACES, *OWN_NETWORK, *root))
+    lack = lack_of_sandbox((*_user(), *NAMESPACES, *OWN_NETWORK, *root))
     if lack is not None:
         raise SandboxUnavailable(lack)
     return Bubblewrap()

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from workers.run_dir.layout import OVERLAY
+
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
@@ -12,6 +14,16 @@ class Placement:
     source: Path | None = None  # a resolved file or directory; None: an empty directory in memory
     writable: bool = False
     size_mb: int = 0  # of a directory in memory; 0: half of the machine's memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRoot:
+    """The root file system of a container image, which jobs share, and the user as whom they run in it."""
+
+    directory: Path
+    user: str = ""  # empty: the sandbox's own
+    uid: int = 0
+    gid: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +40,7 @@ class FilesystemView:
     hidden: tuple[Path, ...] = ()  # other paths of ours that no job may see: directories, or single files
     gpus: tuple[int, ...] = ()  # NVML indices
     placements: tuple[Placement, ...] = ()
+    image: ImageRoot | None = None  # in place of the machine's programs
 
     @property
     def code_dir(self) -> Path:
@@ -36,6 +49,11 @@ class FilesystemView:
     @property
     def temporary_dir(self) -> Path:
         return self.run_dir / "tmp"
+
+    @property
+    def overlay_dir(self) -> Path:
+        """What the job writes outside of its own directories where its root is an image's; no job sees it."""
+        return self.run_dir / OVERLAY
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from app.compat.images import IN_AN_IMAGE
 from app.domain.errors import BadSpec
 from app.domain.spec.rules.training import is_reserved
 from app.schemas.spec.field_verdicts import Table, acted_on, refused, warned, warning
@@ -53,7 +54,7 @@ _ALGORITHM: Table = {
     f"{_ENGINE}.engine_id": _LIBRARIES,
     f"{_ENGINE}.engine_name": _LIBRARIES,
     f"{_ENGINE}.engine_version": _LIBRARIES,
-    f"{_ENGINE}.image_url": _NO_CONTAINERS,
+    f"{_ENGINE}.image_url": acted_on(f"{IN_AN_IMAGE}; with algorithm.id, too"),
     f"{_ENGINE}.install_sys_packages": _NO_CONTAINERS,
     "algorithm.local_code_dir": acted_on(
         "must be below /home; the code lies there, on nodes with a sandbox; in command, parameters and environments "

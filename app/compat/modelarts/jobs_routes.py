@@ -17,7 +17,7 @@ from app.compat.modelarts.fields import (
 from app.compat.modelarts.queries import NameQuerySchema
 from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, ChangeSchema, CreateSchema, SearchSchema
 from app.compat.modelarts.to_native import DIALECT, NAMING, Native, to_native, wants_tensorboard
-from app.compat.reading import may_read
+from app.compat.reading import may_read, uses_images
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
 from app.http.context import backend, caller, plane
@@ -149,10 +149,10 @@ def _translated(body: Mapping[str, Any]) -> Native:
     """Raises InvalidRequest."""
     with plane().db.read() as session:
         try:
-            return to_native(body, plane().inventory.capacities(session), may_read)
+            return to_native(body, plane().inventory.capacities(session), may_read, uses_images=uses_images())
         except InvalidRequest:
             # Again with the current nodes: the cached inventory is no reason to refuse a job.
-            return to_native(body, registry.capacities(session, only_ready=False), may_read)
+            return to_native(body, registry.capacities(session, only_ready=False), may_read, uses_images=uses_images())
 
 
 def _not_served(body: Mapping[str, Any]) -> list[str]:

@@ -101,7 +101,7 @@ _Engine = _document(
         "engine_id": Text(longest=128, **IGNORED),
         "engine_name": Text(longest=128, **IGNORED),
         "engine_version": Text(longest=128, **IGNORED),
-        "image_url": Text(longest=1024, **says("Accepted but ignored: jobs run without containers")),
+        "image_url": Text(longest=1024, **says("The image of the job's code, where the operator has named registries")),
         "install_sys_packages": Flag(**IGNORED),
     },
 )

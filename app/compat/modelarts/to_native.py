@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from app.compat.images import ITS_OWN_PROGRAM, NO_REGISTRIES, native_image
 from app.compat.modelarts.fields import (
     FIELDS,
     HANG,
@@ -49,6 +50,8 @@ NAMES = {
     "resource_config.node_count": "spec.resource.node_count",
     "resource_config.required_node_labels": "spec.resource.pool_id",
     "resource_config": "spec.resource.flavor_id",
+    "resource_config.image": "algorithm.engine.image_url",
+    "resource_config.image.reference": "algorithm.engine.image_url",
     "scheduling_config.max_runtime_seconds": "spec.auto_stop",
     "scheduling_config": "spec.schedule_policy",
     "training_config.framework.type": "algorithm.parameters.framework",
@@ -101,7 +104,13 @@ class Channels(NamedTuple):
     variables: dict[str, str]
 
 
-def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity], may_read: Callable[[str], bool]) -> Native:
+def to_native(
+    job: Mapping[str, Any],
+    capacities: Sequence[NodeCapacity],
+    may_read: Callable[[str], bool],
+    *,
+    uses_images: bool = False,
+) -> Native:
     """``capacities``: of the nodes, for flavors; ``may_read``: whether jobs may read a directory. Raises BadSpec."""
     algorithm, spec, metadata = job["algorithm"], job.get("spec") or {}, job["metadata"]
     refuse(job, FIELDS)
@@ -115,8 +124,7 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity], may_re
     training["max_retries"] = _retries(annotations)
     if annotations.get(UNCONDITIONAL) == "true":
         training["framework"]["custom_retry_on_error"] = training["framework"]["type"] == CUSTOM
-    if annotations.get(HANG) == "false":
-        training["retry_on_hang"] = False
+    training |= {"retry_on_hang": False} if annotations.get(HANG) == "false" else {}
     resource, policy = spec.get("resource") or {}, spec.get("schedule_policy") or {}
     _check_affinity(policy, nodes=resource.get("node_count", 1))
     devices = flavor(resource.get("flavor_id"), capacities)
@@ -126,21 +134,33 @@ def to_native(job: Mapping[str, Any], capacities: Sequence[NodeCapacity], may_re
     scheduling = {"priority": PRIORITIES[policy.get("priority", 1)], "preemptible": bool(policy.get("preemptible"))}
     if stop := spec.get("auto_stop"):
         scheduling["max_runtime_seconds"] = stop["duration"] * 3600
-    pool = [resource["pool_id"]] if resource.get("pool_id") else []
+    resources = {**devices, **_nodes(resource), **native_mounts(mounts)}
     document = {
         "name": metadata["name"],
         "training_config": training,
         "data_config": {"sources": channels.sources},
-        "resource_config": {
-            **devices,
-            "node_count": resource.get("node_count", 1),
-            **({"required_node_labels": pool} if pool else {}),
-            **native_mounts(mounts),
-        },
+        "resource_config": {**resources, **_image(algorithm, warnings, uses_images=uses_images)},
         "scheduling_config": scheduling,
         **({"output_config": {"output_path": channels.output_path}} if channels.output_path else {}),
     }
     return Native(document, {DIALECT: _stored(job)}, warnings)
+
+
+def _nodes(resource: Mapping[str, Any]) -> dict[str, Any]:
+    pool = [resource["pool_id"]] if resource.get("pool_id") else []
+    return {"node_count": resource.get("node_count", 1), **({"required_node_labels": pool} if pool else {})}
+
+
+def _image(algorithm: Mapping[str, Any], warnings: list[str], *, uses_images: bool) -> dict[str, Any]:
+    """The field ``image`` of ``resource_config``, if the job has an image that is used here. Raises BadSpec."""
+    reference = (algorithm.get("engine") or {}).get("image_url")
+    if not reference:
+        return {}
+    if uses_images and not algorithm.get("id"):
+        return native_image(reference)
+    why = ITS_OWN_PROGRAM if uses_images else NO_REGISTRIES
+    warnings.append(warning("algorithm.engine.image_url", why))
+    return {}
 
 
 def channels_of(algorithm: Mapping[str, Any]) -> Channels:

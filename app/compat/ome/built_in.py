@@ -16,8 +16,11 @@ def is_for_built_in(trainer: Mapping[str, Any]) -> bool:
     return not command or (not trainer.get("command") and command[0].startswith("-"))
 
 
-def training_of(trainer: Mapping[str, Any], runtime: Mapping[str, Any], per_node: str) -> dict[str, Any]:
+def training_of(
+    spec: Mapping[str, Any], trainer: Mapping[str, Any], runtime: Mapping[str, Any], per_node: str
+) -> dict[str, Any]:
     """`training_config` of a native document, without the model. Raises BadSpec."""
+    _refuse_incomplete(spec)
     if "mpi" in (runtime.get("mlPolicy") or {}):
         raise BadSpec("is needed: a runtime for MPI starts a program", field="spec.trainer.command")
     if trainer.get("codeUri"):
@@ -38,7 +41,7 @@ def data_of(runtime: Mapping[str, Any]) -> dict[str, Any]:
     return {native: method[name] for name, native in _SIZES.items() if method.get(name)}
 
 
-def refuse_incomplete(spec: Mapping[str, Any]) -> None:
+def _refuse_incomplete(spec: Mapping[str, Any]) -> None:
     """Raises BadSpec for a job without a model or data."""
     needed = {
         "spec.modelConfig.inputModel": (spec.get("modelConfig") or {}).get("inputModel"),

@@ -4,6 +4,7 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from app.compat.images import IN_AN_IMAGE
 from app.compat.ome.places import OF_DATA, places_with_paths
 from app.domain.spec.rules.mounts import why_not_free
 from app.domain.spec.rules.training import is_reserved
@@ -60,7 +61,7 @@ FIELDS: Table = {
     "spec.runtimeRef.name": acted_on("the runtime, which gives defaults for the job"),
     "spec.runtimeRef.kind": acted_on("ClusterTrainingRuntime, or TrainingRuntime of the namespace"),
     "spec.runtimeRef.apiGroup": acted_on("must be ome.io"),
-    "spec.trainer.image": _HOST,
+    "spec.trainer.image": acted_on(f"{IN_AN_IMAGE}; with mpirun and built-in trainers, too"),
     "spec.trainer.command": acted_on("the program of each rank; without one the runtime's built-in trainer runs"),
     "spec.trainer.args": acted_on("arguments of the command; for the built-in trainer options --NAME VALUE"),
     "spec.trainer.env.name": acted_on("an environment variable of the ranks; one that the platform sets has a warning"),

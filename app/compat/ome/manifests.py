@@ -108,7 +108,7 @@ _Resources = _document(
 TrainerSchema = _document(
     "Trainer",
     {
-        "image": Text(longest=512, **says("Accepted but ignored: jobs run on the node itself, without containers")),
+        "image": Text(longest=512, **says("The image of the command, where the operator has named registries")),
         "command": _arguments(),
         "args": _arguments(),
         "env": fields.List(Section(_Variable), validate=validate.Length(max=100)),

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from app.compat.images import ITS_OWN_PROGRAM, NO_REGISTRIES, OF_MPI, native_image
 from app.compat.naming import Naming
 from app.compat.ome import tuning
-from app.compat.ome.built_in import data_of, is_for_built_in, refuse_incomplete, training_of
+from app.compat.ome.built_in import data_of, is_for_built_in, training_of
 from app.compat.ome.fields import FIELDS, NO_TUNING, containers_of, job_warnings, pod_of
 from app.compat.ome.launchers import Launch, parse_launcher
 from app.compat.ome.manifests import TrainerSchema
@@ -19,7 +20,7 @@ from app.domain.spec.rules.training import is_reserved
 from app.domain.spec.secrets import MASK, is_secret
 from app.http.request_body import validated
 from app.schemas.jobs import LABEL_KEY
-from app.schemas.spec.field_verdicts import refuse
+from app.schemas.spec.field_verdicts import refuse, warning
 from app.services.access.secret_files import Reference
 
 DIALECT = "ome"
@@ -37,6 +38,8 @@ NAMES = {
     "output_config.storage_options": "spec.modelConfig.outputModel.parameters",
     "resource_config.node_count": "spec.trainer.numNodes",
     "resource_config": "spec.trainer.resourcesPerNode",
+    "resource_config.image": "spec.trainer.image",
+    "resource_config.image.reference": "spec.trainer.image",
     "training_config.framework.distributed": "spec.trainer.numProcPerNode",
     "training_config.framework.config": "spec.trainer.command",
     "training_config.framework.custom_code_dir": "spec.trainer.codeUri",
@@ -91,23 +94,23 @@ def to_native(
     *,
     model: str | None = None,
     metadata: Mapping[str, Any] = MappingProxyType({}),
+    uses_images: bool = False,
 ) -> Native:
     """``runtime``: the spec of runtimeRef; ``model``: the location of inputModel. Raises InvalidRequest."""
     _refuse_tuning(spec)
     template = trainer_of(runtime)
     trainer = {**template, **{key: value for key, value in spec["trainer"].items() if value not in (None, [], {})}}
-    wanted = {"metadata": metadata, "spec": {**spec, "trainer": trainer}}
-    refuse(wanted, FIELDS)
+    refuse(wanted := {"metadata": metadata, "spec": {**spec, "trainer": trainer}}, FIELDS)
     policy, model_config = runtime.get("mlPolicy") or {}, spec.get("modelConfig") or {}
-    uses_built_in = is_for_built_in(trainer)
-    launch = Launch([]) if uses_built_in else _launch_of(trainer)
+    launch = Launch([]) if (uses_built_in := is_for_built_in(trainer)) else _launch_of(trainer)
     per_node = _per_node(trainer, policy, launch)
     nodes = trainer.get("numNodes") or launch.nodes or policy.get("numNodes") or _nodes_of(launch, per_node)
     if uses_built_in:
-        refuse_incomplete(spec)
-        training, data = training_of(trainer, runtime, per_node), data_of(runtime)
+        training, data = training_of(spec, trainer, runtime, per_node), data_of(runtime)
     else:
         training, data = {"training_type": "SFT", "framework": _custom(trainer, policy, launch, per_node)}, {}
+    image, lost = _image(trainer, policy, launch, runs_command=not uses_built_in, uses_images=uses_images)
+    resources = {**_resources(spec, trainer, per_node, runs_command=not uses_built_in), **image}
     output = (model_config.get("outputModel") or {}).get("storageUri")
     document = {
         "name": name,
@@ -118,11 +121,11 @@ def to_native(
             "environment": _environment(template, spec["trainer"]),
         },
         "data_config": {**data, "sources": source_of(spec.get("datasets") or {}, runs_command=not uses_built_in)},
-        "resource_config": {**_resources(spec, trainer, per_node, runs_command=not uses_built_in), "node_count": nodes},
+        "resource_config": {**resources, "node_count": nodes},
         **({"output_config": {"output_path": place(output)}} if output else {}),
     }
     warnings = job_warnings(wanted, runs_command=not uses_built_in, secrets=(secrets := _references(spec["trainer"])))
-    return Native(document, warnings, secrets)
+    return Native(document, [*lost, *warnings], secrets)
 
 
 def _resources(
@@ -175,6 +178,18 @@ def _custom(trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launc
     if code := trainer.get("codeUri"):
         found["custom_code_dir"] = place(code)
     return found
+
+
+def _image(
+    trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch, *, runs_command: bool, uses_images: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """The field ``image`` of ``resource_config``, and a warning of an image without effect. Raises BadSpec."""
+    if not trainer.get("image"):
+        return {}, []
+    if uses_images and runs_command and not (launch.by_mpi or "mpi" in policy):
+        return native_image(trainer["image"]), []
+    why = NO_REGISTRIES if not uses_images else OF_MPI if runs_command else ITS_OWN_PROGRAM
+    return {}, [warning("spec.trainer.image", why)]
 
 
 def _refuse_tuning(spec: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.compat.images import IN_AN_IMAGE
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.schemas.spec.field_verdicts import (
     FieldRule,
@@ -29,10 +30,10 @@ _NOT_ENFORCED = warned("the limit is not enforced")
 _NO_CREDENTIALS = warned("credentials are not used: the operator provides the files on the nodes")
 
 _SPEC: Table = {
-    "command": acted_on("the program, split like a shell command; command or args is required"),
-    "args": acted_on("arguments, split likewise"),
-    "image": _NO_CONTAINER,
-    "imagePullPolicy": _NO_CONTAINER,
+    "command": acted_on("the program, split like a shell command; without an image, command or args is required"),
+    "args": acted_on("arguments, split likewise; without a command those of the image's own"),
+    "image": acted_on(IN_AN_IMAGE),
+    "imagePullPolicy": acted_on("when a node asks the registry for the image"),
     "workingDir": acted_on("working directory, if it is in a volume or jobs may read it; else it has a warning"),
     "createHomeDir": warned("each attempt always has its own HOME"),
     "nodeType": acted_on("a required node label; without such a node the training waits, with a warning"),

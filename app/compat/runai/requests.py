@@ -4,6 +4,7 @@ from typing import Any
 
 from marshmallow import fields, validate
 
+from app.compat.images import PULL_POLICIES
 from app.compat.runai import pod_requests as pods
 from app.compat.runai.requests_base import IGNORED, MANY, RETURNED, Count, Identifier, document, items, name, quantity
 from app.compat.runai.storage_requests import Storage
@@ -54,7 +55,7 @@ _Compute = document(
     },
 )
 _FURTHER = {
-    "imagePullPolicy": Choice(("Always", "Never", "IfNotPresent"), **IGNORED),
+    "imagePullPolicy": Choice(tuple(PULL_POLICIES), **says("Default: Always for the tag latest, else IfNotPresent")),
     "createHomeDir": Flag(**IGNORED),
     "probes": Section(pods.Probes),
     "podAffinity": Section(pods.PodAffinity),
@@ -77,7 +78,7 @@ _FURTHER = {
 _SPEC: dict[str, Any] = {
     "command": Text(longest=32768, shortest=1, **says("The program, split like a shell command")),
     "args": Text(longest=32768, shortest=1, **says("Arguments, split likewise")),
-    "image": Text(longest=512, **IGNORED),
+    "image": Text(longest=512, shortest=1, **says("The image of the program, where registries are named")),
     "workingDir": Text(longest=1024, **says("Working directory, if jobs may read it; else it has a warning")),
     "nodeType": Text(longest=128, **says("A required node label")),
     "nodePools": fields.List(

@@ -1,7 +1,6 @@
 """Training → native job document. Pure."""
 
 import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ from app.compat.mounts import OPTIONAL, Mount, location_of, map_paths, native_mo
 from app.compat.naming import Naming
 from app.compat.quantities import amount_of
 from app.compat.runai.fields import without_effect
+from app.compat.runai.programs import image_of, in_directory, program_of
 from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
 from app.domain.names import EITHER
@@ -46,7 +46,10 @@ NAMES = {
     "training_config.framework.custom_code_dir": "spec.workingDir",
     "training_config.environment": "spec.environmentVariables",
     "training_config.max_retries": "spec.backoffLimit",
+    "training_config.framework.custom_arguments": "spec.args",
     "resource_config": "spec.compute",
+    "resource_config.image.reference": "spec.image",
+    "resource_config.image.pull_policy": "spec.imagePullPolicy",
     _LABELS: "spec.nodePools",
     "resource_config.gpu_count": "spec.compute.gpuDevicesRequest",
     "resource_config.gpu_fraction": "spec.compute.gpuPortionRequest",
@@ -79,45 +82,60 @@ class Native(NamedTuple):
 
 
 def to_native(
-    training: Mapping[str, Any], name: str, *, may_read: Callable[[str], bool], distributed: bool = False
+    training: Mapping[str, Any],
+    name: str,
+    *,
+    may_read: Callable[[str], bool],
+    uses_images: bool = False,
+    distributed: bool = False,
 ) -> Native:
-    """``name``: the final name of the workload; ``may_read``: whether jobs may read a directory.
-
-    Raises BadSpec.
-    """
+    """``name``: the final one of the workload; ``may_read``: whether jobs may read a directory. Raises BadSpec."""
     spec: Mapping[str, Any] = training.get("spec") or {}
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
     volumes = volumes_of(spec.get("storage") or {}, may_read)
     warnings = [*volumes.warnings, *_reserved(spec, REST), *_reserved(master, "masterSpec")]
-    framework: dict[str, Any] = {
-        "type": "CUSTOM",
-        "custom_retry_on_error": True,  # as Kubernetes counts failures
-        "custom_command": [map_paths(word, volumes.found) for word in _command(spec, master)],
-    }
-    framework |= _directory(spec, volumes, may_read, warnings)
+    image = image_of(spec, warnings, uses_images=uses_images)
+    framework = _program(spec, master, volumes, has_image=bool(image))
+    framework |= _directory(spec, framework, volumes, may_read, warnings, has_image=bool(image))
     start = [Mount(spec["workingDir"], "", "", {"type": CODE, **OPTIONAL})] if "custom_code_dir" in framework else []
     resources = _resources(spec.get("compute") or {}, warnings)
-    if distributed:
-        resources["node_count"] = _nodes(spec, master)
+    resources |= {**_affinity(spec, warnings), **({"node_count": _nodes(spec, master)} if distributed else {})}
     if resources["gpu_count"] > 1:
         # A pod runs its command once for any number of devices.
         framework["distributed"] = {"config": {"num_proc_per_node": "1"}}
+    variables = {key: map_paths(value, volumes.found) for key, value in _environment(spec, master).items()}
     document = {
         "name": name,
-        "labels": {each["name"]: each["value"] for each in spec.get("labels") or [] if not each["exclude"]},
+        "labels": _labels(spec),
         "training_config": {
             "training_type": "SFT",
             "base_model": {"model_id": NO_MODEL},
             "framework": framework,
-            "environment": {key: map_paths(value, volumes.found) for key, value in _environment(spec, master).items()},
+            "environment": variables,
             "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
         },
         "data_config": {"sources": [{"path": volume.location} for volume in volumes.found]},
-        "resource_config": {**resources, **_affinity(spec, warnings), **native_mounts([*volumes.mounts, *start])},
+        "resource_config": {**resources, **image, **native_mounts([*volumes.mounts, *start])},
         "scheduling_config": _scheduling(spec),
     }
     foreign = {DIALECT: _stored(training, distributed=distributed)}
     return Native(document, foreign, [*without_effect(training), *warnings])
+
+
+def _program(
+    spec: Mapping[str, Any], master: Mapping[str, Any], volumes: Volumes, *, has_image: bool
+) -> dict[str, Any]:
+    """`framework` of the native document. Raises BadSpec."""
+    program = program_of(spec, master, has_image=has_image)
+    return {
+        "type": "CUSTOM",
+        "custom_retry_on_error": True,  # as Kubernetes counts failures
+        **{field: [map_paths(word, volumes.found) for word in words] for field, words in program.items()},
+    }
+
+
+def _labels(spec: Mapping[str, Any]) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in spec.get("labels") or [] if not each["exclude"]}
 
 
 def _stored(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]:
@@ -135,46 +153,26 @@ def _stored(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]
     return stored
 
 
-def _command(spec: Mapping[str, Any], master: Mapping[str, Any]) -> list[str]:
-    """The command of all ranks: with completions a loop, with a command of the master a choice by RANK."""
-    words = command_of(spec)
-    if (times := spec.get("completions", 1)) > 1:
-        return ["sh", "-c", _rounds(shlex.join(words), times, min(times, spec.get("parallelism", 1)))]
-    of_master = command_of(master, "masterSpec") if master.get("command") or master.get("args") else words
-    if of_master == words:
-        return words
-    first, others = shlex.join(of_master), shlex.join(words)
-    return ["sh", "-c", f'if [ "$RANK" = 0 ]; then exec {first}; else exec {others}; fi']
-
-
-def _rounds(command: str, times: int, together: int) -> str:
-    """A script that runs the command ``times`` times, ``together`` at a time. The variable is that of Kubernetes."""
-    if together == 1:
-        return (
-            f'export JOB_COMPLETION_INDEX=0; while [ "$JOB_COMPLETION_INDEX" -lt {times} ]; do {command} || exit; '
-            "JOB_COMPLETION_INDEX=$((JOB_COMPLETION_INDEX + 1)); done"
-        )
-    return (
-        f'index=0; while [ "$index" -lt {times} ]; do running=; '
-        f'for _ in $(seq {together}); do if [ "$index" -lt {times} ]; then '
-        f'(export JOB_COMPLETION_INDEX="$index"; exec {command}) & '
-        'running="$running $!"; index=$((index + 1)); fi; done; '
-        'for each in $running; do wait "$each" || { code=$?; kill $running 2>/dev/null; exit "$code"; }; done; done'
-    )
-
-
 def _directory(
-    spec: Mapping[str, Any], volumes: Volumes, may_read: Callable[[str], bool], warnings: list[str]
-) -> dict[str, str]:
-    """The working directory, if it exists on the nodes."""
+    spec: Mapping[str, Any],
+    framework: Mapping[str, Any],
+    volumes: Volumes,
+    may_read: Callable[[str], bool],
+    warnings: list[str],
+    *,
+    has_image: bool,
+) -> dict[str, Any]:
+    """The working directory, if it exists on the nodes or may be in the image."""
     directory = spec.get("workingDir")
     if not directory:
         return {}
     found = location_of(volumes.found, directory) or (directory if may_read(directory) else None)
-    if found is None:
-        warnings.append(warning("spec.workingDir", "is neither readable for jobs nor in a volume"))
-        return {}
-    return {"custom_code_dir": found}
+    if found is not None:
+        return {"custom_code_dir": found}
+    if has_image:
+        return in_directory(directory, framework, warnings)
+    warnings.append(warning("spec.workingDir", "is neither readable for jobs nor in a volume"))
+    return {}
 
 
 def _nodes(spec: Mapping[str, Any], master: Mapping[str, Any]) -> int:
@@ -211,19 +209,6 @@ def _affinity(spec: Mapping[str, Any], warnings: list[str]) -> dict[str, list[st
     if pools and ALL_NODES not in pools:
         labels.append(EITHER.join(pools))
     return {"required_node_labels": labels} if labels else {}
-
-
-def command_of(spec: Mapping[str, Any], part: str = REST) -> list[str]:
-    """Command and args, split like a shell command. Raises BadSpec for an empty or malformed one."""
-    words: list[str] = []
-    for field in ("command", "args"):
-        try:
-            words += shlex.split(spec.get(field) or "")
-        except ValueError as error:
-            raise BadSpec(f"can't be split like a shell command: {error}", field=f"{part}.{field}") from error
-    if not words:
-        raise BadSpec("is required: jobs run without an image, so there is no default command", field=f"{part}.command")
-    return words
 
 
 def environment_of(spec: Mapping[str, Any]) -> dict[str, str]:

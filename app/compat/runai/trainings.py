@@ -5,7 +5,7 @@ from typing import Any
 from flask import Blueprint
 
 from app.compat.naming import name_suffix
-from app.compat.reading import may_read
+from app.compat.reading import may_read, uses_images
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
@@ -110,7 +110,7 @@ def resume_distributed(distributed_id: str) -> Reply:
 def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     name = f"{body['name']}-{name_suffix(8)}" if body["useGivenNameAsPrefix"] else body["name"]
     answering = ReplyRecorder(_submitted)
-    native = to_native(body, name, may_read=may_read, distributed=distributed)
+    native = to_native(body, name, may_read=may_read, uses_images=uses_images(), distributed=distributed)
     with plane().db.read() as session:  # before anything of the project is read
         project = projects.referred(session, caller(), str(body["projectId"])).name
     hidden = secret_values(project, secrets_of(body))

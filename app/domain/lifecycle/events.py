@@ -22,5 +22,6 @@ class EventType(StrEnum):
     CHECKPOINT_FAILED = "checkpoint.failed"
     CHECKPOINT_PRUNED = "checkpoint.pruned"
     EXPORTED = "job.exported"
+    IMAGE = "job.image"
     CONNECTION = "job.connection"
     WARNING = "job.warning"

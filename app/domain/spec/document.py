@@ -6,6 +6,7 @@ from typing import Any
 from app.domain.spec.data.splits import TRAIN, VALIDATION, Split, parse_split
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_MODEL, method_of, reward_file, reward_model
+from app.domain.spec.locations.images import parse as parse_image
 from app.domain.spec.model import JobDocument, Source
 
 # Fields of resource_config without meaning for a CPU slot.
@@ -60,6 +61,13 @@ def evaluates(document: JobDocument) -> bool:
     return (evaluation is None or evaluation.strategy != "no") and has_validation_data(document)
 
 
+def image_path(document: JobDocument) -> str:
+    """The path of an image that lies in a storage root; empty for one of a registry. Raises BadSpec."""
+    reference = document.resource_config.image.reference
+    image = parse_image(reference) if reference else None
+    return image.name if image is not None and image.is_local else ""
+
+
 def locations(document: JobDocument) -> list[tuple[str, str]]:
     """(location, field) of everything that the job reads."""
     training, listed = document.training_config, document.data_config.sources
@@ -69,6 +77,7 @@ def locations(document: JobDocument) -> list[tuple[str, str]]:
         (model.tokenizer_id, "training_config.base_model.tokenizer_id"),
         (framework.custom_script_path, "training_config.framework.custom_script_path"),
         (framework.custom_code_dir, "training_config.framework.custom_code_dir"),
+        (image_path(document), "resource_config.image.reference"),
         *((source.path, f"data_config.sources.{i}.path") for i, source in enumerate(listed)),
     ]
     if not is_custom(document):

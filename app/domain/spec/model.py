@@ -166,6 +166,14 @@ class Mount(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Image(Section):
+    """The container image in which a script runs; without a reference it runs with the node's programs."""
+
+    reference: str = ""
+    pull_policy: str = "if_missing"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResourceConfig(Section):
     gpu_count: int = 1
     gpu_type: str | tuple[str, ...] | None = None
@@ -178,6 +186,7 @@ class ResourceConfig(Section):
     storage_min_mb: int = 0
     limits: ResourceLimits = ResourceLimits()
     mounts: tuple[Mount, ...] = ()
+    image: Image = Image()
     network: str = "none"
     device_type: str = "auto"
     node_count: int = 1

@@ -115,6 +115,11 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.limits.shm_mb": acted_on("the size of /dev/shm, on nodes with a sandbox"),
     f"{_RESOURCES}.limits.required": acted_on("which nodes run the job: those that offer `limits`, or all"),
     f"{_RESOURCES}.limits.processes": acted_on("the limit of processes and threads"),
+    f"{_RESOURCES}.image.reference": acted_on(
+        "the image whose files and programs the job has; one that no source holds is 400, one that does not exist "
+        "fails the job"
+    ),
+    f"{_RESOURCES}.image.pull_policy": acted_on("when a node asks the registry for the image"),
     f"{_RESOURCES}.network": acted_on(
         "gate: a way out of the sandbox to listed services; 400 in a project without a list, and on several nodes"
     ),

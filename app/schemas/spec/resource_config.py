@@ -7,7 +7,8 @@ from marshmallow import fields, validate
 from app.domain.names import LABEL_CONSTRAINT, LABEL_CONSTRAINT_RULE
 from app.domain.scheduling.resources import MIG_PROFILE
 from app.domain.spec.locations.egress import NETWORKS
-from app.domain.spec.model import MOUNT_TYPES, Mount, ResourceConfig
+from app.domain.spec.locations.images import PULL_POLICIES
+from app.domain.spec.model import MOUNT_TYPES, Image, Mount, ResourceConfig
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Text, Texts, Whole, says
 
@@ -60,6 +61,26 @@ class MountSchema(DocumentSchema):
     required = Flag(**says("Default true: only nodes with a sandbox run the job; false: others do, without the mount"))
 
 
+class ImageSchema(DocumentSchema):
+    reference = Text(
+        longest=1024,
+        shortest=1,
+        required=True,
+        **says(
+            "REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:DIGEST; or oci:DIRECTORY[:TAG], oci-archive:FILE or "
+            "docker-archive:FILE of a storage root"
+        ),
+    )
+    pull_policy = Choice(
+        PULL_POLICIES,
+        **says(
+            "if_missing: a node that has used the reference for the project keeps that image; always: it asks the "
+            "registry; never: it must have the image",
+            default=Image.pull_policy,
+        ),
+    )
+
+
 class ResourceConfigSchema(DocumentSchema):
     # 0 is rejected elsewhere, with a more helpful message than a range error.
     gpu_count = Whole(0, 65536, load_default=ResourceConfig.gpu_count, **_GPU_COUNT)
@@ -87,6 +108,9 @@ class ResourceConfigSchema(DocumentSchema):
         fields.Nested(MountSchema),
         validate=validate.Length(max=64),
         **says("Paths at which a CUSTOM script finds its inputs, code and outputs, and empty directories"),
+    )
+    image = Section(
+        ImageSchema, **says("The container image of a CUSTOM script or command; default: the node's programs")
     )
     network = Choice(
         NETWORKS,

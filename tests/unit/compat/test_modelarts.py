@@ -150,7 +150,7 @@ def test_command_is_a_shells_with_its_arguments_quoted():
     assert training["environment"]["data"] == "$(TRAINYARD_DATA_0)"
     assert training["environment"]["MODE"] == "fast"
     assert "RANK" not in training["environment"]
-    assert named(native) == ["algorithm.engine.image_url", "algorithm.environments.RANK"]
+    assert named(native) == ["algorithm.environments.RANK", "algorithm.engine.image_url"]
 
 
 def test_algorithm_id_names_a_built_in_method():

@@ -13,7 +13,7 @@ TRAINING = {"name": "a", "projectId": "default", "clusterId": "c"}
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
-        ({"image": "x", "tty": True, "stdin": False}, ["spec.image", "spec.tty"]),
+        ({"image": "x", "tty": True, "stdin": False}, ["spec.tty"]),
         ({"probes": {"readiness": {"periodSeconds": 1, "handler": {"httpGet": {"port": 1}}}}}, ["spec.probes"]),
         ({"podAffinity": {"type": "Required", "key": "a"}}, ["spec.podAffinity"]),
         ({"tolerations": [{"operator": "Exists"}, {"key": "a"}]}, ["spec.tolerations"]),

@@ -1,18 +1,14 @@
 """Watches how much the processes of an attempt keep in its run directory, where they write all their files."""
 
-import logging
-import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-log = logging.getLogger(__name__)
+from workers.run_dir.sizes import allocated_bytes
 
 PERIOD_SECONDS = 2.0
 SHARE = 0.05  # of the time at most, for walking through directories of very many files
-RESUME = "resume"  # a checkpoint that the platform has put there
-_BLOCK_BYTES = 512  # of st_blocks, whatever the file system's are
 
 
 class RunSizeWatch:
@@ -39,20 +35,3 @@ class RunSizeWatch:
                 self._on_exceeded(found)
                 return
             pause = max(PERIOD_SECONDS, (time.monotonic() - began) / SHARE)
-
-
-def allocated_bytes(directory: Path) -> int:
-    """Disk space of all files below the directory, but for RESUME in it; files that vanish meanwhile count nothing."""
-    total = 0
-    waiting = [directory]
-    while waiting:
-        current = waiting.pop()
-        try:
-            with os.scandir(current) as entries:
-                for entry in entries:
-                    total += entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
-                    if entry.is_dir(follow_symlinks=False) and not (current == directory and entry.name == RESUME):
-                        waiting.append(Path(entry.path))
-        except OSError as error:
-            log.debug("not all of the run directory is counted: %s", error)
-    return total

@@ -26,7 +26,8 @@ from app.compat.ome.dialect import BASE
 from app.compat.ome.fields import FIELDS
 from app.compat.ome.from_native import KIND, object_of, version_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
-from app.compat.ome.to_native import DIALECT, NAMING, to_native, without_secrets
+from app.compat.ome.to_native import DIALECT, NAMING, Native, to_native, without_secrets
+from app.compat.reading import uses_images
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.lifecycle.states import TERMINAL
@@ -157,6 +158,18 @@ def _read(namespace: str, name: str) -> dict[str, Any]:
         return object_of(lookup.find(session, namespace, name))
 
 
+def _translated(
+    namespace: str,
+    name: str,
+    spec: Mapping[str, Any],
+    labels: Mapping[str, str],
+    metadata: Mapping[str, Any],
+    model: str | None,
+) -> Native:
+    runtime = _runtime(namespace, spec["runtimeRef"])
+    return to_native(name, spec, runtime, labels, model=model, metadata=metadata, uses_images=uses_images())
+
+
 def _create(namespace: str, manifest: Mapping[str, Any], *, dry_run: bool) -> Reply:
     """Raises InvalidRequest, and Conflict when a TrainingJob of that name exists."""
     metadata, spec = manifest["metadata"], manifest["spec"]
@@ -164,9 +177,7 @@ def _create(namespace: str, manifest: Mapping[str, Any], *, dry_run: bool) -> Re
     name, labels = metadata["name"], {**(spec.get("labels") or {}), **(metadata.get("labels") or {})}
     with plane().db.read() as session:
         model = models.located(session, namespace, (spec.get("modelConfig") or {}).get("inputModel"))
-    native = to_native(
-        name, spec, _runtime(namespace, spec["runtimeRef"]), labels, model=model.location, metadata=metadata
-    )
+    native = _translated(namespace, name, spec, labels, metadata, model.location)
     foreign = {
         "name": name,
         **stored_metadata(metadata),

@@ -30,12 +30,17 @@ LIMITS = "limits"
 # Nodes with it show paths of `resource_config.mounts` to jobs.
 MOUNTS = "mounts"
 
+# Nodes with it run scripts in images of `resource_config.image`.
+IMAGES = "images"
+
 # How an operator makes a node offer an implicit capability.
 HOW_TO_OFFER = {
     LIMITS: f"resource_config.limits needs {LIMITS}, and a node offers it when its worker may make control groups: run "
     "it as root, or in a systemd unit with Delegate=yes",
     MOUNTS: f"resource_config.mounts and limits.shm_mb need {MOUNTS}, and a node offers it when its jobs run in a "
     "sandbox: remove TRAINYARD_NODE_SANDBOX=process there",
+    IMAGES: f"resource_config.image needs {IMAGES}, and a node offers it when its jobs run in a sandbox and its worker "
+    "finds skopeo and umoci and may mount overlays: apt install skopeo umoci there",
     MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
     **{
         extra.name: f"{framework} needs it, and a node offers {extra.name} when its worker finds the library: "
@@ -58,4 +63,6 @@ def needed(document: JobDocument) -> frozenset[str]:
         words.add(LIMITS)
     if any(mount.required for mount in document.resource_config.mounts) or (limits.shm_mb and limits.required):
         words.add(MOUNTS)
+    if document.resource_config.image.reference:
+        words.add(IMAGES)
     return frozenset(words | ({MPI} if launcher(document) == MPI else set()))

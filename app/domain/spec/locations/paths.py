@@ -53,11 +53,17 @@ class ReadingRules:
     output_roots: tuple[str, ...] = ()  # below which results may be written, {project} in them; empty: all roots
     claims_dir: str = ""  # volume claims, which belong to projects: only pvc:// leads there
     fetch_allow: tuple[str, ...] = ()
+    image_sources: tuple[str, ...] = ()  # registries and repositories of images, {project} in them
+    image_digests: bool = False  # whether they are named with their digest
     real_path: Callable[[str], str] = os.path.normpath
 
     def of(self, project: str) -> "ReadingRules":
         """The rules for jobs of a project."""
-        return replace(self, output_roots=tuple(root.replace(_PROJECT, project) for root in self.output_roots))
+        return replace(
+            self,
+            output_roots=tuple(root.replace(_PROJECT, project) for root in self.output_roots),
+            image_sources=tuple(source.replace(_PROJECT, project) for source in self.image_sources),
+        )
 
     def remembering(self) -> "ReadingRules":
         """The rules for the checks of one document, which resolve each path once."""

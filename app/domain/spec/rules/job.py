@@ -9,17 +9,19 @@ from app.domain.spec.document import NEEDING_A_GPU, locations
 from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
 from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
 from app.domain.spec.locations.egress import GATE
+from app.domain.spec.locations.images import FIELD as IMAGE_FIELD
 from app.domain.spec.locations.paths import (
     NO_MODEL,
     ReadingRules,
     check_code,
     check_model,
     check_output,
+    check_path,
     check_script,
     check_source,
 )
 from app.domain.spec.model import BaseModel, JobDocument, OutputConfig
-from app.domain.spec.rules import data, model, mounts, output, training
+from app.domain.spec.rules import data, image, model, mounts, output, training
 from app.domain.spec.secrets import MODEL_PATH, Place, parts_with_credentials
 from app.domain.units import WHOLE
 
@@ -33,6 +35,7 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
     for rule in RULES:
         rule(document)
     _check_locations(document, rules)
+    image.refuse_foreign_image(document, rules)
     _check_access(document, rules)
 
 
@@ -123,6 +126,7 @@ RULES: tuple[Callable[[JobDocument], None], ...] = (
     *training.LATER_RULES,
     *output.RULES,
     *mounts.RULES,
+    *image.RULES,
 )
 
 
@@ -133,6 +137,8 @@ def _check_locations(document: JobDocument, rules: ReadingRules) -> None:
             check_model(location, rules, field=field)
         elif field.endswith(CODE_DIR) or (field.endswith(SCRIPT) and framework.custom_code_dir):
             check_code(location, rules, field=field)
+        elif field == IMAGE_FIELD:
+            check_path(location, rules, field=field)
         elif field.startswith(("training_config.framework", "training_config.hyperparameters")):
             check_script(location, rules, field=field)
         else:

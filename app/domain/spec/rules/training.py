@@ -115,9 +115,11 @@ def script_belongs_to_custom(document: JobDocument) -> None:
         return
     script, arguments = framework.custom_script_path, framework.custom_arguments
     command, code = framework.custom_command, framework.custom_code_dir
-    if not script and not command:
+    image = document.resource_config.image
+    if not script and not command and not image.reference:
         raise BadSpec(
-            "framework CUSTOM needs custom_script_path, the script to run, or custom_command",
+            "framework CUSTOM needs custom_script_path, the script to run, custom_command, or an image with a program "
+            "of its own (resource_config.image)",
             field=f"{field}.custom_script_path",
         )
     if script and command:

@@ -12,10 +12,10 @@ from tests.builders.submitted import changed, refusal, spec_of
 _MODEL, _DATA, _OUTPUT = "training_config.base_model", "data_config", "output_config"
 _FRAMEWORK, _SOURCE = "training_config.framework", f"{_DATA}.sources.0"
 _FRACTION, _MOUNTS = "resource_config.gpu_fraction", "resource_config.mounts"
+_IMAGE = "resource_config.image.reference"
 VALIDATED = (f"{_DATA}.validation_split", 0.1)
 STREAMED = ((f"{_DATA}.streaming", True), ("training_config.hyperparameters", {"max_steps": "9"}))
-LORA = ("training_config.training_type", "LORA")
-PRETRAIN = ("training_config.training_type", "CONTINUED_PRETRAIN")
+LORA, PRETRAIN = (("training_config.training_type", name) for name in ("LORA", "CONTINUED_PRETRAIN"))
 _SCRIPT = ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_script_path", "/srv/x"))
 A_FILTER = {"column": "a", "op": "==", "value": 1}
 # Changes to the good document, and the field that the refusal names; the first change's unless another is given.
@@ -104,6 +104,8 @@ REFUSED: list[tuple[Any, ...]] = [
     ),
     ((f"{_FRAMEWORK}.type", "DEEPSPEED"), (f"{_FRAMEWORK}.config", {"stage": "3"}), f"{_FRAMEWORK}.config.stage"),
     ((f"{_FRAMEWORK}.type", "CUSTOM"), f"{_FRAMEWORK}.custom_script_path"),
+    *(((_IMAGE, name), *more) for name, more in (("oci:/a", ()), ("A/b", _SCRIPT), ("debian:12", _SCRIPT))),
+    ((_IMAGE, "oci:/srv/image"), (f"{_FRAMEWORK}.config", {"launcher": "mpi"}), *_SCRIPT),
     ((f"{_FRAMEWORK}.custom_command", ["true"]),),
     ((f"{_FRAMEWORK}.custom_code_dir", "/srv/x"),),
     ((f"{_FRAMEWORK}.custom_arguments", ["-x"]),),
@@ -375,8 +377,7 @@ TAKEN: list[tuple[tuple[str, Any], ...]] = [
     (("training_config.training_type", "FULL_FINETUNE"), (f"{_OUTPUT}.export_format", "safetensors")),
     ((f"{_OUTPUT}.push_to_hub", True), (f"{_OUTPUT}.hub_repo_id", "org/model"), (f"{_OUTPUT}.hub_private", False)),
     *(((f"{_FRAMEWORK}.type", name), ("resource_config.node_count", 2)) for name in ("FSDP", "DEEPSPEED", "MEGATRON")),
-    ((f"{_OUTPUT}.output_path", "/srv/out"),),
-    ((f"{_OUTPUT}.output_path", "s3://bucket/models/out"),),
+    *(((f"{_OUTPUT}.output_path", place),) for place in ("/srv/out", "s3://bucket/models/out")),
 ]
 
 

@@ -71,7 +71,7 @@ def test_node_offers_mpi_where_mpirun_is_found(tmp_path, monkeypatch, installed,
         (tmp_path / "mpirun").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert [word for word in found_capabilities(PROCESS) if word == "mpi"] == [*offers]
+    assert [word for word in found_capabilities(PROCESS, tmp_path) if word == "mpi"] == [*offers]
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_node_offers_the_libraries_that_are_installed_apart(tmp_path, monkeypatc
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setenv("PATH", "")
 
-    assert [name for name in found_capabilities(PROCESS) if name != "limits"] == offers
+    assert [name for name in found_capabilities(PROCESS, tmp_path) if name != "limits"] == offers
 
 
 def test_no_file_means_all_is_detected():
@@ -397,4 +397,4 @@ def test_node_offers_limits_where_it_can_hold_all_of_them(tmp_path, monkeypatch,
     found = Hierarchies(dict.fromkeys(controllers, tmp_path), 1)
     monkeypatch.setattr("workers.node.inventory.find_hierarchies", lambda: found)
 
-    assert ("limits" in found_capabilities(PROCESS)) is offers
+    assert ("limits" in found_capabilities(PROCESS, tmp_path)) is offers

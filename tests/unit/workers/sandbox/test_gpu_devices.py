@@ -1,8 +1,10 @@
 """Which device files a job of some GPUs gets to see."""
 
+from pathlib import Path
+
 import pytest
 
-from workers.sandbox.gpu_devices import gpu_files, own_gpus
+from workers.sandbox.gpu_devices import gpu_files, libraries_in, own_gpus
 
 UUIDS = ["GPU-aaaaaaaa-0000-0000-0000-000000000000", "GPU-bbbbbbbb-0000-0000-0000-000000000000"]
 
@@ -57,3 +59,20 @@ def test_uuid_that_the_driver_has_not_read_yet_is_not_used(machine):
 
 def test_job_on_the_cpu_sees_none(machine):
     assert gpu_files([], **machine) == []
+
+
+def test_libraries_of_the_driver_are_those_that_the_linker_finds():
+    printed = """\
+1234 libs found in cache `/etc/ld.so.cache'
+\tlibnvidia-ml.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libnvidia-ml.so.1
+\tlibcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1
+\tlibcuda.so.1 (libc6,x86-64) => /usr/local/cuda/compat/libcuda.so.1
+\tlibcuda.so.1 (libc6) => /lib/i386-linux-gnu/libcuda.so.1
+\tlibcuda.so (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so
+\tlibcudart.so.13 (libc6,x86-64) => /usr/local/cuda/lib64/libcudart.so.13
+"""
+
+    assert libraries_in(printed) == {
+        "libcuda.so.1": Path("/lib/x86_64-linux-gnu/libcuda.so.1"),
+        "libnvidia-ml.so.1": Path("/lib/x86_64-linux-gnu/libnvidia-ml.so.1"),
+    }

@@ -2,8 +2,9 @@
 
 import threading
 
+from workers.run_dir.sizes import allocated_bytes
 from workers.supervisor.recording import run_size
-from workers.supervisor.recording.run_size import RunSizeWatch, allocated_bytes
+from workers.supervisor.recording.run_size import RunSizeWatch
 
 
 def test_disk_space_counts_not_the_length_of_sparse_files_nor_what_links_lead_to(tmp_path):
@@ -39,7 +40,9 @@ def test_too_much_is_reported_once(tmp_path, monkeypatch):
     watch.start()
     (tmp_path / "small").write_bytes(b"x" * 1_000_000)
     assert not reported.wait(0.1)
-    (tmp_path / "large").write_bytes(b"x" * (5 << 20))
+    large = tmp_path.with_name(f"{tmp_path.name}-large")
+    large.write_bytes(b"x" * (5 << 20))
+    large.rename(tmp_path / "large")  # as a whole, since it is measured meanwhile
     assert reported.wait(10)
 
     assert not threading.Event().wait(0.1)

@@ -1,0 +1,133 @@
+"""Images of the other vocabularies: the job's own where the operator has named registries, else a warning."""
+
+import pytest
+
+from app.compat.images import native_image
+from app.compat.modelarts.requests import CreateSchema
+from app.compat.modelarts.to_native import to_native as from_modelarts
+from app.compat.ome.manifests import JobSpecSchema
+from app.compat.ome.to_native import to_native as from_ome
+from app.compat.runai.requests import DistributedSchema, TrainingSchema
+from app.compat.runai.to_native import to_native as from_runai
+from app.domain.errors import BadSpec
+from app.http.request_body import validated
+
+IMAGE = "registry.example/team/tool:v1"
+NATIVE = {"reference": IMAGE, "pull_policy": "if_missing"}
+SCRIPT = {"code_dir": "/team/src/", "boot_file": "/team/src/x.py"}
+
+
+def runai(spec, *, uses_images=True, master=None):
+    given = {"name": "a", "projectId": "default", "clusterId": "c", "spec": {"image": IMAGE, **spec}}
+    schema = TrainingSchema() if master is None else DistributedSchema()
+    training = validated(schema, given if master is None else {**given, "masterSpec": master})
+    distributed = master is not None
+    return from_runai(training, "a", may_read=lambda _: False, uses_images=uses_images, distributed=distributed)
+
+
+def ome(trainer, runtime=None, *, uses_images=True, **spec):
+    given = {"runtimeRef": {"name": "r"}, "trainer": {"image": IMAGE, **trainer}, **spec}
+    return from_ome("job", validated(JobSpecSchema(), given), runtime or {}, {}, uses_images=uses_images)
+
+
+def modelarts(algorithm, *, uses_images=True):
+    body = {"kind": "job", "metadata": {"name": "a"}, "algorithm": {"engine": {"image_url": IMAGE}, **algorithm}}
+    return from_modelarts(validated(CreateSchema(), body), [], lambda _: False, uses_images=uses_images)
+
+
+def image_of(native):
+    return native.document["resource_config"].get("image")
+
+
+def warned_of(native):
+    return [line for line in native.warnings if "image" in line.partition(":")[0].lower()]
+
+
+@pytest.mark.parametrize(
+    "translated",
+    [
+        lambda uses: runai({"command": "python x.py"}, uses_images=uses),
+        lambda uses: ome({"command": ["python", "x.py"]}, uses_images=uses),
+        lambda uses: modelarts(SCRIPT, uses_images=uses),
+    ],
+)
+def test_image_is_the_jobs_where_registries_are_named_else_it_has_a_warning(translated):
+    with_images, without = translated(True), translated(False)
+
+    assert (image_of(with_images), warned_of(with_images)) == (NATIVE, [])
+    assert image_of(without) is None
+    (line,) = warned_of(without)
+    assert line.endswith("the operator has named no registries (TRAINYARD_IMAGES_SOURCES)")
+
+
+@pytest.mark.parametrize(
+    ("reference", "policy", "native"),
+    [
+        ("a", "", "always"),
+        ("a:latest", "", "always"),
+        ("a:v1", "", "if_missing"),
+        ("a", "IfNotPresent", "if_missing"),
+        ("a:v1", "Always", "always"),
+        ("a:v1", "Never", "never"),
+    ],
+)
+def test_pull_policy_without_a_word_is_that_of_kubernetes(reference, policy, native):
+    assert native_image(reference, policy)["image"] == {"reference": reference, "pull_policy": native}
+
+
+@pytest.mark.parametrize(
+    ("spec", "framework"),
+    [
+        ({}, {}),
+        ({"args": "--lr 'a b'"}, {"custom_arguments": ["--lr", "a b"]}),
+        ({"command": "train", "args": "-x"}, {"custom_command": ["train", "-x"]}),
+        (
+            {"command": "train", "workingDir": "/workspace"},
+            {"custom_command": ["sh", "-c", 'cd "$0" && exec "$@"', "/workspace", "train"]},
+        ),
+    ],
+)
+def test_program_of_the_image_runs_where_runai_names_none(spec, framework):
+    native = runai(spec)
+
+    found = native.document["training_config"]["framework"]
+    assert {
+        name: value for name, value in found.items() if name.startswith("custom_") and value is not True
+    } == framework
+    assert native.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "more"), [({}, {"uses_images": False}), ({"completions": 2}, {}), ({}, {"master": {"args": "-x"}})]
+)
+def test_command_is_required_where_an_image_does_not_say_what_runs(spec, more):
+    with pytest.raises(BadSpec) as caught:
+        runai(spec, **more)
+
+    assert caught.value.field == "spec.command"
+
+
+def test_working_directory_without_a_command_is_the_images():
+    (line,) = runai({"workingDir": "/workspace"}).warnings
+
+    assert line.startswith("spec.workingDir: without a command the image decides")
+
+
+@pytest.mark.parametrize(
+    ("native", "why"),
+    [
+        (lambda: ome({"command": ["mpirun", "-np", "2", "python", "x.py"]}), "mpirun starts ranks"),
+        (
+            lambda: ome({}, modelConfig={"inputModel": "gpt2"}, datasets={"storageUri": "pvc://data/x.jsonl"}),
+            "built-in trainers run",
+        ),
+        (
+            lambda: modelarts({"id": "sft", "parameters": [{"name": "base_model", "value": "gpt2"}]}),
+            "built-in trainers run",
+        ),
+    ],
+)
+def test_image_that_cannot_be_used_has_a_warning(native, why):
+    (line,) = warned_of(native())
+
+    assert why in line

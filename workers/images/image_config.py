@@ -1,0 +1,107 @@
+"""What an image says of the programs that run in it.
+
+Format: https://github.com/opencontainers/image-spec/blob/v1.1.0/config.md.
+"""
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workers.attempt_failed import AttemptFailed
+from workers.sandbox.accounts import GROUP, PASSWD, image_lines, numbered
+from workers.sandbox.spec import ImageRoot
+
+_MOST_BYTES = 4 << 20  # as registries limit manifests
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+_MOST_ID = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageConfig:
+    """``user`` is USER[:GROUP], by name or number, as written in the image."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    directory: str = ""
+    user: str = ""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "ImageConfig":
+        """Of ``to_document``."""
+        lists = {name: tuple(document[name]) for name in ("entrypoint", "command")}
+        return cls(**{**document, **lists})
+
+    def to_document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def root(self, directory: Path) -> ImageRoot:
+        """The image's root with the user that it names; root is no user of a sandbox. Raises AttemptFailed."""
+        image = ImageRoot(directory=directory)
+        name, _, group = self.user.partition(":")
+        if name in ("", "0", "root"):
+            return image
+        users, groups = image_lines(image, PASSWD), image_lines(image, GROUP)
+        entry = numbered(users, int(name)) if name.isdecimal() else _named(users, name)
+        uid = name if name.isdecimal() else (entry[2] if entry else "")
+        gid = group or (entry[3] if len(entry) > 3 else uid)
+        if not gid.isdecimal():
+            found = _named(groups, gid)
+            gid = found[2] if found else ""
+        if not (uid.isdecimal() and gid.isdecimal() and 0 < int(uid) <= _MOST_ID and int(gid) <= _MOST_ID):
+            raise AttemptFailed(
+                "INVALID_CONFIG",
+                f"resource_config.image: its user is {self.user}, whom its /etc/passwd and /etc/group do not name; "
+                "name one that they do, or a number, when the image is built",
+            )
+        return ImageRoot(directory=directory, user=entry[0] if entry else f"user{uid}", uid=int(uid), gid=int(gid))
+
+
+def read_config(layout: Path) -> ImageConfig:
+    """Of the only image of an OCI layout. Raises AttemptFailed for what does not run here."""
+    try:
+        index = _json(layout / "index.json")
+        manifest = _blob(layout, index["manifests"][0]["digest"])
+        image = _blob(layout, manifest["config"]["digest"])
+        system, machine = image.get("os", ""), image.get("architecture", "")
+        config = image.get("config") or {}
+        found = ImageConfig(
+            environment=dict(each.split("=", 1) for each in config.get("Env") or () if "=" in each),
+            entrypoint=tuple(config.get("Entrypoint") or ()),
+            command=tuple(config.get("Cmd") or ()),
+            directory=config.get("WorkingDir") or "",
+            user=config.get("User") or "",
+        )
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise AttemptFailed(
+            "INVALID_CONFIG", f"resource_config.image: its description can't be read: {error}"
+        ) from error
+    here = _MACHINES.get(platform.machine(), platform.machine())
+    if (system, machine) != ("linux", here):
+        raise AttemptFailed(
+            "INVALID_CONFIG",
+            f"resource_config.image: it is for {system or '?'}/{machine or '?'}, and this node is linux/{here}; name "
+            "an image for this platform",
+        )
+    return found
+
+
+def _blob(layout: Path, digest: str) -> dict[str, Any]:
+    algorithm, _, value = digest.partition(":")
+    if not (algorithm.isalnum() and value.isalnum()):
+        raise ValueError(f"{digest} is no digest")
+    return _json(layout / "blobs" / algorithm / value)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path.name} is larger than {_MOST_BYTES} bytes")
+    document: dict[str, Any] = json.loads(path.read_bytes())
+    return document
+
+
+def _named(lines: list[str], name: str) -> list[str]:
+    return next((entry for entry in (line.split(":") for line in lines) if entry[0] == name and len(entry) > 2), [])

@@ -1,0 +1,160 @@
+"""The unpacked images of this node, by the digests of their manifests; least recently used ones go first."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.domain.spec.locations.images import ALWAYS, NEVER, ImageReference
+from config.images import ImageSettings
+from workers.attempt_failed import AttemptFailed
+from workers.fetching.directory_locks import DirectoryLock, locked, sweep
+from workers.images.image_config import ImageConfig, read_config
+from workers.images.image_tools import ROOT, ImageTools
+from workers.run_dir.sizes import allocated_bytes
+from workers.sandbox.sandbox import Sandbox
+
+_DESCRIPTION, _USE = "image.json", ".use"
+_held: list[int] = []  # descriptors of the images that this process uses, until it ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredImage:
+    """``root`` stays as long as this process lives. ``seconds`` is how long it took to fetch; 0 if it was here."""
+
+    root: Path
+    config: ImageConfig
+    digest: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageStore:
+    """``directory`` belongs to the store."""
+
+    directory: Path
+    data_dir: Path
+    settings: ImageSettings
+    sandbox: Sandbox
+    project: str
+
+    def provide(self, reference: ImageReference, pull_policy: str) -> StoredImage:
+        """The image, fetched and unpacked where it must be. Raises AttemptFailed."""
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        known = "" if pull_policy == ALWAYS else self._known(reference)
+        if known and (here := self._opened(known)) is not None:
+            return here
+        if pull_policy == NEVER:
+            raise AttemptFailed(
+                "INVALID_CONFIG",
+                f"resource_config.image: this node has not used {reference} for the project {self.project}, and "
+                "pull_policy is never; say if_missing",
+            )
+        return self._fetched(reference)
+
+    def _fetched(self, reference: ImageReference) -> StoredImage:
+        began = time.monotonic()
+        sweep(self.directory / "new")
+        with DirectoryLock(self.directory / "new", "image") as work:
+            tools = ImageTools(
+                sandbox=self.sandbox,
+                directory=work.path,
+                data_dir=self.data_dir,
+                max_bytes=self.settings.max_bytes,
+                until=began + self.settings.fetch_seconds,
+                auth_file=self.settings.auth_file_of(self.project),
+                plain_http=self.settings.plain_http,
+            )
+            # By asking, also for an image that is here, it is known that the project may read it.
+            digest = hashlib.sha256(tools.manifest(reference)).hexdigest()
+            if reference.digest and reference.digest != f"sha256:{digest}":
+                raise AttemptFailed(
+                    "INVALID_CONFIG",
+                    f"resource_config.image.reference: the registry's {reference.name} has the digest sha256:{digest}, "
+                    f"not {reference.digest}",
+                )
+            with locked(self.directory / f"{digest}.lock"):
+                found, seconds = self._opened(digest), 0.0
+                if found is None:
+                    self._unpack(tools, reference, digest)
+                    found, seconds = self._opened(digest), round(time.monotonic() - began, 3)
+        if found is None:
+            raise AttemptFailed("STORAGE_ERROR", f"the image {reference} vanished from this node's cache")
+        self._remember(reference, digest)
+        self._make_room()
+        return replace(found, seconds=seconds)
+
+    def _unpack(self, tools: ImageTools, reference: ImageReference, digest: str) -> None:
+        config = read_config(tools.copy(reference))
+        root = tools.unpack()
+        described = {"config": config.to_document(), "bytes": allocated_bytes(root), "reference": str(reference)}
+        (tools.directory / _DESCRIPTION).write_text(json.dumps(described))
+        done = tools.directory / digest
+        done.mkdir()
+        root.rename(done / ROOT)
+        (tools.directory / _DESCRIPTION).rename(done / _DESCRIPTION)
+        done.rename(self.directory / digest)
+
+    def _opened(self, digest: str) -> StoredImage | None:
+        """An image that is here, kept from now on; None if it is not."""
+        place = self.directory / digest
+        descriptor = os.open(self.directory / f"{digest}{_USE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits while it is being deleted
+            described = json.loads((place / _DESCRIPTION).read_text())
+            os.utime(place / _DESCRIPTION)
+        except (OSError, ValueError):
+            os.close(descriptor)
+            return None
+        _held.append(descriptor)
+        return StoredImage(root=place / ROOT, config=ImageConfig.from_document(described["config"]), digest=digest)
+
+    def _make_room(self) -> None:
+        """Delete images that no process uses until the others are few enough."""
+        found = []
+        for description in self.directory.glob(f"*/{_DESCRIPTION}"):
+            with contextlib.suppress(OSError, ValueError):
+                found.append(
+                    (description.stat().st_mtime, description.parent, json.loads(description.read_text())["bytes"])
+                )
+        total = sum(size for _, _, size in found)
+        for _, place, size in sorted(found):
+            if total <= self.settings.cache_bytes:
+                return
+            if self._deleted(place):
+                total -= size
+
+    def _deleted(self, place: Path) -> bool:
+        descriptor = os.open(place.with_name(place.name + _USE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (place / _DESCRIPTION).unlink(missing_ok=True)  # first: without it there is no image
+            shutil.rmtree(place, ignore_errors=True)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _known(self, reference: ImageReference) -> str:
+        """The digest under which the project used the reference before; empty if it did not."""
+        try:
+            return self._index(reference).read_text()
+        except FileNotFoundError:
+            return ""
+
+    def _remember(self, reference: ImageReference, digest: str) -> None:
+        index = self._index(reference)
+        index.parent.mkdir(parents=True, exist_ok=True)
+        new = index.with_name(f"{index.name}.{os.getpid()}")
+        new.write_text(digest)
+        new.replace(index)
+
+    def _index(self, reference: ImageReference) -> Path:
+        name = hashlib.sha256(f"{self.project}\n{reference}".encode()).hexdigest()
+        return self.directory / "references" / name

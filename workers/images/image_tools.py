@@ -1,0 +1,164 @@
+"""Runs skopeo, which copies images, and umoci, which unpacks them, in a sandbox: what they read may be hostile."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from app.domain.spec.locations.images import LOCAL, ImageReference
+from workers.attempt_failed import AttemptFailed
+from workers.run_dir.sizes import allocated_bytes
+from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.spec import FilesystemView, SandboxSpec
+
+SKOPEO, UMOCI = "skopeo", "umoci"
+LAYOUT, ROOT = "layout", "root"  # in the directory of one image
+_NAME = "image"  # in the layout
+_CERTIFICATES = tuple(map(Path, ("/etc/containers/certs.d", "/etc/docker/certs.d")))
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_FIRST_POLL_SECONDS, _POLL_SECONDS = 0.01, 0.5
+_MOST_MESSAGE, _MOST_ANSWER = 2000, 4 << 20
+_MESSAGE = re.compile(r'level=(?:fatal|error) msg="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageTools:
+    """``directory`` is where they write, at most ``max_bytes``; ``until`` is in time.monotonic()."""
+
+    sandbox: Sandbox
+    directory: Path
+    data_dir: Path
+    max_bytes: int
+    until: float
+    auth_file: Path | None = None
+    plain_http: tuple[str, ...] = ()
+
+    def manifest(self, reference: ImageReference) -> bytes:
+        """The manifest, or list of manifests, that the reference names. Raises AttemptFailed."""
+        with tempfile.TemporaryFile() as answer:
+            self._skopeo(reference, ["inspect", "--raw", *self._options(reference, ""), _address(reference)], answer)
+            answer.seek(0)
+            return answer.read(_MOST_ANSWER)
+
+    def copy(self, reference: ImageReference) -> Path:
+        """An OCI layout with the image alone. Raises AttemptFailed."""
+        command = ["copy", "--quiet", *self._options(reference, "src-"), _address(reference), f"oci:{LAYOUT}:{_NAME}"]
+        with tempfile.TemporaryFile() as answer:
+            self._skopeo(reference, command, answer)
+        return self.directory / LAYOUT
+
+    def unpack(self) -> Path:
+        """The root file system of what was copied, owned by this user. Raises AttemptFailed."""
+        command = [UMOCI, "raw", "unpack", "--rootless", "--image", f"{LAYOUT}:{_NAME}", ROOT]
+        with tempfile.TemporaryFile() as answer:
+            failed = self._run(command, answer, network=False, readable=())
+        if failed:
+            raise AttemptFailed("INVALID_CONFIG", f"resource_config.image: it can't be unpacked: {failed}")
+        shutil.rmtree(self.directory / LAYOUT)
+        return self.directory / ROOT
+
+    def _options(self, reference: ImageReference, prefix: str) -> list[str]:
+        if reference.is_local:
+            return []
+        login = [f"--{'authfile' if not prefix else 'src-authfile'}", str(self.auth_file)] if self._login else []
+        plain = [f"--{prefix}tls-verify=false"] if reference.host in self.plain_http else []
+        return [*(login or [f"--{prefix}no-creds"]), *plain]
+
+    @property
+    def _login(self) -> bool:
+        return self.auth_file is not None and self.auth_file.is_file()
+
+    def _skopeo(self, reference: ImageReference, command: Sequence[str], answer: IO[bytes]) -> None:
+        local = [Path(reference.name)] if reference.is_local else []
+        login = [self.auth_file] if self.auth_file is not None and self._login and not reference.is_local else []
+        readable = (*local, *login, *(path for path in _CERTIFICATES if path.is_dir()))
+        command = [SKOPEO, "--insecure-policy", *command]  # there is no policy of signatures
+        failed = self._run(command, answer, network=not reference.is_local, readable=readable)
+        if failed:
+            raise _failure(reference, failed, self.auth_file)
+
+    def _run(self, command: Sequence[str], answer: IO[bytes], *, network: bool, readable: Sequence[Path]) -> str:
+        """Why it failed; empty if it did not. Raises AttemptFailed for too much and too slow."""
+        view = FilesystemView(run_dir=self.directory, data_dir=self.data_dir, readable=tuple(readable))
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.directory)}
+        if network:
+            environment |= {name: os.environ[name] for name in _PROXIES if name in os.environ}
+        with tempfile.TemporaryFile() as errors:
+            with self.sandbox.enclosed(command, SandboxSpec(view=view, own_network=not network)) as enclosed:
+                process = subprocess.Popen(
+                    enclosed.command,
+                    env=environment,
+                    cwd=self.directory,
+                    stdin=subprocess.DEVNULL,
+                    stdout=answer,
+                    stderr=errors,
+                    pass_fds=enclosed.files,
+                    start_new_session=True,
+                )
+            try:
+                code = self._wait(process)
+            finally:
+                process.kill()
+                process.wait()
+            errors.seek(0)
+            text = errors.read(1 << 16).decode(errors="replace")
+        if code == 0:
+            return ""
+        found = _MESSAGE.findall(text)
+        message = found[-1].replace('\\"', '"') if found else text.strip()
+        return message[-_MOST_MESSAGE:] or f"{command[0]} ended with exit code {code}"
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> int:
+        pause = _FIRST_POLL_SECONDS
+        while (code := process.poll()) is None:
+            if time.monotonic() > self.until:
+                raise AttemptFailed("STORAGE_ERROR", "resource_config.image: fetching it takes too long")
+            time.sleep(pause)
+            if pause == _POLL_SECONDS:
+                self._check_size()
+            pause = min(_POLL_SECONDS, 2 * pause)
+        self._check_size()
+        return code
+
+    def _check_size(self) -> None:
+        if allocated_bytes(self.directory) > self.max_bytes:
+            raise AttemptFailed(
+                "INVALID_CONFIG",
+                f"resource_config.image: it takes more than {self.max_bytes} bytes; make it smaller, or have the "
+                "operator raise TRAINYARD_IMAGES_MAX_BYTES",
+            )
+
+
+def _address(reference: ImageReference) -> str:
+    """As skopeo names it: of tag and digest, the latter decides."""
+    if reference.transport in LOCAL:
+        return str(reference)
+    tag = f"@{reference.digest}" if reference.digest else f":{reference.tag}"
+    return f"docker://{reference.name}{tag}"
+
+
+def _failure(reference: ImageReference, message: str, auth_file: Path | None) -> AttemptFailed:
+    """With the way out."""
+    field, lowered = "resource_config.image.reference", message.lower()
+    if "does not match provided manifest digest" in lowered:
+        return AttemptFailed(
+            "INVALID_CONFIG", f"{field}: the registry's {reference.name} has another digest: {message}"
+        )
+    if any(word in lowered for word in ("unauthorized", "denied", "authentication required")):
+        login = f"; the logins of this project are read from {auth_file}" if auth_file else ""
+        return AttemptFailed(
+            "INVALID_CONFIG",
+            f"{field}: the registry does not let this project read {reference}, or there is no such image{login}: "
+            f"{message}",
+        )
+    if any(word in lowered for word in ("manifest unknown", "name unknown", "not found", "no such", "no descriptor")):
+        return AttemptFailed("INVALID_CONFIG", f"{field}: there is no image {reference}: {message}")
+    if reference.is_local:
+        return AttemptFailed("INVALID_CONFIG", f"{field}: {reference} can't be read: {message}")
+    return AttemptFailed("STORAGE_ERROR", f"{field}: {reference} can't be fetched: {message}")

@@ -1,0 +1,101 @@
+"""The container image of a job on this node, and how its ranks start in it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.domain.errors import BadSpec
+from app.domain.spec.locations.images import FIELD
+from app.domain.spec.model import JobDocument
+from app.domain.spec.rules.image import image_of, refuse_foreign_image
+from config.settings import Settings
+from trainyard.protocol.run_spec import ImageEnvironment, RunSpec
+from workers.attempt_failed import AttemptFailed
+from workers.images.image_config import ImageConfig
+from workers.images.image_store import ImageStore, StoredImage
+from workers.images.lack import lack_of_images
+from workers.prepare.input_library import Library
+from workers.prepare.resolve_inputs import find_image
+from workers.run_dir.layout import OVERLAY
+from workers.sandbox.gpu_devices import GPU_LIBRARIES
+from workers.sandbox.node_python import HOOKS, python_command
+from workers.sandbox.overlays import UPPER
+from workers.sandbox.placements import ImageConflict, check_image_path
+from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.spec import ImageRoot
+
+IMAGES = "images"  # in the cache directory
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobImage:
+    """``spec`` is that of the job, with what it takes from its image."""
+
+    spec: RunSpec
+    root: ImageRoot | None = None
+    stored: StoredImage | None = None
+
+
+def with_image(
+    spec: RunSpec, document: JobDocument, settings: Settings, library: Library, sandbox: Sandbox
+) -> JobImage:
+    """The job in its image, if it has one here. Raises AttemptFailed."""
+    rules, image = library.rules.of(library.project), document.resource_config.image
+    try:
+        reference = image_of(document)
+        if reference is None:
+            return JobImage(spec=spec)
+        refuse_foreign_image(document, rules)
+    except BadSpec as error:  # an older API may have let it pass, or have had other settings
+        raise AttemptFailed("INVALID_CONFIG", f"{FIELD}: {error.message}") from error
+    if lack := lack_of_images(settings.data.dir, sandbox.kind):
+        raise AttemptFailed("INTERNAL", f"this node can use no images: {lack}")
+    if reference.is_local:
+        reference = replace(reference, name=str(find_image(library, reference.name)))
+    store = ImageStore(
+        directory=library.cache_dir / IMAGES,
+        data_dir=settings.data.dir.resolve(),
+        settings=settings.images,
+        sandbox=sandbox,
+        project=library.project,
+    )
+    stored = store.provide(reference, image.pull_policy)
+    root, found = stored.config.root(stored.root), _in_image(spec, document, stored.config)
+    _make_working_directory(found, root)
+    return JobImage(spec=found, root=root, stored=stored)
+
+
+def _in_image(spec: RunSpec, document: JobDocument, config: ImageConfig) -> RunSpec:
+    """What the document says wins; what it leaves open the image decides."""
+    framework = document.training_config.framework
+    environment = dict(config.environment)
+    if spec.device_type == "cuda":
+        libraries = (str(GPU_LIBRARIES), environment.get("LD_LIBRARY_PATH", ""))
+        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
+    found = replace(
+        spec, image=ImageEnvironment(python=tuple(python_command()), hooks=str(HOOKS), environment=environment)
+    )
+    # A script's own checkpoints are looked for in its working directory.
+    if not (framework.custom_code_dir or spec.script or spec.checkpoint_glob) and config.directory:
+        found = replace(found, directory=config.directory)
+    if spec.script or spec.command:
+        return found
+    command = (*config.entrypoint, *(framework.custom_arguments or config.command))
+    if not command:
+        raise AttemptFailed(
+            "INVALID_CONFIG",
+            "resource_config.image: it has neither an entrypoint nor a command; set "
+            "training_config.framework.custom_command",
+        )
+    return replace(found, command=command, arguments=())
+
+
+def _make_working_directory(spec: RunSpec, root: ImageRoot) -> None:
+    """Make the working directory that the image names where its files do not have it. Raises AttemptFailed."""
+    place = Path(spec.directory)
+    if place.is_relative_to(spec.run_dir):
+        return
+    try:
+        check_image_path(root.directory, place)
+    except ImageConflict as error:
+        raise AttemptFailed("INVALID_CONFIG", f"resource_config.image: {error}") from error
+    spec.run_dir.joinpath(OVERLAY, UPPER, *place.parts[1:]).mkdir(parents=True, exist_ok=True)
