@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import IO
 
 from app.domain.spec.locations.images import LOCAL, ImageReference
+from app.host.images import SKOPEO, UMOCI
 from workers.attempt_failed import AttemptFailed
 from workers.run_dir.sizes import allocated_bytes
 from workers.sandbox.sandbox import Sandbox
 from workers.sandbox.spec import FilesystemView, SandboxSpec
 
-SKOPEO, UMOCI = "skopeo", "umoci"
 LAYOUT, ROOT = "layout", "root"  # in the directory of one image
 _NAME = "image"  # in the layout
 _CERTIFICATES = tuple(map(Path, ("/etc/containers/certs.d", "/etc/docker/certs.d")))

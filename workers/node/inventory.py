@@ -11,7 +11,7 @@ from pathlib import Path
 from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.spec.frameworks.custom import MPI
 from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS, IMAGES, LIMITS, MOUNTS
-from workers.images.lack import lack_of_images
+from app.host.images import lack_of_images
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
 from workers.node.nvml import InventoryNvml
@@ -54,7 +54,7 @@ def found_capabilities(sandbox: str, data_dir: Path) -> tuple[str, ...]:
     extras = (extra.name for extra in (*EXTRAS.values(), EXPORT) if _has_module(extra.module))
     limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
     shown = () if sandbox == PROCESS else (MOUNTS,)
-    images = () if lack_of_images(data_dir, sandbox) else (IMAGES,)
+    images = () if sandbox == PROCESS or lack_of_images(data_dir) else (IMAGES,)
     return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()), *limits, *shown, *images)
 
 

@@ -7,20 +7,20 @@ from app.domain.errors import BadSpec
 from app.domain.spec.locations.images import FIELD
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.image import image_of, refuse_foreign_image
+from app.host.images import lack_of_images
+from app.host.overlays import UPPER
 from config.settings import Settings
 from trainyard.protocol.run_spec import ImageEnvironment, RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.images.image_config import ImageConfig
 from workers.images.image_store import ImageStore, StoredImage
-from workers.images.lack import lack_of_images
 from workers.prepare.input_library import Library
 from workers.prepare.resolve_inputs import find_image
 from workers.run_dir.layout import OVERLAY
 from workers.sandbox.gpu_devices import GPU_LIBRARIES
 from workers.sandbox.node_python import HOOKS, python_command
-from workers.sandbox.overlays import UPPER
 from workers.sandbox.placements import ImageConflict, check_image_path
-from workers.sandbox.sandbox import Sandbox
+from workers.sandbox.sandbox import PROCESS, Sandbox
 from workers.sandbox.spec import ImageRoot
 
 IMAGES = "images"  # in the cache directory
@@ -47,7 +47,8 @@ def with_image(
         refuse_foreign_image(document, rules)
     except BadSpec as error:  # an older API may have let it pass, or have had other settings
         raise AttemptFailed("INVALID_CONFIG", f"{FIELD}: {error.message}") from error
-    if lack := lack_of_images(settings.data.dir, sandbox.kind):
+    lack = "its jobs run without a sandbox" if sandbox.kind == PROCESS else lack_of_images(settings.data.dir)
+    if lack:
         raise AttemptFailed("INTERNAL", f"this node can use no images: {lack}")
     if reference.is_local:
         reference = replace(reference, name=str(find_image(library, reference.name)))

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
 from app.host.bubblewrap import Lack, lack_of_sandbox
+from app.host.overlays import MERGED, overlay_command
 from app.host.system_calls import filter_file
 from workers.sandbox.accounts import GROUP_ID, HOSTS, USER_ID, accounts
 from workers.sandbox.kernel_files import kernel_arguments
 from workers.sandbox.mounts import mounts
-from workers.sandbox.overlays import MERGED, overlay_command
 from workers.sandbox.placements import Kind, Mount
 from workers.sandbox.spec import ImageRoot, SandboxSpec
 

@@ -12,6 +12,7 @@ from app.domain.ids import new_id
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
 from app.host.bubblewrap import lack_of_sandbox
 from app.host.fork_servers import agents_socket, is_listening, supervisors_socket
+from app.host.images import lack_of_images
 from app.models import Artifact, Checkpoint
 from app.services.operations.data_dir import is_without_sandbox
 from app.services.operations.diagnosis.broker import is_loopback
@@ -113,6 +114,18 @@ def sandbox(site: Site) -> Findings:
         return fine("bubblewrap works")
     found = failed if configured == BUBBLEWRAP else warning
     return found(f"{lack}: a node here accepts no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
+
+
+def images(site: Site) -> Findings:
+    settings = site.settings
+    if settings.node.sandbox == PROCESS or is_without_sandbox(settings):
+        return skipped("a node here offers no images: its jobs run without a sandbox")
+    sources = settings.images.sources
+    if lack := lack_of_images(settings.data.dir):
+        found = f"a node here offers no images: {lack}"
+        return warning(found, "apt install skopeo umoci, and start the worker again") if sources else skipped(found)
+    place = f"of {', '.join(sources)}, and of the storage roots" if sources else "of the storage roots"
+    return fine(f"jobs may use images {place}")
 
 
 def warm_starts(site: Site) -> Findings:

@@ -1,19 +1,17 @@
-"""Whether this node can run jobs in images."""
+"""Whether this machine can run jobs in container images."""
 
 import shutil
 from functools import cache
 from pathlib import Path
 
-from app.domain.nodes.sandboxes import PROCESS
-from workers.images.image_tools import SKOPEO, UMOCI
-from workers.sandbox.overlays import lack_of_overlays
+from app.host.overlays import lack_of_overlays
+
+SKOPEO, UMOCI = "skopeo", "umoci"  # the first copies images, the second unpacks them
 
 
 @cache
-def lack_of_images(data_dir: Path, sandbox: str) -> str:
-    """Why not; empty where it can. Tried once for each process."""
-    if sandbox == PROCESS:
-        return "its jobs run without a sandbox"
+def lack_of_images(data_dir: Path) -> str:
+    """Why a node with this data directory can't; empty where it can. Tried once for each process."""
     missing = [program for program in (SKOPEO, UMOCI, "unshare") if shutil.which(program) is None]
     if missing:
         return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
