@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from werkzeug.serving import make_server
 
 from app.cli.main import main
+from app.compat.images import NO_REGISTRIES
 from tests.systems.apps import Api
 
 MANIFESTS = """
@@ -75,7 +76,7 @@ def test_fields_without_effect_are_named(served: Api, tmp_path: Path) -> None:
     assert answer.exit_code == 0, answer.output
     assert answer.stdout.splitlines()[-1] == "basemodel.ome.io/tiny created"
     assert answer.stderr.splitlines() == [
-        "Warning: spec.trainer.image: jobs run on the node itself, without containers",
+        f"Warning: spec.trainer.image: {NO_REGISTRIES}",
         "Warning: spec.storage.path: data and models are read in place, or fetched into the cache of a node",
     ]
 

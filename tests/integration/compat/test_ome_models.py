@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from app.compat.images import NO_REGISTRIES
 from app.domain.lifecycle.states import JobState
 from app.models import Job
 from tests.builders.factories import make_job
@@ -97,9 +98,7 @@ def test_simple_example_of_the_documentation_is_trained_by_the_built_in_trainer(
     assert found["data_config"]["sources"][0]["path"] == "oci://bucket/classification-data"
     assert found["output_config"]["output_path"] == "oci://bucket/bert-finetuned"
     assert found["resource_config"]["gpu_count"] == 1
-    assert answer.headers.getlist("Warning") == [
-        '299 - "spec.trainer.image: jobs run on the node itself, without containers"'
-    ]
+    assert answer.headers.getlist("Warning") == [f'299 - "spec.trainer.image: {NO_REGISTRIES}"']
 
 
 def test_example_with_tuning_is_understood_and_refused_for_the_tuning_only(api: Api) -> None:

@@ -35,7 +35,7 @@ PAGES = {
 PAGE = "\n".join(PAGES.values())
 BLOCKS = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 MAPS = '"field_mapping"'
-RULES = ReadingRules(roots=("/srv",))
+RULES = ReadingRules(roots=("/srv",), image_sources=("registry.example",))
 # What the page leaves out of a fragment.
 REST: dict[str, Any] = {
     "name": "any",

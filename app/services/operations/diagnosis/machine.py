@@ -120,6 +120,8 @@ def images(site: Site) -> Findings:
     settings = site.settings
     if settings.node.sandbox == PROCESS or is_without_sandbox(settings):
         return skipped("a node here offers no images: its jobs run without a sandbox")
+    if not settings.data.dir.exists():
+        return skipped(f"there is no data directory {settings.data.dir} here")
     sources = settings.images.sources
     if lack := lack_of_images(settings.data.dir):
         found = f"a node here offers no images: {lack}"
