@@ -131,6 +131,12 @@ def logins(host: str) -> str:
     return json.dumps({"auths": {host: {"auth": base64.b64encode(LOGIN.encode()).decode()}}})
 
 
+def copy(layout: Path, to: str) -> None:
+    """To another place of skopeo's."""
+    command = ["skopeo", "--insecure-policy", "copy", "--quiet", f"oci:{layout}:v1", to]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
 def push(layout: Path, name: str, login: str = "") -> None:
     """``name`` is HOST:PORT/REPOSITORY:TAG."""
     command = ["skopeo", "--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false"]

@@ -5,6 +5,7 @@ Format: https://github.com/opencontainers/image-spec/blob/v1.1.0/config.md.
 
 import json
 import platform
+import posixpath
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -68,12 +69,13 @@ def read_config(layout: Path) -> ImageConfig:
         image = _blob(layout, manifest["config"]["digest"])
         system, machine = image.get("os", ""), image.get("architecture", "")
         config = image.get("config") or {}
+        directory, user = _words([config.get("WorkingDir") or "", config.get("User") or ""])
         found = ImageConfig(
-            environment=dict(each.split("=", 1) for each in config.get("Env") or () if "=" in each),
-            entrypoint=tuple(config.get("Entrypoint") or ()),
-            command=tuple(config.get("Cmd") or ()),
-            directory=config.get("WorkingDir") or "",
-            user=config.get("User") or "",
+            environment=dict(each.split("=", 1) for each in _words(config.get("Env")) if "=" in each),
+            entrypoint=_words(config.get("Entrypoint")),
+            command=_words(config.get("Cmd")),
+            directory=posixpath.normpath(f"/{directory.lstrip('/')}") if directory else "",
+            user=user,
         )
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise AttemptFailed(
@@ -87,6 +89,15 @@ def read_config(layout: Path) -> ImageConfig:
             "an image for this platform",
         )
     return found
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """Raises ValueError for what a program cannot be started with."""
+    words = tuple(value) if isinstance(value, list) else () if value is None else (value,)
+    for word in words:
+        if not isinstance(word, str) or "\0" in word:
+            raise ValueError(f"{word!r} is no text of a command line or an environment")
+    return words
 
 
 def _blob(layout: Path, digest: str) -> dict[str, Any]:

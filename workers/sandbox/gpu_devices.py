@@ -3,6 +3,7 @@ supervisor.
 """
 
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,8 +53,10 @@ def own_gpus(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER) 
 
 def driver_libraries() -> dict[str, Path]:
     """File by name of the driver's libraries, as the dynamic linker finds them; none without a driver."""
-    linker_cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
-    return libraries_in(linker_cache)
+    ldconfig = shutil.which("ldconfig", path="/sbin:/usr/sbin")  # which are not on every user's PATH
+    if ldconfig is None:
+        return {}
+    return libraries_in(subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False).stdout)
 
 
 def libraries_in(linker_cache: str) -> dict[str, Path]:

@@ -8,6 +8,7 @@ import pytest
 
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
+from app.host.overlays import lack_of_overlays
 from app.models import Attempt, Checkpoint
 from app.services.access import projects
 from tests.builders.factories import make_document, make_job
@@ -17,6 +18,12 @@ from tests.systems.supervising import World
 pytestmark = pytest.mark.long
 
 PASSWD = b"root:x:0:0::/:/bin/sh\napp:x:4321:55:App:/app:/bin/sh\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_kernel_with_overlays(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if lack := lack_of_overlays(tmp_path_factory.mktemp("overlays")):
+        pytest.skip(f"the kernel mounts no overlay for this user: {lack}")
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +162,7 @@ def test_history_names_the_digest_and_a_digest_names_the_image(node: World, host
 
 
 def test_digest_that_the_registry_does_not_keep_to_is_refused(node: World, host: str, tmp_path: Path) -> None:
-    digest = images.make_image(tmp_path / "image", [("text", b"exactly")])
+    digest = images.make_image(tmp_path / "image", [("text", b"of no other test")])  # a registry keeps equal blobs once
     images.push(tmp_path / "image", f"{host}/team/false:v1")
     stored = next((tmp_path.parent).parent.rglob(f"files/**/blobs/sha256/*/{digest.removeprefix('sha256:')}/data"))
     stored.write_bytes(stored.read_bytes().replace(b'"schemaVersion": 2', b'"schemaVersion":  2'))
@@ -238,12 +245,23 @@ def test_image_that_unpacks_to_too_much_is_given_up(make_world: Callable[..., Wo
     [
         ({"User": "nobodyhere"}, "its user is nobodyhere"),
         ({"machine": "s390x"}, "it is for linux/s390x, and this node"),
+        ({"Env": ["A=a\0b"]}, "its description can't be read"),
+        ({"Entrypoint": ["sh", 1]}, "1 is no text of a command line"),
     ],
 )
 def test_image_that_cannot_run_here_is_named(node: World, config: dict[str, Any], says: str) -> None:
     found = failure(node, local(node, "image", **config))
 
     assert (found.cause, says in str(found.end_reason)) == ("INVALID_CONFIG", True)
+
+
+@pytest.mark.parametrize("transport", ["oci-archive", "docker-archive"])
+def test_image_may_be_one_file(node: World, transport: str) -> None:
+    images.make_image(node.directory / "mine" / "image", [("text", b"of the file")], WorkingDir="srv/./here")
+    archive = f"{transport}:{node.directory}/mine/image.tar"
+    images.copy(node.directory / "mine" / "image", archive)
+
+    assert lines(node, archive, "cat /text; echo; pwd") == ["of the file", "/srv/here"]
 
 
 def test_program_that_the_image_lacks_is_named(node: World) -> None:
