@@ -118,7 +118,11 @@ class ImageTools:
         pause = _FIRST_POLL_SECONDS
         while (code := process.poll()) is None:
             if time.monotonic() > self.until:
-                raise AttemptFailed("STORAGE_ERROR", "resource_config.image: fetching it takes too long")
+                raise AttemptFailed(
+                    "STORAGE_ERROR",
+                    "resource_config.image: it is not fetched in time; make it smaller, or have the operator raise "
+                    "TRAINYARD_IMAGES_FETCH_SECONDS",
+                )
             time.sleep(pause)
             if pause == _POLL_SECONDS:
                 self._check_size()

@@ -1,5 +1,6 @@
 """The run directory of one attempt on this node: its layout, and which parts ranks can write."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -81,15 +82,29 @@ class RunDirectory:
 
     def remove(self) -> None:
         """Delete everything, including directories that ranks made unreadable."""
-        kernels = self.path / OVERLAY / "work" / "work"  # of an overlay, and closed to all but root
-        if kernels.is_dir():
-            kernels.chmod(0o700)
+        with contextlib.suppress(OSError):  # most have no overlay
+            _make_removable(self.path / OVERLAY)
         for directory in (self.path, self.taken_over):
             shutil.rmtree(directory, ignore_errors=True)
         try:
             self.path.parent.rmdir()
         except OSError:  # another attempt of the job is still there
             return
+
+
+def _make_removable(overlay: Path) -> None:
+    """Open the overlay's directory that only root may enter. Raises OSError.
+
+    Without following links: ranks without an image can put anything there.
+    """
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+    with contextlib.ExitStack() as stack:
+        descriptor = os.open(overlay, flags)
+        stack.callback(os.close, descriptor)
+        for name in ("work", "work"):
+            descriptor = os.open(name, flags, dir_fd=descriptor)
+            stack.callback(os.close, descriptor)
+        os.chmod(f"/proc/self/fd/{descriptor}", 0o700)  # noqa: PTH101 – of what is open
 
 
 def run_directory(data_dir: Path, job_id: str, attempt: int, part: int = 0) -> RunDirectory:
