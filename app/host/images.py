@@ -9,6 +9,11 @@ from app.host.overlays import lack_of_overlays
 SKOPEO, UMOCI = "skopeo", "umoci"  # the first copies images, the second unpacks them
 
 
+def lack_of_skopeo() -> str:
+    """Why this machine can't ask registries for images; empty where it can."""
+    return "" if shutil.which(SKOPEO) is not None else f"{SKOPEO} is not installed"
+
+
 @cache
 def lack_of_images(data_dir: Path) -> str:
     """Why a node with this data directory can't; empty where it can. Tried once for each process."""

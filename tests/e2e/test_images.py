@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from app.host.overlays import lack_of_overlays
+from tests.builders.factories import make_document
 from tests.doubles.tls import tls_before
 from tests.lazy_imports import lazily_imported
 from tests.systems import images
@@ -68,6 +69,30 @@ def test_runai_client_runs_an_image_with_a_volume(system: tuple[System, str]) ->
     assert printed("arguments", args="of 'its own'") == ["image says of its own", "words of the claim"]
     command = {"command": "sh -c 'pwd; cat /data/words.txt'", "workingDir": "/workspace"}
     assert printed("command", **command) == ["/workspace", "words of the claim"]
+
+
+def test_image_that_the_registry_lacks_fails_its_job_before_a_device_is_taken(system: tuple[System, str]) -> None:
+    here, image = system
+
+    def ended(reference: str, status: str) -> dict[str, Any]:
+        framework = {"type": "CUSTOM", "custom_command": ["true"]}
+        asked = make_document(
+            training_config={"base_model": {"model_id": "none"}, "framework": framework},
+            data_config={"sources": [{"path": str(here.data_dir / "files")}]},
+            resource_config={"gpu_count": 1, "image": {"reference": reference}},
+        )
+        return here.wait_for_status(here.submit(asked), status, seconds=60)
+
+    missing = ended(f"{image}-2", "FAILED")
+    assert (missing["attempt"], missing["error_type"]) == (0, "INVALID_CONFIG")
+    assert f"resource_config.image.reference: there is no image {image}-2" in missing["error_message"]
+
+    (event,) = (
+        event
+        for event in here.get(f"/v1/jobs/{ended(image, 'COMPLETED')['job_id']}/events")["events"]
+        if event["type"] == "job.preflight"
+    )
+    assert event["message"] == "the registry has the image"
 
 
 def test_client_of_kubernetes_runs_an_image_of_ome(system: tuple[System, str], tmp_path: Path) -> None:

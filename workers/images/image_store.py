@@ -61,23 +61,16 @@ class ImageStore:
         began = time.monotonic()
         sweep(self.directory / "new")
         with DirectoryLock(self.directory / "new", "image") as work:
-            tools = ImageTools(
-                sandbox=self.sandbox,
+            tools = ImageTools.of(
+                self.settings,
+                self.project,
+                self.sandbox,
                 directory=work.path,
                 data_dir=self.data_dir,
-                max_bytes=self.settings.max_bytes,
-                until=began + self.settings.fetch_seconds,
-                auth_file=self.settings.auth_file_of(self.project),
-                plain_http=self.settings.plain_http,
+                seconds=self.settings.fetch_seconds,
             )
             # By asking, also for an image that is here, it is known that the project may read it.
-            digest = hashlib.sha256(tools.manifest(reference)).hexdigest()
-            if reference.digest and reference.digest != f"sha256:{digest}":
-                raise AttemptFailed(
-                    "INVALID_CONFIG",
-                    f"resource_config.image.reference: the registry's {reference.name} has the digest sha256:{digest}, "
-                    f"not {reference.digest}",
-                )
+            digest = tools.digest(reference)
             with locked(self.directory / f"{digest}.lock"):
                 found, seconds = self._opened(digest), 0.0
                 if found is None:

@@ -1,5 +1,6 @@
 """Runs skopeo, which copies images, and umoci, which unpacks them, in a sandbox: what they read may be hostile."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from typing import IO
 
 from app.domain.spec.locations.images import LOCAL, ImageReference
 from app.host.images import SKOPEO, UMOCI
+from config.images import ImageSettings
 from workers.attempt_failed import AttemptFailed
 from workers.run_dir.sizes import allocated_bytes
 from workers.sandbox.sandbox import Sandbox
@@ -39,7 +41,33 @@ class ImageTools:
     auth_file: Path | None = None
     plain_http: tuple[str, ...] = ()
 
-    def manifest(self, reference: ImageReference) -> bytes:
+    @classmethod
+    def of(
+        cls, settings: ImageSettings, project: str, sandbox: Sandbox, *, directory: Path, data_dir: Path, seconds: float
+    ) -> "ImageTools":
+        """With the logins of the project, for so many seconds from now."""
+        return cls(
+            sandbox=sandbox,
+            directory=directory,
+            data_dir=data_dir,
+            max_bytes=settings.max_bytes,
+            until=time.monotonic() + seconds,
+            auth_file=settings.auth_file_of(project),
+            plain_http=settings.plain_http,
+        )
+
+    def digest(self, reference: ImageReference) -> str:
+        """64 hex digits of the manifest, as the registry has it now. Raises AttemptFailed for another one than named."""
+        found = hashlib.sha256(self._manifest(reference)).hexdigest()
+        if reference.digest and reference.digest != f"sha256:{found}":
+            raise AttemptFailed(
+                "INVALID_CONFIG",
+                f"resource_config.image.reference: the registry's {reference.name} has the digest sha256:{found}, "
+                f"not {reference.digest}",
+            )
+        return found
+
+    def _manifest(self, reference: ImageReference) -> bytes:
         """The manifest, or list of manifests, that the reference names. Raises AttemptFailed."""
         with tempfile.TemporaryFile() as answer:
             self._skopeo(reference, ["inspect", "--raw", *self._options(reference, ""), _address(reference)], answer)
@@ -66,17 +94,17 @@ class ImageTools:
     def _options(self, reference: ImageReference, prefix: str) -> list[str]:
         if reference.is_local:
             return []
-        login = [f"--{'authfile' if not prefix else 'src-authfile'}", str(self.auth_file)] if self._login else []
+        login = [f"--{'authfile' if not prefix else 'src-authfile'}", str(self.auth_file)] if self.has_logins else []
         plain = [f"--{prefix}tls-verify=false"] if reference.host in self.plain_http else []
         return [*(login or [f"--{prefix}no-creds"]), *plain]
 
     @property
-    def _login(self) -> bool:
+    def has_logins(self) -> bool:
         return self.auth_file is not None and self.auth_file.is_file()
 
     def _skopeo(self, reference: ImageReference, command: Sequence[str], answer: IO[bytes]) -> None:
         local = [Path(reference.name)] if reference.is_local else []
-        login = [self.auth_file] if self.auth_file is not None and self._login and not reference.is_local else []
+        login = [self.auth_file] if self.auth_file is not None and self.has_logins and not reference.is_local else []
         readable = (*local, *login, *(path for path in _CERTIFICATES if path.is_dir()))
         command = [SKOPEO, "--insecure-policy", *command]  # there is no policy of signatures
         failed = self._run(command, answer, network=not reference.is_local, readable=readable)

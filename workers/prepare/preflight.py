@@ -1,4 +1,4 @@
-"""Preflight of one job's model and data: `python -m workers.prepare.preflight`, started or forked for coordinators.
+"""Preflight of one job's model and data, or of its image: `python -m workers.prepare.preflight`, started or forked for coordinators.
 
 Reads one JSON document {project, job_id, spec, sealed_secrets} from standard input and prints one report: {errors:
 [{error_type, message}], warnings: [text], left_out: [text], sources: [...], …}. What could not be checked here is
@@ -34,6 +34,7 @@ from workers.fetching.directory_locks import DirectoryLock, sweep
 from workers.fetching.fetch import TooLargeHere
 from workers.job_secrets import opened_secrets
 from workers.prepare import inspection_report
+from workers.prepare.image_preflight import inspect_image
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.inspection_report import Report
 from workers.prepare.prepare import find_sources, input_fields, library_for, private_paths
@@ -79,6 +80,8 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
     """Resolve the document's inputs, then inspect them in the sandbox. Runs on the main thread."""
     began = time.monotonic()
     limit = settings.preflight.timeout_seconds
+    if question.get("job_id") and question["spec"]["training_config"]["framework"]["type"] == parsing.CUSTOM:
+        return inspect_image(settings, question["project"], JobDocument.from_json(question["spec"]), limit)
     library = Preview.of(
         library_for(settings, db, question["project"], opened_secrets(settings, question["sealed_secrets"])),
         fetch_bytes=settings.preflight.fetch_bytes,

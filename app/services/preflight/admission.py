@@ -1,7 +1,8 @@
 """Admission: jobs that are known to fail, fail now; all others are queued. Idempotent.
 
 Quick checks run at once. A built-in trainer's job then waits, still PENDING, for a coordinator's inspection of its
-model and data (``app.services.preflight.inspections``), unless an equal one passed or this machine can't see them.
+model and data (``app.services.preflight.inspections``), unless an equal one passed or this machine can't see them; and
+a script's job for that of its container image, if a registry has it.
 """
 
 import os.path
@@ -19,8 +20,10 @@ from app.domain.scheduling.feasibility import refuse_unfitting, waits_for_node
 from app.domain.scheduling.resources import request_of
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
+from app.domain.spec.locations.images import NEVER, ImageReference
 from app.domain.spec.locations.paths import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.domain.spec.model import BaseModel, JobDocument
+from app.domain.spec.rules.image import image_of
 from app.models import Inspection, Job
 from app.services.lifecycle import transitions
 from app.services.nodes import registry
@@ -29,6 +32,7 @@ from app.services.preflight.inspections import InspectionTask, Report
 
 _BATCH = 200
 INSPECTING = "its model and data are being inspected"
+ASKING = "the registry is being asked for its image"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +155,9 @@ def inputs(document: JobDocument) -> Iterator[tuple[str, str, str]]:
         yield script, "INVALID_CONFIG", "custom script"
     if code := training.framework.custom_code_dir:
         yield code, "INVALID_CONFIG", "code directory"
+    image = _image(document)
+    if image is not None and image.is_local:
+        yield image.name, "INVALID_CONFIG", "image"
     custom = training.framework.type == parsing.CUSTOM
     values = {} if custom else training.hyperparameters
     judge = reward_file(values)
@@ -168,10 +175,12 @@ def may_be_on_hub(base_model: BaseModel, model_id: str) -> bool:
 
 def _choose(job: Job, rules: ReadingRules, inspection: InspectionSettings) -> _Decision | None:
     """The decision for a job; None: this kind of job is not inspected."""
-    if job.framework == parsing.CUSTOM:
+    if job.framework == parsing.CUSTOM and not _is_in_registry(job.document):
         return None
     if inspection.unable:
         return _Decision(left_out=inspection.unable)
+    if job.framework == parsing.CUSTOM:
+        return _Decision()  # a tag may name another image at any time
     for location, _, noun in inputs(job.document):
         # URIs without a local path are resolved by the inspection itself.
         if _is_path(location) and fingerprints.seen_here(location, rules) is None:
@@ -204,7 +213,7 @@ def _apply(session: Session, job: Job, decision: _Decision, inspection: Inspecti
         return True
     if not inspections.request_for_job(session, job, decision.fingerprint):
         return False
-    job.pending_reason = INSPECTING
+    job.pending_reason = ASKING if job.framework == parsing.CUSTOM else INSPECTING
     return True
 
 
@@ -231,7 +240,8 @@ def summary(report: Report) -> str:
     parts = [error["message"] for error in report.get("errors", [])]
     parts += report.get("warnings", [])
     parts += [f"left to the node: {reason}" for reason in report.get("left_out", [])]
-    return "; ".join(parts) or "model and data are valid"
+    passed = "the registry has the image" if report.get("image") else "model and data are valid"
+    return "; ".join(parts) or passed
 
 
 def _admit(session: Session, job: Job, actor: str) -> None:
@@ -267,6 +277,18 @@ def missing_input(document: JobDocument, rules: ReadingRules) -> AdmissionFailur
                 cause=cause, message=f"{noun} {location} does not exist; put it there, or name another"
             )
     return None
+
+
+def _image(document: JobDocument) -> ImageReference | None:
+    try:
+        return image_of(document)
+    except BadSpec:  # submission refuses these; the node reports the error
+        return None
+
+
+def _is_in_registry(document: JobDocument) -> bool:
+    image = _image(document)
+    return image is not None and not image.is_local and document.resource_config.image.pull_policy != NEVER
 
 
 def _is_path(location: str) -> bool:

@@ -180,6 +180,42 @@ def test_custom_jobs_and_what_this_machine_cannot_tell_do_not_wait(database, rul
         )
 
 
+def test_script_waits_for_its_image_to_be_found_in_the_registry_each_time(database, rules, line):
+    image = {"gpu_count": 1, "image": {"reference": "registry.example/team/tool:v1"}}
+    asked = {**document(rules), "resource_config": image}
+    first, second = (make_job(database, document=asked, framework="CUSTOM") for _ in range(2))
+
+    admission.admit(database, first, rules, inspection=INSPECTING)
+    assert job_of(database, first).pending_reason == admission.ASKING
+    admission.conclude(database, claim(database, line), {"image": {"reference": "registry.example/team/tool:v1"}})
+    admission.admit(database, second, rules, inspection=INSPECTING)
+
+    assert [job_of(database, each).state for each in (first, second)] == [JobState.QUEUED, JobState.PENDING]
+    assert preflight(database, first).message == "the registry has the image"
+
+
+def test_script_whose_image_is_read_by_its_node_does_not_wait(database, rules):
+    never = {"reference": "registry.example/team/tool:v1", "pull_policy": "never"}
+    layout = {"reference": f"oci:{rules.roots[1]}"}
+    for image in (never, layout):
+        asked = {**document(rules), "resource_config": {"gpu_count": 1, "image": image}}
+        job_id = make_job(database, document=asked, framework="CUSTOM")
+        admission.admit(database, job_id, rules, inspection=INSPECTING)
+        assert job_of(database, job_id).state is JobState.QUEUED
+
+
+def test_image_that_is_not_in_its_storage_root_fails_the_job(database, rules):
+    image = {"reference": f"oci:{rules.roots[1]}/missing:v1"}
+    asked = {**document(rules), "resource_config": {"gpu_count": 1, "image": image}}
+    job_id = make_job(database, document=asked, framework="CUSTOM")
+
+    admission.admit(database, job_id, rules, inspection=INSPECTING)
+
+    job = job_of(database, job_id)
+    assert (job.state, job.error_type) == (JobState.FAILED, "INVALID_CONFIG")
+    assert f"image {rules.roots[1]}/missing does not exist" in job.error_message
+
+
 def test_a_long_line_of_inspections_is_not_made_longer(database, rules):
     jobs = [submit(database, rules, seed=seed) for seed in range(5)]
     same = submit(database, rules, seed=0)  # shares the inspection of an equal job
