@@ -13,7 +13,7 @@ from typing import Any
 
 from workers.attempt_failed import AttemptFailed
 from workers.sandbox.accounts import GROUP, PASSWD, image_lines, numbered
-from workers.sandbox.spec import ImageRoot
+from workers.sandbox.spec import Account
 
 _MOST_BYTES = 4 << 20  # as registries limit manifests
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -39,13 +39,12 @@ class ImageConfig:
     def to_document(self) -> dict[str, Any]:
         return asdict(self)
 
-    def root(self, directory: Path) -> ImageRoot:
-        """The image's root with the user that it names; root is no user of a sandbox. Raises AttemptFailed."""
-        image = ImageRoot(directory=directory)
+    def account(self, root: Path) -> Account:
+        """The user that the image names; the sandbox's own where that is root or nobody. Raises AttemptFailed."""
         name, _, group = self.user.partition(":")
         if name in ("", "0", "root"):
-            return image
-        users, groups = image_lines(image, PASSWD), image_lines(image, GROUP)
+            return Account()
+        users, groups = image_lines(root, PASSWD), image_lines(root, GROUP)
         entry = numbered(users, int(name)) if name.isdecimal() else _named(users, name)
         uid = name if name.isdecimal() else (entry[2] if entry else "")
         gid = group or (entry[3] if len(entry) > 3 else uid)
@@ -58,7 +57,7 @@ class ImageConfig:
                 f"resource_config.image: its user is {self.user}, whom its /etc/passwd and /etc/group do not name; "
                 "name one that they do, or a number, when the image is built",
             )
-        return ImageRoot(directory=directory, user=entry[0] if entry else f"user{uid}", uid=int(uid), gid=int(gid))
+        return Account(name=entry[0] if entry else f"user{uid}", uid=int(uid), gid=int(gid))
 
 
 def read_config(layout: Path) -> ImageConfig:

@@ -57,7 +57,7 @@ class ImageTools:
         )
 
     def digest(self, reference: ImageReference) -> str:
-        """64 hex digits of the manifest, as the registry has it now. Raises AttemptFailed for another one than named."""
+        """64 hex digits of the manifest that the registry has now. Raises AttemptFailed for another one than named."""
         found = hashlib.sha256(self._manifest(reference)).hexdigest()
         if reference.digest and reference.digest != f"sha256:{found}":
             raise AttemptFailed(

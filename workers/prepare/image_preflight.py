@@ -39,7 +39,12 @@ def _ask(settings: Settings, project: str, reference: ImageReference, sandbox: S
     sweep(scratch)
     with DirectoryLock(scratch, "image") as work:
         tools = ImageTools.of(
-            settings.images, project, sandbox, directory=work.path, data_dir=data_dir, seconds=min(seconds, _ASK_SECONDS)
+            settings.images,
+            project,
+            sandbox,
+            directory=work.path,
+            data_dir=data_dir,
+            seconds=min(seconds, _ASK_SECONDS),
         )
         try:
             digest = tools.digest(reference)

@@ -21,7 +21,7 @@ from workers.sandbox.gpu_devices import GPU_LIBRARIES
 from workers.sandbox.node_python import HOOKS, python_command
 from workers.sandbox.placements import ImageConflict, check_image_path
 from workers.sandbox.sandbox import PROCESS, Sandbox
-from workers.sandbox.spec import ImageRoot
+from workers.sandbox.spec import Account, ImageRoot
 
 IMAGES = "images"  # in the cache directory
 
@@ -32,6 +32,7 @@ class JobImage:
 
     spec: RunSpec
     root: ImageRoot | None = None
+    account: Account = Account()  # noqa: RUF009 – frozen
     stored: StoredImage | None = None
 
 
@@ -60,9 +61,9 @@ def with_image(
         project=library.project,
     )
     stored = store.provide(reference, image.pull_policy)
-    root, found = stored.config.root(stored.root), _in_image(spec, document, stored.config)
+    root, found = ImageRoot(directory=stored.root, read_only=image.read_only), _in_image(spec, document, stored.config)
     _make_working_directory(found, root)
-    return JobImage(spec=found, root=root, stored=stored)
+    return JobImage(spec=found, root=root, account=stored.config.account(stored.root), stored=stored)
 
 
 def _in_image(spec: RunSpec, document: JobDocument, config: ImageConfig) -> RunSpec:

@@ -1,4 +1,6 @@
-"""Preflight of one job's model and data, or of its image: `python -m workers.prepare.preflight`, started or forked for coordinators.
+"""Preflight of one job's model and data, or of its image.
+
+`python -m workers.prepare.preflight`, started or forked for coordinators.
 
 Reads one JSON document {project, job_id, spec, sealed_secrets} from standard input and prints one report: {errors:
 [{error_type, message}], warnings: [text], left_out: [text], sources: [...], …}. What could not be checked here is
@@ -43,7 +45,7 @@ from workers.rank.spec_sections import training_config
 from workers.sandbox.forked_launch import INSPECTION, Forked, launch_forked
 from workers.sandbox.launcher import inherited_environment, inherited_libraries, user_environment
 from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, ProcessGroup, Sandbox, SandboxUnavailable, choose_sandbox
-from workers.sandbox.spec import FilesystemView, SandboxSpec
+from workers.sandbox.spec import Account, FilesystemView, SandboxSpec
 
 TIMEOUT_MARGIN_SECONDS = 2.0  # part of the time limit reserved for what follows the inspection
 # Causes that another attempt or another machine may not have.
@@ -237,7 +239,7 @@ def _environment(view: FilesystemView, sandbox: Sandbox) -> dict[str, str]:
     work = view.run_dir / "work"
     return {
         **inherited_environment(),
-        **user_environment(sandbox.kind),
+        **user_environment(sandbox.kind, Account()),
         "HOME": str(work),
         "HF_HOME": str(work / "huggingface"),
         "HF_HUB_OFFLINE": "1",

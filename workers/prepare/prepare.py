@@ -31,6 +31,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of, shown
 from workers.job_secrets import opened_secrets
 from workers.prepare.input_library import Library, LocalData, Sources
+from workers.prepare.job_account import account_of
 from workers.prepare.job_image import JobImage, with_image
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
@@ -45,7 +46,7 @@ from workers.sandbox.control_groups import find_hierarchies
 from workers.sandbox.gpu_devices import own_gpus
 from workers.sandbox.launcher import LaunchPlan
 from workers.sandbox.sandbox import PROCESS, Sandbox, SandboxUnavailable, choose_sandbox
-from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
+from workers.sandbox.spec import Account, FilesystemView, ImageRoot, SandboxSpec
 
 PROXY_PORT = 3128  # free, because the loopback is that of the attempt alone
 ENVIRONMENT = "training_config.environment."
@@ -95,7 +96,9 @@ def prepare(
     plan = LaunchPlan(
         spec=mounted.spec,
         spec_path=run.spec,
-        confinement=confinement_of(settings, work, view),
+        confinement=confinement_of(
+            settings, work, view, account_of(work.document.resource_config.user, image, sandbox)
+        ),
         sandbox=sandbox,
         job_environment=environment,
         limits=limits_of(work.document.resource_config.limits, settings, groups),
@@ -104,9 +107,9 @@ def prepare(
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens, image=image)
 
 
-def confinement_of(settings: Settings, work: Work, view: FilesystemView) -> SandboxSpec:
+def confinement_of(settings: Settings, work: Work, view: FilesystemView, account: Account) -> SandboxSpec:
     shm_mb = work.document.resource_config.limits.shm_mb
-    return SandboxSpec(view=view, shm_mb=shm_mb, own_network=has_own_network(settings, work))
+    return SandboxSpec(view=view, shm_mb=shm_mb, account=account, own_network=has_own_network(settings, work))
 
 
 def has_own_network(settings: Settings, work: Work) -> bool:

@@ -15,12 +15,11 @@ from trainyard.protocol.channel import Message, encode
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank.environment import own_python
 from workers.rank.spec_sections import training_config
-from workers.sandbox.accounts import USER
 from workers.sandbox.control_groups import Group, Hierarchies, Limits, joining
 from workers.sandbox.forked_launch import AGENT, Forked, launch_forked
 from workers.sandbox.node_python import CODE
 from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, Sandbox
-from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
+from workers.sandbox.spec import Account, FilesystemView, SandboxSpec
 
 PIPE_BYTES = 1 << 20  # a rank with much output must not block on every line
 EXIT_SECONDS = 5.0
@@ -163,7 +162,7 @@ def _agent_environment(plan: LaunchPlan) -> dict[str, str]:
     work = plan.view.run_dir / "work"
     environment = {
         **(inherited_environment() if plan.view.image is None else _image_independent()),
-        **user_environment(plan.sandbox.kind, plan.view.image),
+        **user_environment(plan.sandbox.kind, plan.confinement.account),
         "HOME": str(work),
         "HF_HOME": str(work / "huggingface"),
         "PYTHONSAFEPATH": "1",
@@ -184,10 +183,10 @@ def _image_independent() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(("NCCL_", "CUDA_DEVICE_"))}
 
 
-def user_environment(sandbox: str, image: ImageRoot | None = None) -> dict[str, str]:
+def user_environment(sandbox: str, account: Account) -> dict[str, str]:
     """Variables that name the user as whom processes run in a sandbox of this kind."""
     if sandbox == BUBBLEWRAP:
-        return dict.fromkeys(OF_THE_USER, USER if image is None else image.user or USER)
+        return dict.fromkeys(OF_THE_USER, account.name)
     return {name: os.environ[name] for name in OF_THE_USER if name in os.environ}
 
 

@@ -14,11 +14,11 @@ from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OU
 from app.host.bubblewrap import Lack, lack_of_sandbox
 from app.host.overlays import MERGED, overlay_command
 from app.host.system_calls import filter_file
-from workers.sandbox.accounts import GROUP_ID, HOSTS, USER_ID, accounts
+from workers.sandbox.accounts import HOSTS, account_files
 from workers.sandbox.kernel_files import kernel_arguments
 from workers.sandbox.mounts import mounts
 from workers.sandbox.placements import Kind, Mount
-from workers.sandbox.spec import ImageRoot, SandboxSpec
+from workers.sandbox.spec import Account, SandboxSpec
 
 __all__ = ["BUBBLEWRAP", "PROCESS", "Bubblewrap", "ProcessGroup", "Sandbox", "SandboxUnavailable", "choose_sandbox"]
 
@@ -87,14 +87,14 @@ class Bubblewrap:
         view.temporary_dir.mkdir(parents=True, exist_ok=True)
         view.code_dir.mkdir(exist_ok=True)
         with filter_file() as file, ExitStack() as stack:
-            arguments = [*_user(view.image), *NAMESPACES, *(OWN_NETWORK if spec.own_network else ())]
+            arguments = [*_user(spec.account), *NAMESPACES, *(OWN_NETWORK if spec.own_network else ())]
             found = mounts(view)
             if view.image is not None:
                 arguments += ("--bind", str(view.overlay_dir / MERGED), "/")
             arguments += (*_KERNEL, *kernel_arguments())
             arguments += [argument for mount in found for argument in _mount_arguments(mount)]
             files = [file]
-            for path, text in accounts(own_network=spec.own_network, image=view.image).items():
+            for path, text in account_files(spec.account, own_network=spec.own_network, image=view.image).items():
                 files.append(stack.enter_context(_text_file(text)))
                 arguments += ("--perms", "0444", "--ro-bind-data", str(files[-1]), path)
             if not spec.own_network:
@@ -104,7 +104,8 @@ class Bubblewrap:
             arguments += _SHARED_MEMORY
             # Last, after the mounts inside: no directory that is not the job's can be used to fill memory.
             empty = [mount.target for mount in found if mount.kind == Kind.EMPTY]
-            always = _ALWAYS_READ_ONLY if view.image is None else _READ_ONLY_IN_IMAGES
+            writable_root = view.image is not None and not view.image.read_only
+            always = _READ_ONLY_IN_IMAGES if writable_root else _ALWAYS_READ_ONLY
             for directory in (*empty, *always):
                 arguments += ("--remount-ro", str(directory))
             arguments += ("--seccomp", str(file), "--chdir", str(view.run_dir))
@@ -132,10 +133,8 @@ def _mount_arguments(mount: Mount) -> tuple[str, ...]:
             return *size, "--perms", "0755", "--tmpfs", target
 
 
-def _user(image: ImageRoot | None = None) -> tuple[str, ...]:
-    """Arguments for the user as whom the processes appear inside; outside they are the worker's user."""
-    uid, gid = (image.uid, image.gid) if image is not None and image.user else (USER_ID, GROUP_ID)
-    return "--unshare-user", "--uid", str(uid), "--gid", str(gid)
+def _user(account: Account) -> tuple[str, ...]:
+    return "--unshare-user", "--uid", str(account.uid), "--gid", str(account.gid)
 
 
 @contextmanager
@@ -155,7 +154,7 @@ def choose_sandbox(setting: str = "auto") -> Sandbox:
     if setting == PROCESS:
         return ProcessGroup()
     root = ("--ro-bind", "/", "/", *_KERNEL, *kernel_arguments(), *_SHARED_MEMORY, "--remount-ro", "/dev")
-    lack = lack_of_sandbox((*_user(), *NAMESPACES, *OWN_NETWORK, *root))
+    lack = lack_of_sandbox((*_user(Account()), *NAMESPACES, *OWN_NETWORK, *root))
     if lack is not None:
         raise SandboxUnavailable(lack)
     return Bubblewrap()

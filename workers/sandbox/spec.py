@@ -17,13 +17,20 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Account:
+    """The user as whom an attempt's processes see themselves; on the machine they are the worker's user."""
+
+    name: str = "job"
+    uid: int = 1000
+    gid: int = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
 class ImageRoot:
-    """The root file system of a container image, which jobs share, and the user as whom they run in it."""
+    """The root file system of a container image, which jobs share."""
 
     directory: Path
-    user: str = ""  # empty: the sandbox's own
-    uid: int = 0
-    gid: int = 0
+    read_only: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,4 +70,5 @@ class SandboxSpec:
     view: FilesystemView
     joined: tuple[Path, ...] = ()  # files of control groups, into which a process writes 0 to join
     shm_mb: int = 0  # size of /dev/shm; 0: half of the machine's memory
+    account: Account = Account()
     own_network: bool = True  # loopback only, shared by the ranks of this node; else the machine's network

@@ -25,7 +25,6 @@ _MOUNT_PATH = acted_on(
     "nodes"
 )
 _READ_ONLY = acted_on("volumes are read-only; false has a warning")
-_NO_CONTAINER = warned("jobs run on the node itself, in a sandbox, without containers and images")
 _NOT_ENFORCED = warned("the limit is not enforced")
 _NO_CREDENTIALS = warned("credentials are not used: the operator provides the files on the nodes")
 
@@ -35,7 +34,7 @@ _SPEC: Table = {
     "image": acted_on(IN_AN_IMAGE),
     "imagePullPolicy": acted_on("when a node asks the registry for the image"),
     "workingDir": acted_on("working directory, if it is in a volume or jobs may read it; else it has a warning"),
-    "createHomeDir": warned("each attempt always has its own HOME"),
+    "createHomeDir": acted_on("each attempt has its own HOME, also without it"),
     "nodeType": acted_on("a required node label; without such a node the training waits, with a warning"),
     "nodePools": acted_on("node labels; a node must have one of them, or any with the pool default; order is ignored"),
     "tty": warned("no terminal is attached"),
@@ -131,6 +130,22 @@ _STORAGE: Table = {
     "emptyDirVolume.sizeLimit": acted_on("the size of a directory in memory; others have a warning"),
     "emptyDirVolume.exclude": _EXCLUDE,
 }
+_SECURITY: Table = {
+    "uidGidSource": acted_on("custom: runAsUid and runAsGid; fromTheImage: the image's user; others have a warning"),
+    "runAsUid": acted_on("the user ID of the processes in their sandbox, on nodes with one; 0 is refused with 400"),
+    "runAsGid": acted_on("their group ID; without it that of the user in the image, else equal to runAsUid"),
+    "runAsNonRoot": acted_on("no job runs as root, also without it"),
+    "readOnlyRootFilesystem": acted_on(
+        "true: the image's files can't be written; without an image no job can write to the root, and false has a "
+        "warning"
+    ),
+    "supplementalGroups": warned("processes have one group: runAsGid"),
+    "capabilities": warned("no job has capabilities"),
+    "seccompProfileType": acted_on("RuntimeDefault; others have a warning, since all jobs' system calls are filtered"),
+    "allowPrivilegeEscalation": acted_on("false; true is refused with 400"),
+    "hostIpc": acted_on("false; true has a warning"),
+    "hostNetwork": acted_on("false; true has a warning"),
+}
 # Objects and lists without an effect; one warning for each.
 _IGNORED: dict[str, str] = {
     "spec.probes": "probes are not supported",
@@ -139,8 +154,7 @@ _IGNORED: dict[str, str] = {
     "spec.tolerations": "nodes have no taints",
     "spec.ports": "ports are not published",
     "spec.exposedUrls": "ports are not published",
-    "spec.imagePullSecrets": "jobs run without containers: no image is pulled",
-    "spec.security": "the sandbox sets it: the user of the worker, without capabilities of the host",
+    "spec.imagePullSecrets": "logins of registries are the operator's, for each project: TRAINYARD_IMAGES_AUTH_FILE",
     "spec.environmentVariables.configMap": "config maps are not supported: set the value",
     "spec.environmentVariables.podFieldRef": "there are no pods: use TRAINYARD_JOB_ID, RANK and others",
     "spec.environmentVariables.userCredential": "user credentials are not supported: use a secret of the project",
@@ -175,6 +189,7 @@ _RULES: Table = {
     **{f"spec.{path}": rule for path, rule in _SPEC.items()},
     **{f"spec.compute.{path}": rule for path, rule in _COMPUTE.items()},
     **{f"spec.storage.{path}": rule for path, rule in _STORAGE.items()},
+    **{f"spec.security.{path}": rule for path, rule in _SECURITY.items()},
 }
 _OF_THE_MASTER = "only command and args of the first rank can differ from spec"
 # Values that match the behaviour, and need no warning.

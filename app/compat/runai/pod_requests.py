@@ -99,17 +99,17 @@ NodeAffinityRequired = document(
 Security = document(
     "Security",
     {
-        "uidGidSource": Choice(("fromTheImage", "fromIdpToken", "custom"), **IGNORED),
+        "uidGidSource": Choice(("fromTheImage", "fromIdpToken", "custom")),
         "capabilities": fields.List(Choice(_CAPABILITIES), validate=MANY, **IGNORED),
-        "seccompProfileType": Choice(("RuntimeDefault", "Unconfined", "Localhost"), **IGNORED),
-        "runAsNonRoot": Flag(**IGNORED),
-        "readOnlyRootFilesystem": Flag(**IGNORED),
-        "runAsUid": Whole(0, _LARGEST_ID, **IGNORED),
-        "runAsGid": Whole(0, _LARGEST_ID, **IGNORED),
+        "seccompProfileType": Choice(("RuntimeDefault", "Unconfined", "Localhost")),
+        "runAsNonRoot": Flag(),
+        "readOnlyRootFilesystem": Flag(),
+        "runAsUid": Whole(1, _LARGEST_ID),
+        "runAsGid": Whole(0, _LARGEST_ID),
         "supplementalGroups": Matching(_GROUPS, "must be numbers of groups with commas between them", **IGNORED),
-        "allowPrivilegeEscalation": Flag(**IGNORED),
-        "hostIpc": Flag(**IGNORED),
-        "hostNetwork": Flag(**IGNORED),
+        "allowPrivilegeEscalation": Flag(),
+        "hostIpc": Flag(),
+        "hostNetwork": Flag(),
     },
 )
 

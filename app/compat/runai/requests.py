@@ -56,7 +56,7 @@ _Compute = document(
 )
 _FURTHER = {
     "imagePullPolicy": Choice(tuple(PULL_POLICIES), **says("Default: Always for the tag latest, else IfNotPresent")),
-    "createHomeDir": Flag(**IGNORED),
+    "createHomeDir": Flag(),
     "probes": Section(pods.Probes),
     "podAffinity": Section(pods.PodAffinity),
     "tty": Flag(**IGNORED),

@@ -171,6 +171,16 @@ class Image(Section):
 
     reference: str = ""
     pull_policy: str = "if_missing"
+    read_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class User(Section):
+    """The numbers as which a job's processes see themselves; on the machine they are those of the worker."""
+
+    uid: int | None = None
+    gid: int | None = None
+    required: bool = True  # False: nodes without a sandbox run the job as the worker's user
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +197,7 @@ class ResourceConfig(Section):
     limits: ResourceLimits = ResourceLimits()
     mounts: tuple[Mount, ...] = ()
     image: Image = Image()
+    user: User = User()
     network: str = "none"
     device_type: str = "auto"
     node_count: int = 1

@@ -120,6 +120,10 @@ _PLACEMENT: Table = {
         "fails the job"
     ),
     f"{_RESOURCES}.image.pull_policy": acted_on("when a node asks the registry for the image"),
+    f"{_RESOURCES}.image.read_only": acted_on("whether the job can write to a copy of the image's files"),
+    f"{_RESOURCES}.user.uid": acted_on("the user ID that the processes see"),
+    f"{_RESOURCES}.user.gid": acted_on("the group ID that the processes see"),
+    f"{_RESOURCES}.user.required": acted_on("whether the job needs a node with a sandbox"),
     f"{_RESOURCES}.network": acted_on(
         "gate: a way out of the sandbox to listed services; 400 in a project without a list, and on several nodes"
     ),

@@ -13,6 +13,7 @@ from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Text, Texts, Whole, says
 
 _MAX_MB = 2**40  # an exabyte
+_MAX_ID = 2**31 - 1  # as in Kubernetes
 
 
 _DEVICE_TYPES = ("auto", "cuda", "cpu")
@@ -79,6 +80,21 @@ class ImageSchema(DocumentSchema):
             default=Image.pull_policy,
         ),
     )
+    read_only = Flag(
+        **says(
+            "true: the job can write to its own directories alone; false: also to a copy of the image's files that is "
+            "deleted with the attempt",
+            default=Image.read_only,
+        )
+    )
+
+
+class UserSchema(DocumentSchema):
+    uid = Whole(1, _MAX_ID, **says("The user ID, such as 1000. No job runs as root"))
+    gid = Whole(
+        0, _MAX_ID, **says("The group ID. Default: that of the user in the image's /etc/passwd, else equal to uid")
+    )
+    required = Flag(**says("Default true: only nodes with a sandbox run the job; false: others do, as their own user"))
 
 
 class ResourceConfigSchema(DocumentSchema):
@@ -111,6 +127,10 @@ class ResourceConfigSchema(DocumentSchema):
     )
     image = Section(
         ImageSchema, **says("The container image of a CUSTOM script or command; default: the node's programs")
+    )
+    user = Section(
+        UserSchema,
+        **says("User and group that the job's processes see themselves as; default: the image's, else 1000 (`job`)"),
     )
     network = Choice(
         NETWORKS,

@@ -173,7 +173,6 @@ WITHOUT_EFFECT = {
         "image",
         "imagePullPolicy",
         "workingDir",
-        "createHomeDir",
         "probes",
         "nodePools",
         "podAffinity",
@@ -204,6 +203,10 @@ WITHOUT_EFFECT = {
         "storage.s3.accessKeySecret",
         "storage.s3.secretKeyOfAccessKeyId",
         "storage.s3.secretKeyOfSecretKey",
-        "security",
+        "security.capabilities",
+        "security.supplementalGroups",
+        "security.readOnlyRootFilesystem",
+        "security.runAsUid",
+        "security.runAsGid",
     )
 }

@@ -102,6 +102,12 @@ def test_example_of_the_documentation_waits_for_a_node_that_has_what_it_asks_for
         ({"spec": {"command": "true", "tolerations": [{"operator": "Z"}]}}, "spec.tolerations.0.operator"),
         ({"spec": {"command": "true", "security": {"foo": 1}}}, "spec.security.foo"),
         ({"spec": {"command": "true", "security": {"runAsUid": "root"}}}, "spec.security.runAsUid"),
+        ({"spec": {"command": "true", "security": {"runAsUid": 0}}}, "spec.security.runAsUid"),
+        ({"spec": {"command": "true", "security": {"runAsUid": 2**31}}}, "spec.security.runAsUid"),
+        (
+            {"spec": {"command": "true", "security": {"allowPrivilegeEscalation": True}}},
+            "spec.security.allowPrivilegeEscalation",
+        ),
         ({"spec": {"command": "true", "security": {"capabilities": ["FLY"]}}}, "spec.security.capabilities.0"),
         ({"spec": {"command": "true", "security": {"supplementalGroups": "a"}}}, "spec.security.supplementalGroups"),
         ({"spec": {"command": "true", "ports": [{"container": 70_000}]}}, "spec.ports.0.container"),

@@ -96,6 +96,33 @@ def test_job_has_the_files_the_environment_and_the_user_of_its_image(node: World
     assert {"bin", "data.txt", "app", "/bin/busybox", '{"text": "hello"}'} <= set(found)
 
 
+def test_user_of_the_document_takes_the_place_of_the_images(node: World) -> None:
+    image = local(node, "image", [("etc", None), ("etc/passwd", PASSWD)], User="root")
+
+    def user_of(**user: int) -> list[str]:
+        return lines(node, image, "id; echo $USER", resources={"user": user})
+
+    assert user_of() == ["uid=1000(job) gid=1000(job)", "job"]
+    assert user_of(uid=4321) == ["uid=4321(app) gid=55(app)", "app"]
+    assert user_of(uid=77, gid=5) == ["uid=77(job) gid=5(job)", "job"]
+
+
+def test_files_of_an_image_can_be_read_only(node: World) -> None:
+    image = local(node, "image", [("opt", None)], WorkingDir="/srv/new")
+    attempts = (
+        "for each in /new /opt/new /srv/new/x /tmp/x $TRAINYARD_OUTPUT_DIR/x; do echo x > $each; done; pwd; ls /opt"
+    )
+
+    found = lines(node, image, f"({attempts}) 2>&1; true", image={"read_only": True})
+
+    assert [line.partition("create ")[2] for line in found if "Read-only" in line] == [
+        "/new: Read-only file system",
+        "/opt/new: Read-only file system",
+        "/srv/new/x: Read-only file system",
+    ]
+    assert found[-1] == "/srv/new"
+
+
 def test_program_of_the_image_runs_where_the_document_names_none(node: World) -> None:
     image = local(node, "image", Entrypoint=["sh", "-c", 'echo "$0 $@"'], Cmd=["of", "the image"])
 

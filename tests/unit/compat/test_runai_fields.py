@@ -18,8 +18,9 @@ TRAINING = {"name": "a", "projectId": "default", "clusterId": "c"}
         ({"podAffinity": {"type": "Required", "key": "a"}}, ["spec.podAffinity"]),
         ({"tolerations": [{"operator": "Exists"}, {"key": "a"}]}, ["spec.tolerations"]),
         ({"tolerations": [{"operator": "Exists", "exclude": True}]}, []),
-        ({"security": {"runAsUid": 500, "hostIpc": False}}, ["spec.security"]),
-        ({"security": {"hostIpc": False}}, []),
+        ({"security": {"capabilities": ["CHOWN"], "hostIpc": False}}, ["spec.security.capabilities"]),
+        ({"security": {"runAsUid": 500, "supplementalGroups": "2,3"}}, ["spec.security.supplementalGroups"]),
+        ({"security": {"hostIpc": False, "allowPrivilegeEscalation": False, "runAsNonRoot": True}}, []),
         ({"storage": {"hostPath": [{"mountPropagation": "None"}]}}, []),
         (
             {"storage": {"hostPath": [{"mountPropagation": "HostToContainer"}]}},

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from app.domain.spec.frameworks.custom import MPI, launcher
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.domain.spec.frameworks.megatron import MEGATRON
-from app.domain.spec.model import JobDocument
+from app.domain.spec.model import JobDocument, ResourceConfig
 
 
 class Extra(NamedTuple):
@@ -27,7 +27,7 @@ EXPORT, EXPORTED = Extra("export", "gguf"), ("gguf", "onnx")
 # Nodes with it hold the limits of `resource_config.limits`.
 LIMITS = "limits"
 
-# Nodes with it show paths of `resource_config.mounts` to jobs.
+# Nodes with it have a sandbox: they show paths of `resource_config.mounts` to jobs, and other users.
 MOUNTS = "mounts"
 
 # Nodes with it run scripts in images of `resource_config.image`.
@@ -37,8 +37,8 @@ IMAGES = "images"
 HOW_TO_OFFER = {
     LIMITS: f"resource_config.limits needs {LIMITS}, and a node offers it when its worker may make control groups: run "
     "it as root, or in a systemd unit with Delegate=yes",
-    MOUNTS: f"resource_config.mounts and limits.shm_mb need {MOUNTS}, and a node offers it when its jobs run in a "
-    "sandbox: remove TRAINYARD_NODE_SANDBOX=process there",
+    MOUNTS: f"resource_config.mounts, user and limits.shm_mb need {MOUNTS}, and a node offers it when its jobs run in "
+    "a sandbox: remove TRAINYARD_NODE_SANDBOX=process there",
     IMAGES: f"resource_config.image needs {IMAGES}, and a node offers it when its jobs run in a sandbox and its worker "
     "finds skopeo and umoci and may mount overlays: apt install skopeo umoci there",
     MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
@@ -58,11 +58,20 @@ def needed(document: JobDocument) -> frozenset[str]:
     words = {EXTRAS[framework].name} if framework in EXTRAS else set[str]()
     if document.output_config.export_format in EXPORTED:
         words.add(EXPORT.name)
-    limits = document.resource_config.limits
-    if limits.need_control_groups and limits.required:
+    resources = document.resource_config
+    if resources.limits.need_control_groups and resources.limits.required:
         words.add(LIMITS)
-    if any(mount.required for mount in document.resource_config.mounts) or (limits.shm_mb and limits.required):
+    if _needs_sandbox(resources):
         words.add(MOUNTS)
-    if document.resource_config.image.reference:
+    if resources.image.reference:
         words.add(IMAGES)
     return frozenset(words | ({MPI} if launcher(document) == MPI else set()))
+
+
+def _needs_sandbox(resources: ResourceConfig) -> bool:
+    user, limits = resources.user, resources.limits
+    return bool(
+        any(mount.required for mount in resources.mounts)
+        or (limits.shm_mb and limits.required)
+        or ((user.uid is not None or user.gid is not None) and user.required)
+    )

@@ -213,7 +213,7 @@ def test_image_that_is_not_in_its_storage_root_fails_the_job(database, rules):
 
     job = job_of(database, job_id)
     assert (job.state, job.error_type) == (JobState.FAILED, "INVALID_CONFIG")
-    assert f"image {rules.roots[1]}/missing does not exist" in job.error_message
+    assert f"image {rules.roots[1]}/missing does not exist" in str(job.error_message)
 
 
 def test_a_long_line_of_inspections_is_not_made_longer(database, rules):

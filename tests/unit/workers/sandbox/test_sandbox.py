@@ -15,7 +15,7 @@ from tests.unit.workers.rank.launching import JOB, Run, make_plan, write_script
 from workers.sandbox.mounts import OURS, mounts
 from workers.sandbox.placements import Kind, Mount
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup, SandboxUnavailable, choose_sandbox
-from workers.sandbox.spec import FilesystemView, SandboxSpec
+from workers.sandbox.spec import Account, FilesystemView, SandboxSpec
 
 PROBE = """
 import json, os, socket, sys
@@ -224,7 +224,7 @@ def test_root_holds_programs_and_what_they_read_of_etc(world, tmp_path):
         *(path.parts[1] for path in (tmp_path, Path(sys.prefix), Path(sys.base_prefix), OURS)),
     }
     assert not {"shadow", "cron.d", "fstab", "machine-id", "sudoers", "ssh"} & set(facts["read"]["/etc"])
-    assert [line.split(":")[0] for line in facts["read"]["/etc/passwd"].splitlines()] == ["root", "job", "unknown"]
+    assert [line.split(":")[0] for line in facts["read"]["/etc/passwd"].splitlines()] == ["root", "unknown", "job"]
     assert "docker" not in facts["read"]["/etc/group"]
 
 
@@ -342,3 +342,15 @@ def test_script_in_the_root_directory_does_not_expose_the_machine(tmp_path):
     for name in ("root", "home", "proc", "tmp", "etc/shadow"):
         target = str(view.code_dir / name)
         assert target in arguments or not Path("/", name).exists()
+
+
+def test_processes_see_themselves_as_the_user_that_the_job_names(world):
+    script = write_script(world / "mine", "import os, pwd; print(os.getresuid(), os.getresgid(), pwd.getpwuid(77))")
+    plan = make_plan(world, script, Bubblewrap())
+    account = Account(uid=77, gid=5)
+    run = Run(dataclasses.replace(plan, confinement=dataclasses.replace(plan.confinement, account=account)))
+    try:
+        assert run.finish() == 0, run.log()
+        assert run.log().startswith("(77, 77, 77) (5, 5, 5) pwd.struct_passwd(pw_name='job'")
+    finally:
+        run.close()

@@ -1,0 +1,25 @@
+"""The user as whom the processes of a job see themselves: of its document, else of its image, else the sandbox's."""
+
+from app.domain.spec.model import User
+from workers.attempt_failed import AttemptFailed
+from workers.prepare.job_image import JobImage
+from workers.sandbox.accounts import PASSWD, image_lines, numbered
+from workers.sandbox.sandbox import PROCESS, Sandbox
+from workers.sandbox.spec import Account
+
+
+def account_of(user: User, image: JobImage, sandbox: Sandbox) -> Account:
+    """Raises AttemptFailed where the job requires a user that this node can't give it."""
+    if user.required and sandbox.kind == PROCESS and user != User():
+        raise AttemptFailed(
+            "INTERNAL",
+            "this node can't run jobs as another user (resource_config.user): its jobs run without a sandbox; remove "
+            "TRAINYARD_NODE_SANDBOX=process there",
+        )
+    given = image.account
+    if user.uid is None:
+        return Account(name=given.name, uid=given.uid, gid=given.gid if user.gid is None else user.gid)
+    entry = numbered(image_lines(image.root.directory, PASSWD), user.uid) if image.root is not None else []
+    name = entry[0] if entry else Account.name
+    own_gid = int(entry[3]) if len(entry) > 3 and entry[3].isdecimal() else user.uid
+    return Account(name=name, uid=user.uid, gid=own_gid if user.gid is None else user.gid)
