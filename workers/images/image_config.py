@@ -40,7 +40,7 @@ class ImageConfig:
         return asdict(self)
 
     def account(self, root: Path) -> Account:
-        """The user that the image names; the sandbox's own where that is root or nobody. Raises AttemptFailed."""
+        """The user that the image names; the sandbox's own where it names none, or root. Raises AttemptFailed."""
         name, _, group = self.user.partition(":")
         if name in ("", "0", "root"):
             return Account()

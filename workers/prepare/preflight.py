@@ -82,14 +82,14 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
     """Resolve the document's inputs, then inspect them in the sandbox. Runs on the main thread."""
     began = time.monotonic()
     limit = settings.preflight.timeout_seconds
-    if question.get("job_id") and question["spec"]["training_config"]["framework"]["type"] == parsing.CUSTOM:
-        return inspect_image(settings, question["project"], JobDocument.from_json(question["spec"]), limit)
+    document = JobDocument.from_json(question["spec"])
+    if question.get("job_id") and document.training_config.framework.type == parsing.CUSTOM:
+        return inspect_image(settings, question["project"], document, limit)
     library = Preview.of(
         library_for(settings, db, question["project"], opened_secrets(settings, question["sealed_secrets"])),
         fetch_bytes=settings.preflight.fetch_bytes,
     )
     try:
-        document = JobDocument.from_json(question["spec"])
         values = _hyperparameters(document)
         with _alarm(limit):
             sources = find_sources(library, _framework(question, document), document)

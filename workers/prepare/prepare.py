@@ -92,13 +92,12 @@ def prepare(
     named = named_files(library, work.document.training_config.framework)
     readable = (*sources.readable, *filter(None, (start.path, stored)), *named)
     view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable, image=image.root)
+    account = account_of(work.document.resource_config.user, image, sandbox)
     groups = find_hierarchies()
     plan = LaunchPlan(
         spec=mounted.spec,
         spec_path=run.spec,
-        confinement=confinement_of(
-            settings, work, view, account_of(work.document.resource_config.user, image, sandbox)
-        ),
+        confinement=confinement_of(settings, work, view, account),
         sandbox=sandbox,
         job_environment=environment,
         limits=limits_of(work.document.resource_config.limits, settings, groups),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.compat.images import NO_REGISTRIES, native_image
+from app.compat.runai.security import read_only_of
 from app.domain.errors import BadSpec
 from app.schemas.spec.field_verdicts import warning
 
@@ -13,12 +14,13 @@ REST = "spec"
 
 def image_of(spec: Mapping[str, Any], warnings: list[str], *, uses_images: bool) -> dict[str, Any]:
     """The field ``image`` of ``resource_config``, if the workload has an image that is used here. Raises BadSpec."""
-    if not spec.get("image"):
-        return {}
-    if uses_images:
-        return native_image(spec["image"], spec.get("imagePullPolicy") or "")
-    warnings += [warning(f"{REST}.{name}", NO_REGISTRIES) for name in ("image", "imagePullPolicy") if spec.get(name)]
-    return {}
+    image = {}
+    if spec.get("image") and uses_images:
+        image = native_image(spec["image"], spec.get("imagePullPolicy") or "")
+    elif spec.get("image"):
+        named = [name for name in ("image", "imagePullPolicy") if spec.get(name)]
+        warnings += [warning(f"{REST}.{name}", NO_REGISTRIES) for name in named]
+    return image | read_only_of(spec.get("security") or {}, image, warnings)
 
 
 def program_of(spec: Mapping[str, Any], master: Mapping[str, Any], *, has_image: bool) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from app.compat.naming import Naming
 from app.compat.quantities import amount_of
 from app.compat.runai.fields import without_effect
 from app.compat.runai.programs import image_of, in_directory, program_of
-from app.compat.runai.security import read_only_of, user_of
+from app.compat.runai.security import user_of
 from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
 from app.domain.names import EITHER
@@ -98,14 +98,11 @@ def to_native(
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
     volumes = volumes_of(spec.get("storage") or {}, may_read)
     warnings = [*volumes.warnings, *_reserved(spec, REST), *_reserved(master, "masterSpec")]
-    security = spec.get("security") or {}
     image = image_of(spec, warnings, uses_images=uses_images)
-    image |= read_only_of(security, image, warnings)
     framework = _program(spec, master, volumes, has_image=bool(image))
     framework |= _directory(spec, framework, volumes, may_read, warnings, has_image=bool(image))
     start = [Mount(spec["workingDir"], "", "", {"type": CODE, **OPTIONAL})] if "custom_code_dir" in framework else []
-    resources = _resources(spec.get("compute") or {}, warnings)
-    resources |= user_of(security, warnings)
+    resources = _resources(spec.get("compute") or {}, warnings) | user_of(spec.get("security") or {}, warnings)
     resources |= {**_affinity(spec, warnings), **({"node_count": _nodes(spec, master)} if distributed else {})}
     if resources["gpu_count"] > 1:
         # A pod runs its command once for any number of devices.
