@@ -46,7 +46,7 @@ from workers.sandbox.control_groups import find_hierarchies
 from workers.sandbox.gpu_devices import own_gpus
 from workers.sandbox.launcher import LaunchPlan
 from workers.sandbox.sandbox import PROCESS, Sandbox, SandboxUnavailable, choose_sandbox
-from workers.sandbox.spec import Account, FilesystemView, ImageRoot, SandboxSpec
+from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
 
 PROXY_PORT = 3128  # free, because the loopback is that of the attempt alone
 ENVIRONMENT = "training_config.environment."
@@ -92,12 +92,11 @@ def prepare(
     named = named_files(library, work.document.training_config.framework)
     readable = (*sources.readable, *filter(None, (start.path, stored)), *named)
     view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable, image=image.root)
-    account = account_of(work.document.resource_config.user, image, sandbox)
     groups = find_hierarchies()
     plan = LaunchPlan(
         spec=mounted.spec,
         spec_path=run.spec,
-        confinement=confinement_of(settings, work, view, account),
+        confinement=confinement_of(settings, work, view, image, sandbox),
         sandbox=sandbox,
         job_environment=environment,
         limits=limits_of(work.document.resource_config.limits, settings, groups),
@@ -106,9 +105,17 @@ def prepare(
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens, image=image)
 
 
-def confinement_of(settings: Settings, work: Work, view: FilesystemView, account: Account) -> SandboxSpec:
-    shm_mb = work.document.resource_config.limits.shm_mb
-    return SandboxSpec(view=view, shm_mb=shm_mb, account=account, own_network=has_own_network(settings, work))
+def confinement_of(
+    settings: Settings, work: Work, view: FilesystemView, image: JobImage, sandbox: Sandbox
+) -> SandboxSpec:
+    """Raises AttemptFailed."""
+    resources = work.document.resource_config
+    return SandboxSpec(
+        view=view,
+        shm_mb=resources.limits.shm_mb,
+        account=account_of(resources.user, image, sandbox),
+        own_network=has_own_network(settings, work),
+    )
 
 
 def has_own_network(settings: Settings, work: Work) -> bool:
