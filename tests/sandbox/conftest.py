@@ -3,28 +3,20 @@
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from app.host.overlays import lack_of_overlays
-from tests.sandbox.canaries import Canaries, canaries
+from tests.sandbox.canaries import canaries
 from tests.sandbox.control import Report, on_reached_network, without_sandbox
 from tests.sandbox.expectations import NUMBERS, ON_A_NETWORK
-from tests.sandbox.jobs import OtherJobs, attack, other_jobs, targets_on
-from tests.sandbox.machines import Machine, make_image, namespaces_lack, running
+from tests.sandbox.jobs import Attacked, attack, other_jobs, targets_on
+from tests.sandbox.machines import make_image, namespaces_lack, running
 from workers.sandbox.control_groups import CONTROLLERS, find_hierarchies
 
 # No user of a system, and none that systemd gives out.
 ORDINARY = 60990
-
-
-@dataclass(frozen=True)
-class Attacked:
-    machine: Machine
-    canaries: Canaries
-    others: OtherJobs
 
 
 @contextmanager
@@ -47,16 +39,14 @@ def of_root(owned_pids: set[int]) -> Iterator[Attacked]:
 
 @pytest.fixture(scope="module")
 def full(of_root: Attacked, run_directory: Path) -> Report:
-    return attack(of_root.machine, of_root.canaries, of_root.others, run_directory)
+    return attack(of_root, run_directory)
 
 
 @pytest.fixture(scope="module")
 def image(of_root: Attacked, run_directory: Path) -> Report:
-    machine = of_root.machine
-    if lack := lack_of_overlays(machine.folder):
+    if lack := lack_of_overlays(of_root.machine.folder):
         pytest.skip(f"the kernel mounts no overlay: {lack}")
-    reference = make_image(machine.inputs / "image")
-    return attack(machine, of_root.canaries, of_root.others, run_directory, image=reference)
+    return attack(of_root, run_directory, image=make_image(of_root.machine.inputs / "image"))
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +54,13 @@ def namespaces(owned_pids: set[int], run_directory: Path) -> Iterator[Report]:
     if os.geteuid() == 0 and (lack := namespaces_lack(ORDINARY)):
         pytest.skip(f"ordinary users can make no namespaces here: {lack}")
     with attacked(ORDINARY, owned_pids) as found:
-        yield attack(found.machine, found.canaries, found.others, run_directory)
+        yield attack(found, run_directory)
 
 
 @pytest.fixture(scope="module")
 def control(of_root: Attacked, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """What the probes reach as processes of root, without a sandbox."""
-    targets = targets_on(of_root.machine, of_root.canaries, of_root.others)
+    targets = targets_on(of_root)
     here = ",".join(str(number) for number in NUMBERS if number not in ON_A_NETWORK)
     secrets = {"SOME_PASSWORD": of_root.canaries.marker}
     reached = without_sandbox(tmp_path_factory.mktemp("control"), targets, here, secrets)

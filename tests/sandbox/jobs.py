@@ -44,6 +44,15 @@ class OtherJobs:
     result: Path
 
 
+@dataclass(frozen=True)
+class Attacked:
+    """A machine, what is on it beside the platform, and the jobs of another project."""
+
+    machine: Machine
+    canaries: Canaries
+    others: OtherJobs
+
+
 def document(script: str, *arguments: str, limits: dict[str, Any] | None = None, image: str = "") -> dict[str, Any]:
     framework = {"type": "CUSTOM", "custom_script_path": script, "custom_arguments": list(arguments)}
     resources: dict[str, Any] = {"gpu_count": 1, "gpu_type": "A100"}
@@ -91,10 +100,10 @@ def other_jobs(machine: Machine) -> Iterator[OtherJobs]:
         machine.wait_for_status(running, "CANCELLED")
 
 
-def attack(machine: Machine, canaries: Canaries, others: OtherJobs, run_directory: Path, *, image: str = "") -> Report:
+def attack(on: Attacked, run_directory: Path, *, image: str = "") -> Report:
     """Try all probes in jobs on this machine."""
-    folder = "attack-in-image" if image else "attack"
-    copy_probes(machine.inputs / folder, targets_on(machine, canaries, others))
+    machine, folder = on.machine, "attack-in-image" if image else "attack"
+    copy_probes(machine.inputs / folder, targets_on(on))
 
     def submit(numbers: str, names: tuple[str, ...]) -> str:
         limits = {name: LIMITS[name] for name in names}
@@ -109,14 +118,15 @@ def attack(machine: Machine, canaries: Canaries, others: OtherJobs, run_director
     return report
 
 
-def targets_on(machine: Machine, canaries: Canaries, others: OtherJobs) -> dict[str, Any]:
+def targets_on(on: Attacked) -> dict[str, Any]:
+    machine = on.machine
     # Where no control group holds a limit, a busy machine still does.
     held = {} if machine.user == 0 else {"cpu_cores": 0.05}
-    return canaries.targets(
+    return on.canaries.targets(
         data_dir=str(machine.data_dir),
         database=str(machine.data_dir / "trainyard.db"),
-        other_run_dir=str(others.run_dir),
-        other_artifact=str(others.result),
+        other_run_dir=str(on.others.run_dir),
+        other_artifact=str(on.others.result),
         claim=str(machine.claim),
         api_port=machine.port,
         redis_port=machine.redis.port,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.conftest import Attacked
 from tests.sandbox.control import Report
 from tests.sandbox.expectations import NUMBERS, RUNGS, UNPROVEN, expected, hole
+from tests.sandbox.jobs import Attacked
 from tests.sandbox.probes.files import PLANTED
 from tests.sandbox.probes.probing import PROBES, REACHED
 
