@@ -89,7 +89,7 @@ def other_jobs(machine: Machine) -> Iterator[OtherJobs]:
     wait_for(lambda: "listening" in machine.log_lines(running), seconds=60, what=f"{running} to listen")
     run_dir = machine.data_dir / "run" / "jobs" / running / "1"
     assert (run_dir / "work" / "secret.txt").exists()
-    # os.walk() goes on where a run directory vanishes.
+    # os.walk() ignores a run directory that vanishes.
     (result,) = (
         Path(at, "result.txt") for at, _, names in os.walk(machine.data_dir) if "result.txt" in names and ended in at
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.sandbox.probes.probing import Blocked, Targets, probe, tried
 
 METADATA = "169.254.169.254"
-ELSEWHERE = "192.0.2.1"  # an address that nobody has: RFC 5737
+ELSEWHERE = "192.0.2.1"  # an address of no machine: RFC 5737
 PORTS = (20000, 32000)  # where jobs of several ranks meet
 SECONDS = 2.0
 SOCKETS = (

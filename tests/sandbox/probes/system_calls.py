@@ -56,6 +56,6 @@ def unmount(target: str) -> None:
 
 
 def seize(pid: int) -> None:
-    """Become the tracer of a process, which goes on meanwhile."""
+    """Become the tracer of a process without stopping it."""
     libc.ptrace.restype = ctypes.c_long
     checked(libc.ptrace(PTRACE_SEIZE, pid, ctypes.c_void_p(), ctypes.c_void_p()))
