@@ -129,7 +129,7 @@ def _files_of(pid: int) -> list[str]:
 def out_of_memory_score(targets: Targets) -> str:
     path = Path("/proc/self/oom_score_adj")
     now = int(path.read_text())
-    path.write_text(str(0 if now > 0 else now - 1))
+    path.write_text("0")  # the platform's
     return f"{path.read_text().strip()} instead of {now}"
 
 
