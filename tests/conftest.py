@@ -1,6 +1,5 @@
 """Fixtures for every level: real servers, a fresh migrated database for each test, and guards against leaks."""
 
-import fcntl
 import gc
 import os
 import shutil
@@ -138,10 +137,9 @@ def demo_assets(run_directory: Path) -> Path:
 
 
 @pytest.fixture
-def no_memory_kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Serializes tests of OOM kills and of other kills: the kernel counts OOM kills for the whole machine."""
-    with (tmp_path_factory.getbasetemp().parent / "memory_kills").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def no_memory_kills(run_directory: Path) -> Iterator[None]:
+    """Serializes tests of OOM kills and of other kills."""
+    with guards.memory_kills_alone(run_directory):
         yield
 
 

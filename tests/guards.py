@@ -1,5 +1,6 @@
 """What a test may not leave behind or reach: threads, processes, app contexts, the network beyond this machine."""
 
+import fcntl
 import os
 import socket
 import threading
@@ -80,6 +81,14 @@ def loopback_only() -> Iterator[None]:
     finally:
         socket.socket.connect = connect  # type: ignore[method-assign]
         socket.socket.connect_ex = connect_ex  # type: ignore[method-assign]
+
+
+@contextmanager
+def memory_kills_alone(run_directory: Path) -> Iterator[None]:
+    """The kernel counts OOM kills for the whole machine: one test at a time of those of a run that cause any."""
+    with (run_directory / "memory_kills").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class RemoteConnectionError(OSError):
