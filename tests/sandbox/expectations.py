@@ -27,11 +27,7 @@ ALLOWED_ON = {
 }
 
 # Holes that are known and not yet mended. A test that passes nonetheless fails, so that it is taken out of here.
-KNOWN = {
-    35: "the agent of a job is a process of the job's user in its namespaces: a job can take over its own agent",
-    42: "a rank can lower its oom_score_adj to the platform's, where memory runs out for the whole machine",
-    74: "storage_mb counts blocks: files without content are free",
-}
+KNOWN = {42: "a rank can lower its oom_score_adj to the platform's, where memory runs out for the whole machine"}
 KNOWN_ON = {
     (FULL, 13): "TRAINYARD_NODE_SOFTWARE, by default /opt, is shown with the private files of the worker's user in it",
     (NAMESPACES, 13): "the same, where an ordinary user owns something there",

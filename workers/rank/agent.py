@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from app.host.privacy import hide_from_same_user, show_to_same_user
 from app.host.processes import adopt_orphans, block_signal, descendants, die_with_parent, kill
 from trainyard.protocol.channel import PROXY_LISTENER, LineDecoder, Message, encode
 from trainyard.protocol.messages import RankExit, fields_of
@@ -54,7 +55,10 @@ def run(spec_path: Path, log_fds: list[int], control_fd: int, *, fork_rank: Fork
     control = socket.socket(fileno=control_fd)
     adopt_orphans()
     _leave_no_core_dumps()
-    agent = RankAgent(RunSpec.read(spec_path), spec_path, log_fds, control, fork_rank)
+    spec = RunSpec.read(spec_path)
+    if spec.launcher != mpi.MPI:  # whose ranks open their logs through the descriptors of this process
+        hide_from_same_user()  # a rank could take the supervisor's socket
+    agent = RankAgent(spec, spec_path, log_fds, control, fork_rank)
     try:
         return agent.run()
     finally:
@@ -299,6 +303,7 @@ def _spawn(command: list[str], directory: Path, log: int, environment: Mapping[s
 
 def as_rank(parent: int) -> None:
     """In a new rank: die with the agent, and be killed before the platform when memory runs out."""
+    show_to_same_user()  # else the files of its own in /proc are root's
     die_with_parent(parent)
     with contextlib.suppress(OSError):  # /proc may be read-only, then the kernel decides by size
         adjustment = Path("/proc/self/oom_score_adj")

@@ -17,6 +17,13 @@ def test_disk_space_counts_not_the_length_of_sparse_files_nor_what_links_lead_to
     assert 3_000_000 <= allocated_bytes(tmp_path) < 3_200_000
 
 
+def test_files_without_content_take_space_too(tmp_path):
+    for number in range(500):
+        (tmp_path / str(number)).touch()
+
+    assert allocated_bytes(tmp_path) >= 500 * 4096
+
+
 def test_checkpoint_that_the_platform_has_fetched_is_not_the_jobs(tmp_path):
     (tmp_path / "resume").mkdir()
     (tmp_path / "resume" / "model").write_bytes(b"x" * 3_000_000)
