@@ -3,8 +3,9 @@
     python -m benchmarks.sandbox [--rounds 60]
 
 `true` alone, in its control group, and in sandboxes as supervisors make them; in each round every one of them, in a
-changing order. The clock runs from the preparation of the command line (mounts, filter of system calls, group) to the
-end of the program. ``added`` is the difference to `true` alone in the same round.
+changing order; also in an image that is unpacked already (of a static busybox, where the machine has it and may mount
+overlays), whose `true` is another program. The clock runs from the preparation of the command line (mounts, filter of
+system calls, group) to the end of the program. ``added`` is the difference to `true` alone in the same round.
 One JSON line on standard output, a table on standard error.
 """
 
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -21,14 +23,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from app.host.overlays import lack_of_overlays
 from benchmarks.machine import description
 from workers.sandbox.control_groups import Limits, find_hierarchies, joining
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup, Sandbox
-from workers.sandbox.spec import FilesystemView, SandboxSpec
+from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
 
 PROGRAM = ("true",)
 LIMITS = Limits(memory_mb=1024, processes=100, cpus=1.0)
 ALONE = "alone"
+BUSYBOX = Path("/bin/busybox")  # of Debian's busybox-static
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -58,6 +62,11 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
     if find_hierarchies().parents:
         starts["in a control group"] = partial(start_in_group, ProcessGroup(), SandboxSpec(view=view))
         starts["sandbox in a control group"] = partial(start_in_group, Bubblewrap(), SandboxSpec(view=view))
+    if BUSYBOX.exists() and not lack_of_overlays(folder):
+        in_image = SandboxSpec(view=image_view(folder))
+        starts["sandbox of an image"] = partial(start, Bubblewrap(), in_image)
+        if find_hierarchies().parents:
+            starts["the same in a control group"] = partial(start_in_group, Bubblewrap(), in_image)
     found: dict[str, list[float]] = {name: [] for name in starts}
     for number in range(rounds + 1):
         for name in random.sample(list(starts), len(starts)):
@@ -66,6 +75,16 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
             if number:  # the first round compiles the filter and fills caches
                 found[name].append(time.perf_counter() - began)
     return found
+
+
+def image_view(folder: Path) -> FilesystemView:
+    """An attempt whose root is an image of busybox alone."""
+    root, run_dir = folder / "image", folder / "run-in-image"
+    (root / "bin").mkdir(parents=True)
+    run_dir.mkdir()
+    shutil.copy(BUSYBOX, root / "bin" / "busybox")
+    (root / "bin" / "true").symlink_to("busybox")
+    return FilesystemView(run_dir=run_dir, data_dir=folder / "data", image=ImageRoot(directory=root))
 
 
 def start(sandbox: Sandbox, spec: SandboxSpec) -> None:
