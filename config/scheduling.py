@@ -15,6 +15,12 @@ class SchedulerSettings:
     reserve_after_seconds: float = setting(
         1800.0, "a job that has waited this long gets a reserved node, on which only short jobs start from then on"
     )
+    max_waiting_jobs: int = setting(
+        10_000,
+        "about so many jobs of a project may wait before submissions are refused with 429, unless its quota sets "
+        "max_waiting_jobs; 0: unlimited",
+        rules.not_negative,
+    )
     retry_base_seconds: float = setting(1.0, "pause before the first automatic retry; doubles each time")
     retry_max_seconds: float = setting(360.0, "longest pause before an automatic retry")
 

@@ -3,6 +3,7 @@
 from app.database.engine import Database
 from app.security.secrets import SecretBox
 from app.services.nodes.capacity import Inventory
+from app.services.queues.waiting_jobs import WaitingLimit
 from app.services.requests.control_plane import ControlPlane, Rings
 from app.services.requests.storage_access import reading_rules
 from app.services.scheduling.start_estimates import Estimates
@@ -19,4 +20,5 @@ def control_plane(settings: Settings, db: Database, dispatcher: Rings) -> Contro
         reading=reading_rules(settings),
         inventory=Inventory(),
         estimates=Estimates(),
+        waiting=WaitingLimit(settings.scheduler.max_waiting_jobs),
     )

@@ -40,6 +40,12 @@ class StartEstimates(Protocol):
     ) -> float | None: ...
 
 
+class JobsThatWait(Protocol):
+    """How many jobs of a project may wait."""
+
+    def refuse_one_too_many(self, session: Session, project: str) -> None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class ControlPlane:
     db: Database
@@ -49,6 +55,7 @@ class ControlPlane:
     reading: ReadingRules
     inventory: Capacity
     estimates: StartEstimates
+    waiting: JobsThatWait
 
     def nudge(self, job: Job) -> None:
         """Wake the nodes that run the job: its supervisors read the request at once."""

@@ -104,7 +104,7 @@ def test_long_secrets_cost_little() -> None:
         redaction.redact_truncated("line 1 of a " * 1300)
         redaction.redact_truncated("xy" * 7999 + "x" + "z")
 
-    assert time.process_time() - began < 2.0
+    assert time.process_time() - began < 10.0  # 2 at most; a search for every beginning of a secret takes minutes
     assert redaction.redact_truncated("it is line 17 of a lo") == f"it is {MASK}"
 
 
