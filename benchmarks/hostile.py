@@ -1,7 +1,7 @@
 """Two projects on one node, and every tenth job attacks: is any other job hurt, does the API keep answering?
 
     python -m benchmarks.hostile [--minutes 10] [--database sqlite|postgresql] [--unlimited]
-                                 [--out docs/benchmarks/DATE-hostile.md]
+                                 [--only fork-bomb,…] [--out docs/benchmarks/DATE-hostile.md]
 
 The real processes on this machine: API, coordinator, a node worker as root with bubblewrap and control groups, Redis,
 the database. The innocent project runs short scripts that step, save, and write an output, four at a time, and lists
@@ -17,6 +17,7 @@ disk: every attack is bounded by itself, too.
 """
 
 import argparse
+import itertools
 import json
 import shutil
 import sys
@@ -33,7 +34,7 @@ import psutil
 from app.host.fork_servers import agents_socket, is_listening, supervisors_socket
 from benchmarks import hostile_report
 from benchmarks.hostile_api import Project
-from benchmarks.hostile_projects import Hostile, Innocent, Ran, started, unexpected
+from benchmarks.hostile_projects import ATTACKS, Hostile, Innocent, Ran, started, unexpected
 from benchmarks.machine import description
 from tests.systems.servers import PostgresServer
 from tests.systems.system import System, wait_for
@@ -77,17 +78,21 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--unlimited", action="store_true", help="without the limits that an operator would set")
+    parser.add_argument("--only", default=",".join(ATTACKS), help="these attacks in turn")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
+    kinds = given.only.split(",")
+    if unknown := set(kinds) - set(ATTACKS):
+        sys.exit(f"no attack {', '.join(sorted(unknown))}; known: {', '.join(ATTACKS)}")
     if set(find_hierarchies().parents) != set(CONTROLLERS):
         sys.exit("the hostile soak needs control groups: run it as root")
     machine, folder = description(), Path(tempfile.mkdtemp(prefix="trainyard-hostile-"))
     try:
         with running_system(folder, given.database, {} if given.unlimited else NODE_LIMITS) as system:
-            figures = soaked(system, given.minutes, unlimited=given.unlimited)
+            figures = soaked(system, given.minutes, kinds, unlimited=given.unlimited)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    settings = {name: getattr(given, name) for name in ("minutes", "database", "unlimited")}
+    settings = {name: getattr(given, name) for name in ("minutes", "database", "unlimited", "only")}
     report = {"benchmark": "hostile", **settings, **figures, "machine": machine}
     page = hostile_report.page(report)
     if given.out:
@@ -98,11 +103,11 @@ def main(arguments: list[str]) -> None:
         sys.exit(1)
 
 
-def soaked(system: "WatchedSystem", minutes: float, *, unlimited: bool) -> dict[str, Any]:
+def soaked(system: "WatchedSystem", minutes: float, kinds: list[str], *, unlimited: bool) -> dict[str, Any]:
     """Both projects at work for that long, and everything that came of it."""
     marker = system.folder.parent.name
     innocent = Innocent(new_project(system, "blue"))
-    hostile = Hostile(new_project(system, "red"), innocent, marker)
+    hostile = Hostile(new_project(system, "red"), innocent, marker, itertools.cycle(kinds))
     extremes, until = Extremes(), time.monotonic() + minutes * 60
 
     def is_over() -> bool:

@@ -1,7 +1,6 @@
 """The two projects of `benchmarks/hostile.py`: one that works and asks, one whose every job attacks."""
 
 import hashlib
-import itertools
 import random
 import threading
 import time
@@ -144,7 +143,7 @@ class Hostile:
     project: Project
     innocent: Innocent
     marker: str
-    kinds: Iterator[str] = field(default_factory=lambda: itertools.cycle(ATTACKS))
+    kinds: Iterator[str]
     ran: list[Ran] = field(default_factory=list)
 
     def run(self, is_over: Callable[[], bool]) -> None:
@@ -211,7 +210,6 @@ def script_job(name: str, script: str, *, arguments: Sequence[str] = (), **hyper
             "base_model": {"model_id": "model"},
             "framework": framework,
             "hyperparameters": hyperparameters,
-            "max_retries": 0,
         },
         "data_config": {"sources": [{"path": "data.jsonl", "format": "jsonl"}]},
         "resource_config": {"gpu_count": 1, "device_type": "cpu"},
