@@ -3,6 +3,7 @@
 import ctypes
 import fcntl
 import os
+import re
 import select
 import signal
 import time
@@ -18,6 +19,10 @@ PR_SET_CHILD_SUBREAPER = 36
 
 PROC = Path("/proc")
 DEAD = ("Z", "X")
+# The control group of an attempt is JOB.ATTEMPT.NODE below one of this name; a job's processes can't leave it.
+ATTEMPT_GROUPS = "trainyard"
+_ATTEMPT_GROUP = re.compile(rb"/%b/(job-[^/.\n]+\.\d+\.[^/\n]+)" % ATTEMPT_GROUPS.encode())
+NODELESS = "node"  # in place of the name, in the group of an attempt that names no node
 
 
 @dataclass(frozen=True)
@@ -80,9 +85,21 @@ def state_of(pid: int) -> str:
 
 
 def ranks_below(root_pid: int) -> dict[int, int]:
-    """Rank → pid of the ranks below the agent: processes with a RANK whose parent has none."""
-    found = {pid: rank for pid in descendants(root_pid) if (rank := _rank_of(pid)) is not None}
-    return {rank: pid for pid, rank in found.items() if parent_of(pid) not in found}
+    """Rank → pid of the ranks below the agent: processes with a RANK whose parent has none.
+
+    What ranks have started is not looked at: it may be very much, and slow to read (see ``_environment``).
+    """
+    children = _children()
+    found: dict[int, int] = {}
+    waiting = list(children.get(root_pid, ()))
+    while waiting:
+        pid = waiting.pop()
+        rank = _rank_of(pid)
+        if rank is None:
+            waiting += children.get(pid, ())
+        else:
+            found[rank] = pid
+    return found
 
 
 def parent_of(pid: int) -> int:
@@ -92,28 +109,26 @@ def parent_of(pid: int) -> int:
 
 
 def processes_of_attempt(job_id: str, attempt: int, *, root_pid: int = 0, node: str = "") -> list[int]:
-    """Live processes with this attempt in their environment, or descending from ``root_pid``.
+    """Live processes in the control group of this attempt, or with it in their environment, or below ``root_pid``.
 
     ``node`` excludes processes of another node on this machine, which may run a part of the same attempt. Descendants
     are included because a rank may have changed its environment.
     """
-    marks = (f"TRAINYARD_JOB_ID={job_id}".encode(), f"TRAINYARD_ATTEMPT={attempt}".encode())
     tree = set(descendants(root_pid)) if root_pid else set()
-    others = [pid for pid in _pids() if pid != os.getpid() and (pid in tree or _environment_has(pid, marks, node))]
+    others = [pid for pid in _pids() if pid != os.getpid() and (pid in tree or _is_of(pid, job_id, attempt, node))]
     return [pid for pid in others if start_ticks(pid) is not None]
 
 
 def supervisors_of(job_id: str, attempt: int) -> list[int]:
     """Live supervisor processes of an attempt, by their command line."""
     wanted = [b"workers.supervisor.main", b"--job", job_id.encode(), b"--attempt", str(attempt).encode()]
-    return [pid for pid in _pids() if _holds(_command_line(pid), wanted) and start_ticks(pid) is not None]
+    ours = [pid for pid in _pids() if not _attempt_group(pid)]  # no supervisor is in a group of ranks
+    return [pid for pid in ours if _holds(_command_line(pid), wanted) and start_ticks(pid) is not None]
 
 
 def descendants(root_pid: int) -> list[int]:
     """All live processes below ``root_pid``."""
-    children: dict[int, list[int]] = {}
-    for pid in _pids():
-        children.setdefault(parent_of(pid), []).append(pid)
+    children = _children()
     found: list[int] = []
     waiting = list(children.get(root_pid, ()))
     while waiting:
@@ -213,6 +228,14 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir(PROC) if name.isdigit()]  # noqa: PTH208 – see _read
 
 
+def _children() -> dict[int, list[int]]:
+    """Parent → children, of all processes."""
+    children: dict[int, list[int]] = {}
+    for pid in _pids():
+        children.setdefault(parent_of(pid), []).append(pid)
+    return children
+
+
 def _read(pid: int, name: str) -> bytes:
     """A file of the process in /proc. Raises OSError.
 
@@ -253,6 +276,24 @@ def _holds(words: list[bytes], wanted: list[bytes]) -> bool:
     return wanted[0] in words and any(words[at : at + len(wanted)] == wanted for at in range(len(words)))
 
 
+def _is_of(pid: int, job_id: str, attempt: int, node: str) -> bool:
+    """By the control group of the process; the environment counts where it is in none of an attempt."""
+    if group := _attempt_group(pid):
+        prefix = f"{job_id}.{attempt}."
+        return group.startswith(prefix) and (not node or group.removeprefix(prefix) in (node, NODELESS))
+    marks = (f"TRAINYARD_JOB_ID={job_id}".encode(), f"TRAINYARD_ATTEMPT={attempt}".encode())
+    return _environment_has(pid, marks, node)
+
+
+def _attempt_group(pid: int) -> str:
+    """JOB.ATTEMPT.NODE of the control group that the process is in; empty if it is in none of an attempt."""
+    try:
+        found = _ATTEMPT_GROUP.search(_read(pid, "cgroup"))
+    except OSError:
+        return ""
+    return found[1].decode(errors="replace") if found else ""
+
+
 def _environment_has(pid: int, marks: tuple[bytes, ...], node: str) -> bool:
     environment = _environment(pid)
     named = [variable for variable in environment if variable.startswith(b"TRAINYARD_NODE=")] if node else []
@@ -268,6 +309,10 @@ def _rank_of(pid: int) -> int | None:
 
 
 def _environment(pid: int) -> list[bytes]:
+    """Slow where the process is forking: the kernel lets readers of this file and of cmdline wait until it has done.
+
+    In the group of a fork bomb that takes many seconds, so nobody may read it of another attempt's processes.
+    """
     try:
         environment = _read(pid, "environ")
         if not environment and state_of(pid) in DEAD:  # the main thread has ended; read it from another thread

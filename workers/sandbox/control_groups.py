@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.host.processes import ATTEMPT_GROUPS
+
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
-PARENT = "trainyard"  # of all groups of attempts
+PARENT = ATTEMPT_GROUPS  # of all groups of attempts
 PLATFORM = "trainyard-platform"  # version 2: where our own processes are, as groups with children may have none
 MEMORY, PROCESSES, CPU = "memory", "pids", "cpu"
 CONTROLLERS = (MEMORY, PROCESSES, CPU)

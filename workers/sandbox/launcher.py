@@ -147,7 +147,7 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
 
 def _group(plan: LaunchPlan) -> Group:
     spec = plan.spec
-    return plan.groups.make(f"{spec.job_id}.{spec.attempt}.{spec.node or 'node'}", plan.limits)
+    return plan.groups.make(f"{spec.job_id}.{spec.attempt}.{spec.node or processes.NODELESS}", plan.limits)
 
 
 def _agent_command(plan: LaunchPlan, log_fds: list[int], control_fd: int) -> list[str]:

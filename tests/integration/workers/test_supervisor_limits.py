@@ -1,9 +1,16 @@
 """Jobs that reach a limit of resource_config.limits under a supervisor: a real kernel holds it."""
 
+import os
+import subprocess
+import sys
+import threading
+
 import pytest
 
 from app.domain.lifecycle.states import JobState
-from workers.sandbox.control_groups import CONTROLLERS, find_hierarchies
+from app.host import processes
+from tests.systems.system import wait_for
+from workers.sandbox.control_groups import CONTROLLERS, Limits, find_hierarchies, joining
 
 needs_groups = pytest.mark.skipif(
     set(find_hierarchies().parents) != set(CONTROLLERS),
@@ -30,6 +37,21 @@ try:
 except OSError as error:
     print("refused", type(error).__name__, made < 100, flush=True)
 """
+
+
+def files_read_by(action):
+    """What the action opens, on this thread."""
+    found, me = set(), threading.get_ident()
+    watching = True
+
+    def hook(event, arguments):
+        if watching and event == "open" and threading.get_ident() == me:
+            found.add(str(arguments[0]))
+
+    sys.addaudithook(hook)  # there is no way to remove one
+    action()
+    watching = False
+    return found
 
 
 def left(job_id):
@@ -82,3 +104,35 @@ def test_job_that_keeps_too_many_files_is_ended_and_not_retried(world):
     assert (job.state, job.error_type) == (JobState.FAILED, "DISK_LIMIT_EXCEEDED"), world.describe(job_id)
     assert "20 MB are allowed (resource_config.limits.storage_mb)" in job.error_message
     assert world.log(job_id) == ["written"]
+
+
+@needs_groups
+def test_group_says_whose_a_process_is_whatever_its_environment_claims():
+    group = find_hierarchies().make("job-hidden.2.n1", Limits())
+    claims = {"TRAINYARD_JOB_ID": "job-claimed", "TRAINYARD_ATTEMPT": "1", "PATH": os.environ["PATH"]}
+    with subprocess.Popen(joining(group.joined, ["sleep", "60"]), env=claims) as child:
+        try:
+            wait_for(lambda: processes.processes_of_attempt("job-hidden", 2) == [child.pid], seconds=5, what="joined")
+            assert processes.processes_of_attempt("job-hidden", 2, node="n1") == [child.pid]
+            assert processes.processes_of_attempt("job-hidden", 2, node="n2") == []
+            assert processes.processes_of_attempt("job-hidden", 1) == []
+            assert processes.processes_of_attempt("job-claimed", 1) == []
+        finally:
+            child.kill()
+    assert group.remove()
+
+
+@needs_groups
+def test_nothing_waits_for_the_processes_of_another_attempt():
+    group = find_hierarchies().make("job-slow.1.n1", Limits())
+    with subprocess.Popen(joining(group.joined, ["sleep", "60"])) as child:
+        try:
+            wait_for(lambda: processes.processes_of_attempt("job-slow", 1), seconds=5, what="joined")
+            read = files_read_by(
+                lambda: processes.kill_attempt("job-other", 1) and processes.supervisors_of("job-o", 1)
+            )
+            assert f"/proc/{child.pid}/cgroup" in read
+            assert not read & {f"/proc/{child.pid}/{name}" for name in ("environ", "cmdline")}
+        finally:
+            child.kill()
+    assert group.remove()
