@@ -118,7 +118,7 @@ def soaked(system: "WatchedSystem", minutes: float, kinds: list[str], *, unlimit
         extremes.look(system.folder)
         time.sleep(0.5)
     hurt = innocent.hurt + [f"{job_id}: has not ended" for job_id in list(innocent.live)]
-    time.sleep(CLEAN_SECONDS + 2)  # the node looks for leftovers once in that time
+    time.sleep(CLEAN_SECONDS + 2)  # the node removes leftovers once in that time
     return {
         "jobs": {"innocent": innocent.submitted, "hostile": len(hostile.ran)},
         "innocent_seconds": hostile_report.spread(innocent.seconds),

@@ -24,7 +24,11 @@ def figures(answers: Sequence[Answer], ran: Sequence[Ran]) -> dict[str, Any]:
         "attacks": {attack: _attack_row(answers, [one for one in ran if one.attack == attack]) for attack in attacks},
         "quiet": _row(quiet, ran),
         "refused": [f"{a.kind}: {a.status}, with {_names(a, ran)}" for a in answers if not 200 <= a.status < 300],
-        "slow": [f"{a.kind}: {a.seconds:.2f} s, with {_names(a, ran)}" for a in answers if a.seconds > SLOW_SECONDS],
+        "slow": [
+            f"{a.kind}: {a.seconds:.2f} s, after {a.began - answers[0].began:.0f} s, with {_names(a, ran)}"
+            for a in answers
+            if a.seconds > SLOW_SECONDS
+        ],
     }
 
 

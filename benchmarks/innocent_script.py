@@ -1,6 +1,6 @@
 """The job of a well-behaved project in `benchmarks/hostile.py`: a chain of digests that only the right steps give.
 
-It also listens on a port of its loopback, as ranks do that meet there, and counts who connects: nobody may.
+It also listens on a port of its loopback, as ranks do that meet there, and counts connections, which must be none.
 """
 
 import hashlib

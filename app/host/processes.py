@@ -311,7 +311,7 @@ def _rank_of(pid: int) -> int | None:
 def _environment(pid: int) -> list[bytes]:
     """Slow where the process is forking: the kernel lets readers of this file and of cmdline wait until it has done.
 
-    In the group of a fork bomb that takes many seconds: it must not be read of another attempt's processes.
+    In the group of a fork bomb that takes many seconds, so it is not to be read of another attempt's processes.
     """
     try:
         environment = _read(pid, "environ")

@@ -14,7 +14,11 @@ def test_answers_are_ascribed_to_the_attacks_that_ran_at_some_moment_of_them():
 
     found = figures([before, across, after], [BOMB, DAEMON, WAITING])
 
-    assert found["slow"] == [f"list: 2.00 s, with {who}" for who in (NOTHING, "fork-bomb", "daemon")]
+    assert found["slow"] == [
+        "list: 2.00 s, after 0 s, with none",
+        "list: 2.00 s, after 8 s, with fork-bomb",
+        "list: 2.00 s, after 39 s, with daemon",
+    ]
     assert [found["attacks"][attack]["count"] for attack in ("fork-bomb", "daemon", "many-files")] == [1, 1, 0]
     assert found["quiet"]["count"] == 1
 
@@ -52,7 +56,7 @@ def test_attack_must_end_as_its_kind_should_and_have_done_what_it_is_for():
     silent = Ran("port-scanner", "job-4", 1.0, 2.0, "COMPLETED", "COMPLETED", ["attack: open ports: [29500]"])
 
     assert unexpected([BOMB], unlimited=False) == []
-    assert len(unexpected([BOMB], unlimited=True)) == 1  # nobody refused it anything there
+    assert len(unexpected([BOMB], unlimited=True)) == 1  # no fork may be refused there
     assert len(unexpected([silent, DAEMON], unlimited=False)) == 2
 
 
