@@ -31,6 +31,12 @@ class NodeSettings:
     max_processes: int = setting(
         16384, "processes and threads of a job on this node at most, where limits hold; 0: no limit", rules.not_negative
     )
+    max_ram_mb: int = setting(
+        0,
+        "memory of a job's processes together at most, where limits hold and the job has no limit of its own; 0: no "
+        "limit",
+        rules.not_negative,
+    )
     max_storage_mb: int = setting(
         0, "files of a job in its run directory at most, while it runs; 0: no limit", rules.not_negative
     )

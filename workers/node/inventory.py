@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.spec.frameworks.custom import MPI
-from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS, IMAGES, LIMITS, MOUNTS
+from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS, FULL, IMAGES, LIMITS, MOUNTS, NAMESPACES
 from app.host.images import lack_of_images
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
@@ -55,7 +55,8 @@ def found_capabilities(sandbox: str, data_dir: Path) -> tuple[str, ...]:
     limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
     shown = () if sandbox == PROCESS else (MOUNTS,)
     images = () if sandbox == PROCESS or lack_of_images(data_dir) else (IMAGES,)
-    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()), *limits, *shown, *images)
+    isolation = () if sandbox == PROCESS else (FULL, NAMESPACES) if limits else (NAMESPACES,)
+    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()), *limits, *shown, *images, *isolation)
 
 
 def _has_module(name: str) -> bool:

@@ -1,5 +1,7 @@
 """What an attempt may use on this node: the job's limits, and the operator's where the job has none."""
 
+from dataclasses import replace
+
 from app.domain.spec.model import ResourceLimits
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
@@ -15,6 +17,8 @@ def limits_of(asked: ResourceLimits, settings: Settings, groups: Hierarchies) ->
             f"this node can't hold resource_config.limits: it may make no control groups for {', '.join(missing)}; run "
             "its worker as root, or in a systemd unit with Delegate=yes",
         )
-    if wanted.processes:
-        return wanted
-    return Limits(memory_mb=wanted.memory_mb, cpus=wanted.cpus, processes=settings.node.max_processes)
+    return replace(
+        wanted,
+        memory_mb=wanted.memory_mb or settings.node.max_ram_mb,
+        processes=wanted.processes or settings.node.max_processes,
+    )

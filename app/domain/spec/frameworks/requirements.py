@@ -33,6 +33,9 @@ MOUNTS = "mounts"
 # Nodes with it run scripts in images of `resource_config.image`.
 IMAGES = "images"
 
+# How well a node isolates jobs: with control groups, or with all but these. The first includes the other.
+FULL, NAMESPACES = "sandbox:full", "sandbox:namespaces"
+
 # How an operator makes a node offer an implicit capability.
 HOW_TO_OFFER = {
     LIMITS: f"resource_config.limits needs {LIMITS}, and a node offers it when its worker may make control groups: run "
@@ -41,6 +44,10 @@ HOW_TO_OFFER = {
     "a sandbox: remove TRAINYARD_NODE_SANDBOX=process there",
     IMAGES: f"resource_config.image needs {IMAGES}, and a node offers it when its jobs run in a sandbox and its worker "
     "finds skopeo and umoci and may mount overlays: apt install skopeo umoci there",
+    FULL: f"a node offers {FULL} when its jobs run in a sandbox and its worker may make control groups: run it as "
+    "root, or in a systemd unit with Delegate=yes",
+    NAMESPACES: f"a node offers {NAMESPACES} when its jobs run in a sandbox: remove "
+    "TRAINYARD_NODE_SANDBOX=process there",
     MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
     **{
         extra.name: f"{framework} needs it, and a node offers {extra.name} when its worker finds the library: "

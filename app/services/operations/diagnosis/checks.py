@@ -45,6 +45,7 @@ CHECKS = (
     Check("Flower address", machine.flower_address),
     Check("coordinators", processes.coordinators, SCHEMA),
     Check("nodes", processes.nodes, SCHEMA),
+    Check("isolation", processes.isolation, SCHEMA),
     Check("clocks", processes.clocks, SCHEMA),
     Check("jobs", stuck.jobs, SCHEMA),
     Check("leases", stuck.leases, SCHEMA),

@@ -1,7 +1,8 @@
 """Checks of processes: coordinators, nodes, and their clocks."""
 
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, WAYS_OUT, WHY_NONE
-from app.services.operations.diagnosis.findings import Findings, failed, fine, warning
+from app.domain.spec.frameworks.requirements import FULL
+from app.services.operations.diagnosis.findings import Findings, failed, fine, skipped, warning
 from app.services.operations.diagnosis.pulses import COORDINATOR, NODE, Pulse
 from app.services.operations.diagnosis.site import Site
 
@@ -55,6 +56,22 @@ def nodes(site: Site) -> Findings:
             "`trainyard nodes show NAME` shows the reason; repair the machine, then `trainyard nodes enable NAME`",
         )
     return findings or fine(f"{len(alive)} node(s) are alive: {_names(alive)}")
+
+
+def isolation(site: Site) -> Findings:
+    """What stands between the jobs of each node."""
+    alive = [pulse for pulse in _alive(site, NODE) if pulse.sandbox not in WHY_NONE]
+    full = [pulse for pulse in alive if FULL in pulse.capabilities]
+    confined = [pulse for pulse in alive if pulse not in full and pulse.sandbox == BUBBLEWRAP]
+    findings: Findings = []
+    if full:
+        findings += fine(f"full on {_names(full)}: jobs run in a sandbox with control groups")
+    if confined:
+        findings += fine(
+            f"namespaces on {_names(confined)}: jobs run in a sandbox without limits of memory, processes and "
+            "processor time; a worker that runs as root, or in a systemd unit with Delegate=yes, holds them"
+        )
+    return findings or skipped("no node that is alive has a sandbox")
 
 
 def clocks(site: Site) -> Findings:

@@ -26,6 +26,7 @@ class Pulse:
     name: str
     state: str
     sandbox: str
+    capabilities: frozenset[str]
     skew_seconds: float | None
 
     @property
@@ -39,6 +40,7 @@ class _Seen:
     at: datetime
     state: str
     sandbox: str = ""
+    capabilities: frozenset[str] = frozenset()
 
 
 def observe(db: Database, patience_seconds: float) -> list[Pulse]:
@@ -53,7 +55,14 @@ def observe(db: Database, patience_seconds: float) -> list[Pulse]:
             if key not in skews and (key not in first or first[key].counter != seen.counter):
                 skews[key] = (seen.at - utc_now()).total_seconds()
     return [
-        Pulse(kind=key[0], name=key[1], state=seen.state, sandbox=seen.sandbox, skew_seconds=skews.get(key))
+        Pulse(
+            kind=key[0],
+            name=key[1],
+            state=seen.state,
+            sandbox=seen.sandbox,
+            capabilities=seen.capabilities,
+            skew_seconds=skews.get(key),
+        )
         for key, seen in sorted(_read(db).items())
     ]
 
@@ -72,6 +81,13 @@ def _read(db: Database) -> dict[_Key, _Seen]:
             )
         )
         found = {(COORDINATOR, row.name): _Seen(row.counter, row.last_seen_at, "") for row in beats}
-        rows = session.execute(select(Node.name, Node.heartbeat, Node.last_seen_at, Node.state, Node.sandbox))
-        found |= {(NODE, row.name): _Seen(row.heartbeat, row.last_seen_at, row.state, row.sandbox) for row in rows}
+        rows = session.execute(
+            select(Node.name, Node.heartbeat, Node.last_seen_at, Node.state, Node.sandbox, Node.capabilities)
+        )
+        found |= {
+            (NODE, row.name): _Seen(
+                row.heartbeat, row.last_seen_at, row.state, row.sandbox, frozenset(row.capabilities)
+            )
+            for row in rows
+        }
     return found

@@ -53,6 +53,28 @@ def test_a_node_with_many_faults_that_are_not_proven_is_named(site: Site) -> Non
 # ---- who works
 
 
+@pytest.mark.parametrize(
+    ("sandbox", "capabilities", "level", "beginning"),
+    [
+        ("bubblewrap", ["sandbox:full", "sandbox:namespaces"], Level.OK, "full on n1: jobs run in a sandbox with"),
+        ("bubblewrap", ["sandbox:namespaces"], Level.OK, "namespaces on n1: jobs run in a sandbox without limits"),
+        ("process", [], Level.SKIPPED, "no node that is alive has a sandbox"),
+        ("missing", ["sandbox:namespaces"], Level.SKIPPED, "no node that is alive has a sandbox"),
+    ],
+)
+def test_isolation_of_nodes_is_named(
+    site: Site, sandbox: str, capabilities: list[str], level: Level, beginning: str
+) -> None:
+    with site.db.write() as session:
+        make_node(session, "n1", sandbox=sandbox, capabilities=capabilities)
+        make_node(session, "silent", sandbox="bubblewrap", capabilities=["sandbox:full"])
+
+    with Alive(site.db):
+        (finding,) = said(replace(site), "isolation")
+
+    assert (finding.level, finding.message.startswith(beginning)) == (level, True), finding.message
+
+
 def test_a_deployment_without_live_processes_fails(site: Site) -> None:
     with site.db.write() as session:
         make_node(session, "n1")

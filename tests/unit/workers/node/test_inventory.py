@@ -9,7 +9,6 @@ import pytest
 from app.domain.scheduling.resources import gpu_of
 from workers.node.inventory import cpu_slots, find_gpus, found_capabilities, take_inventory, usable_cores
 from workers.node.node_config import NodeConfig, NodeConfigError, read_node_config
-from workers.sandbox.control_groups import CONTROLLERS, Hierarchies
 from workers.sandbox.sandbox import PROCESS
 
 FULL = """
@@ -390,11 +389,3 @@ def test_declared_slices_are_simulated(tmp_path):
         (0, "h100-mig-1g.10gb", 9728, True),
         (1, "h100-mig-1g.10gb", 9728, True),
     ]
-
-
-@pytest.mark.parametrize(("controllers", "offers"), [(CONTROLLERS, True), (("pids",), False), ((), False)])
-def test_node_offers_limits_where_it_can_hold_all_of_them(tmp_path, monkeypatch, controllers, offers):
-    found = Hierarchies(dict.fromkeys(controllers, tmp_path), 1)
-    monkeypatch.setattr("workers.node.inventory.find_hierarchies", lambda: found)
-
-    assert ("limits" in found_capabilities(PROCESS, tmp_path)) is offers

@@ -21,6 +21,13 @@ def test_jobs_limits_hold_and_the_nodes_where_it_has_none():
     assert limits_of(ResourceLimits(processes=7), SETTINGS, ALL) == Limits(processes=7)
 
 
+def test_memory_of_a_job_without_a_limit_is_the_operators():
+    settings = load_settings({"TRAINYARD_NODE_MAX_RAM_MB": "2000", "TRAINYARD_NODE_MAX_PROCESSES": "0"})
+
+    assert limits_of(ResourceLimits(), settings, ALL) == Limits(memory_mb=2000)
+    assert limits_of(ResourceLimits(ram_mb=100), settings, ALL) == Limits(memory_mb=100)
+
+
 def test_node_that_can_not_hold_a_limit_starts_no_job_with_it():
     only_processes = Hierarchies({"pids": Path("/groups")}, 1)
 
