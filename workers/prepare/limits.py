@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
-from app.domain.spec.model import ResourceLimits
+from app.domain.spec.model import ResourceConfig
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.sandbox.control_groups import Hierarchies, Limits
 
 
-def limits_of(asked: ResourceLimits, settings: Settings, groups: Hierarchies) -> Limits:
+def limits_of(resources: ResourceConfig, settings: Settings, groups: Hierarchies) -> Limits:
     """Raises AttemptFailed where this node can't hold a limit that the job requires."""
+    asked = resources.limits
     wanted = Limits(memory_mb=asked.ram_mb, cpus=asked.cpu_cores, processes=asked.processes)
     if asked.required and (missing := sorted(wanted.controllers - groups.parents.keys())):
         raise AttemptFailed(
@@ -19,6 +20,12 @@ def limits_of(asked: ResourceLimits, settings: Settings, groups: Hierarchies) ->
         )
     return replace(
         wanted,
-        memory_mb=wanted.memory_mb or settings.node.max_ram_mb,
+        memory_mb=wanted.memory_mb or _default_memory(resources, settings),
         processes=wanted.processes or settings.node.max_processes,
     )
+
+
+def _default_memory(resources: ResourceConfig, settings: Settings) -> int:
+    """The operator's limit; a job may use what is reserved for it in any case."""
+    most = settings.node.max_ram_mb
+    return max(most, resources.ram_min_mb) if most else 0

@@ -99,7 +99,7 @@ def prepare(
         confinement=confinement_of(settings, work, view, image, sandbox),
         sandbox=sandbox,
         job_environment=environment,
-        limits=limits_of(work.document.resource_config.limits, settings, groups),
+        limits=limits_of(work.document.resource_config, settings, groups),
         groups=groups,
     )
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens, image=image)

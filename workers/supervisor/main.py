@@ -266,8 +266,10 @@ class Supervisor:
 
     def _end_for_files(self, limit_mb: int, found_mb: int) -> None:
         """From any thread: end the attempt, because it keeps too much on the node's disk."""
-        allowed = f"{limit_mb} MB are allowed (resource_config.limits.storage_mb)"
-        what = f"the job's files took {found_mb} MB of its node, {allowed}"
+        what = (
+            f"the job's files took {found_mb} MB of its node, {limit_mb} MB are allowed "
+            "(resource_config.limits.storage_mb, else the node's TRAINYARD_NODE_MAX_STORAGE_MB)"
+        )
         self._loop.call(lambda: self._end_for(AttemptFailed("DISK_LIMIT_EXCEEDED", what), grace_seconds=0.0))
 
     def _end_for(self, failure: AttemptFailed, *, grace_seconds: float) -> None:

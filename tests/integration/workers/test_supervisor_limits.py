@@ -68,7 +68,7 @@ def test_job_over_its_memory_limit_ends_with_the_limit_in_its_reason(world):
     assert job.state is JobState.QUEUED, world.describe(job_id)
     attempt = world.attempt(job_id)
     assert attempt.cause == "HOST_OUT_OF_MEMORY", world.describe(job_id)
-    assert "its memory limit of 300 MB (resource_config.limits.ram_mb)" in attempt.end_reason
+    assert "its memory limit of 300 MB (resource_config.limits.ram_mb, else" in attempt.end_reason
     assert "ate" not in world.log(job_id)
     world.wait(lambda: not left(job_id), 10, job_id)
 
@@ -102,7 +102,7 @@ def test_job_that_keeps_too_many_files_is_ended_and_not_retried(world):
     job = world.wait_for_end(job_id)
 
     assert (job.state, job.error_type) == (JobState.FAILED, "DISK_LIMIT_EXCEEDED"), world.describe(job_id)
-    assert "20 MB are allowed (resource_config.limits.storage_mb)" in job.error_message
+    assert "20 MB are allowed (resource_config.limits.storage_mb, else" in job.error_message
     assert world.log(job_id) == ["written"]
 
 

@@ -45,8 +45,9 @@ KILLED_FOR_MEMORY = (
     "fewer workers or shorter sequences, or a node with more memory"
 )
 KILLED_AT_LIMIT = (
-    "was killed by the kernel because the job reached its memory limit of {} MB (resource_config.limits.ram_mb); use a "
-    "smaller batch, fewer workers or shorter sequences, or raise the limit"
+    "was killed by the kernel because the job reached its memory limit of {} MB (resource_config.limits.ram_mb, else "
+    "the node's TRAINYARD_NODE_MAX_RAM_MB); use a smaller batch, fewer workers or shorter sequences, or set a higher "
+    "limit"
 )
 KILLED_CHILD = "killed by signal"  # PyTorch's wording
 
