@@ -9,7 +9,6 @@ BENCHMARKS = {
     "data_memory": "benchmarks.data_memory",
     "dispatch": "benchmarks.dispatch",
     "footprint": "benchmarks.footprint",
-    "hostile": "benchmarks.hostile",
     "logs": "benchmarks.logs",
     "metrics": "benchmarks.metrics",
     "overhead": "benchmarks.overhead",
