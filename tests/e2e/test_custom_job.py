@@ -1,5 +1,6 @@
 """A custom script's way through the real system."""
 
+import hashlib
 import json
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -86,6 +87,30 @@ def test_a_script_that_fails_tells_why(shared_system: System) -> None:
     assert "before" in system.log_lines(job_id)
     assert any("the reason" in line for line in system.log_lines(job_id))
     assert len(system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]) == 1
+
+
+def test_files_of_a_document_are_for_the_job_alone(shared_system: System) -> None:
+    system = shared_system
+    if system.get("/v1/nodes/n1")["sandbox"] != "bubblewrap":
+        pytest.skip("mounts need a sandbox")
+    (system.inputs / "reads.py").write_text(
+        "import hashlib, os\n"
+        "text = open('/secrets/token').read()\n"
+        "print(text, hashlib.sha256(text.encode()).hexdigest(), oct(os.stat('/secrets/token').st_mode))\n"
+    )
+    document = counting_job()
+    document["training_config"]["framework"]["custom_script_path"] = "reads.py"
+    files = [{"name": "token", "content": "swordfish-7"}]
+    document["resource_config"] |= {"mounts": [{"path": "/secrets", "type": "files", "files": files}]}
+
+    job_id = system.submit(document)
+    system.wait_for_status(job_id, "COMPLETED")
+
+    digest = hashlib.sha256(b"swordfish-7").hexdigest()
+    assert system.log_lines(job_id) == [f"*** {digest} 0o100400"]
+    (mount,) = system.get(f"/v1/jobs/{job_id}")["resource_config"]["mounts"]
+    assert mount["files"] == [{"name": "token", "content": "***"}]
+    assert not [path for path in system.data_dir.rglob("*") if path.is_file() and b"swordfish-7" in path.read_bytes()]
 
 
 def test_jobs_wait_for_devices_and_run_by_priority(shared_system: System) -> None:

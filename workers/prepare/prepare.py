@@ -33,7 +33,7 @@ from workers.job_secrets import opened_secrets
 from workers.prepare.input_library import Library, LocalData, Sources
 from workers.prepare.job_account import account_of
 from workers.prepare.job_image import JobImage, with_image
-from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
+from workers.prepare.job_mounts import Mounted, check_placements, mounts_of, with_mounts
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
 from workers.prepare.limits import limits_of
 from workers.prepare.named_files import named_files
@@ -87,7 +87,7 @@ def prepare(
     if stored is not None:
         spec, tokens = replace(spec, tokens_path=str(stored)), None
     image = with_image(spec, work.document, settings, library, sandbox := sandbox_of(settings))
-    mounted = with_mounts(image.spec, work.document, sources, run, sandbox)
+    mounted = with_mounts(image.spec, mounts_of(work.document, secrets), sources, run, sandbox)
     write_atomically(run.spec, mounted.spec.to_document())
     named = named_files(library, work.document.training_config.framework)
     readable = (*sources.readable, *filter(None, (start.path, stored)), *named)

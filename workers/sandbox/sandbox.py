@@ -18,7 +18,7 @@ from workers.sandbox.accounts import HOSTS, account_files
 from workers.sandbox.kernel_files import kernel_arguments
 from workers.sandbox.mounts import mounts
 from workers.sandbox.placements import Kind, Mount
-from workers.sandbox.spec import Account, SandboxSpec
+from workers.sandbox.spec import Account, FilesystemView, SandboxSpec
 
 __all__ = ["BUBBLEWRAP", "PROCESS", "Bubblewrap", "ProcessGroup", "Sandbox", "SandboxUnavailable", "choose_sandbox"]
 
@@ -97,6 +97,9 @@ class Bubblewrap:
             for path, text in account_files(spec.account, own_network=spec.own_network, image=view.image).items():
                 files.append(stack.enter_context(_text_file(text)))
                 arguments += ("--perms", "0444", "--ro-bind-data", str(files[-1]), path)
+            for path, text in _placed_files(view).items():
+                files.append(stack.enter_context(_text_file(text)))
+                arguments += ("--perms", "0400", "--file", str(files[-1]), path)
             if not spec.own_network:
                 arguments += ("--ro-bind-try", HOSTS, HOSTS)
             if spec.shm_mb:
@@ -104,6 +107,7 @@ class Bubblewrap:
             arguments += _SHARED_MEMORY
             # Last, after the mounts inside: no directory that is not the job's can be used to fill memory.
             empty = [mount.target for mount in found if mount.kind == Kind.EMPTY]
+            empty += [placement.target for placement in view.placements if placement.files]
             writable_root = view.image is not None and not view.image.read_only
             always = _READ_ONLY_IN_IMAGES if writable_root else _ALWAYS_READ_ONLY
             for directory in (*empty, *always):
@@ -131,6 +135,11 @@ def _mount_arguments(mount: Mount) -> tuple[str, ...]:
         case Kind.MEMORY:
             size = ("--size", str(mount.size_mb << 20)) if mount.size_mb else ()
             return *size, "--perms", "0755", "--tmpfs", target
+
+
+def _placed_files(view: FilesystemView) -> dict[str, str]:
+    """Text by path."""
+    return {str(each.target / name): text for each in view.placements for name, text in each.files}
 
 
 def _user(account: Account) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What the processes of one attempt get of this machine, whichever engine confines them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from workers.run_dir.layout import OVERLAY
@@ -14,6 +14,7 @@ class Placement:
     source: Path | None = None  # a resolved file or directory; None: an empty directory in memory
     writable: bool = False
     size_mb: int = 0  # of a directory in memory; 0: half of the machine's memory
+    files: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # (name, text): such a directory is read-only
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,9 @@ _MOUNT_PATH = acted_on(
 )
 _READ_ONLY = acted_on("volumes are read-only; false has a warning")
 _NOT_ENFORCED = warned("the limit is not enforced")
+_OF_THE_OPERATOR = "one that the operator does not provide has a warning"
+_FILES_PATH = "the files lie there, on nodes with a sandbox; a path of the system has a warning"
+_FILES_MODE = "files of secrets are readable by the job alone (0400)"
 _NO_CREDENTIALS = warned("credentials are not used: the operator provides the files on the nodes")
 
 _SPEC: Table = {
@@ -124,6 +127,17 @@ _STORAGE: Table = {
     "s3.secretKeyOfAccessKeyId": _NO_CREDENTIALS,
     "s3.secretKeyOfSecretKey": _NO_CREDENTIALS,
     "s3.exclude": _EXCLUDE,
+    "secretVolume.name": _NAME_OF_VOLUME,
+    "secretVolume.secret": acted_on(f"a secret of the project, with each key as a file; {_OF_THE_OPERATOR}"),
+    "secretVolume.mountPath": acted_on(_FILES_PATH),
+    "secretVolume.defaultMode": warned(_FILES_MODE),
+    "secretVolume.exclude": _EXCLUDE,
+    "configMapVolume.name": _NAME_OF_VOLUME,
+    "configMapVolume.configMap": acted_on(f"as a secret: with each key as a file; {_OF_THE_OPERATOR}"),
+    "configMapVolume.mountPath": acted_on(_FILES_PATH),
+    "configMapVolume.subPath": acted_on("one key, which is the file mountPath"),
+    "configMapVolume.defaultMode": warned(_FILES_MODE),
+    "configMapVolume.exclude": _EXCLUDE,
     "emptyDirVolume.name": _NAME_OF_VOLUME,
     "emptyDirVolume.path": acted_on("an empty directory of the attempt, on nodes with a sandbox"),
     "emptyDirVolume.medium": acted_on("Memory: the directory is in memory"),
@@ -162,8 +176,6 @@ _IGNORED: dict[str, str] = {
     "spec.storage.dataVolume": "data volumes are not supported: use a claim, a directory or a URI that jobs may read",
     "spec.storage.pvc.claimInfo": "claims are not created: use an existing one",
     "spec.storage.git.secretRef": _NO_CREDENTIALS.note,
-    "spec.storage.configMapVolume": "config maps are not supported: put the file below a storage root",
-    "spec.storage.secretVolume": "secrets are not mounted as files: use environmentVariables",
 }
 _DISTRIBUTED: Table = {
     "spec.distributedFramework": acted_on("PyTorch; others are refused with 400"),

@@ -105,14 +105,19 @@ Storage = document(
         "configMapVolume": _volumes(
             "ConfigMapVolume",
             {
-                "configMap": name(**IGNORED),
-                "mountPath": path(**IGNORED),
-                "subPath": path(**IGNORED),
+                "configMap": name(**says("A config map that the operator provides as secrets are")),
+                "mountPath": path(**says(_ABSOLUTE)),
+                "subPath": path(**says("One key of it: mountPath is that file")),
                 "defaultMode": _mode(),
             },
         ),
         "secretVolume": _volumes(
-            "SecretVolume", {"secret": name(**IGNORED), "mountPath": path(**IGNORED), "defaultMode": _mode()}
+            "SecretVolume",
+            {
+                "secret": name(**says("A secret of the project")),
+                "mountPath": path(**says(_ABSOLUTE)),
+                "defaultMode": _mode(),
+            },
         ),
         "emptyDirVolume": _volumes(
             "EmptyDirVolume",

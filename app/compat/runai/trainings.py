@@ -10,6 +10,7 @@ from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
+from app.compat.runai.secret_volumes import mounts_of_secrets
 from app.compat.runai.to_native import naming_of, secrets_of, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec
@@ -115,6 +116,8 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
         project = projects.referred(session, caller(), str(body["projectId"])).name
     hidden = secret_values(project, secrets_of(body))
     native.document["training_config"]["environment"] |= hidden
+    if files := mounts_of_secrets(project, (body.get("spec") or {}).get("storage") or {}, native.warnings):
+        native.document["resource_config"].setdefault("mounts", []).extend(files)
     naming = naming_of(body.get("spec") or {})
     with naming.errors():
         document = validated(_DOCUMENT, native.document)

@@ -8,8 +8,11 @@ from app.domain.routing import DEFAULT_PRIORITY
 from app.domain.spec.section import Section
 
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
-# Mount.type: an input of the job, its code, its outputs, or a directory that is empty at the start of an attempt
-DATA, MODEL, CODE, OUTPUT, EMPTY, MEMORY = MOUNT_TYPES = ("data", "model", "code", "output", "empty", "memory")
+# Mount.type: an input of the job, its code, its outputs, a directory that is empty at the start of an attempt, or files
+# of the document
+DATA, MODEL, CODE, OUTPUT, EMPTY, MEMORY = ("data", "model", "code", "output", "empty", "memory")
+FILES = "files"
+MOUNT_TYPES = (DATA, MODEL, CODE, OUTPUT, EMPTY, MEMORY, FILES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +157,14 @@ class ResourceLimits(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MountedFile(Section):
+    """A small file of the document: configuration, or a secret."""
+
+    name: str = ""
+    content: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Mount(Section):
     """A path at which a script finds what it needs; everything else of a job lies in its run directory."""
 
@@ -162,6 +173,7 @@ class Mount(Section):
     source: int = 0  # index in data_config.sources, for type data
     sub_path: str = ""  # a part of the input, code or output
     size_mb: int = 0  # for type memory; 0: half of the machine's memory
+    files: tuple[MountedFile, ...] = ()  # for type files
     required: bool = True  # False: nodes without a sandbox run the job without the mount
 
 

@@ -1,7 +1,7 @@
 """Secrets in a job document: detection by name or form, removal, and masking."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -50,7 +50,7 @@ def take_secrets(document: JobDocument, variables: Collection[str] = ()) -> tupl
         data_config=data.changed(sources=sources),
         output_config=_masked(output),
     )
-    return masked, secrets
+    return _without_contents(masked), secrets
 
 
 def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, str]:
@@ -60,6 +60,7 @@ def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, 
     for name, value in document.training_config.environment.items():
         if name in variables or is_secret(name, value):
             secrets[f"{_ENVIRONMENT}.{name}"] = value
+    secrets |= dict(_contents(document))
     for path, value in secrets.items():
         _refuse_mask(value, path)
     for i, source in enumerate(document.data_config.sources):
@@ -71,6 +72,29 @@ def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, 
             _refuse_mask(value, path)
             secrets[path] = value
     return secrets
+
+
+def _contents(document: JobDocument) -> Iterator[tuple[str, str]]:
+    """Dotted path and text of the files of mounts."""
+    for number, mount in enumerate(document.resource_config.mounts):
+        for at, file in enumerate(mount.files):
+            yield content_path(number, at), file.content
+
+
+def content_path(mount: int, file: int) -> str:
+    """The dotted path of the content of a file of a mount."""
+    return f"resource_config.mounts.{mount}.files.{file}.content"
+
+
+def _without_contents(document: JobDocument) -> JobDocument:
+    resources = document.resource_config
+    if not any(mount.files for mount in resources.mounts):
+        return document
+    mounts = (
+        mount.changed(files=tuple(file.changed(content=MASK) for file in mount.files)) if mount.files else mount
+        for mount in resources.mounts
+    )
+    return document.changed(resource_config=resources.changed(mounts=tuple(mounts)))
 
 
 def _is_signed(location: str, field: str) -> bool:

@@ -132,6 +132,8 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.mounts.source": acted_on("the data source; one that does not exist is 400"),
     f"{_RESOURCES}.mounts.sub_path": acted_on("a part of it; one that does not exist fails the job early"),
     f"{_RESOURCES}.mounts.size_mb": acted_on("the size of a directory in memory"),
+    f"{_RESOURCES}.mounts.files.name": acted_on("the name of a file of the document"),
+    f"{_RESOURCES}.mounts.files.content": acted_on("its text; encrypted and masked like other secrets"),
     f"{_RESOURCES}.mounts.required": acted_on("which nodes run the job: those that offer `mounts`, or all"),
     f"{_RESOURCES}.storage_min_mb": acted_on("disk space to reserve; `limits` enforces"),
     f"{_RESOURCES}.device_type": acted_on("GPUs or CPU slots"),

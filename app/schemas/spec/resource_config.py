@@ -14,6 +14,7 @@ from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSever
 
 _MAX_MB = 2**40  # an exabyte
 _MAX_ID = 2**31 - 1  # as in Kubernetes
+_FILE_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,253}")
 
 
 _DEVICE_TYPES = ("auto", "cuda", "cpu")
@@ -44,6 +45,19 @@ class ResourceLimitsSchema(DocumentSchema):
     required = Flag(**says("Default true: only nodes that can hold the limits run the job; false: others do, without"))
 
 
+class MountedFileSchema(DocumentSchema):
+    name = Matching(
+        _FILE_NAME,
+        "must be a file name of letters, digits, dots, dashes and underscores, of at most 253 characters",
+        required=True,
+    )
+    content = Text(
+        longest=65_536,
+        required=True,
+        **says("Its text; stored encrypted and shown as ***, since it may be a secret, and masked in the job's log"),
+    )
+
+
 class MountSchema(DocumentSchema):
     path = Text(
         longest=1024, shortest=1, required=True, **says("The absolute path at which the job's processes find it")
@@ -53,12 +67,18 @@ class MountSchema(DocumentSchema):
         required=True,
         **says(
             "data, model, code: that input, read-only; output: the output directory; empty: an empty directory of the "
-            "attempt; memory: an empty directory in memory"
+            "attempt; memory: an empty directory in memory; files: a read-only directory in memory with files of the "
+            "document"
         ),
     )
     source = Whole(0, 999, **says("For data: the index in data_config.sources", default=Mount.source))
     sub_path = Text(longest=1024, **says("A file or directory in it; default all of it"))
     size_mb = Whole(0, _MAX_MB, **says("For memory: its size; 0: half of the machine's memory", default=Mount.size_mb))
+    files = fields.List(
+        fields.Nested(MountedFileSchema),
+        validate=validate.Length(max=64),
+        **says("For files: configuration and secrets, readable by the job alone"),
+    )
     required = Flag(**says("Default true: only nodes with a sandbox run the job; false: others do, without the mount"))
 
 

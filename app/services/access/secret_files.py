@@ -58,6 +58,13 @@ def values_of(
     return found
 
 
+def files_of(directory: Path, project: str, name: str, *, field: str) -> dict[str, str]:
+    """All keys of a secret with their values, in the order of the keys. Raises BadSpec."""
+    values_of(directory, project, name, {}, field=field)
+    keys = sorted(path.name for path in (directory / project / name).iterdir() if _NAME.fullmatch(path.name))
+    return {key: value_of(directory, project, Reference(name, key, field)) for key in keys}
+
+
 def _read(directory: Path, reference: Reference) -> str:
     """Raises BadSpec, OSError."""
     if not _NAME.fullmatch(reference.name) or not _NAME.fullmatch(reference.key):

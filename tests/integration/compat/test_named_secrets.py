@@ -84,3 +84,66 @@ def test_secret_that_is_no_text_is_refused(api: Api, value: bytes) -> None:
     lay_down(api, value)
 
     assert "is not a text of at most 65536 bytes" in by_runai(api).text
+
+
+def volumes(api: Api, **kinds: Any) -> Any:
+    spec = {"command": "python train.py", "storage": {kind: [volume] for kind, volume in kinds.items()}}
+    return api.post(TRAININGS, {**BODY, "spec": spec})
+
+
+def test_volumes_of_secrets_and_config_maps_are_files_of_the_job(api: Api) -> None:
+    lay_down(api)
+    lay_down(api, b"a: 1\n", "default/tuning/tuning.yaml")
+
+    answer = volumes(
+        api,
+        secretVolume={"name": "v", "secret": "db", "mountPath": "/secrets/"},
+        configMapVolume={"configMap": "tuning", "mountPath": "/app/own.yaml", "subPath": "tuning.yaml"},
+    )
+
+    assert answer.status_code == 202, answer.text
+    assert "Warning" not in answer.headers
+    with api.db.read() as session:
+        (job,) = session.query(Job).all()
+        mounts, sealed = job.spec["resource_config"]["mounts"], job.sealed_secrets
+    hidden = {"type": "files", "required": False}
+    assert mounts == [
+        {"path": "/secrets", "files": [{"name": "url", "content": "***"}], **hidden},
+        {"path": "/app", "files": [{"name": "own.yaml", "content": "***"}], **hidden},
+    ]
+    secrets = api.app.extensions["trainyard"].plane.box.open(sealed)
+    assert secrets == {
+        "resource_config.mounts.0.files.0.content": VALUE,
+        "resource_config.mounts.1.files.0.content": "a: 1",
+    }
+    assert VALUE not in api.call("GET", f"/v1/jobs/{job.id}").text
+
+
+@pytest.mark.parametrize(
+    ("volume", "why"),
+    [
+        ({"secret": "db", "mountPath": "/etc/db"}, "/etc/db belongs to the system"),
+        ({"secret": "missing", "mountPath": "/secrets"}, "the project default has no secret missing"),
+    ],
+)
+def test_volume_that_can_not_be_mounted_has_a_warning(api: Api, volume: dict[str, Any], why: str) -> None:
+    lay_down(api)
+
+    answer = volumes(api, secretVolume={"name": "v", **volume})
+
+    assert answer.status_code == 202, answer.text
+    assert f"spec.storage.secretVolume.v: {why}" in answer.headers["Warning"]
+
+
+def test_volume_without_a_secret_is_refused(api: Api) -> None:
+    answer = volumes(api, secretVolume={"name": "v", "mountPath": "/secrets"})
+
+    assert answer.status_code == 400
+    assert "spec.storage.secretVolume.v: secret is required" in answer.text
+
+
+def test_excluded_volume_is_none(api: Api) -> None:
+    answer = volumes(api, secretVolume={"name": "v", "secret": "db", "mountPath": "/secrets", "exclude": True})
+
+    assert answer.status_code == 202, answer.text
+    assert "Warning" not in answer.headers

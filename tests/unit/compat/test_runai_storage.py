@@ -64,7 +64,6 @@ def test_volumes_are_data_that_the_words_refer_to():
         "spec.storage.hostPath.etc",
         "spec.storage.pvc.0.readOnly",
         "spec.storage.pvc.new",
-        "spec.storage.secretVolume",
         "spec.workingDir",
     ]
     assert native.document["resource_config"]["mounts"] == [

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 
 from app.domain.errors import BadSpec
 from app.domain.spec.document import is_custom
-from app.domain.spec.model import CODE, DATA, EMPTY, MEMORY, MODEL, JobDocument, Mount
+from app.domain.spec.model import CODE, DATA, EMPTY, FILES, MEMORY, MODEL, JobDocument, Mount
 from app.domain.spec.rules.model import is_without_model
 
 # Directories that the sandbox itself fills: with the machine's programs, devices and the job's temporary files.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev")
+_MOST_BYTES = 262_144  # of the files of a document
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 – paths to refuse
 
 
@@ -66,14 +67,32 @@ def mounts_have_a_source(document: JobDocument) -> None:
 
 def mounts_have_only_fields_of_their_type(document: JobDocument) -> None:
     for field, mount in _mounts(document):
-        for name, types in (("source", {DATA}), ("size_mb", {MEMORY})):
+        for name, types in (("source", {DATA}), ("size_mb", {MEMORY}), ("files", {FILES})):
             if getattr(mount, name) and mount.type not in types:
                 raise BadSpec(f"is only for type {min(types)}; leave it out", field=f"{field}.{name}")
         part = mount.sub_path
-        if part and mount.type in (EMPTY, MEMORY):
-            raise BadSpec(f"an {mount.type} directory has no parts; leave it out", field=f"{field}.sub_path")
+        if part and mount.type in (EMPTY, MEMORY, FILES):
+            raise BadSpec(f"a directory of type {mount.type} has no parts; leave it out", field=f"{field}.sub_path")
         if part and (part.startswith("/") or "\0" in part or ".." in part.split("/")):
             raise BadSpec("must be relative, without ..", field=f"{field}.sub_path")
+
+
+def files_are_few_and_differ(document: JobDocument) -> None:
+    for field, mount in _mounts(document):
+        if mount.type == FILES and not mount.files:
+            raise BadSpec("a mount of type files has at least one", field=f"{field}.files")
+        seen: set[str] = set()
+        for number, file in enumerate(mount.files):
+            if file.name in seen:
+                raise BadSpec(f"two files are named {file.name}; leave one out", field=f"{field}.files.{number}.name")
+            seen.add(file.name)
+    mounts = document.resource_config.mounts
+    if (size := sum(len(file.content.encode()) for mount in mounts for file in mount.files)) > _MOST_BYTES:
+        raise BadSpec(
+            f"the files of all mounts have {size} bytes, and at most {_MOST_BYTES} are kept with a job; put larger "
+            "ones into a data source",
+            field="resource_config.mounts",
+        )
 
 
 RULES: tuple[Callable[[JobDocument], None], ...] = (
@@ -81,4 +100,5 @@ RULES: tuple[Callable[[JobDocument], None], ...] = (
     mount_paths_are_free,
     mounts_have_a_source,
     mounts_have_only_fields_of_their_type,
+    files_are_few_and_differ,
 )

@@ -11,7 +11,7 @@ from tests.builders.submitted import changed, refusal, spec_of
 
 _MODEL, _DATA, _OUTPUT = "training_config.base_model", "data_config", "output_config"
 _FRAMEWORK, _SOURCE = "training_config.framework", f"{_DATA}.sources.0"
-_FRACTION, _MOUNTS = "resource_config.gpu_fraction", "resource_config.mounts"
+_FRACTION, _MOUNTS, _LIMITS = "resource_config.gpu_fraction", "resource_config.mounts", "resource_config.limits"
 _IMAGE = "resource_config.image.reference"
 VALIDATED = (f"{_DATA}.validation_split", 0.1)
 STREAMED = ((f"{_DATA}.streaming", True), ("training_config.hyperparameters", {"max_steps": "9"}))
@@ -258,12 +258,9 @@ REFUSED: list[tuple[Any, ...]] = [
         ("resource_config.limits", {"storage_mb": 1}),
         "resource_config.limits.storage_mb",
     ),
-    (
-        ("resource_config.cpu_cores", 2),
-        ("resource_config.limits", {"cpu_cores": 0.5}),
-        "resource_config.limits.cpu_cores",
-    ),
+    (("resource_config.cpu_cores", 2), (_LIMITS, {"cpu_cores": 0.5}), f"{_LIMITS}.cpu_cores"),
     ((_MOUNTS, [{"path": "/x", "type": "data"}]),),
+    ((_MOUNTS, [{"path": "/x", "type": "files"}]), *_SCRIPT, f"{_MOUNTS}.0.files"),
     *(
         ((_MOUNTS, [{"path": "/x", "type": "data", name: value}]), *_SCRIPT, f"{_MOUNTS}.0.{name}")
         for name, value in (("path", "/usr"), ("source", 1), ("size_mb", 1))

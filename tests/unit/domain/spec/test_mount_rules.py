@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from app.domain.spec.frameworks.requirements import needed
+from app.domain.spec.secrets import with_secrets
 from tests.builders.submitted import custom, refusal, spec_of
+from workers.prepare.job_mounts import mounts_of
 
 _MOUNTS = "resource_config.mounts"
 
@@ -37,6 +39,11 @@ def test_path_that_no_job_may_have_is_refused_with_a_way_out(path, why):
         ({"type": "memory", "sub_path": "a"}, "sub_path", "has no parts"),
         ({"type": "data", "sub_path": "a/../b"}, "sub_path", "must be relative"),
         ({"type": "output", "sub_path": "/a"}, "sub_path", "must be relative"),
+        ({"type": "files"}, "files", "has at least one"),
+        ({"type": "output", "files": [{"name": "a", "content": "x"}]}, "files", "only for type files"),
+        ({"type": "files", "files": [{"name": "a", "content": "x"}], "sub_path": "a"}, "sub_path", "has no parts"),
+        ({"type": "files", "files": [{"name": "a", "content": ""}] * 2}, "files.1.name", "two files are named a"),
+        ({"type": "files", "files": [{"name": "a", "content": "***"}]}, "files.0.content", "is not shown; give its"),
     ],
 )
 def test_field_that_does_not_fit_the_type_is_refused(mount, field, why):
@@ -90,3 +97,28 @@ def test_mount_that_is_required_needs_a_node_with_a_sandbox(required, capabiliti
 
     assert needed(spec_of(custom((_MOUNTS, mounts))).document) == capabilities
     assert needed(spec_of(custom(("resource_config.limits", limits))).document) == capabilities
+
+
+def test_files_of_all_mounts_together_have_a_limit():
+    mounts = [{"path": f"/{n}", "type": "files", "files": [{"name": "a", "content": "x" * 60_000}]} for n in range(5)]
+
+    error = refusal(custom((_MOUNTS, mounts)))
+
+    assert error.field == _MOUNTS
+    assert "have 300000 bytes, and at most 262144" in error.message
+    assert spec_of(custom((_MOUNTS, mounts[:4])))
+
+
+def test_contents_of_files_are_secrets_of_the_job():
+    files = [{"name": "config.yaml", "content": "a: 1"}, {"name": "token", "content": "opensesame"}]
+    mounts = [{"path": "/a", "type": "output"}, {"path": "/b", "type": "files", "files": files}]
+
+    spec = spec_of(custom((_MOUNTS, mounts)))
+
+    shown = spec.document.to_json()["resource_config"]["mounts"]
+    assert shown[0] == mounts[0]
+    assert shown[1]["files"] == [{"name": each["name"], "content": "***"} for each in files]
+    assert spec.secrets == {f"{_MOUNTS}.1.files.0.content": "a: 1", f"{_MOUNTS}.1.files.1.content": "opensesame"}
+    again = with_secrets(spec.document, spec.secrets).to_json()["resource_config"]["mounts"]
+    assert again == mounts
+    assert [file.content for file in mounts_of(spec.document, spec.secrets)[1].files] == ["a: 1", "opensesame"]

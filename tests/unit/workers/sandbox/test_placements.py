@@ -95,6 +95,25 @@ def test_script_finds_inputs_outputs_and_empty_directories_where_it_looks(tmp_pa
     assert [(out / "model").read_text(), (scratch / "x").read_text()] == ["new", "new"]
 
 
+def test_files_of_a_document_are_readable_and_lie_in_memory(tmp_path):
+    files = (("token", "opensesame"), ("config.yaml", "a: 1\n"))
+
+    seen = run(
+        tmp_path,
+        [Placement(target=Path("/home/user/secrets"), size_mb=1, files=files)],
+        read=["/home/user/secrets", "/home/user/secrets/token", "/home/user/secrets/config.yaml"],
+        write=["/home/user/secrets/token", "/home/user/secrets/new"],
+    )
+
+    assert seen["read"] == {
+        "/home/user/secrets": ["config.yaml", "token"],
+        "/home/user/secrets/token": "opensesame",
+        "/home/user/secrets/config.yaml": "a: 1\n",
+    }
+    assert set(seen["wrote"].values()) == {"Read-only file system"}
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"opensesame" in path.read_bytes()]
+
+
 @pytest.mark.parametrize("directory", ["/memory", "/dev/shm"])
 def test_directory_in_memory_ends_at_its_size(tmp_path, directory):
     script = write_script(
