@@ -14,7 +14,7 @@ from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSever
 
 _MAX_MB = 2**40  # an exabyte
 _MAX_ID = 2**31 - 1  # as in Kubernetes
-_FILE_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,253}")
+_FILE_NAME = re.compile(r"\.?[A-Za-z0-9_-][A-Za-z0-9._-]{0,251}")
 
 
 _DEVICE_TYPES = ("auto", "cuda", "cpu")
@@ -50,6 +50,7 @@ class MountedFileSchema(DocumentSchema):
         _FILE_NAME,
         "must be a file name of letters, digits, dots, dashes and underscores, of at most 253 characters",
         required=True,
+        **says("Its name in the directory, such as config.yaml"),
     )
     content = Text(
         longest=65_536,
