@@ -75,10 +75,10 @@ def test_image_that_the_registry_lacks_fails_its_job_before_a_device_is_taken(sy
     here, image = system
 
     def ended(reference: str, status: str) -> dict[str, Any]:
-        framework = {"type": "CUSTOM", "custom_command": ["true"]}
+        framework = {"type": "CUSTOM", "custom_command": ["sh", "-c", "exit 0"]}
         asked = make_document(
             training_config={"base_model": {"model_id": "none"}, "framework": framework},
-            data_config={"sources": [{"path": str(here.data_dir / "files")}]},
+            data_config={"sources": [{"path": "pvc://corpus/words.txt"}]},
             resource_config={"gpu_count": 1, "image": {"reference": reference}},
         )
         return here.wait_for_status(here.submit(asked), status, seconds=60)
