@@ -46,6 +46,7 @@ NODE = "n1"
 SLOTS = 6
 NODE_LIMITS = {
     "TRAINYARD_NODE_MAX_PROCESSES": "128",  # 64 for each of two cores; see docs/reference/isolation.md
+    "TRAINYARD_NODE_MAX_RAM_MB": "1536",
     "TRAINYARD_NODE_MAX_STORAGE_MB": "1024",
     "TRAINYARD_STORAGE_MAX_OUTPUT_SIZE_MB": "10240",
 }

@@ -37,8 +37,9 @@ ATTACKS = {
     "fork-bomb": Attack(
         ends="COMPLETED", says="attack: forks refused: True", unlimited=("COMPLETED", "attack: forks refused: False")
     ),
-    # No setting of a node limits the memory of jobs that ask for no limit.
-    "memory-hog": Attack(ends="COMPLETED", says="attack: held 2048 MB and a file of memory"),
+    "memory-hog": Attack(
+        ends="FAILED HOST_OUT_OF_MEMORY", unlimited=("COMPLETED", "attack: held 2048 MB and a file of memory")
+    ),
     "disk-filler": Attack(ends="FAILED DISK_LIMIT_EXCEEDED", unlimited=("COMPLETED", "attack: wrote 3072 MB")),
     "port-scanner": Attack(ends="COMPLETED", says="attack: open ports: []"),
     "log-flood": Attack(ends="COMPLETED", says="attack: flooded"),

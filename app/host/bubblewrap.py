@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from app.domain.nodes.sandboxes import FORBIDDEN, MISSING, UNFILTERED
 from app.host.system_calls import NoFilter, filter_file
 
-TRIAL_SECONDS = 60  # where a thousand processes of a job compete for the processor, it may take very long
+TRIAL_SECONDS = 60  # it takes long where a thousand processes of a job compete for the processor
 # The minimum that the sandbox of trainers needs; the further options of workers.sandbox.sandbox fail together with it.
 LEAST = ("--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
 

@@ -87,7 +87,7 @@ def state_of(pid: int) -> str:
 def ranks_below(root_pid: int) -> dict[int, int]:
     """Rank → pid of the ranks below the agent: processes with a RANK whose parent has none.
 
-    What ranks have started is not looked at: it may be very much, and slow to read (see ``_environment``).
+    Processes that ranks have started are not read: they may be many, and slow to read (see ``_environment``).
     """
     children = _children()
     found: dict[int, int] = {}
@@ -309,9 +309,9 @@ def _rank_of(pid: int) -> int | None:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """Slow where the process is forking: the kernel lets readers of this file and of cmdline wait until it has done.
+    """Readers of this file and of cmdline wait while the process forks.
 
-    In the group of a fork bomb that takes many seconds, so it is not to be read of another attempt's processes.
+    A process of a fork bomb may fork for many seconds: do not read it of another attempt's processes.
     """
     try:
         environment = _read(pid, "environ")

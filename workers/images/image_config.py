@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from workers.attempt_failed import AttemptFailed
-from workers.sandbox.accounts import GROUP, PASSWD, image_lines, numbered
+from workers.sandbox.accounts import GROUP, MOST_ID, PASSWD, image_lines, numbered
 from workers.sandbox.spec import Account
 
 _MOST_BYTES = 4 << 20  # as registries limit manifests
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-_MOST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +50,7 @@ class ImageConfig:
         if not gid.isdecimal():
             found = _named(groups, gid)
             gid = found[2] if found else ""
-        if not (uid.isdecimal() and gid.isdecimal() and 0 < int(uid) <= _MOST_ID and int(gid) <= _MOST_ID):
+        if not (uid.isdecimal() and gid.isdecimal() and 0 < int(uid) <= MOST_ID and int(gid) <= MOST_ID):
             raise AttemptFailed(
                 "INVALID_CONFIG",
                 f"resource_config.image: its user is {self.user}, whom its /etc/passwd and /etc/group do not name; "

@@ -17,7 +17,7 @@ _ASK_SECONDS = 15.0  # a registry that does not answer must not hold up a job th
 
 
 def inspect_image(settings: Settings, project: str, document: JobDocument, seconds: float) -> Report:
-    """Ask the registry for the manifest that the job's image has now. A node that has the image needs no registry."""
+    """Ask the registry for the image's manifest, unless only nodes that have the image may run the job."""
     try:
         reference = image_of(document)
     except BadSpec as error:  # an older API may have let it pass

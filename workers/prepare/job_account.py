@@ -1,9 +1,9 @@
-"""The user as whom the processes of a job see themselves: of its document, else of its image, else the sandbox's."""
+"""The account of a job's processes in their sandbox: of its document, else of its image, else the default one."""
 
 from app.domain.spec.model import User
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.job_image import JobImage
-from workers.sandbox.accounts import PASSWD, image_lines, numbered
+from workers.sandbox.accounts import MOST_ID, PASSWD, image_lines, numbered
 from workers.sandbox.sandbox import PROCESS, Sandbox
 from workers.sandbox.spec import Account
 
@@ -21,5 +21,5 @@ def account_of(user: User, image: JobImage, sandbox: Sandbox) -> Account:
         return Account(name=given.name, uid=given.uid, gid=given.gid if user.gid is None else user.gid)
     entry = numbered(image_lines(image.root.directory, PASSWD), user.uid) if image.root is not None else []
     name = entry[0] if entry else Account.name
-    own_gid = int(entry[3]) if len(entry) > 3 and entry[3].isdecimal() else user.uid
+    own_gid = int(entry[3]) if len(entry) > 3 and entry[3].isdecimal() and int(entry[3]) <= MOST_ID else user.uid
     return Account(name=name, uid=user.uid, gid=own_gid if user.gid is None else user.gid)

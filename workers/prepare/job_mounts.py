@@ -1,12 +1,11 @@
 """Paths of the job's choice in the sandbox: what `resource_config.mounts` names, resolved on this node."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.domain.spec.model import CODE, DATA, EMPTY, FILES, MEMORY, MODEL, JobDocument, Mount
-from app.domain.spec.secrets import content_path
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.input_library import Sources
@@ -17,7 +16,7 @@ from workers.sandbox.placements import ImageConflict, PlacementConflict
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
 from workers.sandbox.spec import FilesystemView, Placement
 
-FILES_MB = 1  # 64 of them have at most a quarter
+FILES_MB = 1  # all files of a document have at most a quarter
 EMPTY_DIRECTORIES, LINKS = "empty", "model"  # in the run directory
 
 
@@ -29,23 +28,9 @@ class Mounted:
     placements: tuple[Placement, ...] = ()
 
 
-def mounts_of(document: JobDocument, secrets: Mapping[str, str]) -> tuple[Mount, ...]:
-    """The mounts of a stored document, with the contents of their files."""
-    return tuple(
-        mount.changed(
-            files=tuple(
-                file.changed(content=secrets.get(content_path(number, at), "")) for at, file in enumerate(mount.files)
-            )
-        )
-        for number, mount in enumerate(document.resource_config.mounts)
-    )
-
-
-def with_mounts(
-    spec: RunSpec, mounts: Sequence[Mount], sources: Sources, run: RunDirectory, sandbox: Sandbox
-) -> Mounted:
+def with_mounts(spec: RunSpec, document: JobDocument, sources: Sources, run: RunDirectory, sandbox: Sandbox) -> Mounted:
     """Makes directories in the run directory. Raises AttemptFailed where a part of an input does not exist."""
-    mounts = mounts if sandbox.kind == BUBBLEWRAP else ()
+    mounts = document.resource_config.mounts if sandbox.kind == BUBBLEWRAP else ()
     placements = tuple(_placement(number, mount, sources, run) for number, mount in enumerate(mounts))
     return Mounted(_at_mount_paths(spec, mounts), placements)
 
@@ -82,8 +67,10 @@ def _placement(number: int, mount: Mount, sources: Sources, run: RunDirectory) -
     if mount.type == MEMORY:
         return Placement(target=target, size_mb=mount.size_mb)
     if mount.type == FILES:
-        files = tuple((file.name, file.content) for file in mount.files)
-        return Placement(target=target, size_mb=FILES_MB, files=files)
+        files = {file.name: file.content for file in mount.files}
+        if mount.sub_path:
+            return Placement(target=target, text=files[mount.sub_path])
+        return Placement(target=target, size_mb=FILES_MB, files=tuple(files.items()))
     if mount.type == EMPTY:
         directory = run.path / EMPTY_DIRECTORIES / str(number)
         directory.mkdir(parents=True, exist_ok=True)

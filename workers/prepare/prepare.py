@@ -16,7 +16,7 @@ from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
 from app.domain.spec.locations.egress import GATE
 from app.domain.spec.model import BaseModel, DataConfig, Framework, JobDocument, OutputConfig
 from app.domain.spec.rules.model import is_drawn, is_without_model
-from app.domain.spec.secrets import MODEL_PATH, source_path
+from app.domain.spec.secrets import MODEL_PATH, source_path, with_secrets
 from app.domain.units import WHOLE
 from app.models import Job
 from app.services.access.egress import without_services
@@ -33,7 +33,7 @@ from workers.job_secrets import opened_secrets
 from workers.prepare.input_library import Library, LocalData, Sources
 from workers.prepare.job_account import account_of
 from workers.prepare.job_image import JobImage, with_image
-from workers.prepare.job_mounts import Mounted, check_placements, mounts_of, with_mounts
+from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
 from workers.prepare.limits import limits_of
 from workers.prepare.named_files import named_files
@@ -87,7 +87,7 @@ def prepare(
     if stored is not None:
         spec, tokens = replace(spec, tokens_path=str(stored)), None
     image = with_image(spec, work.document, settings, library, sandbox := sandbox_of(settings))
-    mounted = with_mounts(image.spec, mounts_of(work.document, secrets), sources, run, sandbox)
+    mounted = with_mounts(image.spec, with_secrets(work.document, secrets), sources, run, sandbox)
     write_atomically(run.spec, mounted.spec.to_document())
     named = named_files(library, work.document.training_config.framework)
     readable = (*sources.readable, *filter(None, (start.path, stored)), *named)

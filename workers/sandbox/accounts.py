@@ -6,9 +6,8 @@ from pathlib import Path
 from workers.sandbox.spec import Account, ImageRoot
 
 PASSWD, GROUP, HOSTS = ACCOUNTS = ("/etc/passwd", "/etc/group", "/etc/hosts")
+MOST_ID = 2**31 - 1  # of a user or group
 _MOST_BYTES = 1 << 20  # of a file of an image
-
-
 _OF_ALL = {
     PASSWD: ("root:x:0:0:root:/:/usr/sbin/nologin", "unknown:x:65534:65534:unknown:/:/usr/sbin/nologin"),
     GROUP: ("root:x:0:", "nogroup:x:65534:"),

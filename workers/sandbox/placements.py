@@ -21,12 +21,13 @@ class Kind(enum.Enum):
     LINK = enum.auto()  # a symbolic link, whose text is the source
     EMPTY = enum.auto()  # a directory without entries, read-only
     MEMORY = enum.auto()  # a directory without entries, writable, of size_mb
+    FILE = enum.auto()  # a read-only file in memory
     IMAGE = enum.auto()  # the root of an image, writable; what is written lies elsewhere
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One path of the sandbox; EMPTY and MEMORY have no source."""
+    """One path of the sandbox; EMPTY, MEMORY and FILE have no source."""
 
     kind: Kind
     target: Path
@@ -69,11 +70,15 @@ def placed(found: Sequence[Mount], view: FilesystemView) -> list[Mount]:
         target = placement.target
         if target.is_relative_to(view.run_dir) or view.run_dir.is_relative_to(target):
             raise PlacementConflict(f"{target} is in the way of the run directory {view.run_dir}; choose another path")
-        if view.image is not None and placement.source is not None and placement.source.is_file():
+        if view.image is not None and _is_file(placement):
             _check_no_directory(view.image.directory, target)
         mounts = [mount for mount in mounts if not _is_covered(mount, placement)]
         mounts = [*_with_room(mounts, target), _mount_of(placement)]
     return sorted(mounts, key=lambda mount: len(mount.target.parts))
+
+
+def _is_file(placement: Placement) -> bool:
+    return placement.text is not None or (placement.source is not None and placement.source.is_file())
 
 
 def _check_no_directory(image: Path, target: Path) -> None:
@@ -84,6 +89,8 @@ def _check_no_directory(image: Path, target: Path) -> None:
 
 
 def _mount_of(placement: Placement) -> Mount:
+    if placement.text is not None:
+        return Mount(Kind.FILE, placement.target)
     if placement.source is None:
         return Mount(Kind.MEMORY, placement.target, size_mb=placement.size_mb)
     kind = Kind.WRITABLE if placement.writable else Kind.READ_ONLY

@@ -18,7 +18,7 @@ from workers.sandbox.accounts import HOSTS, account_files
 from workers.sandbox.kernel_files import kernel_arguments
 from workers.sandbox.mounts import mounts
 from workers.sandbox.placements import Kind, Mount
-from workers.sandbox.spec import Account, FilesystemView, SandboxSpec
+from workers.sandbox.spec import Account, SandboxSpec
 
 __all__ = ["BUBBLEWRAP", "PROCESS", "Bubblewrap", "ProcessGroup", "Sandbox", "SandboxUnavailable", "choose_sandbox"]
 
@@ -94,12 +94,9 @@ class Bubblewrap:
             arguments += (*_KERNEL, *kernel_arguments())
             arguments += [argument for mount in found for argument in _mount_arguments(mount)]
             files = [file]
-            for path, text in account_files(spec.account, own_network=spec.own_network, image=view.image).items():
+            for path, (mode, text) in _texts(spec).items():
                 files.append(stack.enter_context(_text_file(text)))
-                arguments += ("--perms", "0444", "--ro-bind-data", str(files[-1]), path)
-            for path, text in _placed_files(view).items():
-                files.append(stack.enter_context(_text_file(text)))
-                arguments += ("--perms", "0400", "--file", str(files[-1]), path)
+                arguments += ("--perms", mode, "--ro-bind-data", str(files[-1]), path)
             if not spec.own_network:
                 arguments += ("--ro-bind-try", HOSTS, HOSTS)
             if spec.shm_mb:
@@ -128,7 +125,7 @@ def _mount_arguments(mount: Mount) -> tuple[str, ...]:
             return "--dev-bind", source, target
         case Kind.LINK:
             return "--symlink", source, target
-        case Kind.IMAGE:  # bound before everything else
+        case Kind.IMAGE | Kind.FILE:  # the first is mounted before all others, the second after them
             return ()
         case Kind.EMPTY:
             return "--tmpfs", target
@@ -137,9 +134,16 @@ def _mount_arguments(mount: Mount) -> tuple[str, ...]:
             return *size, "--perms", "0755", "--tmpfs", target
 
 
-def _placed_files(view: FilesystemView) -> dict[str, str]:
-    """Text by path."""
-    return {str(each.target / name): text for each in view.placements for name, text in each.files}
+def _texts(spec: SandboxSpec) -> dict[str, tuple[str, str]]:
+    """Files that the sandbox makes: mode and text by path."""
+    view = spec.view
+    found = account_files(spec.account, own_network=spec.own_network, image=view.image)
+    texts = {path: ("0444", text) for path, text in found.items()}
+    for placement in view.placements:
+        texts |= {str(placement.target / name): ("0400", text) for name, text in placement.files}
+        if placement.text is not None:
+            texts[str(placement.target)] = ("0400", placement.text)
+    return texts
 
 
 def _user(account: Account) -> tuple[str, ...]:

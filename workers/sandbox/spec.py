@@ -11,10 +11,11 @@ class Placement:
     """A path of the job's choice in the sandbox, and what lies there."""
 
     target: Path
-    source: Path | None = None  # a resolved file or directory; None: an empty directory in memory
+    source: Path | None = None  # a resolved file or directory; None: a file or directory in memory
     writable: bool = False
     size_mb: int = 0  # of a directory in memory; 0: half of the machine's memory
     files: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # (name, text): such a directory is read-only
+    text: str | None = field(default=None, repr=False)  # of a file in place of a directory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ _NOT_SET = "secrets are not used: the operator has not set TRAINYARD_SECURITY_SE
 
 
 class SecretVolume(NamedTuple):
-    """Files of a secret at a path; ``key``: of one alone, as which the path itself is to be a file."""
+    """The keys of a secret as files in a directory; with ``key``, that key as the file ``path``."""
 
     kind: str
     field: str
@@ -56,12 +56,11 @@ def mounts_of_secrets(project: str, storage: Mapping[str, Any], warnings: list[s
         return []
     found = []
     for volume in volumes:
-        path = posixpath.dirname(volume.path) if volume.key else volume.path
-        if not path.startswith("/"):
+        if not volume.path.startswith("/"):
             warnings.append(warning(volume.field, "the mount path must be absolute"))
             continue
-        if problem := why_not_free(path):
-            warnings.append(warning(volume.field, f"{path} {problem}"))
+        if problem := why_not_free(volume.path):
+            warnings.append(warning(volume.field, f"{volume.path} {problem}"))
             continue
         try:
             files = _files(directory, project, volume)
@@ -70,7 +69,8 @@ def mounts_of_secrets(project: str, storage: Mapping[str, Any], warnings: list[s
             continue
         if files:
             named = [{"name": name, "content": content} for name, content in files.items()]
-            found.append({"path": path, "type": FILES, "files": named, **OPTIONAL})
+            part = {"sub_path": volume.key} if volume.key else {}
+            found.append({"path": volume.path, "type": FILES, "files": named, **part, **OPTIONAL})
     return found
 
 
@@ -78,5 +78,4 @@ def _files(directory: Path, project: str, volume: SecretVolume) -> dict[str, str
     """Text by name. Raises BadSpec for a secret that the project does not have."""
     if not volume.key:
         return files_of(directory, project, volume.name, field=volume.field)
-    value = value_of(directory, project, Reference(volume.name, volume.key, volume.field))
-    return {posixpath.basename(volume.path): value}
+    return {volume.key: value_of(directory, project, Reference(volume.name, volume.key, volume.field))}

@@ -7,14 +7,13 @@ from app.domain.errors import BadSpec
 from app.schemas.spec.field_verdicts import warning
 
 _FIELD = "spec.security"
-_OF_ONE_NODE = "a job has its own, which its ranks on a node share"
 # (field, value) → why it has no effect.
 _WITHOUT_EFFECT: Mapping[tuple[str, Any], str] = {
     ("uidGidSource", "fromIdpToken"): "tokens of users have no user ID here: set custom and runAsUid",
     ("seccompProfileType", "Unconfined"): "the system calls of every job are filtered",
     ("seccompProfileType", "Localhost"): "the system calls of every job are filtered, as with RuntimeDefault",
-    ("hostIpc", True): _OF_ONE_NODE,
-    ("hostNetwork", True): _OF_ONE_NODE,
+    ("hostIpc", True): "a job has its own, which its ranks on a node share",
+    ("hostNetwork", True): "a job on one node has a network of its own",
 }
 _FROM_THE_IMAGE = "fromTheImage"
 

@@ -171,7 +171,7 @@ class Mount(Section):
     path: str = ""
     type: str = ""  # one of MOUNT_TYPES
     source: int = 0  # index in data_config.sources, for type data
-    sub_path: str = ""  # a part of the input, code or output
+    sub_path: str = ""  # a part of the input, code or output; one of files
     size_mb: int = 0  # for type memory; 0: half of the machine's memory
     files: tuple[MountedFile, ...] = ()  # for type files
     required: bool = True  # False: nodes without a sandbox run the job without the mount
@@ -188,7 +188,7 @@ class Image(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class User(Section):
-    """The numbers as which a job's processes see themselves; on the machine they are those of the worker."""
+    """User and group IDs of a job's processes inside their sandbox; outside they have those of the node worker."""
 
     uid: int | None = None
     gid: int | None = None

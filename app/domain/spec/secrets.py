@@ -78,12 +78,7 @@ def _contents(document: JobDocument) -> Iterator[tuple[str, str]]:
     """Dotted path and text of the files of mounts."""
     for number, mount in enumerate(document.resource_config.mounts):
         for at, file in enumerate(mount.files):
-            yield content_path(number, at), file.content
-
-
-def content_path(mount: int, file: int) -> str:
-    """The dotted path of the content of a file of a mount."""
-    return f"resource_config.mounts.{mount}.files.{file}.content"
+            yield f"resource_config.mounts.{number}.files.{at}.content", file.content
 
 
 def _without_contents(document: JobDocument) -> JobDocument:

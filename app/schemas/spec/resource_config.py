@@ -151,7 +151,7 @@ class ResourceConfigSchema(DocumentSchema):
     )
     user = Section(
         UserSchema,
-        **says("User and group that the job's processes see themselves as; default: the image's, else 1000 (`job`)"),
+        **says("User and group IDs of the job's processes inside their sandbox; default: the image's, else 1000"),
     )
     network = Choice(
         NETWORKS,

@@ -180,7 +180,7 @@ def check(
     refuse_bad_pattern(spec.document)
     scheduling = spec.document.scheduling_config
     with plane.db.read() as session:
-        plane.waiting.refuse_one_too_many(session, target)
+        plane.waiting_limit.refuse_one_too_many(session, target)
         egress.refuse_without_services(session, target, spec.document)
         request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed.backend_fits(spec.document, request.device_kind)

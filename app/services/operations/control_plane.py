@@ -20,5 +20,5 @@ def control_plane(settings: Settings, db: Database, dispatcher: Rings) -> Contro
         reading=reading_rules(settings),
         inventory=Inventory(),
         estimates=Estimates(),
-        waiting=WaitingLimit(settings.scheduler.max_waiting_jobs),
+        waiting_limit=WaitingLimit(settings.scheduler.max_waiting_jobs),
     )

@@ -26,7 +26,7 @@ class _Seen:
 
 
 class WaitingLimit:
-    """One per process; ``most`` 0 means unlimited. Threads may count a submission too few: the limit is approximate."""
+    """One per process; ``most`` 0 means unlimited. Several processes and threads may exceed it a little."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most

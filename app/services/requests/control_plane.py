@@ -40,8 +40,8 @@ class StartEstimates(Protocol):
     ) -> float | None: ...
 
 
-class JobsThatWait(Protocol):
-    """How many jobs of a project may wait."""
+class SubmissionLimit(Protocol):
+    """How many jobs of a project may wait; raises QuotaExceeded when there are as many."""
 
     def refuse_one_too_many(self, session: Session, project: str) -> None: ...
 
@@ -55,7 +55,7 @@ class ControlPlane:
     reading: ReadingRules
     inventory: Capacity
     estimates: StartEstimates
-    waiting: JobsThatWait
+    waiting_limit: SubmissionLimit
 
     def nudge(self, job: Job) -> None:
         """Wake the nodes that run the job: its supervisors read the request at once."""

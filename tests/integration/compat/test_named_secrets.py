@@ -109,7 +109,12 @@ def test_volumes_of_secrets_and_config_maps_are_files_of_the_job(api: Api) -> No
     hidden = {"type": "files", "required": False}
     assert mounts == [
         {"path": "/secrets", "files": [{"name": "url", "content": "***"}], **hidden},
-        {"path": "/app", "files": [{"name": "own.yaml", "content": "***"}], **hidden},
+        {
+            "path": "/app/own.yaml",
+            "files": [{"name": "tuning.yaml", "content": "***"}],
+            "sub_path": "tuning.yaml",
+            **hidden,
+        },
     ]
     secrets = api.app.extensions["trainyard"].plane.box.open(sealed)
     assert secrets == {

@@ -107,6 +107,23 @@ def test_user_of_the_document_takes_the_place_of_the_images(node: World) -> None
     assert user_of(uid=77, gid=5) == ["uid=77(job) gid=5(job)", "job"]
 
 
+def test_group_that_no_process_may_have_is_not_taken_from_the_image(node: World) -> None:
+    passwd = b"app:x:4321:99999999999:App:/app:/bin/sh\n"
+    image = local(node, "image", [("etc", None), ("etc/passwd", passwd)])
+
+    assert lines(node, image, "id -u; id -g", resources={"user": {"uid": 4321}}) == ["4321", "4321"]
+
+
+def test_file_of_the_document_lies_beside_those_of_the_image(node: World) -> None:
+    image = local(node, "image", [("opt", None), ("opt/kept", b"of the image")])
+    files = [{"name": "tuning.yaml", "content": "of the document"}]
+    mount = {"path": "/opt/own.yaml", "type": "files", "files": files, "sub_path": "tuning.yaml"}
+
+    found = lines(node, image, "ls /opt; cat /opt/kept /opt/own.yaml | wc -c", resources={"mounts": [mount]})
+
+    assert found == ["kept", "own.yaml", str(len("of the image") + len("of the document"))]
+
+
 def test_files_of_an_image_can_be_read_only(node: World) -> None:
     image = local(node, "image", [("opt", None)], WorkingDir="/srv/new")
     attempts = (

@@ -48,7 +48,7 @@ def test_files_of_an_image_can_be_made_read_only() -> None:
         ({"seccompProfileType": "Unconfined"}, "seccompProfileType: Unconfined: the system calls"),
         ({"seccompProfileType": "RuntimeDefault"}, None),
         ({"hostIpc": True}, "hostIpc: true: a job has its own"),
-        ({"hostNetwork": True}, "hostNetwork: true: a job has its own"),
+        ({"hostNetwork": True}, "hostNetwork: true: a job on one node has a network of its own"),
         ({"hostIpc": False, "hostNetwork": False, "allowPrivilegeEscalation": False}, None),
     ],
 )

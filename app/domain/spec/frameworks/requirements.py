@@ -27,7 +27,7 @@ EXPORT, EXPORTED = Extra("export", "gguf"), ("gguf", "onnx")
 # Nodes with it hold the limits of `resource_config.limits`.
 LIMITS = "limits"
 
-# Nodes with it have a sandbox: they show paths of `resource_config.mounts` to jobs, and other users.
+# Nodes with it run jobs in a sandbox: with paths of `resource_config.mounts`, and as `resource_config.user`.
 MOUNTS = "mounts"
 
 # Nodes with it run scripts in images of `resource_config.image`.

@@ -71,16 +71,20 @@ def mounts_have_only_fields_of_their_type(document: JobDocument) -> None:
             if getattr(mount, name) and mount.type not in types:
                 raise BadSpec(f"is only for type {min(types)}; leave it out", field=f"{field}.{name}")
         part = mount.sub_path
-        if part and mount.type in (EMPTY, MEMORY, FILES):
-            raise BadSpec(f"a directory of type {mount.type} has no parts; leave it out", field=f"{field}.sub_path")
+        if part and mount.type in (EMPTY, MEMORY):
+            raise BadSpec(f"an {mount.type} directory has no parts; leave it out", field=f"{field}.sub_path")
         if part and (part.startswith("/") or "\0" in part or ".." in part.split("/")):
             raise BadSpec("must be relative, without ..", field=f"{field}.sub_path")
 
 
 def files_are_few_and_differ(document: JobDocument) -> None:
     for field, mount in _mounts(document):
-        if mount.type == FILES and not mount.files:
+        if mount.type != FILES:
+            continue
+        if not mount.files:
             raise BadSpec("a mount of type files has at least one", field=f"{field}.files")
+        if mount.sub_path and mount.sub_path not in {file.name for file in mount.files}:
+            raise BadSpec(f"none of files is named {mount.sub_path}; name one of them", field=f"{field}.sub_path")
         seen: set[str] = set()
         for number, file in enumerate(mount.files):
             if file.name in seen:

@@ -59,7 +59,7 @@ def nodes(site: Site) -> Findings:
 
 
 def isolation(site: Site) -> Findings:
-    """What stands between the jobs of each node."""
+    """How the nodes isolate their jobs."""
     alive = [pulse for pulse in _alive(site, NODE) if pulse.sandbox not in WHY_NONE]
     full = [pulse for pulse in alive if FULL in pulse.capabilities]
     confined = [pulse for pulse in alive if pulse not in full and pulse.sandbox == BUBBLEWRAP]

@@ -9,12 +9,12 @@ import pytest
 from app.database.engine import Database
 from app.domain.errors import QuotaExceeded
 from app.domain.lifecycle.states import JobState
-from app.models import Project
+from app.models import Job, Project
 from app.services.access import projects
 from app.services.queues.waiting_jobs import WaitingLimit
 from tests.builders.factories import make_document
 from tests.builders.statements import statements
-from tests.builders.walks import make_job
+from tests.builders.walks import job_of, make_job
 from tests.systems.apps import Api
 
 
@@ -26,20 +26,20 @@ class Clock:
 
 
 @pytest.fixture
-def limited(database: Database) -> tuple[Callable[..., None], Clock]:
+def limited(database: Database) -> tuple[Callable[..., str], Clock]:
     """What submits a job of a project of which 3 may wait, and a clock that stands still."""
     clock = Clock()
     limit = WaitingLimit(3, clock)
 
-    def submit(project: str = "default") -> None:
+    def submit(project: str = "default") -> str:
         with database.write() as session:
             limit.refuse_one_too_many(session, project)
-        make_job(database, state=JobState.QUEUED, project=project)
+        return make_job(database, state=JobState.QUEUED, project=project)
 
     return submit, clock
 
 
-def test_as_many_jobs_are_taken_as_may_wait(limited: tuple[Callable[..., None], Clock]) -> None:
+def test_as_many_jobs_are_taken_as_may_wait(limited: tuple[Callable[..., str], Clock]) -> None:
     submit, clock = limited
 
     for _ in range(3):
@@ -52,20 +52,22 @@ def test_as_many_jobs_are_taken_as_may_wait(limited: tuple[Callable[..., None], 
 
 
 def test_room_that_becomes_free_is_seen_within_seconds(
-    database: Database, limited: tuple[Callable[..., None], Clock]
+    database: Database, limited: tuple[Callable[..., str], Clock]
 ) -> None:
     submit, clock = limited
-    for _ in range(3):
-        submit()
+    first, *_ = [submit() for _ in range(3)]
     with database.write() as session:
-        session.connection().exec_driver_sql("UPDATE job SET status = 'CANCELLED'")
+        session.get_one(Job, first).status = JobState.CANCELLED
 
+    with pytest.raises(QuotaExceeded):
+        submit()
     clock.now += 2
-    submit()
+
+    assert job_of(database, submit()).state is JobState.QUEUED
 
 
 def test_other_projects_and_a_quota_of_its_own_are_not_concerned(
-    database: Database, limited: tuple[Callable[..., None], Clock]
+    database: Database, limited: tuple[Callable[..., str], Clock]
 ) -> None:
     submit, _ = limited
     with database.write() as session:
@@ -75,9 +77,11 @@ def test_other_projects_and_a_quota_of_its_own_are_not_concerned(
     for _ in range(3):
         submit()
 
-    submit("other")
-    for _ in range(5):
-        submit("large")
+    waiting = [submit(project) for project in ("other", *["large"] * 5)]
+
+    assert {job_of(database, job_id).state for job_id in waiting} == {JobState.QUEUED}
+    with pytest.raises(QuotaExceeded, match="the project default"):
+        submit()
 
 
 def test_jobs_are_not_counted_for_each_submission(database: Database) -> None:
@@ -94,15 +98,12 @@ def test_jobs_are_not_counted_for_each_submission(database: Database) -> None:
 
 def test_submission_beyond_it_is_refused_with_the_way_out(database: Database, tmp_path: Path) -> None:
     with closing(Api(database, tmp_path, TRAINYARD_SCHEDULER_MAX_WAITING_JOBS="2")) as api:
-        refuse_the_third(api)
+        for _ in range(2):
+            api.submit()
 
+        refused = api.post("/v1/jobs", make_document())
 
-def refuse_the_third(api: Api) -> None:
-    for _ in range(2):
-        api.submit()
-
-    refused = api.post("/v1/jobs", make_document())
-
-    assert api.problem(refused, 429)["code"] == "QUOTA_EXCEEDED"
-    assert "have its quota set max_waiting_jobs" in api.problem(refused, 429)["message"]
+        problem = api.problem(refused, 429)
+    assert problem["code"] == "QUOTA_EXCEEDED"
+    assert "have its quota set max_waiting_jobs" in problem["message"]
     assert int(refused.headers["Retry-After"]) > 0

@@ -45,7 +45,7 @@ def sources(tmp_path):
 def mounted(run, sources, *mounts: dict[str, Any], sandbox: Any = None, **more: Any) -> Mounted:
     document = JobDocument.from_json({"resource_config": {"mounts": list(mounts)}})
     spec = RunSpec(run_dir=run.path, framework="CUSTOM", training_type="SFT", **more)
-    return with_mounts(spec, document.resource_config.mounts, sources, run, sandbox or Bubblewrap())
+    return with_mounts(spec, document, sources, run, sandbox or Bubblewrap())
 
 
 def test_inputs_are_read_only_and_directories_of_the_attempt_writable(run, sources):

@@ -114,6 +114,25 @@ def test_files_of_a_document_are_readable_and_lie_in_memory(tmp_path):
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"opensesame" in path.read_bytes()]
 
 
+def test_file_of_a_document_lies_beside_those_of_an_input(tmp_path, inputs):
+    placements = [
+        Placement(target=Path("/app"), source=inputs),
+        Placement(target=Path("/app/own.yaml"), text="a: 1\n"),
+        Placement(target=Path("/app/images/own.yaml"), text="a: 2\n"),
+    ]
+
+    seen = run(tmp_path, placements, read=["/app", "/app/own.yaml", "/app/labels.csv", "/app/images/own.yaml"])
+
+    assert seen["read"] == {
+        "/app": ["images", "labels.csv", "link", "own.yaml"],
+        "/app/own.yaml": "a: 1\n",
+        "/app/labels.csv": "labels",
+        "/app/images/own.yaml": "a: 2\n",
+    }
+    with pytest.raises(PlacementConflict, match=r"/app/labels\.csv would hide a file"):
+        mounts(view_of(tmp_path, [placements[0], Placement(target=Path("/app/labels.csv"), text="")]))
+
+
 @pytest.mark.parametrize("directory", ["/memory", "/dev/shm"])
 def test_directory_in_memory_ends_at_its_size(tmp_path, directory):
     script = write_script(
