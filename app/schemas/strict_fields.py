@@ -68,10 +68,10 @@ class _OneOf(validate.OneOf):
 
 
 class Whole(fields.Integer):
-    """A JSON integer in a range."""
+    """A JSON integer in a range; ``rule`` is the error message of another one, where a range does not explain it."""
 
-    def __init__(self, low: int = 0, high: int = LARGEST, **kwargs: Any) -> None:
-        super().__init__(validate=validate.Range(low, high), **kwargs)
+    def __init__(self, low: int = 0, high: int = LARGEST, *, rule: str | None = None, **kwargs: Any) -> None:
+        super().__init__(validate=validate.Range(low, high, error=rule), **kwargs)
 
     def _deserialize(self, value: object, *_: Any, **__: Any) -> int:
         if type(value) is not int:

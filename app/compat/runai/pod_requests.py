@@ -6,10 +6,10 @@ from typing import Any
 from marshmallow import fields
 
 from app.compat.runai.requests_base import IGNORED, MANY, RETURNED, document, items, name, port
+from app.schemas.spec.resource_config import MAX_ID, NOT_ROOT
 from app.schemas.strict_fields import LARGEST, Choice, Flag, Matching, Section, Text, Whole
 
 _SECONDS = 2**31 - 1
-_LARGEST_ID = 2**32 - 2  # of a user or group in Linux
 _CAPABILITIES = (
     "AUDIT_CONTROL",
     "AUDIT_READ",
@@ -104,8 +104,8 @@ Security = document(
         "seccompProfileType": Choice(("RuntimeDefault", "Unconfined", "Localhost")),
         "runAsNonRoot": Flag(),
         "readOnlyRootFilesystem": Flag(),
-        "runAsUid": Whole(1, _LARGEST_ID),
-        "runAsGid": Whole(0, _LARGEST_ID),
+        "runAsUid": Whole(1, MAX_ID, rule=NOT_ROOT),
+        "runAsGid": Whole(0, MAX_ID),
         "supplementalGroups": Matching(_GROUPS, "must be numbers of groups with commas between them", **IGNORED),
         "allowPrivilegeEscalation": Flag(),
         "hostIpc": Flag(),

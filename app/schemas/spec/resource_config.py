@@ -13,7 +13,8 @@ from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Text, Texts, Whole, says
 
 _MAX_MB = 2**40  # an exabyte
-_MAX_ID = 2**31 - 1  # as in Kubernetes
+MAX_ID = 2**31 - 1  # as in Kubernetes
+NOT_ROOT = f"must be from 1 to {MAX_ID}, since no job runs as root; leave it out for the image's user, or 1000"
 _FILE_NAME = re.compile(r"\.?[A-Za-z0-9_-][A-Za-z0-9._-]{0,251}")
 
 
@@ -111,9 +112,9 @@ class ImageSchema(DocumentSchema):
 
 
 class UserSchema(DocumentSchema):
-    uid = Whole(1, _MAX_ID, **says("The user ID, such as 1000. No job runs as root"))
+    uid = Whole(1, MAX_ID, rule=NOT_ROOT, **says("The user ID, such as 1000. No job runs as root"))
     gid = Whole(
-        0, _MAX_ID, **says("The group ID. Default: that of the user in the image's /etc/passwd, else equal to uid")
+        0, MAX_ID, **says("The group ID. Default: that of the user in the image's /etc/passwd, else equal to uid")
     )
     required = Flag(**says("Default true: only nodes with a sandbox run the job; false: others do, as their own user"))
 

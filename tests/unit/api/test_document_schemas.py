@@ -71,3 +71,12 @@ def test_null_stands_for_an_omitted_field() -> None:
     document["resource_config"].pop("gpu_count")
 
     assert SCHEMA.load(nulls).to_json() == SCHEMA.load(document).to_json()
+
+
+def test_user_that_is_root_is_refused_with_the_way_out() -> None:
+    with pytest.raises(BadShape) as refused:
+        validated(SCHEMA, make_document(resource_config={"user": {"uid": 0}}))
+
+    ((field, message),) = refused.value.details
+    assert field == "resource_config.user.uid"
+    assert "no job runs as root; leave it out" in message
