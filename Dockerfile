@@ -11,8 +11,8 @@ RUN apt-get update \
     && install --directory --owner=trainyard --group=trainyard /var/lib/trainyard /srv/trainyard/files
 
 WORKDIR /opt/trainyard
-# EXTRAS=postgres makes a small image for API and coordinator; nodes need train, and gpu where there are GPUs.
-ARG EXTRAS=train,gpu,postgres
+# EXTRAS=postgres,search makes a small image for API and coordinator; nodes need train, and gpu where there are GPUs.
+ARG EXTRAS=train,gpu,postgres,search
 
 # Dependencies first: they change less often than the sources, so their layer is used again.
 COPY pyproject.toml constraints.txt README.md LICENSE ./

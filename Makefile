@@ -37,9 +37,9 @@ test-long: $(STAMP)  ## the tests that take longest: whole systems, also killed 
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m long $(PARALLEL) $(RECORD) $(ARGS)
 
-test-examples: $(STAMP)  ## documents of examples/jobs through the real system, of divided frameworks SFT alone: some minutes
+test-examples: $(STAMP)  ## documents of examples/ through the real system, of divided frameworks SFT alone: some minutes
 	@scripts/install-system-packages
-	@$(RUN)/python -m pytest -m "examples and not matrix" tests/e2e/test_examples.py $(RECORD) $(ARGS)
+	@$(RUN)/python -m pytest -m "examples and not matrix" tests/e2e/test_examples.py tests/e2e/test_sweep_example.py $(RECORD) $(ARGS)
 
 test-all:  ## all of these, and every test of a database on PostgreSQL and on SQLite
 	@$(MAKE) --no-print-directory test ARGS="--all-databases $(ARGS)"

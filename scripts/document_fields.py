@@ -1,4 +1,4 @@
-"""The tables of a job document's fields in docs/reference/, from the schemas that check it."""
+"""The tables of the fields of job documents and sweeps in docs/reference/, from the schemas that check them."""
 
 import re
 from typing import Any
@@ -28,6 +28,19 @@ from app.schemas.strict_fields import (
     TextMap,
     Whole,
 )
+from app.schemas.sweeps import (
+    BudgetSchema,
+    ConstraintSchema,
+    CreateSweepSchema,
+    EarlyStoppingSchema,
+    FailedTrialsSchema,
+    KeepSchema,
+    MethodSchema,
+    Objectives,
+    ObjectiveSchema,
+    Parallel,
+    WarmStartSchema,
+)
 
 # A limit beyond these stops typing errors only; it would tell a reader nothing.
 _MANY = 2**24
@@ -39,13 +52,15 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (FreeObject, "object"),
     (ModelDefinition, "true, or object"),
     (fields.Nested, "object"),
+    (Objectives, "object, or list of objects"),
+    (Parallel, "whole number, or `free`"),
     (OneOrSeveral, "text, or list of texts"),
     (Text, "text"),
     (fields.String, "text"),
 )
 
 
-# The parts of a job document, each with a table of its fields.
+# The parts of a job document and of a sweep, each with a table of its fields.
 SECTIONS: dict[str, type[Schema]] = {
     "training_config": TrainingConfigSchema,
     "base_model": BaseModelSchema,
@@ -62,6 +77,15 @@ SECTIONS: dict[str, type[Schema]] = {
     "output_config": OutputConfigSchema,
     "checkpoint": CheckpointConfigSchema,
     "scheduling_config": SchedulingConfigSchema,
+    "sweep": CreateSweepSchema,
+    "objective": ObjectiveSchema,
+    "constraints": ConstraintSchema,
+    "method": MethodSchema,
+    "early_stopping": EarlyStoppingSchema,
+    "budget": BudgetSchema,
+    "on_failed_trials": FailedTrialsSchema,
+    "warm_start": WarmStartSchema,
+    "keep": KeepSchema,
 }
 
 

@@ -16,6 +16,7 @@ from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState
 from app.domain.nodes.limits import KEYS
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.parsing import Hyperparameter
+from app.domain.sweeps.events import SweepEventType
 from config.settings import CLIENT_VARIABLES, settings_table
 from scripts import field_tables
 from scripts.document_fields import cell, fields_of
@@ -83,8 +84,10 @@ def recovery_table() -> str:
 
 def event_names() -> str:
     """The kinds of events, and the states, that a webhook may subscribe to."""
-    kinds, states = (", ".join(f"`{name}`" for name in names) for names in (EventType, JobState))
-    return f"- kinds: {kinds}\n- states: {states}"
+    kinds, of_sweeps, states = (
+        ", ".join(f"`{name}`" for name in names) for names in (EventType, SweepEventType, JobState)
+    )
+    return f"- kinds: {kinds}\n- kinds of sweeps: {of_sweeps}\n- states: {states}"
 
 
 def training_hyperparameters() -> str:
@@ -133,6 +136,10 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reference/data.md": _fields("data_config", "sources", "filters", "sampling", "preprocess"),
     "docs/reference/resources.md": _fields("resource_config", "scheduling_config"),
     "docs/reference/output.md": _fields("output_config", "checkpoint"),
+    "docs/reference/sweeps.md": _fields(
+        *("sweep", "objective", "constraints", "method", "early_stopping", "budget", "on_failed_trials"),
+        *("warm_start", "keep"),
+    ),
 }
 
 

@@ -1,5 +1,6 @@
 """Requests with safe retries, and paginated lists."""
 
+import http.client
 import random
 import time
 import uuid
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard._errors import ApiError, ClientError, NotFound, Unreachable
+from trainyard._events import SILENCE_SECONDS, StreamEvent, follow
 from trainyard._http import Query, Transport
 from trainyard.protocol.json import JSON
 
@@ -16,6 +18,7 @@ LONGEST_PAUSE_SECONDS = 8.0
 BUSY = (429, 503)  # too many requests, or not ready; Retry-After says when to retry
 GATEWAYS = (502, 504)  # a gateway between client and server lost the request
 PAGE_SIZE = 100
+TOKEN_HEADERS = {"scaidrive": "X-ScaiDrive-Token", "scaiatlas": "X-ScaiAtlas-Token", "user": "X-User-Token"}
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,21 @@ class Calls:
             token = page.get("next_page_token") or ""
             if not token:
                 return
+
+    def stream(self, path: str, query: Query = (), *, last_id: str = "") -> Iterator[StreamEvent]:
+        """The events of a stream, from the one after ``last_id`` until the server ends it."""
+        wanted = list(query)
+
+        def connect(after: str) -> http.client.HTTPResponse:
+            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
+            return self.http.open("GET", path, query=wanted, headers=headers, timeout_seconds=SILENCE_SECONDS)
+
+        return follow(connect, last_id=last_id, patience_seconds=self.patience.seconds)
+
+
+def forwarded(tokens: Mapping[str, str] | None) -> dict[str, str]:
+    """The headers that forward a user's tokens, those of ``TOKEN_HEADERS``."""
+    return {TOKEN_HEADERS[name]: token for name, token in (tokens or {}).items()}
 
 
 def without_unset(**values: Any) -> dict[str, Any]:

@@ -11,19 +11,17 @@
 A refusal is raised as an ApiError with ``code``, ``message`` and ``details``, a server that is away as Unreachable.
 """
 
-import http.client
 import json
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from trainyard import records
-from trainyard._calls import Calls, RetryPolicy, RetryState, as_list, query_of, without_unset
+from trainyard._calls import TOKEN_HEADERS, Calls, RetryPolicy, as_list, forwarded, query_of, without_unset
 from trainyard._downloads import download
 from trainyard._errors import (
     ApiError,
@@ -39,15 +37,18 @@ from trainyard._errors import (
     Unavailable,
     Unreachable,
 )
-from trainyard._events import SILENCE_SECONDS, StreamEvent, follow
+from trainyard._events import StreamEvent
 from trainyard._http import Query, Transport, quote
 from trainyard._resources import Audit, Data, Keys, Nodes, Projects, Queues, Webhooks
+from trainyard._sweeps import Sweeps
+from trainyard._waiting import poll
 from trainyard.records import TERMINAL, Job, Submitted
 
 __all__ = [
     "IMPATIENT",
     "NO_RETRY",
     "TERMINAL",
+    "TOKEN_HEADERS",
     "ApiError",
     "BrokenContent",
     "Client",
@@ -68,12 +69,8 @@ __all__ = [
     "Unreachable",
 ]
 
-TOKEN_HEADERS = {"scaidrive": "X-ScaiDrive-Token", "scaiatlas": "X-ScaiAtlas-Token", "user": "X-User-Token"}
 NO_RETRY = RetryPolicy(tries=1, seconds=0.0)
 Patience, IMPATIENT = RetryPolicy, NO_RETRY  # former names, which programs of users import
-# the job runs on while the client or the server is away for a minute
-WAIT_RETRY_POLICY = RetryPolicy(tries=1_000_000, seconds=60.0)
-LAST_POLL_SECONDS = 1.0  # timeout of the last poll, after the deadline
 
 
 class Client:
@@ -101,6 +98,7 @@ class Client:
         self.audit = Audit(self._calls)
         self.webhooks = Webhooks(self._calls)
         self.data = Data(self._calls)
+        self.sweeps = Sweeps(self._calls)
 
     @property
     def url(self) -> str:
@@ -115,7 +113,7 @@ class Client:
 
         ``tokens`` open the user's own storage: those of ``TOKEN_HEADERS``.
         """
-        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4()), **_forwarded(tokens)}
+        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4()), **forwarded(tokens)}
         return Submitted.of(self._calls.record("POST", "/v1/jobs", body=document, headers=headers))
 
     def apply(
@@ -135,7 +133,7 @@ class Client:
 
     def dry_run(self, document: Mapping[str, Any], *, tokens: Mapping[str, str] | None = None) -> records.DryRun:
         """Run all checks of a submission without submitting: the plan and the warnings."""
-        query, headers = query_of(dry_run="true"), _forwarded(tokens)
+        query, headers = query_of(dry_run="true"), forwarded(tokens)
         return cast(
             "records.DryRun", self._calls.record("POST", "/v1/jobs", query=query, body=document, headers=headers)
         )
@@ -157,7 +155,7 @@ class Client:
         """Jobs that match all filters, newest first, page after page.
 
         ``filters``: ``queue``, ``project``, ``name`` (its beginning), ``training_type``, ``framework``,
-        ``parent_job_id``.
+        ``parent_job_id``, ``sweep_id``.
         """
         # Not by query_of: an empty value is a valid label value.
         wanted = [(f"labels.{name}", value) for name, value in (labels or {}).items()]
@@ -214,7 +212,7 @@ class Client:
         body: dict[str, Any] = {"checkpoint_id": checkpoint_id, "from_start": from_start}
         if resources:
             body |= {"modify_resources": True, "new_resource_config": resources}
-        return Job.of(self._calls.record("POST", f"{_job(job_id)}/retry", body=body, headers=_forwarded(tokens)))
+        return Job.of(self._calls.record("POST", f"{_job(job_id)}/retry", body=body, headers=forwarded(tokens)))
 
     def checkpoint(self, job_id: str) -> Job:
         """Request a checkpoint now, without stopping."""
@@ -236,20 +234,13 @@ class Client:
     def _wait(
         self, job_id: str, happened: Callable[[Job], bool], what: str, timeout_seconds: float, poll_seconds: float
     ) -> Job:
-        deadline, tries = time.monotonic() + timeout_seconds, RetryState(WAIT_RETRY_POLICY)
-        while True:
-            try:
-                patient_seconds = max(deadline - time.monotonic(), LAST_POLL_SECONDS)
-                job = Job.of(self._http.json("GET", _job(job_id), most_seconds=patient_seconds))
-                if happened(job):
-                    return job
-                pause, tries = poll_seconds, RetryState(WAIT_RETRY_POLICY)
-            except (Unreachable, ApiError) as error:
-                pause = tries.pause(error, least_seconds=poll_seconds)
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"job {job_id} has not {what} within {timeout_seconds:g} s")
-            time.sleep(min(pause, left))
+        return poll(
+            lambda most_seconds: Job.of(self._http.json("GET", _job(job_id), most_seconds=most_seconds)),
+            happened,
+            f"job {job_id} has not {what}",
+            timeout_seconds=timeout_seconds,
+            poll_seconds=poll_seconds,
+        )
 
     # Job data
 
@@ -294,6 +285,21 @@ class Client:
         path, query = f"{_job(job_id)}/artifacts", query_of(kind=kind)
         return cast("records.Artifacts", self._calls.record("GET", path, query=query)["artifacts"])
 
+    def compare(
+        self,
+        job_ids: Iterable[str],
+        *,
+        metrics: Iterable[str] = (),
+        by: Literal["step", "seconds"] = "step",
+        max_points: int | None = None,
+    ) -> records.Comparison:
+        """What differs in the documents of 2 to 20 jobs, their final and best metrics, and their curves.
+
+        ``by`` is the axis of the curves, ``max_points`` bounds each. Without ``metrics``: the 20 that most jobs have.
+        """
+        body = {"jobs": as_list(job_ids), "metrics": as_list(metrics), "by": by, **without_unset(max_points=max_points)}
+        return cast("records.Comparison", self._calls.record("POST", "/v1/compare", body=body))
+
     def download(self, job_id: str, path: str, to: Path) -> Path:
         """Save one artifact as the file ``to``, which appears when it is complete and its hash is right.
 
@@ -327,21 +333,11 @@ class Client:
         return Job.of(self._calls.record("POST", f"{_job(job_id)}/{verb}", body=body))
 
     def _stream(self, path: str, query: Query, last_id: str) -> Iterator[StreamEvent]:
-        asked = list(query)
-
-        def connect(after: str) -> http.client.HTTPResponse:
-            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
-            return self._http.open("GET", path, query=asked, headers=headers, timeout_seconds=SILENCE_SECONDS)
-
-        return follow(connect, last_id=last_id, patience_seconds=self._calls.patience.seconds)
+        return self._calls.stream(path, query, last_id=last_id)
 
 
 def _job(job_id: str) -> str:
     return f"/v1/jobs/{quote(job_id)}"
-
-
-def _forwarded(tokens: Mapping[str, str] | None) -> dict[str, str]:
-    return {TOKEN_HEADERS[name]: token for name, token in (tokens or {}).items()}
 
 
 def _text_of_warning(header: str) -> str:

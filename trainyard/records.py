@@ -8,6 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
+from trainyard._comparison_records import ComparedJob as ComparedJob  # noqa: PLC0414 – part of what this offers
+from trainyard._comparison_records import Comparison as Comparison  # noqa: PLC0414 – the same
+from trainyard._sweep_records import SWEEP_TERMINAL as SWEEP_TERMINAL  # noqa: PLC0414 – the same
+from trainyard._sweep_records import BestTrial as BestTrial  # noqa: PLC0414 – the same
+from trainyard._sweep_records import BestTrials as BestTrials  # noqa: PLC0414 – the same
+from trainyard._sweep_records import CreatedSweep as CreatedSweep  # noqa: PLC0414 – the same
+from trainyard._sweep_records import Replay as Replay  # noqa: PLC0414 – the same
+from trainyard._sweep_records import Sweep as Sweep  # noqa: PLC0414 – the same
+from trainyard._sweep_records import SweepPlan as SweepPlan  # noqa: PLC0414 – the same
+from trainyard._sweep_records import Trial as Trial  # noqa: PLC0414 – the same
+from trainyard._sweep_records import TrialReport as TrialReport  # noqa: PLC0414 – the same
+from trainyard._sweep_records import Value as Value  # noqa: PLC0414 – the same
+
 TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED", "PREEMPTED"})
 Metric = float | str  # "NaN", "Infinity" and "-Infinity" are texts: JSON has no such numbers
 
@@ -57,6 +70,7 @@ class Job:
     pending_reason: str = ""
     requested: str | None = None
     parent_job_id: str | None = None
+    sweep_id: str | None = None
     child_job_ids: Sequence[str] = ()
     error_type: str | None = None
     error_message: str | None = None

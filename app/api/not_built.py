@@ -24,12 +24,6 @@ NOT_BUILT: tuple[tuple[str, str, Permission], ...] = (
     ("DELETE", "/evaluations/<name>", Permission.EVALUATE),
     ("GET", "/evaluations/<name>/<path:path>", Permission.VIEW),
     ("POST", "/evaluations/<name>/<path:path>", Permission.EVALUATE),
-    ("POST", "/sweeps", Permission.MANAGE),
-    ("GET", "/sweeps", Permission.VIEW),
-    ("GET", "/sweeps/<name>", Permission.VIEW),
-    ("DELETE", "/sweeps/<name>", Permission.MANAGE),
-    ("GET", "/sweeps/<name>/<path:path>", Permission.VIEW),
-    ("POST", "/sweeps/<name>/<path:path>", Permission.MANAGE),
     ("GET", "/data/cache", Permission.MANAGE),
 )
 

@@ -1,22 +1,24 @@
-"""The commands cancel, checkpoint, pause, resume and retry: defined once, and run over HTTP or on the database.
+"""The commands cancel, checkpoint, pause, resume, retry and compare: defined once, run over HTTP or on the database.
 
 `trainyard cancel` asks the server, `trainyard jobs cancel` the database; options, output and exit codes are the same.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import click
 
-from app.cli.output import json_option, print_json
+from app.cli.output import duration, json_option, print_json, print_table
 from app.cli.resources import resource_option
 from app.cli.text_options import checked_text
 
 LONGEST_REASON = 1000
 LONGEST_ID = 128
 POLL_SECONDS = 0.5
+AXES = ("step", "seconds")
+HASH_SHOWN = 12  # characters
 
 
 class JobCommands(Protocol):
@@ -38,13 +40,15 @@ class JobCommands(Protocol):
         self, job_id: str, *, checkpoint_id: str, from_start: bool, resources: Mapping[str, Any]
     ) -> Mapping[str, Any]: ...
 
+    def compare(self, job_ids: Sequence[str], *, metrics: Sequence[str], by: str) -> Mapping[str, Any]: ...
+
 
 Opened = Callable[[], AbstractContextManager[JobCommands]]
 
 
 def job_commands(opened: Opened) -> list[click.Command]:
-    """The commands cancel, checkpoint, pause, resume and retry, in this order."""
-    return [build(opened) for build in (_cancel, _checkpoint, _pause, _resume, _retry)]
+    """The commands cancel, checkpoint, pause, resume, retry and compare, in this order."""
+    return [build(opened) for build in (_cancel, _checkpoint, _pause, _resume, _retry, _compare)]
 
 
 def _cancel(opened: Opened) -> click.Command:
@@ -124,6 +128,66 @@ def _retry(opened: Opened) -> click.Command:
             _show(child, jobs, as_json=as_json)
 
     return retry
+
+
+def _compare(opened: Opened) -> click.Command:
+    @click.command()
+    @click.argument("job_ids", nargs=-1, required=True, metavar="JOB JOB…", callback=_checked_ids)
+    @click.option(
+        "--metric",
+        "metrics",
+        multiple=True,
+        callback=_checked_ids,
+        help="Only this one; repeatable. Default: those of most jobs.",
+    )
+    @click.option("--by", type=click.Choice(AXES), default="step", show_default=True, help="Axis of curves in JSON.")
+    @json_option
+    def compare(job_ids: tuple[str, ...], metrics: tuple[str, ...], by: str, as_json: bool) -> None:  # noqa: FBT001
+        """Compare 2 to 20 jobs: what differs in their documents, and their metrics. JSON has curves, too."""
+        with opened() as jobs:
+            found = jobs.compare(job_ids, metrics=metrics, by=by)
+        print_json(found) if as_json else _show_comparison(found)
+
+    return compare
+
+
+def _checked_ids(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(checked_text(LONGEST_ID)(ctx, param, value) for value in values)
+
+
+def _show_comparison(found: Mapping[str, Any]) -> None:
+    """Three tables: the jobs by number, and the differences and metrics of each number."""
+    numbers = [str(number) for number, _ in enumerate(found["jobs"], start=1)]
+    heads = ("", "id", "name", "status", "type", "devices", "duration", "steps", "weights")
+    rows = [(number, *_job_cells(job)) for number, job in zip(numbers, found["jobs"], strict=True)]
+    print_table(heads, rows, empty="")
+    click.echo()
+    differences = [(row["field"], *row["values"]) for row in found["differences"]]
+    print_table(("field", *numbers), differences, empty="The documents are the same.")
+    click.echo()
+    print_table(("metric", *numbers), _metric_rows(found["metrics"]), empty="No metrics yet.")
+    if found["left_out"]:
+        click.echo(f"Left out, select with --metric: {', '.join(found['left_out'])}")
+
+
+def _job_cells(job: Mapping[str, Any]) -> Iterator[Any]:
+    yield from (job["job_id"], job["name"], job["status"], job["training_type"])
+    devices = job["devices"]
+    yield f"{devices['count']} × {devices['type']}" if devices else ""
+    yield from (duration(job["elapsed_seconds"]), job["steps"], (job["model_hash"] or "")[:HASH_SHOWN])
+
+
+def _metric_rows(metrics: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Final values, with their differences to the first job."""
+    for name, metric in metrics.items():
+        values = zip(metric["final"], metric["final_difference"], strict=True)
+        yield name, *(_metric_cell(value, difference) for value, difference in values)
+
+
+def _metric_cell(value: float | str | None, difference: float | None) -> str:
+    if not isinstance(value, int | float):
+        return value or ""
+    return f"{value:.4g} ({difference:+.3g})" if difference else f"{value:.4g}"
 
 
 def _show(job: Mapping[str, Any], jobs: JobCommands, *, as_json: bool) -> None:

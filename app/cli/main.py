@@ -16,6 +16,8 @@ COMMANDS = {
     "pause": ("app.cli.client.job_commands:pause", "Save a job and stop it until it is resumed."),
     "resume": ("app.cli.client.job_commands:resume", "Put a paused job back into its queue."),
     "retry": ("app.cli.client.job_commands:retry", "Retry a finished job as a new job."),
+    "compare": ("app.cli.client.job_commands:compare", "Compare jobs: documents, metrics, weights."),
+    "sweep": ("app.cli.client.sweeps.commands:sweep", "Search for hyperparameters: submit, watch, best, replay."),
     "jobs": ("app.cli.admin.jobs:jobs", "Manage jobs, in the database."),
     "nodes": ("app.cli.admin.nodes:nodes", "Manage nodes, in the database."),
     "queues": ("app.cli.admin.queues:queues", "Manage queues, in the database."),

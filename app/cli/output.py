@@ -62,18 +62,23 @@ def print_json_line(value: object, *, to: IO[str] | None = None) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
     """Print rows under their column names, or ``empty`` when there are none."""
-    listed = [[_cell(value) for value in row] for row in rows]
+    listed = list(rows)
     if not listed:
         click.echo(empty)
         return
+    _print(table_of(columns, listed))
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
+    """Rows under their column names, to be drawn again and again."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, no_wrap=True)
-    for row in listed:
-        table.add_row(*row)
-    _print(table)
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    return table
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:

@@ -17,6 +17,8 @@ from app.schemas.spec.field_verdicts import field_paths, warning
 _CLAUSE = "; "
 # Words of a message that may be names of native fields; quoted text, paths and URIs are excluded.
 _TOKEN = re.compile(r"(?<![\w/.:'\"$-])[a-z]\w*(?:\.\w+)*(?![\w/])")
+# Where a text of a sweep names a field of the document of its trials.
+_OF_TRIALS = re.compile(r"(?<![\w/.])job\.(?=[a-z]+_config)")
 _AS_REMARK = re.compile(r" \(([a-z]\w*(?:\.\w+)*)\)")
 
 
@@ -75,7 +77,7 @@ class Naming:
         """
         name = re.escape(of.rpartition(".")[2])
         text = re.sub(rf"^{name} (?=[a-z])(?!and |or )", "", text) if name else text
-        first, *others = self._with_words(text).split(_CLAUSE)
+        first, *others = self._with_words(_OF_TRIALS.sub("", text)).split(_CLAUSE)
         return _CLAUSE.join(
             [self._translated(first), *(self._translated(each) for each in others if self._is_known(each))]
         )

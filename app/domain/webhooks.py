@@ -11,10 +11,15 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.locations.hosts import authority_of, check_host, refuse_private_host
 from app.domain.spec.locations.uris import leads_up
+from app.domain.sweeps.events import SweepEventType
 
 TEST_EVENT = "webhook.test"
-# Names that a webhook may subscribe to: event types and job states.
-EVENT_NAMES: tuple[str, ...] = (*(str(kind) for kind in EventType), *(str(state) for state in JobState))
+# Names that a webhook may subscribe to: event types of jobs and of sweeps, and job states.
+EVENT_NAMES: tuple[str, ...] = (
+    *(str(kind) for kind in EventType),
+    *(str(kind) for kind in SweepEventType),
+    *(str(state) for state in JobState),
+)
 
 GIVEN_UP_AFTER = timedelta(hours=24)
 # Backoff of a failed delivery; the last value is repeated. A failed event blocks later ones for three tries, then they

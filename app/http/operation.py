@@ -41,7 +41,7 @@ class Operation:
     answer: Schema | None = None
     items: str | None = None
     status: int = 200
-    media: Literal["json", "events", "json or events", "bytes", "html", "text", "document"] = "json"
+    media: Literal["json", "events", "json or events", "json or picture", "bytes", "html", "text", "document"] = "json"
     headers: Mapping[str, str] = field(default_factory=dict)
     also: Mapping[int, type[Schema]] = field(default_factory=dict)
     rechecks_key: bool = False

@@ -19,6 +19,7 @@ from app.models.node import CachedSource, Device, Node, NodeFault, NodeRecord, R
 from app.models.process import ProcessBeat
 from app.models.project import Project, ProjectUsage
 from app.models.queue import Queue, QueueWait
+from app.models.sweep import Sweep, SweepEvent, Trial, TrialReport
 from app.models.webhook import Webhook, WebhookDelivery
 
 __all__ = [
@@ -51,7 +52,11 @@ __all__ = [
     "QueueWait",
     "Reservation",
     "StuckDevice",
+    "Sweep",
+    "SweepEvent",
     "TrainingRuntime",
+    "Trial",
+    "TrialReport",
     "Webhook",
     "WebhookDelivery",
 ]

@@ -54,6 +54,7 @@ class Job(Base):
             sqlite_where=text("alias IS NOT NULL"),
         ),
         _not_null_index("ix_job_parent_job_id", "parent_job_id"),
+        _not_null_index("ix_job_sweep_id", "sweep_id"),
         _not_null_index("ix_job_resume_checkpoint_id", "resume_checkpoint_id"),
         _not_null_index("ix_job_not_before_at", "not_before_at"),
         Index("ix_job_status_order", "status", "priority", "queued_at"),
@@ -85,6 +86,7 @@ class Job(Base):
     max_retries: Mapped[int] = mapped_column(default=TrainingConfig.max_retries)
     max_runtime_seconds: Mapped[int | None]
     parent_job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id"))
+    sweep_id: Mapped[str | None] = mapped_column(ID)  # whose trial it is; no foreign key: SQLite can't add one
 
     status: Mapped[str] = mapped_column(String(16), default=JobState.PENDING)
     status_reason: Mapped[str] = mapped_column(Text, default="")

@@ -155,6 +155,7 @@ class JobQuerySchema(ListQuerySchema):
     created_after = QueryMoment()
     created_before = QueryMoment()
     parent_job_id = Text(longest=64)
+    sweep_id = Text(longest=64)
     labels = fields.List(fields.Tuple((fields.String(), fields.String())), load_default=list)
 
 
@@ -190,6 +191,7 @@ class JobSchema(Schema):
     attempt = fields.Integer(attribute="job.attempt")
     node_names = AsStored({"type": "array", "items": {"type": "string"}}, attribute="job.node_names")
     parent_job_id = fields.String(attribute="job.parent_job_id", allow_none=True)
+    sweep_id = fields.String(attribute="job.sweep_id", allow_none=True, **says("Of a trial: its sweep"))
     child_job_ids = fields.List(fields.String())
     error_type = fields.String(attribute="job.error_type", allow_none=True)
     error_message = fields.String(attribute="job.error_message", allow_none=True)

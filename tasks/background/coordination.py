@@ -1,5 +1,5 @@
-"""The coordinator's own work, independent of messages: planning, preflight, reaping, mirroring and housekeeping, each
-in its own thread.
+"""The coordinator's own work, independent of messages: planning, preflight, reaping, sweeps, mirroring and
+housekeeping, each in its own thread.
 
 All of it reads only the database, so it works without a broker from the start.
 """
@@ -28,6 +28,7 @@ from tasks.background.loop import Loop
 from tasks.background.preflight import PreflightRunner, preflight_policy
 from tasks.background.reaping import ReaperLoop
 from tasks.background.result_mirror import CHECK_LOSS_SECONDS, ResultMirror
+from tasks.background.sweeping import SweepLoop
 from tasks.background.webhook_delivery import WebhookDeliverer
 from tasks.celery_app import Runtime
 
@@ -35,7 +36,7 @@ from tasks.celery_app import Runtime
 SCHEMA_POLL_SECONDS = 0.05
 BEAT_SECONDS = 2.0
 ANNOUNCE_SECONDS = 2.0
-SWEEP_SECONDS = 60.0
+ORPHANS_SECONDS = 60.0
 RETENTION_SECONDS = 3600.0
 
 logger = logging.getLogger(__name__)
@@ -66,8 +67,9 @@ class Coordination:
         self._inspector = PreflightRunner(runtime, name)
         self._deliverer = WebhookDeliverer(runtime)
         self._reaper = ReaperLoop(runtime, name, lambda: self._leader_lease.is_leader, self._go_on)
+        self._sweeps = SweepLoop(runtime, lambda: self._leader_lease.is_leader, poll)
         self._gate = Loop("schema", self._start_once_there, SCHEMA_POLL_SECONDS)
-        self._loops: list[Loop | PreflightRunner | WebhookDeliverer | ReaperLoop | Changes] = [
+        self._loops: list[Loop | PreflightRunner | WebhookDeliverer | ReaperLoop | SweepLoop | Changes] = [
             Changes(runtime.database, poll, self._pass_on),
             self._planner,
             self._admission,
@@ -75,10 +77,12 @@ class Coordination:
             self._mirroring,
             Loop("signs of life", self._beat, BEAT_SECONDS),
             # in its own loop: a slow remote storage must not delay the reaper
-            Loop("sweep", self._sweep, SWEEP_SECONDS),
+            Loop("orphans", self._delete_orphans, ORPHANS_SECONDS),
             Loop("retention", self._prune, BEAT_SECONDS),
             self._inspector,
             self._deliverer,
+            # in its own loop: it waits for the process of a method
+            self._sweeps,
         ]
 
     def start(self) -> None:
@@ -106,6 +110,7 @@ class Coordination:
         self._mirroring.wake()
         self._reaper.wake()
         self._deliverer.wake()
+        self._sweeps.wake()
         self._go_on()
 
     def _go_on(self) -> None:
@@ -162,7 +167,7 @@ class Coordination:
         for (node, device_type, priority), attempts in by_queue.items():
             self._runtime.dispatcher.ring_run(attempts, node, device_type, priority)
 
-    def _sweep(self) -> None:
+    def _delete_orphans(self) -> None:
         if self._leader_lease.is_leader:
             self._leftovers.run_round()
 

@@ -1,7 +1,8 @@
 """Every entry of the lists of bad input has tests that show its answer: here stands which, or why there are none.
 
-A to E, G and I are chapters of the threat model: keys, tenants, bodies, files, places, logs, abuse. An entry names
-tests as `file::function`, or says in words what the platform has not that the entry attacks.
+A to E, G and I are chapters of the threat model: keys, tenants, bodies, files, places, logs, abuse; an entry that
+begins with a route is bad input of it. Each names tests as `file::function`, or says in words what the platform has
+not that the entry attacks.
 """
 
 import ast
@@ -13,6 +14,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 KEYS, BODIES, PLACES = "contract/test_bad_requests", "contract/test_bad_bodies", "contract/test_bad_places"
 SOCKETS, FOREIGN, INPUT = "contract/test_over_sockets", "contract/test_foreign_ids", "integration/http/test_bad_input"
+COMPARE = "integration/api/test_comparing"
 MATRIX, JOBS, STREAMS = "integration/http/test_contract", "integration/api/test_jobs", "integration/http/test_streams"
 LIMITS, AUDIT, WEB = "integration/http/test_rate_limits", "integration/api/test_audit", "fetching/test_web"
 RESULTS, HOSTILE, WHERE = (
@@ -224,6 +226,11 @@ COVERED: dict[str, list[str]] = {
         "fetching/test_shares::test_what_was_fetched_for_one_user_is_not_given_to_another",
     ],
     "I14": [f"{LIMITS}::test_tokens_come_back_with_the_servers_time"],
+    "POST /v1/compare: jobs": [f"{COMPARE}::test_bad_lists_of_jobs_are_refused_and_named"],
+    "POST /v1/compare: metrics, by, max_points": [f"{COMPARE}::test_bad_options_are_refused_and_named"],
+    "POST /v1/compare: jobs of others": [f"{COMPARE}::test_jobs_of_other_projects_are_missing_like_unknown_ones"],
+    "POST /v1/compare: secrets": [f"{COMPARE}::test_secrets_stay_masked"],
+    "POST /v1/compare: writing": [f"{COMPARE}::test_a_comparison_changes_nothing_and_its_idempotency_key_stays_free"],
 }
 ENTRIES = [
     *(f"A{n}" for n in range(1, 15)),
@@ -235,6 +242,10 @@ ENTRIES = [
     *(f"E{n}" for n in range(1, 22)),
     *(f"G{n}" for n in range(1, 13)),
     *(f"I{n}" for n in range(1, 15)),
+    *(
+        f"POST /v1/compare: {what}"
+        for what in ("jobs", "metrics, by, max_points", "jobs of others", "secrets", "writing")
+    ),
 ]
 
 

@@ -154,6 +154,35 @@ def _line(process: subprocess.Popen[str], word: str) -> str | None:
 
 
 @pytest.mark.timeout(200)
+def test_kubectl_shows_the_trials_of_a_search(secured: tuple[System, str, Path], tmp_path: Path) -> None:
+    system, server, certificate = secured
+    kubectl = Kubectl(system, server, certificate, tmp_path)
+    search = {
+        "method": "grid",
+        "metric": {"name": "accuracy", "goal": "maximize"},
+        "parameters": {"lr": {"type": "double", "values": [0.25, 0.75]}, "size": 8},
+    }
+    job = manifest("found", "echo size $(size); echo accuracy=$lr", hyperParameterTuningConfig=search)
+
+    applied = kubectl("apply", "-f", kubectl.write(job))
+    again = kubectl("apply", "-f", kubectl.write(job))
+    wait_for(lambda: " Complete " in kubectl("get", "trainingjob", "found") or None, seconds=120, what="its end")
+    described = kubectl("describe", "trainingjob", "found")
+    pods = kubectl("get", "pods", "-l", "job-name=found", "-o", "name").split()
+    log = kubectl("logs", "-l", "job-name=found", "-c", "trainer", "--tail=-1")
+    best = kubectl("get", "trainingjob", "found", "-o", "jsonpath={.status.currentOptimalTrial}")
+    kubectl("delete", "trainingjob", "found")
+
+    assert [text.split()[-1] for text in (applied, again)] == ["created", "unchanged"]
+    assert json.loads(best) == {"name": "found-trial-1", "values": {"lr": 0.75, "size": 8}, "value": 0.75}
+    assert pods == ["pod/found-trial-0-0", "pod/found-trial-1-0"]
+    assert sorted(log.splitlines()) == ["accuracy=0.25", "accuracy=0.75", "size 8", "size 8"]
+    assert "Current Optimal Trial:" in described
+    assert "trial 1 is the best: accuracy 0.75" in described  # an event
+    assert "found" not in kubectl("get", "trainingjobs", "-o", "name")
+
+
+@pytest.mark.timeout(200)
 def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System, str, Path]) -> None:
     system, server, certificate = secured
     (system.inputs / "code").mkdir()

@@ -141,6 +141,65 @@ def test_sdk_leads_a_training_job_through_its_life(shared_system: System) -> Non
         assert (gone.value.status_code, gone.value.error_code) == (400, "ModelArts.2775")
 
 
+@pytest.mark.timeout(200)
+def test_sdk_searches_for_hyperparameters(shared_system: System) -> None:
+    bucket = shared_system.data_dir / "files/obs/team"
+    (bucket / "search").mkdir(parents=True, exist_ok=True)
+    (bucket / "search/tell.py").write_text(
+        "import sys\nprint(sys.argv[1:])\nprint('acc:', sys.argv[1].split('=')[1])\n"
+    )
+    search = model.AutoSearch(
+        skip_search_params="depth",
+        reward_attrs=[model.RewardAttrs(name="acc", mode="max", regex=r"acc: ([\d.]+)")],
+        search_params=[
+            model.SearchParams(
+                name="lr", param_type="continuous", lower_bound="0.25", upper_bound="0.75", discrete_points_num="2"
+            ),
+            model.SearchParams(name="depth", param_type="discrete", discrete_values=["1", "2"]),
+        ],
+        algo_configs=[],
+    )
+    algorithm = model.JobAlgorithm(
+        code_dir="/team/search/",
+        boot_file="/team/search/tell.py",
+        parameters=[model.Parameters(name="lr", value="0"), model.Parameters(name="depth", value="3")],
+        policies=model.JobPolicies(auto_search=search),
+    )
+    resource = model.SpecResource(flavor_id="trainyard.cpu.1")
+    metadata = model.JobMetadata(name="sdk-search")
+    body = model.Job(kind="job", metadata=metadata, algorithm=algorithm, spec=model.Spec(resource=resource))
+    with client_of(shared_system) as client:
+        made = client.create_training_job(model.CreateTrainingJobRequest(body=body)).metadata.id
+        wanted = model.ShowTrainingJobDetailsRequest(training_job_id=made)
+        wait_for(
+            lambda: client.show_training_job_details(wanted).status.phase == "Completed" or None,
+            seconds=90,
+            what="the search is done",
+        )
+        shown = client.show_training_job_details(wanted)
+        trials = client.show_auto_search_trials(model.ShowAutoSearchTrialsRequest(training_job_id=made))
+        rows = [dict(zip(trials.items.header, each, strict=True)) for each in trials.items.data]
+        one = client.show_auto_search_per_trial(
+            model.ShowAutoSearchPerTrialRequest(training_job_id=made, trial_id=rows[1]["trial_id"])
+        )
+        log = client.show_training_job_logs_preview(
+            model.ShowTrainingJobLogsPreviewRequest(training_job_id=made, task_id="worker-0")
+        )
+        algorithms = client.show_search_algorithms(model.ShowSearchAlgorithmsRequest())
+        templates = client.show_auto_search_yaml_templates_info(model.ShowAutoSearchYamlTemplatesInfoRequest())
+        client.delete_training_job(model.DeleteTrainingJobRequest(training_job_id=made))
+
+    assert shown.algorithm.policies.auto_search.search_params[0].discrete_points_num == "2"
+    assert (trials.total, [(each["best_reward"], each["config"]) for each in rows]) == (
+        2,
+        [("0.25", '{"lr": 0.25}'), ("0.75", '{"lr": 0.75}')],
+    )
+    assert one.data == trials.items.data[1:]
+    assert log.content.splitlines() == ["['--lr=0.75', '--depth=3']", "acc: 0.75"]  # of the best one
+    assert algorithms.search_algo_count == len(algorithms.search_algo_list) == 3
+    assert "tpe_search" in templates.yaml_templates[0].algorithm_names
+
+
 @pytest.mark.timeout(120)
 def test_command_finds_its_code_by_the_words_of_its_own_machine_and_fails_as_itself(shared_system: System) -> None:
     code = f"file://{shared_system.inputs}"

@@ -1,7 +1,7 @@
-"""`trainyard jobs cancel`, `checkpoint`, `pause`, `resume` and `retry`, on the database."""
+"""`trainyard jobs cancel`, `checkpoint`, `pause`, `resume`, `retry` and `compare`, on the database."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,21 @@ class DatabaseJobs:
         child = retries.retry(self._plane, ADMINISTRATOR, job_id, wanted, complete=SubmitJobSchema().load)
         return job_document(self._plane, child.id)
 
+    def compare(self, job_ids: Sequence[str], *, metrics: Sequence[str], by: str) -> Mapping[str, Any]:
+        from marshmallow import ValidationError
+
+        from app.schemas.comparisons import CompareJobsSchema, ComparisonSchema
+        from app.services.jobs import comparison
+        from app.services.jobs.comparison import ComparisonRequest
+
+        try:
+            asked = CompareJobsSchema().load({"jobs": [*job_ids], "metrics": [*metrics], "by": by})
+        except ValidationError as error:
+            raise click.UsageError(f"{next(iter(error.messages))}: {first_message(error.messages)}") from error
+        with self._plane.db.snapshot() as session:
+            found = comparison.compare(session, ADMINISTRATOR, ComparisonRequest(**asked))
+            return dict(ComparisonSchema().dump(found))
+
 
 @contextmanager
 def _database_jobs() -> Iterator[DatabaseJobs]:
@@ -81,4 +96,4 @@ def _database_jobs() -> Iterator[DatabaseJobs]:
             raise click.UsageError(error.message) from error
 
 
-cancel, checkpoint, pause, resume, retry = job_commands(_database_jobs)
+cancel, checkpoint, pause, resume, retry, compare = job_commands(_database_jobs)

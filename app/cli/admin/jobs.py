@@ -7,7 +7,7 @@ import click
 from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
 from app.cli.admin.database import admin_database
 from app.cli.admin.job_admin import change, delete, export, pair
-from app.cli.admin.job_commands import cancel, checkpoint, pause, resume, retry
+from app.cli.admin.job_commands import cancel, checkpoint, compare, pause, resume, retry
 from app.cli.admin.job_preemption import preempt
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.domain.lifecycle.states import JobState
@@ -85,7 +85,7 @@ def show(job_id: str, as_json: bool) -> None:  # noqa: FBT001
     print_table(("at", "event", "status", "by", "message"), rows, empty="no events")
 
 
-for command in (cancel, pause, resume, retry, preempt, change, checkpoint, delete, export):
+for command in (cancel, pause, resume, retry, preempt, change, checkpoint, compare, delete, export):
     jobs.add_command(command)
 
 

@@ -1,8 +1,8 @@
-"""`trainyard cancel`, `checkpoint`, `pause`, `resume` and `retry`, over HTTP."""
+"""`trainyard cancel`, `checkpoint`, `pause`, `resume`, `retry` and `compare`, over HTTP."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, cast
 
 from app.cli.client.connection import server
 from app.cli.job_commands import job_commands
@@ -40,6 +40,9 @@ class ServerJobs:
             job_id, checkpoint_id=checkpoint_id, from_start=from_start, resources=resources, tokens=client_tokens()
         ).data
 
+    def compare(self, job_ids: Sequence[str], *, metrics: Sequence[str], by: str) -> Mapping[str, Any]:
+        return self._client.compare(job_ids, metrics=metrics, by=cast("Literal['step', 'seconds']", by))
+
 
 @contextmanager
 def _server_jobs() -> Iterator[ServerJobs]:
@@ -47,4 +50,4 @@ def _server_jobs() -> Iterator[ServerJobs]:
         yield ServerJobs(client)
 
 
-cancel, checkpoint, pause, resume, retry = job_commands(_server_jobs)
+cancel, checkpoint, pause, resume, retry, compare = job_commands(_server_jobs)

@@ -22,11 +22,16 @@ def _project(_context: click.Context, _parameter: click.Parameter, value: str) -
     return value
 
 
+project_option = click.option(
+    "--project", default="", callback=_project, help="The project to submit to, for a key with access to several."
+)
+
+
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
 @click.option("--dry-run", is_flag=True, help="Validate the job and show the placement plan without submitting it.")
 @click.option("--watch", "watches", is_flag=True, help="Follow the job to its end; exit code 3 unless it completes.")
-@click.option("--project", default="", callback=_project, help="The job's project, for a key with access to several.")
+@project_option
 @json_option
 def submit(file: Path, dry_run: bool, watches: bool, project: str, as_json: bool) -> None:  # noqa: FBT001
     """Submit the job described by FILE, in JSON or YAML; - reads standard input."""
@@ -36,7 +41,7 @@ def submit(file: Path, dry_run: bool, watches: bool, project: str, as_json: bool
             _show(client.dry_run(document, tokens=client_tokens()), as_json=as_json)
             return
         submitted = client.submit(document, tokens=client_tokens())
-        _warn(submitted.warnings)
+        warn(submitted.warnings)
         if watches:
             if not as_json:
                 click.echo(f"Submitted {submitted.job_id}")
@@ -57,15 +62,18 @@ def _show(answer: DryRun, *, as_json: bool) -> None:
     print_fields({name: value for name, value in plan.items() if name != "candidate_nodes"})
     rows = [(node["name"], "yes" if node["fits_now"] else "no", node["reason"]) for node in candidates]
     print_table(("node", "fits now", "why not"), rows, empty="no node could hold it")
-    _warn(answer["warnings"])
+    warn(answer["warnings"])
 
 
-def _warn(warnings: Sequence[str]) -> None:
+def warn(warnings: Sequence[str]) -> None:
+    """Print what has no effect."""
     for warning in warnings:
         click.echo(f"Warning: {warning}", err=True)
 
 
-def read_document(file: Path) -> dict[str, Any]:
+def read_document(
+    file: Path, kind: str = "job document", *, see: str = "examples/ for job documents"
+) -> dict[str, Any]:
     """The mapping in the file. Raises ClickException that names the problem."""
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
@@ -73,9 +81,9 @@ def read_document(file: Path) -> dict[str, Any]:
         document = json.loads(text, object_pairs_hook=_without_duplicates) if is_json else _yaml(text)
         json.dumps(document, allow_nan=False)
     except (ValueError, TypeError) as error:  # TypeError: JSON has no YAML dates
-        raise click.ClickException(f"{file} is not a job document: {error}") from error
+        raise click.ClickException(f"{file} is not a {kind}: {error}") from error
     if not isinstance(document, dict):
-        raise click.ClickException(f"{file} is not a mapping of fields; see examples/ for job documents")
+        raise click.ClickException(f"{file} is not a mapping of fields; see {see}")
     return document
 
 

@@ -3,24 +3,28 @@
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import click
 
 from app.cli.client.connection import server
 from app.cli.client.job_views import BarView, JsonView, LineView
 from app.cli.output import duration, json_option, printable
-from trainyard.client import NO_RETRY, ApiError, Client, Job, Unreachable
+from trainyard.client import NO_RETRY, ApiError, Client, Job, RetryPolicy, Unreachable
 
 POLL_SECONDS = 0.5
 UNREACHABLE_TIMEOUT_SECONDS = 300.0
 EXIT_NOT_COMPLETED = 3
 
 
-class View(Protocol):
-    """Displays the state of a job each time it is polled."""
+Followed = TypeVar("Followed")
+Shown_contra = TypeVar("Shown_contra", contravariant=True)
 
-    def show(self, job: Job) -> None: ...
+
+class View(Protocol[Shown_contra]):
+    """Displays the state of what is followed each time it is polled."""
+
+    def show(self, state: Shown_contra, /) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -38,7 +42,7 @@ def watch(job_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 def watch_to_end(client: Client, job_id: str, *, as_json: bool = False) -> None:
     """Follow the job to its end, print its outcome, and exit with the matching code."""
-    view: View = JsonView() if as_json else BarView() if sys.stdout.isatty() else LineView()
+    view: View[Job] = JsonView() if as_json else BarView() if sys.stdout.isatty() else LineView()
     try:
         job = follow(client, job_id, view)
     except KeyboardInterrupt:
@@ -54,19 +58,35 @@ def watch_to_end(client: Client, job_id: str, *, as_json: bool = False) -> None:
     sys.exit(0 if job.status == "COMPLETED" else EXIT_NOT_COMPLETED)
 
 
-def follow(client: Client, job_id: str, view: View, *, sleep: Callable[[float], None] = time.sleep) -> Job:
+def follow(client: Client, job_id: str, view: View[Job], *, sleep: Callable[[float], None] = time.sleep) -> Job:
     """Poll the job until it ends and return it. Tolerates an unreachable server for a while."""
-    job = client.get(job_id)
+
+    def ask(patience: RetryPolicy | None) -> Job:
+        return client.get(job_id, patience=patience)
+
+    return poll_to_end(ask, view, lambda job: job.is_terminal, what="job", sleep=sleep)
+
+
+def poll_to_end(
+    ask: Callable[[RetryPolicy | None], Followed],
+    view: View[Followed],
+    has_ended: Callable[[Followed], bool],
+    *,
+    what: str,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Followed:
+    """Show each answer of ``ask`` until one ``has_ended``; the first has the client's own retry policy."""
+    state = ask(None)
     away_since: float | None = None
     pause = POLL_SECONDS
     while True:
-        view.show(job)
-        if job.is_terminal:
-            return job
+        view.show(state)
+        if has_ended(state):
+            return state
         sleep(pause)
         pause = POLL_SECONDS
         try:
-            job = client.get(job_id, patience=NO_RETRY)
+            state = ask(NO_RETRY)
             away_since = None
         except (Unreachable, ApiError) as error:
             if isinstance(error, ApiError):
@@ -74,7 +94,7 @@ def follow(client: Client, job_id: str, view: View, *, sleep: Callable[[float], 
                     raise
                 pause = max(POLL_SECONDS, error.retry_after or 0.0)
             if away_since is None:
-                view.say(f"{error} – the job continues; waiting for the server")
+                view.say(f"{error} – the {what} continues; waiting for the server")
                 away_since = time.monotonic()
             if time.monotonic() - away_since > UNREACHABLE_TIMEOUT_SECONDS:
                 raise

@@ -18,6 +18,7 @@ from app.cli.client.curve import Point, draw
 from app.cli.client.job_views import BarView, LineView
 from app.cli.client.watch import EXIT_NOT_COMPLETED, follow
 from app.cli.local.demo_processes import CHECKOUT, platform, run_module
+from app.cli.local.demo_sweep import search
 from app.cli.local.sandbox import OPTION as NO_SANDBOX
 from app.cli.local.sandbox import ensure_sandbox, no_sandbox_message, no_sandbox_option
 from app.cli.output import duration
@@ -50,8 +51,9 @@ class Assets:
     help="Directory of all data; a second run reuses its model and text.",
 )
 @click.option("--steps", type=click.IntRange(min=1), help="Optimizer steps; a few suffice to try it, but not to learn.")
+@click.option("--sweep", "sweeps", is_flag=True, help="Search for hyperparameters of a LoRA training instead.")
 @no_sandbox_option
-def demo(data_dir: Path, steps: int | None, no_sandbox: bool) -> None:  # noqa: FBT001
+def demo(data_dir: Path, steps: int | None, sweeps: bool, no_sandbox: bool) -> None:  # noqa: FBT001
     """Train a small model on this machine and show the result.
 
     Starts and stops a platform of its own; with TRAINYARD_URL set it uses that server, which must be able to read the
@@ -64,7 +66,7 @@ def demo(data_dir: Path, steps: int | None, no_sandbox: bool) -> None:  # noqa: 
     assets = _build_assets(data_dir / "assets")
     _show_text("Before training", assets.model, assets.prompt)
     with _server(data_dir, assets, [NO_SANDBOX] if no_sandbox else []) as client:
-        job = _train(client, assets, steps)
+        job = search(client, assets.directory, steps) if sweeps else _train(client, assets, steps)
         _show_curve(client, job)
         with _model_of(client, job, data_dir) as model:
             click.echo(f"Model   {model}")

@@ -18,7 +18,8 @@ _RETURNED = acted_on("stored and returned")
 _NOT_ENFORCED = acted_on("stored and returned; not enforced")
 _ALIKE = "heterogeneous tasks are not supported; submit several jobs"
 _NO_GALLERY = refused("the algorithm gallery is not supported; set code_dir and boot_file, or id")
-_NO_SEARCH = refused("hyperparameter search is not supported; submit several jobs")
+_NO_FILES = refused("searches are not read from files; set algorithm.policies.auto_search")
+_SEARCH = "algorithm.policies.auto_search"
 _LIBRARIES = warned("jobs run with the libraries of the node, which GET /training-job-engines lists")
 _NO_CONTAINERS = warned("jobs run on the node itself, without containers")
 _METRICS = warned("metrics are stored for every job; the annotation tensorboard/enable opens a TensorBoard over them")
@@ -38,8 +39,8 @@ _ALGORITHM: Table = {
     "algorithm.item_version_id": _NO_GALLERY,
     "algorithm.code_dir": acted_on("the code directory of the ranks"),
     "algorithm.boot_file": acted_on("the script, run once per node"),
-    "algorithm.autosearch_config_path": _NO_SEARCH,
-    "algorithm.autosearch_framework_path": _NO_SEARCH,
+    "algorithm.autosearch_config_path": _NO_FILES,
+    "algorithm.autosearch_framework_path": _NO_FILES,
     "algorithm.command": acted_on("run by bash -c in code_dir, instead of boot_file"),
     f"{_PARAMETERS}.name": acted_on("arguments --NAME=VALUE; hyperparameters of a built-in method"),
     f"{_PARAMETERS}.value": acted_on("arguments --NAME=VALUE; hyperparameters of a built-in method"),
@@ -50,7 +51,26 @@ _ALGORITHM: Table = {
     },
     f"{_PARAMETERS}.i18n_description.language": _RETURNED,
     f"{_PARAMETERS}.i18n_description.description": _RETURNED,
-    "algorithm.policies": _NO_SEARCH,
+    f"{_SEARCH}.skip_search_params": acted_on("these parameters keep their values"),
+    f"{_SEARCH}.reward_attrs.name": acted_on("a metric that trials are compared by; several have a Pareto front"),
+    f"{_SEARCH}.reward_attrs.mode": acted_on("max or min"),
+    f"{_SEARCH}.reward_attrs.regex": acted_on(
+        "of a line of the log, with the number as its only group; without it NAME=0.9 and NAME: 0.9"
+    ),
+    f"{_SEARCH}.search_params.name": acted_on("an argument --NAME=VALUE; a hyperparameter of a built-in method"),
+    f"{_SEARCH}.search_params.param_type": acted_on("continuous or discrete"),
+    f"{_SEARCH}.search_params.lower_bound": acted_on("lower end of a continuous parameter"),
+    f"{_SEARCH}.search_params.upper_bound": acted_on("upper end of a continuous parameter"),
+    f"{_SEARCH}.search_params.discrete_points_num": acted_on("so many values at equal distances, both ends included"),
+    f"{_SEARCH}.search_params.discrete_values": acted_on("values of a discrete parameter"),
+    f"{_SEARCH}.algo_configs.name": acted_on(
+        "bayes_opt_search (gp), tpe_search (tpe), anneal_search (anneal); without one all points are tried"
+    ),
+    f"{_SEARCH}.algo_configs.params.key": acted_on(
+        "num_samples, n_initial_points, avg_best_idx, shrink_coef; others have a warning"
+    ),
+    f"{_SEARCH}.algo_configs.params.value": acted_on("its value"),
+    f"{_SEARCH}.algo_configs.params.type": _RETURNED,
     f"{_ENGINE}.engine_id": _LIBRARIES,
     f"{_ENGINE}.engine_name": _LIBRARIES,
     f"{_ENGINE}.engine_version": _LIBRARIES,

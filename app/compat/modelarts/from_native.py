@@ -29,6 +29,11 @@ def is_deleted(details: JobDetails) -> bool:
     return bool(_foreign(details).get("deleted"))
 
 
+def is_trial(details: JobDetails) -> bool:
+    """Whether it is a trial of a training job with a search."""
+    return details.job.sweep_id is not None and "trial" in _foreign(details)
+
+
 def job_of(details: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
     """The complete training job; ``attempts`` oldest first."""
     return {

@@ -1,11 +1,11 @@
 """Routes of training jobs: create, read, search, change, terminate and delete."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flask import Blueprint
 
-from app.compat.modelarts import lookup
+from app.compat.modelarts import lookup, search_creation
 from app.compat.modelarts.dialect import NAME_TAKEN
 from app.compat.modelarts.fields import (
     SEARCH_FIELDS,
@@ -16,7 +16,7 @@ from app.compat.modelarts.fields import (
 )
 from app.compat.modelarts.queries import NameQuerySchema
 from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, ChangeSchema, CreateSchema, SearchSchema
-from app.compat.modelarts.to_native import DIALECT, NAMING, Native, to_native, wants_tensorboard
+from app.compat.modelarts.to_native import DIALECT, NAMING, Native, alias_of, to_native, wants_tensorboard
 from app.compat.reading import may_read, uses_images
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
@@ -29,10 +29,13 @@ from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import warning, warnings_of
 from app.security.permissions import Permission
 from app.services.jobs import commands, dialect_notes, submission
-from app.services.jobs import lookup as native_lookup
+from app.services.jobs import lookup as of_jobs
 from app.services.jobs.submission import Origin, Submitted
 from app.services.nodes import registry
 from app.services.rows import Session
+from app.services.sweeps import commands as sweep_commands
+from app.services.sweeps import foreign
+from app.services.sweeps import lookup as of_sweeps
 
 blueprint = Blueprint("jobs", __name__)
 _DOCUMENT = SubmitJobSchema()
@@ -47,20 +50,27 @@ class NameTaken(Conflict):
 @blueprint.post("/<project_id>/training-jobs")
 @operation("Create a training job", permission=Permission.MANAGE, body=CreateSchema, status=201, rechecks_key=True)
 def create_job(project_id: str, body: dict[str, Any]) -> Reply:
+    is_search = bool((body["algorithm"].get("policies") or {}).get("auto_search"))
+    try:
+        return search_creation.create(project_id, body, _translated) if is_search else _submit(project_id, body)
+    except Conflict as error:
+        if type(error) is not Conflict:
+            raise
+        raise NameTaken(error.message, field="metadata.name") from error
+
+
+def _submit(project_id: str, body: Mapping[str, Any]) -> Reply:
     native = _translated(body)
     answering = ReplyRecorder(_submitted)
-    alias = _alias(project_id, body["metadata"]["name"])
     with NAMING.errors():
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
-            foreign=native.foreign, alias=alias, warnings=[*native.warnings, *_not_served(body)], retold=NAMING.line
+            foreign=native.foreign,
+            alias=alias_of(project_id, body["metadata"]["name"]),
+            warnings=[*native.warnings, *_not_served(body)],
+            retold=NAMING.line,
         )
-        try:
-            submission.submit(plane(), caller(), document, project=project_id, origin=origin, on_written=answering)
-        except Conflict as error:
-            if type(error) is not Conflict:
-                raise
-            raise NameTaken(error.message, field="metadata.name") from error
+        submission.submit(plane(), caller(), document, project=project_id, origin=origin, on_written=answering)
     return answering.reply
 
 
@@ -75,12 +85,14 @@ def get_job(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001 –
 @operation("Change the description of a training job", permission=Permission.MANAGE, body=ChangeSchema)
 def change_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        found = lookup.find(session, training_job_id).job
+        details = lookup.find(session, training_job_id)
+    found = details.job
     stored = found.foreign.get(DIALECT, {}).get("metadata") or {}
     wanted = {**(body.get("metadata") or {}), **{name: body[name] for name in ("description",) if name in body}}
     annotations = wanted.get("annotations") or {}
     check_annotations(annotations)
-    dialect_notes.note(plane(), caller(), found.id, dialect=DIALECT, metadata={**stored, **wanted})
+    note = foreign.note if lookup.is_sweep(details) else dialect_notes.note
+    note(plane(), caller(), found.id, dialect=DIALECT, metadata={**stored, **wanted})
     return Reply({}, warnings=warnings_of_annotations(annotations))
 
 
@@ -95,10 +107,12 @@ def delete_job(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001
 @operation("Terminate a training job", permission=Permission.MANAGE, body=ActionSchema, status=202)
 def act_on_job(project_id: str, training_job_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        found = lookup.find(session, training_job_id).job
+        details = lookup.find(session, training_job_id)
+    found = details.job
     if found.state in TERMINAL:
         raise IllegalTransition(f"the job has ended as {found.status}; only unfinished jobs can be terminated")
-    commands.cancel(plane(), caller(), found.id, reason="terminated")
+    cancel = sweep_commands.cancel if lookup.is_sweep(details) else commands.cancel
+    cancel(plane(), caller(), found.id, reason="terminated")
     with plane().db.read() as session:
         return Reply(lookup.shown(session, lookup.find(session, training_job_id)), 202)
 
@@ -132,17 +146,18 @@ def search_jobs(project_id: str, body: dict[str, Any]) -> Reply:  # noqa: ARG001
 @blueprint.get("/<project_id>/training-job-names")
 @operation("Check whether a name is taken", permission=Permission.VIEW, query=NameQuerySchema)
 def check_name(project_id: str, query: dict[str, Any]) -> Reply:
-    is_taken = True
+    alias = alias_of(project_id, query["job_name"])
     with plane().db.read() as session:
-        try:
-            native_lookup.find_by_alias(session, caller(), _alias(project_id, query["job_name"]), missing="free")
-        except NotFound:
-            is_taken = False
+        is_taken = any(_finds(session, find, alias) for find in (of_jobs.find_by_alias, of_sweeps.find_by_alias))
     return Reply({"is_duplicate": is_taken}, warnings=warnings_of(query, WORKSPACE_FIELDS))
 
 
-def _alias(project: str, name: str) -> str:
-    return f"{DIALECT}:{project}:{name}"
+def _finds(session: Session, find: Callable[..., object], alias: str) -> bool:
+    try:
+        find(session, caller(), alias, missing="free")
+    except NotFound:
+        return False
+    return True
 
 
 def _translated(body: Mapping[str, Any]) -> Native:

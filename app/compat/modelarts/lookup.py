@@ -1,13 +1,14 @@
 """Training jobs: found by id, searched, and translated."""
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from app.compat.every_job import MAX_JOBS, every_job, moment_of
-from app.compat.ids import job_id_of
-from app.compat.modelarts.from_native import Cluster, algorithm_name, is_deleted, job_of
-from app.compat.modelarts.status import NO_TROUBLE, STATES_OF_PHASES, Trouble, milliseconds, phase_of
+from app.compat.ids import job_id_of, sweep_id_of
+from app.compat.modelarts.from_native import Cluster, algorithm_name, is_deleted, is_trial, job_of
+from app.compat.modelarts.status import NO_TROUBLE, STATES_OF_PHASES, Trouble, milliseconds, phase_of, times_of_search
 from app.compat.modelarts.to_native import DIALECT, wants_tensorboard
 from app.domain.errors import BadSpec, NotFound
 from app.host.clock import utc_now
@@ -17,20 +18,55 @@ from app.services.attempts import leases
 from app.services.jobs import dialect_notes, history, listing, lookup
 from app.services.jobs.details import JobDetails, details, of_new
 from app.services.nodes import stuck_devices
-from app.services.rows import Attempt, Job, Session
+from app.services.rows import Attempt, Job, Session, Sweep
+from app.services.sweeps import foreign
+from app.services.sweeps import lookup as sweep_lookup
+from app.services.sweeps.lookup import SWEEP_ID
 from app.services.telemetry import tensorboards
 
 
 def find(session: Session, training_job_id: str) -> JobDetails:
     """Raises NotFound for a job that does not exist, is deleted, or belongs to another project."""
-    missing = f"Training job (ID: {training_job_id[:64]}) not found."
     try:
         found = details(session, lookup.find(session, caller(), job_id_of(training_job_id)))
-    except NotFound as error:
-        raise NotFound(missing) from error
+    except NotFound:
+        return foreign.as_job(find_sweep(session, training_job_id))
     if is_deleted(found):
-        raise NotFound(missing)
+        raise _missing(training_job_id)
     return found
+
+
+def find_sweep(session: Session, training_job_id: str) -> Sweep:
+    """The sweep of a training job with a search. Raises NotFound for other jobs, too."""
+    try:
+        sweep = sweep_lookup.find(session, caller(), sweep_id_of(training_job_id))
+    except NotFound as error:
+        raise _missing(training_job_id) from error
+    if DIALECT not in sweep.foreign or foreign.is_deleted(sweep, DIALECT):
+        raise _missing(training_job_id)
+    return sweep
+
+
+def find_observed(session: Session, training_job_id: str) -> JobDetails:
+    """The job whose logs and metrics are those of the training job: of a search that of its best or newest trial.
+
+    Raises NotFound.
+    """
+    found = find(session, training_job_id)
+    if not is_sweep(found):
+        return found
+    shown = foreign.representative(session, find_sweep(session, training_job_id))
+    if shown is None:
+        raise NotFound("The search has no trial yet.")
+    return shown
+
+
+def is_sweep(found: JobDetails) -> bool:
+    return SWEEP_ID.fullmatch(found.job.id) is not None
+
+
+def _missing(training_job_id: str) -> NotFound:
+    return NotFound(f"Training job (ID: {training_job_id[:64]}) not found.")
 
 
 def shown(session: Session, found: JobDetails) -> dict[str, Any]:
@@ -43,6 +79,12 @@ def shown_new(session: Session, job: Job) -> dict[str, Any]:
     return _translated(found, (), _cluster(session, [found], NO_TROUBLE))
 
 
+def shown_new_search(session: Session, sweep: Sweep) -> dict[str, Any]:
+    """A sweep that is being created."""
+    found = foreign.as_job(sweep)
+    return _translated(found, (), _cluster(session, [found], NO_TROUBLE))
+
+
 def shown_together(session: Session, found: Sequence[JobDetails]) -> list[dict[str, Any]]:
     cluster = _cluster(session, found, _trouble(session))
     return [_translated(each, history.attempts(session, each.job.id), cluster) for each in found]
@@ -51,21 +93,35 @@ def shown_together(session: Session, found: Sequence[JobDetails]) -> list[dict[s
 def rows(
     session: Session, filters: Mapping[str, Any] | None = None, order: str = "-created_at"
 ) -> Iterator[JobDetails]:
-    """Jobs of the project that pass the filters of `services.jobs.listing`, at most ``MAX_JOBS``."""
-    return (each for each in every_job(session, filters, order) if not is_deleted(each))
+    """Jobs of the project that pass the filters of `services.jobs.listing`, at most ``MAX_JOBS``, and all searches."""
+    jobs = (each for each in every_job(session, filters, order) if not is_deleted(each) and not is_trial(each))
+    is_newest_first = order.startswith("-")
+    sweeps = _sweeps(session)
+    return heapq.merge(
+        jobs,
+        reversed(sweeps) if is_newest_first else sweeps,
+        key=lambda each: (each.job.created_at, each.job.id),
+        reverse=is_newest_first,
+    )
 
 
-def native_id(training_job_id: str) -> str:
-    with plane().db.read() as session:
-        return find(session, training_job_id).job.id
+def _sweeps(session: Session) -> list[JobDetails]:
+    """Searches as jobs, the oldest first."""
+    found = foreign.listed(session, caller(), DIALECT)
+    return [foreign.as_job(each) for each in found if not foreign.is_deleted(each, DIALECT)]
 
 
 def delete(training_job_id: str) -> None:
-    dialect_notes.withdraw(plane(), caller(), native_id(training_job_id), dialect=DIALECT)
+    with plane().db.read() as session:
+        found = find(session, training_job_id)
+    withdraw = foreign.withdraw if is_sweep(found) else dialect_notes.withdraw
+    withdraw(plane(), caller(), found.job.id, dialect=DIALECT)
 
 
 def _translated(found: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
     translated = job_of(found, attempts, cluster)
+    if is_sweep(found):
+        return {**translated, "status": {**translated["status"], **times_of_search(found, cluster.now)}}
     board = (
         tensorboards.address_of(backend().settings, found.job.id) if wants_tensorboard(translated["metadata"]) else None
     )
@@ -91,7 +147,7 @@ def _trouble(session: Session) -> Trouble:
 
 def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:
     """(number of jobs, number of selected jobs, page of selected jobs); numbers up to ``MAX_JOBS``."""
-    total = listing.count_visible(session, caller(), DIALECT, most=MAX_JOBS)
+    total = listing.count_visible(session, caller(), DIALECT, most=MAX_JOBS) + len(_sweeps(session))
     selected = conditions(wanted["filters"])
     found = rows(session, narrowed(selected), "-created_at" if wanted["order"] == "desc" else "created_at")
     begin = wanted["offset"] * wanted["limit"]  # offset counts pages

@@ -8,7 +8,8 @@ from app.compat.ids import uuid_of
 from app.compat.modelarts.status import STATES
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.services.rows import JobEvent
+from app.domain.sweeps.events import SweepEventType
+from app.services.rows import JobEvent, SweepEvent
 from app.storage.logs import START, Cursor, LogLine
 
 # Metric → native series; empty: there is none.
@@ -25,7 +26,7 @@ _OF_TASKS = (EventType.ATTEMPT_STARTED, EventType.ATTEMPT_ENDED, EventType.RANK_
 _MOST_MINUTES = 10_000
 
 
-def event_of(event: JobEvent) -> dict[str, str]:
+def event_of(event: JobEvent | SweepEvent) -> dict[str, str]:
     return {
         "time": event.at.isoformat(timespec="seconds"),
         "level": level_of(event),
@@ -34,17 +35,19 @@ def event_of(event: JobEvent) -> dict[str, str]:
     }
 
 
-def level_of(event: JobEvent) -> str:
+def level_of(event: JobEvent | SweepEvent) -> str:
     if event.to_status == JobState.FAILED:
         return "Error"
-    return "Warning" if event.type == EventType.WARNING else "Info"
+    return "Warning" if event.type in (EventType.WARNING, SweepEventType.WARNING) else "Info"
 
 
-def source_of(event: JobEvent) -> str:
+def source_of(event: JobEvent | SweepEvent) -> str:
     return "Task" if event.type in _OF_TASKS else "Job"
 
 
-def message_of(event: JobEvent) -> str:
+def message_of(event: JobEvent | SweepEvent) -> str:
+    if isinstance(event, SweepEvent):
+        return event.message or event.reason or event.to_status or event.type
     if event.to_status is not None:
         change = f"Training job is {STATES[JobState(event.to_status)][1].lower()}."
         return f"{change} {event.message}".rstrip()

@@ -1,6 +1,7 @@
 """Routes of logs, metrics, events, stages and tasks of a training job."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from flask import Blueprint
@@ -30,7 +31,8 @@ from app.http.operation import operation
 from app.security.permissions import Permission
 from app.services.jobs import history
 from app.services.jobs.details import JobDetails
-from app.services.rows import Session
+from app.services.rows import JobEvent, Session, SweepEvent
+from app.services.sweeps import history as sweep_history
 from app.services.telemetry import progress
 from app.storage.logs import LogLine, LogReader
 
@@ -45,8 +47,9 @@ _JOB = "/<project_id>/training-jobs/<training_job_id>"
 @operation("List the events of a training job", permission=Permission.VIEW, query=EventsQuerySchema)
 def list_events(project_id: str, training_job_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        job_id = lookup.find(session, training_job_id).job.id
-        events = history.events_after(session, job_id, 0, limit=_MOST_EVENTS)
+        job = lookup.find(session, training_job_id)
+        read = sweep_history.events_after if lookup.is_sweep(job) else history.events_after
+        events: Sequence[JobEvent | SweepEvent] = read(session, job.job.id, 0, limit=_MOST_EVENTS)
         found = [
             event_of(event)
             for event in events
@@ -67,7 +70,7 @@ def list_events(project_id: str, training_job_id: str, query: dict[str, Any]) ->
 @operation("List the stages of a training job", permission=Permission.VIEW)
 def list_stages(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        job_id = lookup.find(session, training_job_id).job.id
+        job_id = lookup.find_observed(session, training_job_id).job.id
         records = stages_of(job_id, history.events_after(session, job_id, 0, limit=_MOST_EVENTS))
     return Reply({"total_count": len(records), "running_records": records})
 
@@ -76,7 +79,7 @@ def list_stages(project_id: str, training_job_id: str) -> Reply:  # noqa: ARG001
 @operation("List the tasks of a training job, by attempt", permission=Permission.VIEW, query=TasksQuerySchema)
 def list_tasks(project_id: str, training_job_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        attempts = history.attempts(session, lookup.find(session, training_job_id).job.id)
+        attempts = history.attempts(session, lookup.find_observed(session, training_job_id).job.id)
         found = [
             {"task": f"worker-{number}", "ip": "", "host_ip": node, "schedule_count": attempt.number}
             for attempt in attempts
@@ -90,7 +93,7 @@ def list_tasks(project_id: str, training_job_id: str, query: dict[str, Any]) -> 
 @operation("Read metrics of a task per minute", permission=Permission.VIEW)
 def get_metrics(project_id: str, training_job_id: str, task_id: str) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        found = lookup.find(session, training_job_id)
+        found = lookup.find_observed(session, training_job_id)
         _refuse_other_tasks(found, task_id)
         attempts = history.attempts(session, found.job.id)
         begun = next((each.started_at for each in attempts if each.started_at is not None), None)
@@ -139,7 +142,7 @@ def page_log(project_id: str, training_job_id: str, task_id: str, query: dict[st
 
 def _lines(session: Session, training_job_id: str, task_id: str, *, most: int) -> list[LogLine]:
     """The last lines of the task's first rank, or of all ranks if there is one task."""
-    found = lookup.find(session, training_job_id)
+    found = lookup.find_observed(session, training_job_id)
     _refuse_other_tasks(found, task_id)
     tasks = tasks_of(found)
     rank = None

@@ -44,6 +44,11 @@ class TasksQuerySchema(Schema):
     schedule_count = QueryWhole(1, 10_000, **says("Only of this attempt"))
 
 
+class TrialsQuerySchema(Schema):
+    offset = QueryWhole(0, 10_000, load_default=0, **says("Number of the page, from 0"))
+    limit = QueryWhole(1, 50, load_default=50)
+
+
 class PageQuerySchema(Schema):
     limit = QueryWhole(1, 1000, load_default=1000)
     offset = QueryWhole(0, 10_000, load_default=0)

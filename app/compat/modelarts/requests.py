@@ -116,6 +116,46 @@ _Summary = _document(
         "data_sources": _list_of(_JobSource),
     },
 )
+_Reward = _document(
+    "RewardAttribute",
+    {
+        "name": Text(longest=128, shortest=1, required=True),
+        "mode": Choice(("max", "min"), load_default="max"),
+        "regex": Text(longest=500, **says("Of a line of the log, with the number as its only group")),
+    },
+)
+_SearchParameter = _document(
+    "SearchParameter",
+    {
+        "name": Text(longest=200, shortest=1, required=True),
+        "param_type": Choice(("continuous", "discrete"), required=True),
+        "lower_bound": Text(longest=64, **says("A number")),
+        "upper_bound": Text(longest=64, **says("A number")),
+        "discrete_points_num": Text(longest=9, **says("Of a continuous one: so many values at equal distances")),
+        "discrete_values": fields.List(Text(longest=4096), validate=validate.Length(max=1000)),
+    },
+)
+_AlgorithmOption = _document(
+    "SearchAlgorithmParameter",
+    {
+        "key": Text(longest=128, shortest=1, required=True),
+        "value": Text(longest=1024, required=True),
+        "type": Text(longest=64, **IGNORED),
+    },
+)
+_SearchAlgorithm = _document(
+    "SearchAlgorithm", {"name": Text(longest=128, shortest=1, required=True), "params": _list_of(_AlgorithmOption)}
+)
+_AutoSearch = _document(
+    "AutoSearch",
+    {
+        "skip_search_params": Text(longest=4096, **says("Names separated by commas, whose values are kept")),
+        "reward_attrs": _list_of(_Reward),
+        "search_params": _list_of(_SearchParameter),
+        "algo_configs": _list_of(_SearchAlgorithm, **says("One of GET /search-algorithms; without it all points")),
+    },
+)
+_Policies = _document("Policies", {"auto_search": Section(_AutoSearch, **says("A sweep, whose trials are jobs"))})
 _Algorithm = _document(
     "Algorithm",
     {
@@ -131,7 +171,7 @@ _Algorithm = _document(
         "autosearch_framework_path": Text(longest=1024, **says("Refused")),
         "command": Text(longest=32768, shortest=1, **says("A shell command instead of boot_file")),
         "parameters": _list_of(_Parameter, **says("Arguments --NAME=VALUE; hyperparameters of a built-in method")),
-        "policies": FreeObject(**says("Refused: hyperparameter search is not supported")),
+        "policies": Section(_Policies),
         "inputs": _list_of(_Input),
         "outputs": _list_of(_Output),
         "engine": Section(_Engine),

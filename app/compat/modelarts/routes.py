@@ -7,7 +7,7 @@ from typing import Any
 from flask import Blueprint, Response, current_app
 
 from app.compat.ids import uuid_of
-from app.compat.modelarts import jobs_routes, lookup, observations_routes
+from app.compat.modelarts import jobs_routes, lookup, observations_routes, search_routes
 from app.compat.modelarts.fields import QUOTAS_FIELDS, WORKSPACE_FIELDS
 from app.compat.modelarts.flavors import flavor_item, flavors_of
 from app.compat.modelarts.queries import FlavorsQuerySchema, PageQuerySchema, QuotasQuerySchema
@@ -27,10 +27,12 @@ from app.services.jobs import updates
 from app.services.nodes import registry
 from app.services.queues import project_quotas
 from app.services.rows import Session
+from app.services.sweeps import commands as sweep_commands
 
 blueprint = Blueprint("modelarts", __name__)
 blueprint.register_blueprint(jobs_routes.blueprint)
 blueprint.register_blueprint(observations_routes.blueprint)
+blueprint.register_blueprint(search_routes.blueprint)
 _ENGINES = {"torch": "PyTorch", "transformers": "Transformers", "deepspeed": "DeepSpeed", "megatron-core": "Megatron"}
 # ModelArts' quota resource → native field.
 _QUOTAS = {
@@ -177,11 +179,12 @@ def _tags(labels: dict[str, str]) -> list[dict[str, str]]:
 
 def _retag(training_job_id: str, change: Callable[[dict[str, str]], dict[str, str]]) -> Reply:
     with plane().db.read() as session:
-        found = lookup.find(session, training_job_id).job
+        details = lookup.find(session, training_job_id)
     with _TAG_NAMES.errors():
-        wanted = validated(_CHANGES, {"labels": change(dict(found.labels))})
-        job = updates.change(plane(), caller(), found.id, wanted)
-    return Reply({"tags": _tags(dict(job.labels))})
+        wanted = validated(_CHANGES, {"labels": change(dict(details.job.labels))})
+        change_it = sweep_commands.change if lookup.is_sweep(details) else updates.change
+        changed = change_it(plane(), caller(), details.job.id, wanted)
+    return Reply({"tags": _tags(dict(changed.labels))})
 
 
 def _tagged(body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -87,6 +87,14 @@ def status_of(
     return found
 
 
+def times_of_search(details: JobDetails, now: datetime) -> dict[str, int]:
+    """Of a sweep, which has no attempts: from its first trial to its end."""
+    begun, ended = details.job.started_at, details.job.finished_at or now
+    if begun is None:
+        return {"start_time": 0, "duration": 0}
+    return {"start_time": milliseconds(begun), "duration": max(0, milliseconds(ended) - milliseconds(begun))}
+
+
 def tasks_of(details: JobDetails) -> list[str]:
     """A task per node."""
     return [f"{_WORKER}{number}" for number in range(details.document.resource_config.node_count)]

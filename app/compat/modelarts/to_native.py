@@ -143,7 +143,7 @@ def to_native(
         "scheduling_config": scheduling,
         **({"output_config": {"output_path": channels.output_path}} if channels.output_path else {}),
     }
-    return Native(document, {DIALECT: _stored(job)}, warnings)
+    return Native(document, {DIALECT: stored(job)}, warnings)
 
 
 def _nodes(resource: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,6 +332,10 @@ def _built_in(algorithm: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def alias_of(project: str, name: str) -> str:
+    return f"{DIALECT}:{project}:{name}"
+
+
 def wants_tensorboard(metadata: Mapping[str, Any]) -> bool:
     return (metadata.get("annotations") or {}).get(TENSORBOARD) == "true"
 
@@ -354,7 +358,7 @@ def _retries(annotations: Mapping[str, str]) -> int:
     return int(number)
 
 
-def _stored(job: Mapping[str, Any]) -> dict[str, Any]:
+def stored(job: Mapping[str, Any]) -> dict[str, Any]:
     """The request as it is returned later; values of variables come from the native document, with secrets masked."""
     algorithm = {name: value for name, value in job["algorithm"].items() if name != "environments"}
     metadata = {

@@ -54,8 +54,7 @@ def _storage(prefix: str, **rules: FieldRule) -> Table:
     return {f"{prefix}.{name}": rule for name, rule in {**common, **rules}.items()}
 
 
-NO_TUNING = "hyperparameter tuning is not supported yet; leave hyperParameterTuningConfig out"
-_NO_TUNING = refused(NO_TUNING)
+_TUNING = "spec.hyperParameterTuningConfig"
 FIELDS: Table = {
     **_METADATA,
     "spec.runtimeRef.name": acted_on("the runtime, which gives defaults for the job"),
@@ -94,10 +93,16 @@ FIELDS: Table = {
             f"{_STORES}; {_OTHERWISE}"
         ),
     ),
-    **{
-        f"spec.hyperParameterTuningConfig.{name}": _NO_TUNING
-        for name in ("method", "metric.name", "metric.goal", "parameters", "maxTrials")
-    },
+    f"{_TUNING}.method": acted_on("a sweep: grid, random, or bayes (tpe)"),
+    f"{_TUNING}.metric.name": acted_on(
+        "of a command the number after NAME= or NAME: in its lines, or what it reports; else a metric of the trainer"
+    ),
+    f"{_TUNING}.metric.goal": acted_on("minimize or maximize"),
+    f"{_TUNING}.parameters": acted_on(
+        "what varies: of a command as $(NAME), as --NAME where args have that, and as variables; else hyperparameters; "
+        "without any, the learning rate of a built-in trainer"
+    ),
+    f"{_TUNING}.maxTrials": acted_on("how many trials; of a grid all without it"),
     "spec.suspend": acted_on("true: created suspended, or paused; false: resumed"),
     "spec.labels": acted_on("labels of the job and of its pods"),
     "spec.annotations": acted_on("annotations of the pods"),

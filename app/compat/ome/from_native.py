@@ -12,7 +12,7 @@ from app.compat.ome.to_native import DIALECT
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.frameworks.custom import processes_per_node
 from app.services.jobs.details import JobDetails
-from app.services.rows import Attempt, JobEvent
+from app.services.rows import Attempt, JobEvent, SweepEvent
 
 _S = JobState
 # State → the condition that is true in it.
@@ -33,12 +33,32 @@ STATES: dict[JobState, str] = {
 }
 _REASONS = {_S.CANCELLED: "Cancelled", _S.PREEMPTED: "Preempted"}
 KIND = "TrainingJob"
+_OF_TRIALS = {"apiVersion": "batch/v1", "kind": "Job"}
 
 
 def name_of(details: JobDetails) -> str:
-    """The name of the TrainingJob; for other jobs, also retries, the job's id, which is a valid Kubernetes name."""
+    """The name of the TrainingJob; for other jobs, also retries, the job's id, which is a valid Kubernetes name.
+
+    A trial is no TrainingJob; its name is that of its pods.
+    """
+    if is_trial(details):
+        return trial_name(_foreign(details)["trial_of"], _foreign(details)["trial"])
     is_named = is_deleted(details) or (details.job.alias or "").startswith(f"{DIALECT}:")
     return str((is_named and _foreign(details).get("name")) or details.job.id)
+
+
+def trial_name(sweep: str, number: int) -> str:
+    return f"{sweep}-trial-{number}"
+
+
+def is_trial(details: JobDetails) -> bool:
+    """Whether it is a trial of a TrainingJob with hyperParameterTuningConfig."""
+    return details.job.sweep_id is not None and "trial" in _foreign(details)
+
+
+def training_job_of(details: JobDetails) -> str:
+    """The name of the TrainingJob to which its pods belong."""
+    return str(_foreign(details)["trial_of"]) if is_trial(details) else name_of(details)
 
 
 def model_named_by(details: JobDetails) -> str:
@@ -73,7 +93,7 @@ def moment(at: datetime | None) -> str | None:
 
 def object_of(details: JobDetails) -> dict[str, Any]:
     job, foreign = details.job, _foreign(details)
-    suspended = job.state is JobState.PAUSED or details.requested == "pause"
+    suspends = {"suspend": job.state is JobState.PAUSED or details.requested == "pause"}
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -87,7 +107,8 @@ def object_of(details: JobDetails) -> dict[str, Any]:
             "labels": foreign.get("labels", dict(job.labels)),
             "annotations": foreign.get("annotations", {}),
         },
-        "spec": {**(foreign.get("spec") or spec_of(details)), "suspend": suspended},
+        # A trial keeps a part of a spec, which a retry of it inherits.
+        "spec": {**(spec_of(details) if "trial" in foreign else foreign.get("spec") or spec_of(details)), **suspends},
         "status": status_of(details),
     }
 
@@ -145,22 +166,22 @@ def _conditions(details: JobDetails) -> Iterator[dict[str, Any]]:
     job = details.job
     now = STATES[job.state]
     if now:
-        yield _condition("Created", "JobsCreationSucceeded", "Succeeded to create Jobs", job.created_at)
+        yield condition("Created", "JobsCreationSucceeded", "Succeeded to create Jobs", job.created_at)
     if job.started_at is not None:
-        yield _condition("Running", "JobStarted", "Training job is running", job.started_at, holds=now == "Running")
+        yield condition("Running", "JobStarted", "Training job is running", job.started_at, holds=now == "Running")
     if now == "Suspended":
-        yield _condition("Suspended", "Suspended", "TrainJob is suspended", job.updated_at)
+        yield condition("Suspended", "Suspended", "TrainJob is suspended", job.updated_at)
     elif now in ("Created", "Running") and job.attempt > 1:
-        yield _condition("Suspended", "Resumed", "TrainJob is resumed", job.updated_at, holds=False)
+        yield condition("Suspended", "Resumed", "TrainJob is resumed", job.updated_at, holds=False)
     if now == "Succeeded":
-        yield _condition("Succeeded", "JobsCompleted", "Training job is complete", job.finished_at)
-        yield _condition("Complete", "JobsCompleted", "Training job is complete", job.finished_at)
+        yield condition("Succeeded", "JobsCompleted", "Training job is complete", job.finished_at)
+        yield condition("Complete", "JobsCompleted", "Training job is complete", job.finished_at)
     elif now == "Failed":
         reason = _REASONS.get(job.state) or job.error_type or "JobsFailed"
-        yield _condition("Failed", reason, job.error_message or job.status_reason or reason, job.finished_at)
+        yield condition("Failed", reason, job.error_message or job.status_reason or reason, job.finished_at)
 
 
-def _condition(kind: str, reason: str, message: str, at: datetime | None, *, holds: bool = True) -> dict[str, Any]:
+def condition(kind: str, reason: str, message: str, at: datetime | None, *, holds: bool = True) -> dict[str, Any]:
     return {
         "type": kind,
         "status": "True" if holds else "False",
@@ -211,7 +232,7 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
             "uid": f"{uuid_of(job.id)}-{rank}",
             "resourceVersion": version_of(details),
             "creationTimestamp": moment(attempt.created_at if attempt is not None else job.created_at),
-            "labels": {**(foreign.get("labels") or {}), "job-name": name, "training.ome.io/rank": str(rank)},
+            "labels": {**(foreign.get("labels") or {}), **_labels_of_pod(details, rank)},
             "annotations": dict(foreign.get("annotations") or {}),
         },
         "spec": spec,
@@ -231,6 +252,11 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
             ],
         },
     }
+
+
+def _labels_of_pod(details: JobDetails, rank: int) -> dict[str, str]:
+    trial = {"training.ome.io/trial": str(_foreign(details)["trial"])} if is_trial(details) else {}
+    return {"job-name": training_job_of(details), **trial, "training.ome.io/rank": str(rank)}
 
 
 def _phase(details: JobDetails, attempt: Attempt | None) -> str:
@@ -258,35 +284,34 @@ def _image(details: JobDetails) -> str:
 
 
 def events_of(details: JobDetails, events: Sequence[JobEvent]) -> list[dict[str, Any]]:
-    involved = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "name": name_of(details),
-        "namespace": details.job.project,
-        "uid": uuid_of(details.job.id),
+    job = details.job
+    kind = _OF_TRIALS if is_trial(details) else {"apiVersion": API_VERSION, "kind": KIND}
+    involved = {**kind, "name": name_of(details), "namespace": job.project, "uid": uuid_of(job.id)}
+    return [event_of(event, involved) for event in events]
+
+
+def event_of(event: JobEvent | SweepEvent, involved: Mapping[str, str]) -> dict[str, Any]:
+    """``involved``: the object that it is about."""
+    is_warning = event.type.endswith(".warning") or event.to_status == JobState.FAILED
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": event.id,
+            "namespace": involved["namespace"],
+            "creationTimestamp": moment(event.at),
+            "resourceVersion": resource_version(event.at),
+            "uid": event.id,
+        },
+        "involvedObject": dict(involved),
+        "type": "Warning" if is_warning else "Normal",
+        "reason": event.reason or event.type,
+        "message": event.message or event.to_status or event.type,
+        "source": {"component": "trainyard"},
+        "firstTimestamp": moment(event.at),
+        "lastTimestamp": moment(event.at),
+        "count": 1,
     }
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {
-                "name": event.id,
-                "namespace": details.job.project,
-                "creationTimestamp": moment(event.at),
-                "resourceVersion": resource_version(event.at),
-                "uid": event.id,
-            },
-            "involvedObject": involved,
-            "type": "Warning" if event.type == "job.warning" or event.to_status == JobState.FAILED else "Normal",
-            "reason": event.reason or event.type,
-            "message": event.message or event.to_status or event.type,
-            "source": {"component": "trainyard"},
-            "firstTimestamp": moment(event.at),
-            "lastTimestamp": moment(event.at),
-            "count": 1,
-        }
-        for event in events
-    ]
 
 
 def _foreign(details: JobDetails) -> Mapping[str, Any]:

@@ -152,7 +152,7 @@ JobSpecSchema = _document(
         "trainer": Section(TrainerSchema, required=True),
         "modelConfig": Section(_ModelConfig, load_default=dict),
         "datasets": Section(_Storage, load_default=dict),
-        "hyperParameterTuningConfig": Section(_Tuning, **says("Checked and refused: tuning is not supported yet")),
+        "hyperParameterTuningConfig": Section(_Tuning, **says("A sweep, whose trials are jobs")),
         "suspend": Flag(load_default=False),
         "labels": Labels,
         "annotations": Annotations,

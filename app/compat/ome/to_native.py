@@ -9,12 +9,12 @@ from app.compat.images import ITS_OWN_PROGRAM, NO_REGISTRIES, OF_MPI, native_ima
 from app.compat.naming import Naming
 from app.compat.ome import tuning
 from app.compat.ome.built_in import data_of, is_for_built_in, training_of
-from app.compat.ome.fields import FIELDS, NO_TUNING, containers_of, job_warnings, pod_of
+from app.compat.ome.fields import FIELDS, containers_of, job_warnings, pod_of
 from app.compat.ome.launchers import Launch, parse_launcher
 from app.compat.ome.manifests import TrainerSchema
 from app.compat.ome.places import mounts_of, place, source_of
 from app.compat.ome.resources import resources_of
-from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.rules.training import is_reserved
 from app.domain.spec.secrets import MASK, is_secret
@@ -97,7 +97,7 @@ def to_native(
     uses_images: bool = False,
 ) -> Native:
     """``runtime``: the spec of runtimeRef; ``model``: the location of inputModel. Raises InvalidRequest."""
-    _refuse_tuning(spec)
+    tuning.check(spec.get("hyperParameterTuningConfig"))
     template = trainer_of(runtime)
     trainer = {**template, **{key: value for key, value in spec["trainer"].items() if value not in (None, [], {})}}
     refuse(wanted := {"metadata": metadata, "spec": {**spec, "trainer": trainer}}, FIELDS)
@@ -190,12 +190,6 @@ def _image(
         return native_image(trainer["image"]), []
     why = NO_REGISTRIES if not uses_images else OF_MPI if runs_command else ITS_OWN_PROGRAM
     return {}, [warning("spec.trainer.image", why)]
-
-
-def _refuse_tuning(spec: Mapping[str, Any]) -> None:
-    if config := spec.get("hyperParameterTuningConfig"):
-        tuning.check(config)
-        raise NotSupportedYet(NO_TUNING, field=tuning.FIELD)
 
 
 def _launch_of(trainer: Mapping[str, Any]) -> Launch:

@@ -9,9 +9,11 @@ FIELD = "spec.hyperParameterTuningConfig"
 _TYPES = ("int", "double", "categorical")
 
 
-def check(config: Mapping[str, Any]) -> None:
+def check(config: Mapping[str, Any] | None) -> None:
     """Raises BadSpec for the first violation; the schema has checked the types."""
-    parameters = config["parameters"]  # may be empty
+    if not config:
+        return
+    parameters = config["parameters"]  # may be empty for a built-in trainer
     sizes = [_check_parameter(name, each, config["method"]) for name, each in parameters.items()]
     if config["method"] != "grid":
         if not config.get("maxTrials"):

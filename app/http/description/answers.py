@@ -30,6 +30,7 @@ _MEDIA: dict[str, tuple[str, dict[str, Any]]] = {
     "bytes": ("application/octet-stream", _TEXT),
     "html": ("text/html", _TEXT),
     "text": ("text/plain", _TEXT),
+    "picture": ("image/svg+xml", _TEXT),
 }
 
 
@@ -133,7 +134,7 @@ def _success(endpoint: Endpoint, status: int, answer: BodySchema | None) -> dict
         return {"description": "Done", "headers": _REQUEST_ID}
     declared = endpoint.declared
     media: dict[str, Any] = {}
-    if declared.media in ("json", "json or events"):
+    if declared.media in ("json", "json or events", "json or picture"):
         media["application/json"] = {"schema": endpoint.dialect.answer_schema(answer, declared.items)}
     if declared.media == "document":
         media["application/json"] = {"schema": {"type": "object"}}

@@ -20,6 +20,7 @@ VERSION = "1"
 _TAGS = {
     "jobs": "Submit, monitor and control jobs",
     "results": "Checkpoints, artifacts and reports of jobs",
+    "sweeps": "Search for hyperparameters, with trials that are jobs",
     "streams": "Server-sent events: logs, metrics and job events",
     "cluster": "Queues, nodes and operator metrics",
     "access": "Projects, API keys and the audit log",
@@ -74,9 +75,11 @@ def _operations(app: Flask, dialect: Dialect) -> Iterator[tuple[Rule, str, Opera
 # The first match decides the tag.
 _BY_PATH = (
     ("/webhooks", "webhooks"),
+    ("/sweeps", "sweeps"),
     ("/data/", "data"),
     ("-types", "tables"),
     ("/jobs", "jobs"),
+    ("/compare", "jobs"),
     ("/queue", "cluster"),
     ("/nodes", "cluster"),
     ("/cluster", "cluster"),

@@ -24,6 +24,7 @@ from app.models import (
     Project,
     ProjectUsage,
     QueueWait,
+    Sweep,
     TrainingRuntime,
     Webhook,
 )
@@ -193,6 +194,11 @@ def _refuse_if_used(session: Session, name: str) -> None:
         raise Conflict(f"the project {name} cannot be deleted: it is the default project")
     jobs = session.scalar(select(func.count()).select_from(Job).where(Job.project == name)) or 0
     checkpoints = session.scalar(select(func.count()).select_from(Checkpoint).where(Checkpoint.project == name)) or 0
+    sweeps = session.scalar(select(func.count()).select_from(Sweep).where(Sweep.project == name)) or 0
+    if sweeps:
+        raise Conflict(
+            f"the project {name} still has {sweeps} sweeps; delete them first (DELETE /v1/sweeps/{{sweep_id}})"
+        )
     if jobs or checkpoints:
         held = f"{jobs} jobs" if jobs else f"{checkpoints} checkpoints"
         raise Conflict(

@@ -54,6 +54,7 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     # Any of the texts; whether case matters depends on the database.
     "name_contains": lambda texts: or_(*(Job.name.contains(text, autoescape=True) for text in texts)),
     "parent_job_id": lambda parent: Job.parent_job_id == parent,
+    "sweep_id": lambda sweep_id: Job.sweep_id == sweep_id,
 }
 
 
@@ -99,7 +100,7 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
 
 
 def count_visible(session: Session, caller: Caller, dialect: str, *, most: int) -> int:
-    """Number of the caller's jobs that clients of this dialect have not withdrawn, up to ``most``."""
+    """Number of the caller's jobs that clients of this dialect see as such, up to ``most``."""
     found = _visible(select(Job.id), caller, dialect).limit(most).subquery()
     return session.scalar(select(func.count()).select_from(found)) or 0
 
@@ -132,7 +133,9 @@ def by_id(session: Session, caller: Caller, ids: Collection[str]) -> dict[str, J
 
 def _visible(query: Select[Any], caller: Caller, dialect: str) -> Select[Any]:
     is_withdrawn = func.coalesce(Job.foreign[dialect]["deleted"].as_boolean(), false())
-    return _of_caller(query.where(~is_withdrawn), caller)
+    # In the dialect of their sweep trials are no jobs.
+    is_trial = Job.sweep_id.is_not(None) & Job.foreign[dialect]["trial"].as_string().is_not(None)
+    return _of_caller(query.where(~is_withdrawn, ~is_trial), caller)
 
 
 def _of_caller(query: Select[Any], caller: Caller) -> Select[Any]:

@@ -16,7 +16,7 @@ from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id,
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules import distributed
 from app.domain.spec.rules.job import locations
-from app.models import Checkpoint, Job, JobDeletion, Project, Queue
+from app.models import Checkpoint, Job, JobDeletion, Project, Queue, Sweep
 from app.models.base import UtcDateTime, utc_now
 from app.models.insertion import new_row
 from app.patterns.rewards import refuse_bad_pattern
@@ -45,7 +45,10 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Data that an API dialect stores with a job to return it later, and the job's unique name in that dialect."""
+    """Data that an API dialect stores with a job to return it later, and the job's unique name in that dialect.
+
+    ``sweep_id``: the sweep whose trial it is.
+    """
 
     foreign: Mapping[str, Any]
     alias: str | None = None
@@ -54,6 +57,7 @@ class Origin:
     ] = ()  # `field: reason` of each field that has no effect: shown in the answer and the history
     secret_variables: Collection[str] = ()  # of the environment, besides those that look like secrets
     retold: Callable[[str], str] = str  # a warning about a field of the native document, in the dialect's words
+    sweep_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,10 +229,11 @@ def _inherited(foreign: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_taken_alias(session: Session, origin: Origin | None) -> None:
-    """Raises Conflict when there is a job with the alias of the new one."""
+    """Raises Conflict when there is a job or a sweep with the alias of the new job."""
     if origin is None or origin.alias is None:
         return
     earlier = session.scalar(select(Job.id).where(Job.alias == origin.alias))
+    earlier = earlier or session.scalar(select(Sweep.id).where(Sweep.alias == origin.alias))
     if earlier is not None:
         name = origin.alias.split(":", 2)[2]
         raise Conflict(f"there is a job named {name} already, {earlier}; take another name, or delete that one")
@@ -318,4 +323,5 @@ def new_job(
         parent_job_id=parent.id if parent is not None else None,
         foreign=dict(origin.foreign),
         alias=origin.alias,
+        sweep_id=origin.sweep_id,
     )

@@ -7,7 +7,7 @@ from sqlalchemy import Select, and_, exists, func, select, text
 from app.database.engine import Database
 from app.domain.lifecycle.states import HELD, TERMINAL
 from app.domain.units import WHOLE
-from app.models import Attempt, Checkpoint, Job, JobEvent, Lease, Reservation
+from app.models import Attempt, Checkpoint, Job, JobEvent, Lease, Reservation, Sweep, Trial
 
 SHOWN = 5
 
@@ -34,6 +34,13 @@ RULES: tuple[tuple[str, Select[str]], ...] = (
         select(Reservation.node)
         .group_by(Reservation.node, Reservation.device_index)
         .having(func.sum(Reservation.share) > WHOLE),
+    ),
+    (
+        "sweeps have gaps in the numbers of their trials",
+        select(Sweep.id).where(
+            Sweep.next_number
+            != select(func.count()).where(Trial.sweep_id == Sweep.id).correlate(Sweep).scalar_subquery()
+        ),
     ),
     (
         "jobs have a wrong attempt count",

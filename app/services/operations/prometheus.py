@@ -10,7 +10,8 @@ from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app.domain.lifecycle.states import JobState
-from app.models import Inspection, Job, Lease, Node, ProcessBeat, Queue, QueueWait, WebhookDelivery
+from app.domain.sweeps.states import SweepState, TrialState
+from app.models import Inspection, Job, Lease, Node, ProcessBeat, Queue, QueueWait, Sweep, Trial, WebhookDelivery
 from app.models.base import utc_now
 from app.models.webhook import IS_WAITING
 from app.security.permissions import Caller, Permission
@@ -51,6 +52,7 @@ def of_jobs(session: Session, caller: Caller) -> Iterator[Measurement]:
     yield _oldest_queued(session, caller)
     yield _waits(session, caller)
     yield from _speeds(session, caller)
+    yield from _searches(session, caller)
 
 
 def of_cluster(session: Session, caller: Caller) -> Iterator[Measurement]:
@@ -60,6 +62,23 @@ def of_cluster(session: Session, caller: Caller) -> Iterator[Measurement]:
         yield from _queues(session)
         yield from _lags(session)
         yield from _backlogs(session)
+
+
+def _searches(session: Session, caller: Caller) -> Iterator[Measurement]:
+    sweeps = select(Sweep.project, Sweep.status, func.count()).group_by(Sweep.project, Sweep.status)
+    trials = (
+        select(Sweep.project, Trial.state, func.count())
+        .join(Sweep, Sweep.id == Trial.sweep_id)
+        .group_by(Sweep.project, Trial.state)
+    )
+    for name, meaning, states, query in (
+        ("sweeps", "Sweeps by project and state", SweepState, sweeps),
+        ("trials", "Trials of sweeps by project and state", TrialState, trials),
+    ):
+        counted = {(row[0], row[1]): row[2] for row in session.execute(_seen(query, Sweep.project, caller))}
+        projects = sorted({project for project, _ in counted})
+        values = [((each, str(state)), counted.get((each, str(state)), 0)) for each in projects for state in states]
+        yield Gauge(name=name, meaning=meaning, labels=("project", "state"), values=values)
 
 
 def _jobs(session: Session, caller: Caller) -> Gauge:

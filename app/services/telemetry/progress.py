@@ -102,6 +102,15 @@ def series(
     return {name: points for name, points in found.items() if points}
 
 
+def extreme(session: Session, job_id: str, name: str, *, greatest: bool) -> float | None:
+    """The greatest or the least finite value of a metric; None without any. Reads all of its points."""
+    of = func.max if greatest else func.min
+    # A value that is not finite is stored as NULL, which both leave out.
+    query = select(of(_METRIC.c.value)).where(_METRIC.c.job_id == job_id, _METRIC.c.name == name)
+    found: float | None = session.scalar(query)
+    return found
+
+
 def _one_series(session: Session, job_id: str, name: str, since_step: int, max_points: int) -> list[SeriesPoint]:
     of_it = (_METRIC.c.job_id == job_id, _METRIC.c.name == name)
     few = select(_METRIC.c.step).where(*of_it, _METRIC.c.step > since_step).limit(max_points + 1).subquery()

@@ -2,15 +2,12 @@
 
 import hashlib
 import re
-import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from werkzeug.serving import make_server
 
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job, Node
@@ -22,31 +19,19 @@ from app.services.telemetry.progress import MetricPoint, Reports
 from app.storage.log_writer import LogWriter
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 from tests.builders.log_blocks import block
+from tests.builders.sweeps import make_sweep_document
 from tests.systems.apps import Api
+from tests.systems.served import Served, serving
 from trainyard import records
 from trainyard.client import Client, Conflict, InvalidRequest, NotFound, StreamEvent, Unauthenticated
 
 MODEL = b"weights" * 1000
 
 
-@dataclass
-class Served:
-    api: Api
-    url: str
-
-    def client(self, key: str | None = None, *, project: str = "") -> Client:
-        return Client(self.url, key or self.api.key, project=project)
-
-
 @pytest.fixture
 def served(api: Api) -> Iterator[Served]:
-    server = make_server("127.0.0.1", 0, api.app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield Served(api, f"http://127.0.0.1:{server.server_port}")
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(api) as served:
+        yield served
 
 
 def assert_is(record: Mapping[str, Any], kind: Any) -> None:
@@ -144,6 +129,10 @@ def test_client_reads_all_records_of_a_job(served: Served, tmp_path: Path):
     assert_is(client.checkpoints(job_id)[0], records.Checkpoint)
     assert_is(client.attempts(job_id)[0], records.Attempt)
     assert_is(client.report(job_id), records.Report)
+    compared = client.compare([job_id, client.submit(make_document()).job_id], metrics=["loss"], by="seconds")
+    assert_is(compared, records.Comparison)
+    assert_is(compared["jobs"][0], records.ComparedJob)
+    assert compared["metrics"]["loss"]["final"] == [1.0, None]
     assert_is(client.artifacts(job_id)[0], records.Artifact)
     assert client.artifacts(job_id, kind="tensorboard") == []
     assert client.download(job_id, "model/a b.bin", tmp_path / "m").read_bytes() == MODEL
@@ -260,7 +249,7 @@ def page() -> list[str]:
 
 
 def test_examples_of_the_page_run(served: Served, page: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    first, before, following, changing, pausing, results, wrong = page
+    first, before, following, changing, pausing, results, searching, wrong = page
     ended = ran(served.api)
     names: dict[str, Any] = {
         "url": served.url,
@@ -283,6 +272,7 @@ def test_examples_of_the_page_run(served: Served, page: list[str], tmp_path: Pat
     change, save, cancel, delete = changing.splitlines()
     for line in (change, save, cancel):
         exec(line, names)
+    exec(searching, names | {"sweep": make_sweep_document()})
     exec(wrong, names)
     exec(delete, names | {"job_id": ended})
 
@@ -291,5 +281,6 @@ def test_examples_of_the_page_run(served: Served, page: list[str], tmp_path: Pat
     assert "cancel requested" in said
     assert "PAUSED" in said
     assert "PENDING job-" in said
+    assert "FINISHING another space" in said
     assert (tmp_path / "model/a b.bin").read_bytes() == MODEL
     assert served.api.call("GET", f"/v1/jobs/{ended}").status_code == 404

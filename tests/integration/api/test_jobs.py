@@ -64,6 +64,7 @@ def test_job_shows_every_documented_field(api: Api):
         "attempt",
         "node_names",
         "parent_job_id",
+        "sweep_id",
         "child_job_ids",
         "requested",
         "error_message",
@@ -291,6 +292,7 @@ FILTERS: dict[str, set[str]] = {
     "created_after=2100-01-01T00:00:00Z": set(),
     "created_before=2100-01-01T00:00:00%2B02:00": {"a", "b", "c"},
     "parent_job_id=job-x": set(),
+    "sweep_id=sweep-x": set(),
 }
 
 

@@ -132,7 +132,7 @@ def test_pause_waits_for_what_comes_of_it(db: Database) -> None:
     assert (continued.exit_code, continued.stdout) == (1, f"{running} TRAINING\n")
 
 
-@pytest.mark.parametrize("verb", ["cancel", "checkpoint", "pause", "resume", "retry"])
+@pytest.mark.parametrize("verb", ["cancel", "checkpoint", "compare", "pause", "resume", "retry"])
 def test_command_of_users_and_of_administrators_is_one(verb: str) -> None:
     over_http, on_the_database = getattr(client_commands, verb), jobs.commands[verb]
 

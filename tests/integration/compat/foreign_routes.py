@@ -28,6 +28,8 @@ CYXWIZ_CONFIG = {
 }
 RUNAI_TRAINING = {"name": "x", "projectId": "team-a", "clusterId": "c", "spec": {"command": "true"}}
 MODELARTS, TAGGED = "/v2/<project_id>/training-jobs/<training_job_id>", "/v2/<project_id>/modelarts-training-job"
+SEARCH = "/v2/<project_id>/training-jobs/<search_id>"
+TEMPLATES = "/v2/<project_id>/training-jobs/autosearch/yaml-templates"
 MODELARTS_JOB = {
     "kind": "job",
     "metadata": {"name": "NEW"},
@@ -82,6 +84,14 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("GET", f"{MODELARTS}/metrics/<task_id>"): Row(VIEWER, foreign=MISSING),
     ("GET", f"{MODELARTS}/logs/<task_id>"): Row(VIEWER, foreign=MISSING),
     ("GET", f"{MODELARTS}/tasks/<task_id>/logs/preview"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{SEARCH}/autosearch-trials"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{SEARCH}/autosearch-trials/<trial_name>"): Row(VIEWER, foreign=MISSING),
+    ("POST", f"{SEARCH}/autosearch-trial-earlystop/<trial_name>"): Row(USER, 409, foreign=MISSING),
+    ("GET", f"{SEARCH}/autosearch-parameter-analysis"): Row(VIEWER, 409, foreign=MISSING),  # it has too few trials
+    ("GET", f"{SEARCH}/autosearch-parameter-analysis/<parameter_name>"): Row(VIEWER, foreign=MISSING),
+    ("GET", "/v2/<project_id>/search-algorithms"): Row(VIEWER, foreign=MISSING),
+    ("GET", TEMPLATES): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{TEMPLATES}/<algorithm_type>/<algorithm_name>"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v2/<project_id>/training-job-flavors"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v2/<project_id>/training-job-engines"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v2/<project_id>/training-quotas"): Row(VIEWER, foreign=MISSING),

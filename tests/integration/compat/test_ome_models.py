@@ -101,17 +101,6 @@ def test_simple_example_of_the_documentation_is_trained_by_the_built_in_trainer(
     assert answer.headers.getlist("Warning") == [f'299 - "spec.trainer.image: {NO_REGISTRIES}"']
 
 
-def test_example_with_tuning_is_understood_and_refused_for_the_tuning_only(api: Api) -> None:
-    body = yaml.safe_load(MULTI_NODE)
-    problem = said(api.post(JOBS, body), 400)
-    del body["spec"]["hyperParameterTuningConfig"]
-
-    assert problem["message"].startswith("spec.hyperParameterTuningConfig: hyperparameter tuning is not")
-    found = native(api, said(api.post(JOBS, body), 201))
-    assert (found["resource_config"]["node_count"], found["resource_config"]["gpu_count"]) == (8, 4)
-    assert found["training_config"]["framework"]["type"] == "HF_TRAINER"
-
-
 def test_runtime_says_how_the_built_in_trainer_trains(api: Api) -> None:
     body = runtime("lora", "TrainingRuntime")
     body["spec"]["trainer"] = {"trainingType": "LORA", "hyperparameters": {"learning_rate": "2e-4"}, "batchSize": 2}

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
+from app.domain.sweeps.states import SweepState
 from app.http.dialect import NATIVE
 from app.http.operation import operation_of
 from app.models import Artifact, AuditEntry, BaseModel, TrainingRuntime, Webhook, WebhookDelivery
@@ -19,7 +20,9 @@ from app.security.permissions import PERMISSIONS, Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
 from tests.builders.factories import make_document, make_job, make_node, make_project, make_queue
+from tests.builders.sweeps import make_sweep, make_trial
 from tests.integration.compat.foreign_routes import ADMIN, FOREIGN, MISSING, OWN, RANKS, SUPER, USER, VIEWER, Row
+from tests.integration.http.sweep_rows import SWEEPS
 from tests.systems.apps import SECRET_KEY, Api
 
 OTHER = "team-b"
@@ -68,6 +71,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", "/v1/nodes/<name>/drain"): Row(SUPER),
     ("POST", "/v1/nodes/<name>/enable"): Row(SUPER),
     ("GET", "/v1/cluster"): Row(VIEWER),
+    ("POST", "/v1/compare"): Row(VIEWER, 422, body={}),
     ("POST", "/v1/data/validate"): Row(USER, 422, body={}),
     ("GET", "/v1/keys"): Row(ADMIN),
     ("POST", "/v1/keys"): Row(ADMIN, 201, body={"role": "viewer"}),
@@ -92,6 +96,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/webhooks/<webhook_id>/deliveries"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>"): Row(VIEWER, foreign=MISSING),
     ("POST", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver"): Row(USER, 201, foreign=MISSING),
+    **SWEEPS,
     # Documented and not built: permission is checked before the 501.
     ("GET", "/v1/projects/<name>/<path:path>"): Row(VIEWER, 501),
     ("POST", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
@@ -104,12 +109,6 @@ TABLE: dict[tuple[str, str], Row] = {
     ("DELETE", "/v1/evaluations/<name>"): Row(USER, 501),
     ("GET", "/v1/evaluations/<name>/<path:path>"): Row(VIEWER, 501),
     ("POST", "/v1/evaluations/<name>/<path:path>"): Row(USER, 501),
-    ("POST", "/v1/sweeps"): Row(USER, 501),
-    ("GET", "/v1/sweeps"): Row(VIEWER, 501),
-    ("GET", "/v1/sweeps/<name>"): Row(VIEWER, 501),
-    ("DELETE", "/v1/sweeps/<name>"): Row(USER, 501),
-    ("GET", "/v1/sweeps/<name>/<path:path>"): Row(VIEWER, 501),
-    ("POST", "/v1/sweeps/<name>/<path:path>"): Row(USER, 501),
     ("GET", "/v1/data/cache"): Row(USER, 501),
 }
 
@@ -164,6 +163,7 @@ class Things:
     def values(self, rule: str) -> dict[str, str]:
         values = {"name": _name_of(rule), "path": ARTIFACT, "project_id": OWN, "task_id": "worker-0", "namespace": OWN}
         values |= {"cluster_runtime_name": "pytorch-runtime"}
+        values |= {"algorithm_type": "hyperparameter_search", "algorithm_name": "tpe_search"}
         makers: dict[str, Callable[[Session], dict[str, str]]] = {
             "<job_id>": self._job,
             "<workload_id>": self._workload,
@@ -176,6 +176,8 @@ class Things:
             "<runtime_name>": self._runtime,
             "<model_name>": self._model,
             "<weights_name>": self._weights,
+            "<sweep_id>": self._sweep,
+            "<search_id>": self._search,
         }
         with self._api.db.write() as session:
             for part, make in makers.items():
@@ -223,6 +225,20 @@ class Things:
     def _weights(self, session: Session) -> dict[str, str]:
         report = {"model_uri": "file:///srv/results/model"}
         return {"weights_name": make_job(session, project=OWN, state=JobState.COMPLETED, report=report).id}
+
+    def _sweep(self, session: Session) -> dict[str, str]:
+        """A completed one with a trial, whose stream ends."""
+        sweep = make_sweep(session, project=OWN, status=SweepState.COMPLETED)
+        make_trial(session, sweep)
+        return {"sweep_id": sweep.id, "number": "0"}
+
+    def _search(self, session: Session) -> dict[str, str]:
+        """One of ModelArts."""
+        foreign = {"modelarts": {"name": "search", "parameters": {"learning_rate": "lr"}}}
+        sweep = make_sweep(session, project=OWN, status=SweepState.COMPLETED, foreign=foreign)
+        make_trial(session, sweep)
+        search_id = sweep.id.removeprefix("sweep-")
+        return {"search_id": search_id, "trial_name": "0", "parameter_name": "lr"}
 
     def _delivery(self, session: Session) -> dict[str, str]:
         sealed = SecretBox(SECRET_KEY).seal({"secret": "x" * 32})

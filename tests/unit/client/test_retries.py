@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.doubles.scripted_server import Answer, Handler, ScriptedServer, drop, failure, running, stream, success
-from trainyard import _calls, _events, client
+from trainyard import _calls, _events, _waiting
 from trainyard.client import (
     ApiError,
     Client,
@@ -237,7 +237,7 @@ def test_waiting_ends_when_its_time_is_over(
     server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch, timeout: float, poll: float
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(client, "time", clock)
+    monkeypatch.setattr(_waiting, "time", clock)
     server.script(success(JOB))
 
     with pytest.raises(TimeoutError, match="has not ended within"):
@@ -249,7 +249,7 @@ def test_waiting_ends_when_its_time_is_over(
 def test_job_that_ends_during_the_last_pause_is_seen(
     server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "time", Clock())
+    monkeypatch.setattr(_waiting, "time", Clock())
     server.script(success(JOB), success({**JOB, "status": "COMPLETED"}))
 
     assert ours.wait("job-1", timeout_seconds=0.5, poll_seconds=60.0).status == "COMPLETED"
@@ -258,7 +258,7 @@ def test_job_that_ends_during_the_last_pause_is_seen(
 def test_a_silent_server_does_not_prolong_the_wait(
     server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "LAST_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(_waiting, "LAST_POLL_SECONDS", 0.05)
     given_up = threading.Event()
 
     def answer_late(handler: Handler) -> None:
@@ -274,7 +274,7 @@ def test_a_silent_server_does_not_prolong_the_wait(
 def test_wait_survives_many_lost_connections(
     server: ScriptedServer, ours: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "WAIT_RETRY_POLICY", RetryPolicy(tries=1000, seconds=30.0))
+    monkeypatch.setattr(_waiting, "WAIT_RETRY_POLICY", RetryPolicy(tries=1000, seconds=30.0))
     server.script(*[drop] * 6, success({**JOB, "status": "FAILED"}))
 
     assert ours.wait("job-1", poll_seconds=0.01).status == "FAILED"

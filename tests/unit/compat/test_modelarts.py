@@ -238,7 +238,6 @@ def test_hang_is_not_retried_where_the_annotation_says_so(annotation, asked):
         ({"id": "magic"}, {}, "algorithm.id"),
         ({"id": "sft"}, {}, "algorithm.parameters.base_model"),
         ({**ALGORITHM, "subscription_id": "x"}, {}, "algorithm.subscription_id"),
-        ({**ALGORITHM, "policies": {"auto_search": {}}}, {}, "algorithm.policies"),
         ({**ALGORITHM, "item_version_id": "x"}, {}, "algorithm.item_version_id"),
         ({**ALGORITHM, "autosearch_config_path": "obs://b/x.yaml"}, {}, "algorithm.autosearch_config_path"),
         (

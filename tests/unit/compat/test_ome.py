@@ -246,11 +246,6 @@ def test_places_are_those_of_native_jobs(uri, is_place):
     assert place(uri) == is_place
 
 
-def test_search_that_is_in_order_is_refused_for_what_is_missing_here():
-    with pytest.raises(NotSupportedYet, match="tuning is not supported yet; leave hyperParameterTuningConfig out"):
-        translated({**LLAMA, "hyperParameterTuningConfig": TUNING})
-
-
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

@@ -8,10 +8,14 @@ from typing import Any
 
 from app.compat.ome.api import lookup
 from app.compat.ome.api.sources import Group, ListOptions, Object, Source, bad_position, groups_of_objects, newest_job
+from app.compat.ome.api.sweep_sources import newest_of_sweeps
 from app.compat.ome.from_native import events_of, is_deleted
+from app.compat.ome.sweep_objects import events_of_sweep
+from app.domain.errors import NotFound
 from app.http.context import caller
 from app.services.jobs import history, listing
 from app.services.rows import JobEvent, Session
+from app.services.sweeps import history as sweep_history
 
 _EVENT_ID = re.compile(r"evt-[0-9a-f-]{36}")
 _MOST_EVENTS = 10_000
@@ -29,7 +33,7 @@ def _newest(session: Session) -> tuple[Any, ...]:
     """Includes the newest job: a writer whose clock is behind may add an event before the newest one. Events are not
     counted.
     """
-    return None, *newest_job(session), history.newest_event(session)
+    return None, *newest_job(session), history.newest_event(session), *newest_of_sweeps(session)
 
 
 def _list_groups(session: Session, options: ListOptions) -> Iterator[Group]:
@@ -58,8 +62,11 @@ def _grouped(session: Session, events: Iterator[JobEvent]) -> Iterator[Group]:
 
 
 def _of_one(session: Session, namespace: str, name: str) -> list[Object]:
-    return [
-        event
-        for found in lookup.named(session, namespace, name)
-        for event in events_of(found, history.events_after(session, found.job.id, 0, limit=_MOST_EVENTS))
-    ]
+    """The history of the TrainingJob: of its job, or of its sweep; or of a trial."""
+    if (sweep := lookup.sweep_named(session, namespace, name)) is not None:
+        return [*events_of_sweep(sweep, sweep_history.events_after(session, sweep.id, 0, limit=_MOST_EVENTS))]
+    try:
+        found = lookup.find_with_pods(session, namespace, name)
+    except NotFound:
+        return []
+    return [*events_of(found, history.events_after(session, found.job.id, 0, limit=_MOST_EVENTS))]

@@ -12,7 +12,7 @@ from app.compat.ome.api.answers import list_or_watch, object_reply
 from app.compat.ome.api.events import source_of
 from app.compat.ome.api.queries import LogQuerySchema, ObjectQuerySchema, WatchQuerySchema
 from app.compat.ome.api.selectors import selected
-from app.compat.ome.api.sources import Source, groups_of_jobs, groups_of_one_job
+from app.compat.ome.api.sources import Source, groups_of_few, groups_of_jobs
 from app.compat.ome.from_native import pods_of, rank_of
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
@@ -99,7 +99,7 @@ def _listed(namespace: str | None, query: Query) -> Reply | Response:
     job = selected(query["labelSelector"], query["fieldSelector"]).labels.get("job-name")
     list_groups = groups_of_jobs(_pods)
     if namespace is not None and job is not None and not query["watch"]:
-        list_groups = groups_of_one_job(_pods, partial(lookup.named, namespace=namespace, name=job))
+        list_groups = groups_of_few(_pods, partial(lookup.named, namespace=namespace, name=job))
     return list_or_watch(Source(kind="Pod", list_groups=list_groups, api_version="v1"), query)
 
 
@@ -111,7 +111,7 @@ def _pods(session: Session, found: Sequence[JobDetails]) -> list[list[dict[str, 
 def _of_pod(session: Session, namespace: str, pod: str) -> tuple[JobDetails, int]:
     missing = NotFound(f'pods "{pod[:64]}" not found')
     try:
-        found = lookup.find(session, namespace, pod.rpartition("-")[0])
+        found = lookup.find_with_pods(session, namespace, pod.rpartition("-")[0])
     except NotFound as error:
         raise missing from error
     rank = rank_of(found, pod)

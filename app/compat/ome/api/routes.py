@@ -9,7 +9,7 @@ from app.compat.ome.api.answers import list_reply, object_reply
 from app.compat.ome.api.queries import ListQuerySchema, ObjectQuerySchema, ReadQuerySchema
 from app.compat.ome.api.sources import Object, Source, groups_of_jobs, groups_of_objects
 from app.compat.ome.dialect import API_VERSION, BASE
-from app.compat.ome.from_native import milliseconds, model_named_by, moment, name_of
+from app.compat.ome.from_native import milliseconds, model_named_by, moment, name_of, training_job_of
 from app.domain.errors import NotFound
 from app.domain.lifecycle.states import JobState
 from app.http.context import caller, dialect, plane
@@ -119,9 +119,13 @@ def list_weights(namespace: str, query: Query) -> Reply:  # noqa: ARG001
 @operation("Read the weights that a training job has produced", permission=Permission.VIEW, query=ObjectQuerySchema)
 def get_weights(namespace: str, weights_name: str, query: Query) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
-        found = [each for job in lookup.named(session, namespace, weights_name) for each in _weights(job)]
+        missing = NotFound(f'finetunedweights.ome.io "{weights_name[:64]}" not found')
+        try:
+            found = _weights(lookup.find_with_pods(session, namespace, weights_name))
+        except NotFound as error:
+            raise missing from error
     if not found:
-        raise NotFound(f'finetunedweights.ome.io "{weights_name[:64]}" not found')
+        raise missing
     return object_reply(found[0])
 
 
@@ -143,7 +147,7 @@ def _weights(found: JobDetails) -> list[Object]:
     spec = {
         "baseModelRef": {"name": model_named_by(found)},
         "storage": {"storageUri": place},
-        "trainingJobRef": {"name": name, "namespace": job.project},
+        "trainingJobRef": {"name": training_job_of(found), "namespace": job.project},
     }
     metadata = {
         "name": name,

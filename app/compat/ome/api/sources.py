@@ -14,7 +14,8 @@ from app.domain.ids import JOB_ID
 from app.http.context import caller
 from app.services.jobs import listing
 from app.services.jobs.details import JobDetails
-from app.services.rows import Job, Session
+from app.services.rows import Job, Session, Sweep
+from app.services.sweeps.lookup import SWEEP_ID
 
 Object = Mapping[str, Any]
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -93,7 +94,7 @@ def groups_of_jobs(translate: Translate) -> ListGroups:
         if options.since is not None:
             found = iter(listing.changed_since(session, caller(), options.since))
         elif options.after is not None:
-            found = jobs_after(session, _key(options.after) if options.after else None)
+            found = jobs_after(session, key_of(options.after) if options.after else None)
         else:
             found = reversed(list(every_job(session)))
         return grouped(session, found, translate)
@@ -101,11 +102,13 @@ def groups_of_jobs(translate: Translate) -> ListGroups:
     return list_groups
 
 
-def groups_of_one_job(translate: Translate, find: Callable[[Session], Sequence[JobDetails]]) -> ListGroups:
-    """The group of a single job, or none where ``find`` returns no job."""
+def groups_of_few(translate: Translate, find: Callable[[Session], Sequence[JobDetails]]) -> ListGroups:
+    """Groups of the jobs that ``find`` returns, oldest first."""
 
     def list_groups(session: Session, options: ListOptions) -> Iterator[Group]:
-        return grouped(session, iter(() if options.after else find(session)), translate)
+        after = key_of(options.after) if options.after else None
+        found = (each for each in find(session) if after is None or key_of(position_of(each.job)) > after)
+        return grouped(session, found, translate)
 
     return list_groups
 
@@ -113,16 +116,16 @@ def groups_of_one_job(translate: Translate, find: Callable[[Session], Sequence[J
 def grouped(session: Session, found: Iterator[JobDetails], translate: Translate) -> Iterator[Group]:
     while chunk := list(islice(found, _CHUNK)):
         for each, objects in zip(chunk, translate(session, chunk), strict=True):
-            yield Group(each.job.id, _position(each.job), objects, is_deleted=is_deleted(each))
+            yield Group(each.job.id, position_of(each.job), objects, is_deleted=is_deleted(each))
 
 
-def _position(job: Job) -> str:
+def position_of(job: Job | Sweep) -> str:
     return f"{(job.created_at - _EPOCH) // timedelta(microseconds=1)}.{job.id}"
 
 
-def _key(position: str) -> tuple[datetime, str]:
+def key_of(position: str) -> tuple[datetime, str]:
     made, _, job_id = position.partition(".")
-    if not JOB_ID.fullmatch(job_id):
+    if not (JOB_ID.fullmatch(job_id) or SWEEP_ID.fullmatch(job_id)):
         raise bad_position()
     return _EPOCH + timedelta(microseconds=_number(made)), job_id
 

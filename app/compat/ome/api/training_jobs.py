@@ -1,13 +1,13 @@
 """Routes of TrainingJobs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint, Response, request
 from marshmallow import Schema
 
 from app.compat.ome import models, runtimes, storages
-from app.compat.ome.api import lookup, patches
+from app.compat.ome.api import lookup, patches, tuned_jobs
 from app.compat.ome.api.answers import list_or_watch, object_reply
 from app.compat.ome.api.bodies import ObjectBody, PatchBody, delete_options, loaded
 from app.compat.ome.api.objects import (
@@ -21,16 +21,17 @@ from app.compat.ome.api.objects import (
     with_changes,
 )
 from app.compat.ome.api.queries import ObjectQuerySchema, WatchQuerySchema, WriteQuerySchema
-from app.compat.ome.api.sources import Source, groups_of_jobs
+from app.compat.ome.api.sweep_sources import training_jobs
+from app.compat.ome.api.targets import target
 from app.compat.ome.dialect import BASE
 from app.compat.ome.fields import FIELDS
-from app.compat.ome.from_native import KIND, object_of, version_of
+from app.compat.ome.from_native import KIND, object_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
+from app.compat.ome.sweep_objects import shown_object
 from app.compat.ome.to_native import DIALECT, NAMING, Native, to_native, without_secrets
 from app.compat.reading import uses_images
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec, Conflict, NotFound
-from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
@@ -40,9 +41,9 @@ from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import warnings_of
 from app.security.permissions import Permission
 from app.services import stored_manifests
-from app.services.jobs import commands, control_requests, dialect_notes, submission
+from app.services.jobs import control_requests, submission
 from app.services.jobs import dry_run as native_dry_run
-from app.services.jobs.details import JobDetails, changed, of_new
+from app.services.jobs.details import changed, of_new
 from app.services.jobs.dry_run import Preview
 from app.services.jobs.submission import Origin, Submitted
 from app.services.rows import Session
@@ -137,25 +138,21 @@ def patch_job(namespace: str, object_name: str, query: dict[str, Any], body: dic
 @operation("Delete a TrainingJob; if it runs, it is cancelled", permission=Permission.MANAGE, query=WriteQuerySchema)
 def delete_job(namespace: str, object_name: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
-        found = lookup.find(session, namespace, object_name)
-    job_id = found.job.id
-    if not is_dry_run(delete_options(), object_of(found)) and "dryRun" not in query:
-        dialect_notes.withdraw(plane(), caller(), job_id, dialect=DIALECT)
-    details = {"name": object_name, "group": "ome.io", "kind": "trainingjobs", "uid": job_id.removeprefix("job-")}
+        found = target(session, namespace, object_name)
+    if not is_dry_run(delete_options(), found.shown) and "dryRun" not in query:
+        found.withdraw()
+    uid = found.shown["metadata"]["uid"]
+    details = {"name": object_name, "group": "ome.io", "kind": "trainingjobs", "uid": uid}
     return Reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
 
 def _listed(query: Mapping[str, Any]) -> Reply | Response:
-    return list_or_watch(Source(kind=KIND, list_groups=groups_of_jobs(_objects)), query)
-
-
-def _objects(_session: Session, found: Sequence[JobDetails]) -> list[list[dict[str, Any]]]:
-    return [[object_of(each)] for each in found]
+    return list_or_watch(training_jobs(), query)
 
 
 def _read(namespace: str, name: str) -> dict[str, Any]:
     with plane().db.read() as session:
-        return object_of(lookup.find(session, namespace, name))
+        return shown_object(lookup.find_either(session, namespace, name))
 
 
 def _translated(
@@ -183,27 +180,35 @@ def _create(namespace: str, manifest: Mapping[str, Any], *, dry_run: bool) -> Re
         **stored_metadata(metadata),
         "spec": without_secrets({key: value for key, value in spec.items() if key != "suspend"}),
     }
-    answering = ReplyRecorder(_submitted_suspended if spec["suspend"] else _submitted)
     native.document["training_config"]["environment"] |= secret_values(namespace, native.secrets)
     native.warnings.extend(_set_access(native.document, namespace, spec, model))
+    try:
+        if spec.get("hyperParameterTuningConfig"):
+            return tuned_jobs.create(namespace, foreign, spec, native, dry_run=dry_run)
+        return _submit(namespace, foreign, spec, native, dry_run=dry_run)
+    except Conflict as error:
+        if type(error) is not Conflict:
+            raise
+        raise AlreadyExists(f'trainingjobs.ome.io "{name}" already exists', field="metadata.name") from error
+
+
+def _submit(
+    namespace: str, foreign: Mapping[str, Any], spec: Mapping[str, Any], native: Native, *, dry_run: bool
+) -> Reply:
+    answering = ReplyRecorder(_submitted_suspended if spec["suspend"] else _submitted)
     with NAMING.errors():
         document = validated(_DOCUMENT, native.document)
         origin = Origin(
             foreign={DIALECT: foreign},
-            alias=lookup.alias_of(namespace, name),
+            alias=lookup.alias_of(namespace, foreign["name"]),
             warnings=native.warnings,
             secret_variables=native.secrets.keys(),
             retold=NAMING.line,
         )
         submitted: dict[str, Any] = {"project": namespace, "origin": origin}
-        try:
-            if dry_run:
-                return _previewed(native_dry_run.preview(plane(), caller(), document, **submitted), spec)
-            submission.submit(plane(), caller(), document, **submitted, on_written=answering)
-        except Conflict as error:
-            if type(error) is not Conflict:
-                raise
-            raise AlreadyExists(f'trainingjobs.ome.io "{name}" already exists', field="metadata.name") from error
+        if dry_run:
+            return _previewed(native_dry_run.preview(plane(), caller(), document, **submitted), spec)
+        submission.submit(plane(), caller(), document, **submitted, on_written=answering)
     return object_reply(answering.reply.data, 201, answering.reply.warnings)
 
 
@@ -244,27 +249,25 @@ def _change(namespace: str, name: str, manifest: Mapping[str, Any], *, dry_run: 
     """Raises Conflict when the object was changed meanwhile, BadSpec for a change of an immutable field."""
     check_identity(manifest, KIND, namespace, name)
     with plane().db.read() as session:
-        found = lookup.find(session, namespace, name)
-    expected = manifest["metadata"].get("resourceVersion")
-    if expected is not None and expected != version_of(found):
+        found = target(session, namespace, name)
+    expected, current = manifest["metadata"].get("resourceVersion"), found.shown
+    if expected is not None and expected != found.shown_version:
         raise Conflict(MODIFIED)
-    current = object_of(found)
     _refuse_other_spec(manifest["spec"], current["spec"])
     metadata, suspends = stored_metadata(manifest["metadata"]), manifest["spec"]["suspend"]
-    if suspends != current["spec"]["suspend"] and found.job.state in TERMINAL:
-        raise BadSpec(f"the job has ended as {found.job.status}", field="spec.suspend")
+    if suspends != current["spec"]["suspend"] and found.ended_as:
+        raise BadSpec(f"the job has ended as {found.ended_as}", field="spec.suspend")
     warnings = warnings_of({"metadata": manifest["metadata"]}, FIELDS)
     if dry_run:
         return object_reply(
             with_changes(current, {**current["spec"], "suspend": suspends}, metadata), warnings=warnings
         )
     if any(metadata[part] != current["metadata"][part] for part in metadata):
-        version = found.job.version if expected is not None else None
-        dialect_notes.note(plane(), caller(), found.job.id, dialect=DIALECT, expected_version=version, **metadata)
+        found.note(expected_version=found.version if expected is not None else None, **metadata)
     if suspends and not current["spec"]["suspend"]:
-        commands.pause(plane(), caller(), found.job.id, force=True)
+        found.suspend()
     elif current["spec"]["suspend"] and not suspends:
-        commands.resume(plane(), caller(), found.job.id)
+        found.resume()
     return object_reply(_read(namespace, name), warnings=warnings)
 
 

@@ -1,0 +1,312 @@
+"""Sweeps and their trials."""
+
+import re
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+from flask import Blueprint, Response
+from sqlalchemy.orm import Session
+
+from app.api.forwarding import FORWARDED, forwarded_tokens
+from app.api.sweep_documents import complete
+from app.database.engine import Database
+from app.domain.errors import NotFound
+from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.states import TERMINAL
+from app.http.context import base_path, caller, plane
+from app.http.envelope import Reply
+from app.http.idempotency import ReplyRecorder
+from app.http.operation import operation
+from app.http.pagination import page_data, page_request
+from app.http.sse import Feed, Frame, last_event_id, stream, wants_events
+from app.models import Sweep
+from app.schemas.events import EventQuerySchema, EventSchema
+from app.schemas.jobs import SubmitQuerySchema
+from app.schemas.sweep_answers import (
+    BestAnswerSchema,
+    CreatedSweepSchema,
+    ReplaySchema,
+    SweepPlanSchema,
+    SweepSchema,
+    TrialSchema,
+)
+from app.schemas.sweeps import (
+    AddTrialSchema,
+    BestQuerySchema,
+    CancelSweepSchema,
+    ChangeSweepSchema,
+    CreateSweepSchema,
+    ForkSweepSchema,
+    NoFieldsSchema,
+    PauseSweepSchema,
+    SweepQuerySchema,
+    TrialQuerySchema,
+)
+from app.security.permissions import Permission
+from app.services.sweeps import best, commands, creation, forks, history, listing, lookup, plans, replay, trial_commands
+from app.services.sweeps.creation import Created
+from app.services.sweeps.listing import TrialDetails
+from app.services.sweeps.suggestions import Suggestions
+
+blueprint = Blueprint("sweeps", __name__)
+_SWEEP, _TRIAL, _EVENT, _PLAN = SweepSchema(), TrialSchema(), EventSchema(), SweepPlanSchema()
+_BEST, _REPLAY = BestAnswerSchema(), ReplaySchema()
+_ID = re.compile(r"([0-9]{1,9})")
+
+
+@blueprint.post("/sweeps")
+@operation(
+    "Create a sweep",
+    permission=Permission.MANAGE,
+    query=SubmitQuerySchema,
+    body=CreateSweepSchema,
+    answer=CreatedSweepSchema,
+    status=201,
+    also={200: SweepPlanSchema},
+    headers=FORWARDED,
+)
+def create_sweep(query: dict[str, Any], body: SweepSpec) -> Reply:
+    wanted: dict[str, Any] = {"project": query.get("project"), "forwarded": forwarded_tokens(), "complete": complete}
+    if query["dry_run"]:
+        # Not stored under an Idempotency-Key: a dry run has no effect to repeat.
+        checked = creation.check(plane(), caller(), body, **wanted)
+        with closing(Suggestions()) as suggestions:
+            plan = plans.plan(suggestions, checked)
+        return Reply({**_PLAN.dump(plan), "valid": True})
+    recorder = ReplyRecorder(_created)
+    creation.create(plane(), caller(), body, **wanted, on_written=recorder)
+    return recorder.reply
+
+
+@blueprint.get("/sweeps")
+@operation("List sweeps", permission=Permission.VIEW, query=SweepQuerySchema, answer=SweepSchema, items="sweeps")
+def list_sweeps(query: dict[str, Any]) -> dict[str, Any]:
+    with plane().db.read() as session:
+        return page_data("sweeps", _SWEEP, listing.page(session, caller(), query, page_request(query)), query)
+
+
+@blueprint.get("/sweeps/<sweep_id>")
+@operation("Get a sweep", permission=Permission.VIEW, answer=SweepSchema)
+def get_sweep(sweep_id: str) -> Reply:
+    with plane().db.read() as session:
+        return Reply(_SWEEP.dump(listing.details(session, lookup.find(session, caller(), sweep_id))))
+
+
+@blueprint.patch("/sweeps/<sweep_id>")
+@operation("Update a sweep", permission=Permission.MANAGE, body=ChangeSweepSchema, answer=SweepSchema)
+def change_sweep(sweep_id: str, body: dict[str, Any]) -> Reply:
+    return _commanded(partial(commands.change, plane(), caller(), sweep_id, body), 200)
+
+
+@blueprint.delete("/sweeps/<sweep_id>")
+@operation("Delete a finished sweep; its jobs stay", permission=Permission.MANAGE, status=204)
+def delete_sweep(sweep_id: str) -> Reply:
+    commands.delete(plane(), caller(), sweep_id)
+    return Reply(None, 204)
+
+
+@blueprint.post("/sweeps/<sweep_id>/pause")
+@operation(
+    "Pause a sweep until it is resumed",
+    permission=Permission.MANAGE,
+    body=PauseSweepSchema,
+    body_optional=True,
+    answer=SweepSchema,
+)
+def pause_sweep(sweep_id: str, body: dict[str, Any]) -> Reply:
+    finishes = body["trials"] == "finish"
+    return _commanded(partial(commands.pause, plane(), caller(), sweep_id, finish_trials=finishes), 200)
+
+
+@blueprint.post("/sweeps/<sweep_id>/resume")
+@operation(
+    "Resume a paused sweep", permission=Permission.MANAGE, body=NoFieldsSchema, body_optional=True, answer=SweepSchema
+)
+def resume_sweep(sweep_id: str, body: dict[str, Any]) -> Reply:
+    del body
+    return _commanded(partial(commands.resume, plane(), caller(), sweep_id), 200)
+
+
+@blueprint.post("/sweeps/<sweep_id>/stop")
+@operation(
+    "Make no new trial and let the running ones end",
+    permission=Permission.MANAGE,
+    body=NoFieldsSchema,
+    body_optional=True,
+    answer=SweepSchema,
+)
+def stop_sweep(sweep_id: str, body: dict[str, Any]) -> Reply:
+    del body
+    return _commanded(partial(commands.stop, plane(), caller(), sweep_id), 200)
+
+
+@blueprint.post("/sweeps/<sweep_id>/cancel")
+@operation(
+    "Cancel a sweep and its trials",
+    permission=Permission.MANAGE,
+    body=CancelSweepSchema,
+    body_optional=True,
+    answer=SweepSchema,
+)
+def cancel_sweep(sweep_id: str, body: dict[str, Any]) -> Reply:
+    return _commanded(partial(commands.cancel, plane(), caller(), sweep_id, reason=body["reason"]), 200)
+
+
+@blueprint.post("/sweeps/<sweep_id>/fork")
+@operation(
+    "Create a sweep that knows what this one has found",
+    permission=Permission.MANAGE,
+    body=ForkSweepSchema,
+    body_optional=True,
+    answer=CreatedSweepSchema,
+    status=201,
+)
+def fork_sweep(sweep_id: str, body: dict[str, Any]) -> Reply:
+    recorder = ReplyRecorder(_created)
+    forks.fork(plane(), caller(), sweep_id, body, complete=complete, on_written=recorder)
+    return recorder.reply
+
+
+@blueprint.get("/sweeps/<sweep_id>/trials")
+@operation(
+    "List the trials of a sweep", permission=Permission.VIEW, query=TrialQuerySchema, answer=TrialSchema, items="trials"
+)
+def list_trials(sweep_id: str, query: dict[str, Any]) -> dict[str, Any]:
+    with plane().db.read() as session:
+        sweep = lookup.find(session, caller(), sweep_id)
+        return page_data("trials", _TRIAL, listing.trials(session, sweep, query, page_request(query)), query)
+
+
+@blueprint.post("/sweeps/<sweep_id>/trials")
+@operation(
+    "Add a trial with chosen values", permission=Permission.MANAGE, body=AddTrialSchema, answer=TrialSchema, status=201
+)
+def add_trial(sweep_id: str, body: dict[str, Any]) -> Reply:
+    return _on_trial(partial(trial_commands.add, plane(), caller(), sweep_id, body["values"]), 201)
+
+
+@blueprint.get("/sweeps/<sweep_id>/trials/<number>")
+@operation("Get a trial", permission=Permission.VIEW, answer=TrialSchema)
+def get_trial(sweep_id: str, number: str) -> Reply:
+    with plane().db.read() as session:
+        sweep = lookup.find(session, caller(), sweep_id)
+        return Reply(_TRIAL.dump(listing.one_trial(session, sweep, trial_number(number))))
+
+
+@blueprint.post("/sweeps/<sweep_id>/trials/<number>/stop")
+@operation(
+    "End a running trial early; what it measured counts",
+    permission=Permission.MANAGE,
+    body=NoFieldsSchema,
+    body_optional=True,
+    answer=TrialSchema,
+)
+def stop_trial(sweep_id: str, number: str, body: dict[str, Any]) -> Reply:
+    del body
+    return _on_trial(partial(trial_commands.stop, plane(), caller(), sweep_id, trial_number(number)), 200)
+
+
+@blueprint.post("/sweeps/<sweep_id>/trials/<number>/promote")
+@operation(
+    "Exempt a running trial from early stopping",
+    permission=Permission.MANAGE,
+    body=NoFieldsSchema,
+    body_optional=True,
+    answer=TrialSchema,
+)
+def promote_trial(sweep_id: str, number: str, body: dict[str, Any]) -> Reply:
+    del body
+    return _on_trial(partial(trial_commands.promote, plane(), caller(), sweep_id, trial_number(number)), 200)
+
+
+@blueprint.get("/sweeps/<sweep_id>/best")
+@operation("Get the best trials of a sweep", permission=Permission.VIEW, query=BestQuerySchema, answer=BestAnswerSchema)
+def best_trials(sweep_id: str, query: dict[str, Any]) -> Reply:
+    with plane().db.read() as session:
+        sweep = lookup.find(session, caller(), sweep_id)
+        found = best.best(session, sweep, top=query["top"], with_document=query["document"])
+        return Reply(_BEST.dump({"trials": found}))
+
+
+@blueprint.get("/sweeps/<sweep_id>/replay")
+@operation("Compute all suggestions and decisions again", permission=Permission.VIEW, answer=ReplaySchema)
+def replay_sweep(sweep_id: str) -> Reply:
+    with plane().db.read() as session, closing(Suggestions()) as suggestions:
+        sweep = lookup.find(session, caller(), sweep_id)
+        found = replay.replay(session, suggestions, sweep)
+        shown = _REPLAY.dump(found)
+    return Reply({**shown, "is_equal": not found.differences})
+
+
+@blueprint.get("/sweeps/<sweep_id>/events")
+@operation(
+    "List or follow the events of a sweep",
+    permission=Permission.VIEW,
+    query=EventQuerySchema,
+    answer=EventSchema,
+    items="events",
+    media="json or events",
+)
+def list_sweep_events(sweep_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
+    db = plane().db
+    with db.read() as session:
+        lookup.find(session, caller(), sweep_id)
+        if not wants_events(by_default=False):
+            return page_data("events", _EVENT, history.page(session, sweep_id, page_request(query)), query)
+    last = last_event_id(_ID)
+    return stream(_feed(db, sweep_id, int(last[1]) if last else 0))
+
+
+def _feed(db: Database, sweep_id: str, seq: int) -> Feed:
+    while True:
+        with db.read() as session:
+            # Read the state before the events: the final state commits together with the last event.
+            sweep = session.get(Sweep, sweep_id)
+            ended = sweep is None or sweep.status in TERMINAL
+            events = history.events_after(session, sweep_id, seq)
+        for event in events:
+            seq = event.seq
+            yield Frame(str(seq), _EVENT.dump(event))
+        if not events:
+            if ended:
+                return
+            yield None
+
+
+def trial_number(text: str) -> int:
+    """Of a path. Raises NotFound for what is none."""
+    if _ID.fullmatch(text) is None:
+        raise NotFound(f"no trial {text[:20]}; trials are numbered 0, 1, 2 …")
+    return int(text)
+
+
+def _created(_session: Session, created: Created) -> Reply:
+    sweep = created.sweep
+    data = {
+        "sweep_id": sweep.id,
+        "status": sweep.status,
+        "message": f"{sweep.name} makes its first trial as soon as it can start",
+        "warnings": list(created.warnings),
+    }
+    return Reply(data, 201, location=f"{base_path()}/sweeps/{sweep.id}")
+
+
+def _commanded(command: Callable[..., Sweep], status: int) -> Reply:
+    recorder = ReplyRecorder(lambda session, sweep: Reply(_SWEEP.dump(listing.details(session, sweep)), status))
+    command(on_written=recorder)
+    return recorder.reply
+
+
+def _on_trial(command: Callable[..., None], status: int) -> Reply:
+    base = base_path()
+
+    def shown(_session: Session, written: tuple[Sweep, TrialDetails]) -> Reply:
+        sweep, details = written
+        location = f"{base}/sweeps/{sweep.id}/trials/{details.trial.number}" if status == 201 else None
+        return Reply(_TRIAL.dump(details), status, location=location)
+
+    recorder = ReplyRecorder(shown)
+    command(on_written=recorder)
+    return recorder.reply

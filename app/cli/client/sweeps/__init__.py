@@ -1,0 +1,1 @@
+"""`trainyard sweep`: searches for hyperparameters, over HTTP."""

@@ -1,0 +1,85 @@
+"""What distinguishes jobs: the fields in which their documents differ, and which of two metric values is the better."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from app.domain.lifecycle.checkpoints import LOWER_IS_BETTER, best_rule
+from app.domain.spec.metrics import EVAL_PREFIX
+from app.domain.spec.model import CheckpointConfig
+
+Goal = Literal["minimize", "maximize"]
+_GREATER_IS_BETTER = ("accuracy", "accuracies", "margin", "margins", "reward")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A dotted field that is not the same in all documents; ``values`` has one per document, None where absent."""
+
+    field: str
+    values: tuple[Any, ...]
+
+
+def document_differences(documents: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """The fields that are not the same in all documents, by name."""
+    flat = [dict(_fields(document)) for document in documents]
+    names = sorted({name for each in flat for name in each})
+    rows = (Difference(field=name, values=tuple(each.get(name) for each in flat)) for name in names)
+    return [row for row in rows if not all(_same(value, row.values[0]) for value in row.values)]
+
+
+def goal_of(metric: str, settings: Sequence[CheckpointConfig]) -> Goal | None:
+    """Whether low or high values are better: as jobs that choose their best checkpoint by it say, or by its name.
+
+    None where neither says so, or jobs contradict each other.
+    """
+    rules = [best_rule(each, "") for each in settings if each.metric_for_best_model]
+    greater = {greater for name, greater in rules if metric in (name, f"{EVAL_PREFIX}{name}")}
+    if not greater:
+        greater = {
+            rule for rule, ends in ((False, LOWER_IS_BETTER), (True, _GREATER_IS_BETTER)) if metric.endswith(ends)
+        }
+    if len(greater) != 1:
+        return None
+    return "maximize" if greater.pop() else "minimize"
+
+
+def best_of(values: Sequence[float], goal: Goal | None) -> float | None:
+    """The best of the finite values; None without a goal, or without such values."""
+    finite = [value for value in values if math.isfinite(value)]
+    if goal is None or not finite:
+        return None
+    return max(finite) if goal == "maximize" else min(finite)
+
+
+def differences_to_first(values: Sequence[float | None]) -> list[float | None]:
+    """Each value minus the first; None where one of them is missing or not finite."""
+    first = values[0]
+    return [None if value is None or first is None else _finite(value - first) for value in values]
+
+
+def _fields(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """(dotted field, value) without what is null or empty, which means the same as absent.
+
+    A list of plain values is one value; the parts of other lists are numbered, as in error messages.
+    """
+    if isinstance(value, Mapping):
+        items: list[tuple[object, object]] = list(value.items())
+    elif isinstance(value, list | tuple) and any(isinstance(each, Mapping | list | tuple) for each in value):
+        items = list(enumerate(value))
+    else:
+        if value is not None and value != []:
+            yield path, value
+        return
+    for name, inner in items:
+        yield from _fields(inner, f"{path}.{name}" if path else str(name))
+
+
+def _same(one: object, other: object) -> bool:
+    """Equal, where true is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

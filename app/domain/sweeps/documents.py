@@ -1,0 +1,144 @@
+"""The job document of a trial: the sweep's job with the values of its parameters."""
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from app.domain.spec.hyperparameters.parsing import CUSTOM
+from app.domain.sweeps.parameters import Value
+from app.domain.sweeps.spec import NONE, EarlyStopping
+
+ENVIRONMENT = "environment."
+REFERENCE = re.compile(r"\$\(sweep\.([\w.-]+)\)", re.ASCII)
+_SCHEDULING = "scheduling_config"
+# Fields of framework in which a script's words may refer to values.
+WORDS = ("custom_arguments", "custom_command")
+
+
+def trial_document(
+    job: Mapping[str, Any], values: Mapping[str, Value], *, name: str, labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """A new document; ``labels`` are added to those of the job. Raises TypeError and ValueError for a job that has
+    not the shape of a document.
+    """
+    document: dict[str, Any] = copy.deepcopy(dict(job))
+    document["name"] = name
+    document["labels"] = {**(document.get("labels") or {}), **labels}
+    _resolve(document, values)
+    for path, value in values.items():
+        *parents, last = path_of(path).split("/")
+        node = _node(document, parents)
+        is_text = parents[-1:] in (["hyperparameters"], ["environment"])
+        _set(node, last, wire_text(value) if is_text else value)
+    return document
+
+
+def path_of(name: str) -> str:
+    """Where the value of a parameter stands, with / between its parts, because names may contain dots."""
+    if name.startswith(ENVIRONMENT):
+        return f"training_config/environment/{name.removeprefix(ENVIRONMENT)}"
+    return name.replace(".", "/") if "." in name else f"training_config/hyperparameters/{name}"
+
+
+def wire_text(value: Value) -> str:
+    """The value as text, as hyperparameters and variables have it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def references(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(name, field) of every $(sweep.NAME) in the words of a script."""
+    framework = _object(_object(job, "training_config"), "framework")
+    for key in WORDS:
+        for i, word in enumerate(framework.get(key) or ()):
+            for found in REFERENCE.finditer(str(word)):
+                yield found[1], f"job.training_config.framework.{key}.{i}"
+
+
+def with_scheduling(job: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The job without its name, which trials have of their own, and with defaults for its scheduling."""
+    found: dict[str, Any] = copy.deepcopy({name: value for name, value in job.items() if name != "name"})
+    found[_SCHEDULING] = {**defaults, **_object(found, _SCHEDULING)}
+    return found
+
+
+def with_evaluation(job: Mapping[str, Any], rule: EarlyStopping) -> dict[str, Any]:
+    """The job with an evaluation at every rung, unless it says itself when it evaluates, or runs a script.
+
+    By default a training evaluates when it saves a checkpoint, which may be long after the first rung.
+    """
+    found = copy.deepcopy(dict(job))
+    training = _object(found, "training_config")
+    is_script = _object(training, "framework").get("type") == CUSTOM
+    if rule.name == NONE or is_script or training.get("evaluation") is not None or not training:
+        return found
+    training["evaluation"] = (
+        {"strategy": "epoch"} if rule.unit == "epochs" else {"strategy": "steps", "steps": rule.min}
+    )
+    return found
+
+
+def with_values_at(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """The job with other values at dotted paths, such as masks for secrets; paths that it does not have are ignored."""
+    found = copy.deepcopy(dict(job))
+    for path, value in values.items():
+        *parents, last = path.split(".")
+        node: Any = found
+        for name in parents:
+            if isinstance(node, list):
+                node = node[int(name)] if name.isdecimal() and int(name) < len(node) else None
+            else:
+                node = node.get(name) if isinstance(node, dict) else None
+        if isinstance(node, dict) and last in node:
+            node[last] = value
+    return found
+
+
+def with_words(document: dict[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with the words of its script as in ``job``, references and all: each trial replaces them anew."""
+    given = _object(_object(job, "training_config"), "framework")
+    _object(_object(document, "training_config"), "framework").update(
+        {key: given[key] for key in WORDS if given.get(key)}
+    )
+    return document
+
+
+def _resolve(document: dict[str, Any], values: Mapping[str, Value]) -> None:
+    framework = _object(_object(document, "training_config"), "framework")
+    for key in WORDS:
+        if framework.get(key):
+            framework[key] = [
+                REFERENCE.sub(lambda found: wire_text(values[found[1]]), word) if isinstance(word, str) else word
+                for word in framework[key]
+                if not _names_inactive(word, values)
+            ]
+
+
+def _names_inactive(word: object, values: Mapping[str, Value]) -> bool:
+    """A word that refers to a parameter that is not active is left out."""
+    return isinstance(word, str) and any(found[1] not in values for found in REFERENCE.finditer(word))
+
+
+def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _node(document: dict[str, Any], parents: list[str]) -> Any:  # noqa: ANN401 - a node of JSON
+    node: Any = document
+    for name in parents:
+        if isinstance(node, list):
+            node = node[int(name)]
+        else:
+            if node.get(name) is None:
+                node[name] = {}
+            node = node[name]
+    return node
+
+
+def _set(node: Any, name: str, value: Value) -> None:  # noqa: ANN401 - a node of JSON
+    if not isinstance(node, dict):
+        raise TypeError(f"{name} is a field of an object")
+    node[name] = value

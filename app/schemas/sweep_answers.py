@@ -1,0 +1,142 @@
+"""Sweeps and trials as the API shows them."""
+
+from typing import Any
+
+from marshmallow import Schema, fields
+
+from app.domain.sweeps.states import SweepState, TrialState
+from app.schemas.strict_fields import AsStored, Moment, says
+
+_VALUE = {"type": ["number", "string", "boolean"]}
+_VALUES = {"type": "object", "additionalProperties": _VALUE}
+
+
+class TrialReportSchema(Schema):
+    rung = fields.Integer()
+    value = fields.Float(allow_none=True, **says("null: not finite"))
+    continues = fields.Boolean()
+    rank = fields.Integer()
+    compared = fields.Integer(**says("Reports that it was compared with, and its own"))
+    at = Moment()
+
+
+class TrialSchema(Schema):
+    number = fields.Integer(attribute="trial.number")
+    job_id = fields.String(attribute="trial.job_id", allow_none=True)
+    state = fields.String(attribute="trial.state", **says(", ".join(TrialState)))
+    reason = fields.String(attribute="trial.reason")
+    values = AsStored(_VALUES, attribute="trial.values")
+    objectives = AsStored(
+        {"type": ["array", "null"], "items": {"type": "number"}, "description": "As measured, in the sweep's order"},
+        attribute="trial.objectives",
+    )
+    is_feasible = fields.Method("_is_feasible", metadata={"type": "boolean"})
+    job_status = fields.Method("_job_status", metadata={"type": ["string", "null"]})
+    step = fields.Method("_step", metadata={"type": "integer"})
+    total_steps = fields.Method("_total_steps", metadata={"type": ["integer", "null"]})
+    source = fields.String(attribute="trial.source", **says("method, enqueued or added"))
+    note = fields.String(attribute="trial.note", **says("Of the method, about these values"))
+    bracket = fields.Integer(attribute="trial.bracket")
+    promoted = fields.Boolean(attribute="trial.promoted", **says("Exempt from early stopping"))
+    error_type = fields.String(attribute="trial.error_type", allow_none=True)
+    reports = fields.List(fields.Nested(TrialReportSchema))
+    device_seconds = fields.Float(attribute="trial.device_seconds")
+    seed = fields.Integer(attribute="trial.seed")
+    seen_seq = fields.Integer(attribute="trial.seen_seq", **says("What its suggestion knew: reports up to this number"))
+    created_at = Moment(attribute="trial.created_at")
+    finished_at = Moment(attribute="trial.finished_at", allow_none=True)
+
+    def _is_feasible(self, details: Any) -> bool:  # noqa: ANN401 – of listing.TrialDetails
+        return not any(each > 0 for each in details.trial.violations)
+
+    def _job_status(self, details: Any) -> str | None:  # noqa: ANN401 – as above
+        return details.job.status if details.job is not None else None
+
+    def _step(self, details: Any) -> int:  # noqa: ANN401 – as above
+        is_running = details.trial.state == TrialState.RUNNING and details.job is not None
+        return int(details.job.current_step if is_running else details.trial.step)
+
+    def _total_steps(self, details: Any) -> int | None:  # noqa: ANN401 – as above
+        return details.job.total_steps if details.job is not None else None
+
+
+class BestSchema(TrialSchema):
+    document = AsStored({"type": ["object", "null"], "description": "null unless asked for"}, attribute="document")
+
+
+class SweepSchema(Schema):
+    """The sweep as submitted with every default, its state, and what it has used and found."""
+
+    sweep_id = fields.String(attribute="sweep.id")
+    name = fields.String(attribute="sweep.name")
+    labels = AsStored({"type": "object", "additionalProperties": {"type": "string"}}, attribute="sweep.labels")
+    project = fields.String(attribute="sweep.project")
+    created_by = fields.String(attribute="sweep.created_by")
+    status = fields.String(attribute="sweep.status", **says(", ".join(SweepState)))
+    status_reason = fields.String(attribute="sweep.status_reason")
+    pending_reason = fields.String(attribute="sweep.pending_reason", **says("Why there is no further trial yet"))
+    document = AsStored({"type": "object"}, attribute="sweep.spec")
+    trials = fields.Integer(attribute="used.trials", **says("Made so far"))
+    trials_by_state = AsStored(
+        {"type": "object", "additionalProperties": {"type": "integer"}}, attribute="used.by_state"
+    )
+    device_hours = fields.Method("_device_hours", metadata={"type": "number"})
+    elapsed_seconds = fields.Float(attribute="used.seconds")
+    eta_seconds = fields.Float(allow_none=True, **says("Until max_trials have ended, by the pace so far"))
+    best = fields.Method("_best", metadata={"type": ["object", "null"]})
+    created_at = Moment(attribute="sweep.created_at")
+    started_at = Moment(attribute="sweep.started_at", allow_none=True)
+    finished_at = Moment(attribute="sweep.finished_at", allow_none=True)
+    version = fields.Integer(attribute="sweep.version")
+
+    def _device_hours(self, details: Any) -> float:  # noqa: ANN401 – of listing.SweepDetails
+        return float(round(details.used.device_seconds / 3600, 6))
+
+    def _best(self, details: Any) -> dict[str, Any] | None:  # noqa: ANN401 – as above
+        best = details.best
+        if best is None:
+            return None
+        shown = ("number", "job_id", "values", "objectives")
+        return {name: getattr(best, name) for name in shown}
+
+
+class CreatedSweepSchema(Schema):
+    sweep_id = fields.String()
+    status = fields.String()
+    message = fields.String()
+    warnings = fields.List(fields.String(), **says("What has no effect, each with the reason"))
+
+
+class SweepPlanSchema(Schema):
+    """The answer to a dry run."""
+
+    valid = fields.Boolean()
+    grid_size = fields.Integer(allow_none=True, **says("Points of the grid; null: a parameter is continuous"))
+    rungs = AsStored(
+        {
+            "type": "array",
+            "items": {"type": "object", "properties": {"rung": {"type": "integer"}, "trials": {"type": "number"}}},
+            "description": "Each rung with the number of trials expected to reach it",
+        }
+    )
+    suggestions = AsStored({"type": "array", "items": _VALUES, "description": "The first, up to five"})
+    warnings = fields.List(fields.String())
+
+
+class BestAnswerSchema(Schema):
+    trials = fields.List(fields.Nested(BestSchema))
+
+
+class ReplayDifferenceSchema(Schema):
+    what = fields.String(**says("suggestion or decision"))
+    number = fields.Integer()
+    rung = fields.Integer(allow_none=True)
+    stored = AsStored({})
+    replayed = AsStored({})
+
+
+class ReplaySchema(Schema):
+    is_equal = fields.Boolean()
+    suggestions = fields.Integer(**says("Suggestions that were computed again"))
+    decisions = fields.Integer(**says("Decisions at rungs that were made again"))
+    differences = fields.List(fields.Nested(ReplayDifferenceSchema))

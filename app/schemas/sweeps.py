@@ -1,0 +1,282 @@
+"""Documents of sweeps, and the bodies and queries of requests about them."""
+
+import re
+from typing import Any
+
+from marshmallow import Schema, ValidationError, fields, post_load, validate
+
+from app.domain.sweeps.results import is_select
+from app.domain.sweeps.spec import EARLY_STOPPING, FREE, METHODS, SweepSpec
+from app.domain.sweeps.states import SweepState, TrialState
+from app.schemas.documents import DocumentSchema
+from app.schemas.jobs import LABEL_KEY
+from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryTexts, QueryWhole, one_of
+from app.schemas.strict_fields import (
+    NAME,
+    Choice,
+    Flag,
+    FreeObject,
+    Matching,
+    Number,
+    Section,
+    Text,
+    TextMap,
+    Whole,
+    says,
+)
+
+LARGEST_INT = 2**31 - 1
+_HUGE = 1e300  # JSON has no infinity
+MOST_TRIALS, MOST_PARALLEL, MOST_OBJECTIVES = 10_000, 1_000, 4
+_NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and spaces, not spaces alone"
+
+
+def _labels(**more: Any) -> TextMap:
+    return TextMap(keys=LABEL_KEY, rule="must be 1 to 63 of letters, digits and ._/-", most=60, longest=255, **more)
+
+
+def _metric() -> Text:
+    return Text(
+        longest=128, shortest=1, required=True, **says("A metric that trials report, or report.FIELD of their reports")
+    )
+
+
+def _select(default: str) -> Text:
+    return _Select(longest=10, load_default=default, **says("Of its values: best, last, or mean:N of the last N"))
+
+
+class _Select(Text):
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:  # noqa: ANN401 – as marshmallow's
+        found: str = super()._deserialize(value, *args, **kwargs)
+        if not is_select(found):
+            raise ValidationError("must be best, last or mean:N with N from 1 to 10000")
+        return found
+
+
+class ObjectiveSchema(DocumentSchema):
+    metric = _metric()
+    goal = Choice(("minimize", "maximize"), **says("Default by the metric where its meaning is known, such as a loss"))
+    select = _select("best")
+
+
+class ConstraintSchema(DocumentSchema):
+    metric = _metric()
+    at_most = Number(-_HUGE, _HUGE, **says("One of at_most and at_least"))
+    at_least = Number(-_HUGE, _HUGE, **says("One of at_most and at_least"))
+    select = _select("last")
+
+
+class Objectives(fields.Field[list[dict[str, Any]]]):
+    """One objective, or a list of several."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        one = {
+            "type": "object",
+            "properties": {
+                "metric": {"type": "string", "minLength": 1, "maxLength": 128},
+                "goal": {"enum": ["minimize", "maximize"]},
+                "select": {"type": "string"},
+            },
+            "required": ["metric"],
+        }
+        several = {"type": "array", "items": one, "minItems": 1, "maxItems": MOST_OBJECTIVES}
+        meaning = f"What counts; several (up to {MOST_OBJECTIVES}) have a Pareto front in place of a best trial"
+        super().__init__(metadata={"oneOf": [one, several], "description": meaning}, **kwargs)
+        self._one = ObjectiveSchema()
+
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> list[dict[str, Any]]:
+        if isinstance(value, dict):
+            return [self._one.load(value)]
+        if not isinstance(value, list) or not 1 <= len(value) <= MOST_OBJECTIVES:
+            raise ValidationError(f"must be an objective, or a list of 1 to {MOST_OBJECTIVES}")
+        return [self._one.load(each) for each in value]
+
+
+class Parallel(fields.Field[int | str]):
+    """A number of trials, or the word free."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        number = {"type": "integer", "minimum": 1, "maximum": MOST_PARALLEL}
+        meaning = f"Most trials at a time; {FREE}: as many as can start without delaying another job, at least one"
+        super().__init__(metadata={"oneOf": [number, {"const": FREE}], "description": meaning}, **kwargs)
+
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> int | str:
+        if value == FREE and isinstance(value, str):
+            return value
+        if type(value) is not int or not 1 <= value <= MOST_PARALLEL:
+            raise ValidationError(f"must be a whole number from 1 to {MOST_PARALLEL}, or {FREE}")
+        return value
+
+
+class MethodSchema(DocumentSchema):
+    name = Choice(METHODS, load_default="tpe", **says("How the next values are chosen"))
+    seed = Whole(0, LARGEST_INT, load_default=0, **says("Equal seeds and reports give equal suggestions"))
+    order = Choice(("natural", "shuffled"), load_default="shuffled", **says("grid: the order of its points"))
+    startup_trials = Whole(1, MOST_TRIALS, load_default=10, **says("tpe, gp: random trials before the model is asked"))
+    sigma0 = Number(1e-6, 10.0, **says("cmaes: the first step size, as a share of the space; default one sixth"))
+    restarts = Whole(0, 100, load_default=0, **says("cmaes: restarts with a population of double the size"))
+    population = Whole(2, 1000, load_default=50, **says("nsga2: trials of a generation"))
+    avg_best_idx = Number(1.0, 1000.0, load_default=2.0, **says("anneal: mean rank of the trial to start from"))
+    shrink_coef = Number(0.0, 100.0, load_default=0.1, **says("anneal: how fast the neighbourhood shrinks"))
+
+
+class EarlyStoppingSchema(DocumentSchema):
+    name = Choice(EARLY_STOPPING, load_default="none", **says("Which trials are stopped at rungs"))
+    unit = Choice(("steps", "epochs"), load_default="steps", **says("Of min and max"))
+    min = Whole(1, LARGEST_INT, **says("The first rung; required but for none"))
+    max = Whole(1, LARGEST_INT, **says("The last rung; required but for none"))
+    reduction = Whole(2, 100, load_default=3, **says("Rungs are min × reductionᵏ; asha keeps one of so many trials"))
+    patience = Whole(1, 10_000, load_default=3, **says("patience: stop after so many reports without a better one"))
+    startup_trials = Whole(
+        1, MOST_TRIALS, load_default=5, **says("median: reports at a rung before it stops any trial")
+    )
+
+
+_RUNNING = says("Trials that run when the budget is used up: finish, or cancel, by which what they measured counts")
+
+
+class _BudgetFieldsSchema(DocumentSchema):
+    max_trials = Whole(1, MOST_TRIALS, **says("Most trials, also failed ones; required but for grid"))
+    max_device_hours = Number(0.0001, 1e9, **says("Devices × hours of all attempts"))
+    max_seconds = Number(1, 1e9, **says("Since the first trial"))
+    target = Number(-_HUGE, _HUGE, **says("No new trial once one is this good"))
+    patience = Whole(1, MOST_TRIALS, **says("No new trial after so many completed ones without a better one"))
+
+
+class BudgetSchema(_BudgetFieldsSchema):
+    parallel_trials = Parallel(load_default=1)
+    running = Choice(("finish", "cancel"), load_default="finish", **_RUNNING)
+
+
+class ChangeBudgetSchema(_BudgetFieldsSchema):
+    parallel_trials = Parallel()
+    running = Choice(("finish", "cancel"), **_RUNNING)
+
+
+class FailedTrialsSchema(DocumentSchema):
+    max_failed = Number(
+        0, MOST_TRIALS, **says("Trials that may fail, below 1 as a share of max_trials; default a third, at least 3")
+    )
+    penalize = Flag(load_default=False, **says("For the method a failed trial has the worst value seen"))
+
+
+class WarmStartSchema(DocumentSchema):
+    sweeps = fields.List(
+        Text(longest=64, shortest=1),
+        load_default=list,
+        validate=validate.Length(max=20),
+        **says("Earlier sweeps of the project with the same objective"),
+    )
+    kind = Choice(
+        ("results", "transfer"),
+        load_default="results",
+        **says(
+            "results: of the same job and space, known to the method from the start; transfer: their best values "
+            "are tried first, whatever differs"
+        ),
+    )
+
+
+class KeepSchema(DocumentSchema):
+    checkpoints_of_best = Whole(
+        0, 1000, load_default=3, **says("Trials whose checkpoints stay when the sweep has ended")
+    )
+
+
+def _section(schema: type[Schema], meaning: str) -> Section:
+    """An object of which every field has a default."""
+    return Section(schema, load_default=lambda: schema().load({}), **says(meaning))
+
+
+class CreateSweepSchema(DocumentSchema):
+    name = Matching(
+        re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, required=True, **says("Trials are named NAME-0, NAME-1 …")
+    )
+    labels = _labels(load_default=dict, **says("Of the sweep and its trials"))
+    job = FreeObject(required=True, **says("A job document as of POST /v1/jobs, without its name and what varies"))
+    parameters = FreeObject(
+        required=True,
+        **says(
+            "Name of a hyperparameter, dotted path of a field, or environment.NAME → what it may be: type (int, "
+            "double, categorical, bool), min, max, step, scale (linear, log), values, only_if; or a constant"
+        ),
+    )
+    require = fields.List(
+        Text(longest=500, shortest=1),
+        load_default=list,
+        validate=validate.Length(max=64),
+        **says("Comparisons of + - * / over names and numbers that all values must meet"),
+    )
+    objective = Objectives(required=True)
+    constraints = fields.List(
+        fields.Nested(ConstraintSchema), load_default=list, validate=validate.Length(max=16), **says("Of the results")
+    )
+    method = _section(MethodSchema, "How the values of the next trial are chosen")
+    early_stopping = _section(EarlyStoppingSchema, "When trials are compared, and which are stopped")
+    budget = Section(BudgetSchema, required=True, **says("What the sweep may use, and how many trials run at a time"))
+    on_failed_trials = _section(FailedTrialsSchema, "How many trials may fail before the sweep does")
+    warm_start = _section(WarmStartSchema, "Earlier sweeps that this one begins with")
+    enqueue = fields.List(
+        FreeObject(), load_default=list, validate=validate.Length(max=1000), **says("Sets of values to begin with")
+    )
+    keep = _section(KeepSchema, "What stays after the end")
+    deterministic = Flag(load_default=False, **says("Two runs of one document try the same values, in generations"))
+
+    @post_load
+    def _typed(self, values: dict[str, Any], **_: Any) -> SweepSpec:
+        return SweepSpec.from_json(values)
+
+
+class ChangeSweepSchema(DocumentSchema):
+    """At least one field is required."""
+
+    budget = Section(ChangeBudgetSchema, **says("Parts to change; more than before lets a completed sweep continue"))
+    priority = Whole(0, 10, **says("Of further trials"))
+    labels = _labels(**says("Replaces all labels of the sweep; those of its trials stay"))
+
+
+class ForkSweepSchema(DocumentSchema):
+    """What is not given is as in the sweep that is forked."""
+
+    name = Matching(re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, **says("Default: the name and -fork"))
+    labels = _labels()
+    parameters = FreeObject(**says("Must contain the values of every trial so far"))
+    require = fields.List(Text(longest=500, shortest=1), validate=validate.Length(max=64))
+    method = Section(MethodSchema)
+    early_stopping = Section(EarlyStoppingSchema)
+    budget = Section(ChangeBudgetSchema, **says("Parts that differ"))
+
+
+class SweepQuerySchema(ListQuerySchema):
+    order_by = OrderBy("created_at", "name", "status")
+    status = QueryTexts(one_of(tuple(SweepState)))
+    project = Text(longest=63)
+    name = Text(longest=128)
+
+
+class TrialQuerySchema(ListQuerySchema):
+    order_by = OrderBy("number", "state", "value", default="number")
+    state = QueryTexts(one_of(tuple(TrialState)))
+
+
+class BestQuerySchema(Schema):
+    top = QueryWhole(1, 100, load_default=1, **says("Number of trials; of several objectives the whole front up to it"))
+    document = QueryFlag(load_default=False, **says("With the job document of each, ready to be submitted"))
+
+
+class PauseSweepSchema(DocumentSchema):
+    trials = Choice(
+        ("pause", "finish"), load_default="pause", **says("What becomes of running trials: saved and paused, or run on")
+    )
+
+
+class CancelSweepSchema(DocumentSchema):
+    reason = Text(longest=1000, load_default="")
+
+
+class NoFieldsSchema(DocumentSchema):
+    """Takes no fields."""
+
+
+class AddTrialSchema(DocumentSchema):
+    values = FreeObject(required=True, **says("A value for every parameter that is active with them"))

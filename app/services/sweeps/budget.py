@@ -1,0 +1,107 @@
+"""What a sweep has used of its budget, and why it makes no further trial."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.states import RUNNING
+from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.states import TrialState
+from app.models import Attempt, Job, Sweep, Trial
+from app.models.base import utc_now
+from app.services.sweeps.observing import device_seconds
+
+# The first trials failed all alike by what values of a space hardly cause: the rest would, too.
+FIRST_ALIKE = 3
+OF_THE_FIXED_PART = frozenset({"MODEL_NOT_FOUND", "DATA_NOT_FOUND", "DATA_INVALID", "INVALID_CONFIG"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Used:
+    """Of a sweep so far; ``without_improvement`` are the trials that have completed since the best one did."""
+
+    trials: int
+    by_state: Mapping[str, int]
+    device_seconds: float
+    seconds: float
+    without_improvement: int
+
+
+def used(session: Session, sweep: Sweep) -> Used:
+    counts = dict(
+        session.execute(select(Trial.state, func.count()).where(Trial.sweep_id == sweep.id).group_by(Trial.state)).all()
+    )
+    ended = session.scalar(select(func.sum(Trial.device_seconds)).where(Trial.sweep_id == sweep.id)) or 0.0
+    since = select(func.count()).where(
+        Trial.sweep_id == sweep.id, Trial.state == TrialState.COMPLETED, Trial.observed_seq > sweep.improved_seq
+    )
+    end = sweep.finished_at or utc_now()
+    return Used(
+        trials=sweep.next_number,
+        by_state={state: counts.get(state, 0) for state in TrialState},
+        device_seconds=ended + _running_device_seconds(session, sweep.id),
+        seconds=max(0.0, (end - sweep.started_at).total_seconds()) if sweep.started_at else 0.0,
+        without_improvement=session.scalar(since) or 0,
+    )
+
+
+def exhausted(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used) -> str:
+    """Which part of the budget is used up; empty: there may be another trial."""
+    budget = spec.budget
+    if budget.max_trials is not None and so_far.trials >= budget.max_trials:
+        return f"max_trials: {budget.max_trials} trials were made"
+    if budget.max_device_hours is not None and so_far.device_seconds >= budget.max_device_hours * 3600:
+        return f"max_device_hours: {so_far.device_seconds / 3600:.2f} device hours were used"
+    if budget.max_seconds is not None and so_far.seconds >= budget.max_seconds:
+        return f"max_seconds: {so_far.seconds:.0f} seconds have passed"
+    if budget.patience is not None and so_far.without_improvement >= budget.patience:
+        return f"patience: {so_far.without_improvement} trials were not better than trial {sweep.best_number}"
+    if budget.target is not None and sweep.best_number is not None:
+        best = session.get_one(Trial, (sweep.id, sweep.best_number)).objectives or [math.inf]
+        sign = spec.objectives[0].sign
+        if sign * best[0] <= sign * budget.target:
+            return f"target: trial {sweep.best_number} reached {best[0]:g}"
+    return ""
+
+
+def ends_at(sweep: Sweep, spec: SweepSpec) -> float | None:
+    """Seconds until `max_seconds` have passed; None where nothing ends the sweep by time alone."""
+    if spec.budget.max_seconds is None or sweep.started_at is None:
+        return None
+    return max(0.0, spec.budget.max_seconds - (utc_now() - sweep.started_at).total_seconds())
+
+
+def too_many_failed(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used) -> str:
+    """Why the failures of trials fail the sweep; empty: they do not."""
+    failed = so_far.by_state[TrialState.FAILED]
+    limit = spec.on_failed_trials.limit(spec.budget.max_trials or so_far.trials)
+    if failed > limit:
+        return f"{failed} trials failed; on_failed_trials.max_failed allows {limit}"
+    if failed < FIRST_ALIKE:
+        return ""
+    first = select(Trial.state, Trial.error_type, Trial.reason).where(
+        Trial.sweep_id == sweep.id, Trial.observed_seq.is_not(None)
+    )
+    rows = session.execute(first.order_by(Trial.observed_seq).limit(FIRST_ALIKE)).all()
+    causes = {row.error_type for row in rows if row.state == TrialState.FAILED}
+    if len(rows) == FIRST_ALIKE and len(causes) == 1 and causes <= OF_THE_FIXED_PART:
+        alike = all(row.state == TrialState.FAILED for row in rows)
+        return f"the first {FIRST_ALIKE} trials failed alike: {rows[0].reason}" if alike else ""
+    return ""
+
+
+def _running_device_seconds(session: Session, sweep_id: str) -> float:
+    query = (
+        select(Job, Attempt.started_at)
+        .join(Trial, Trial.job_id == Job.id)
+        .outerjoin(Attempt, (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt) & Attempt.ended_at.is_(None))
+        .where(Trial.sweep_id == sweep_id, Trial.state == TrialState.RUNNING)
+    )
+    now, total = utc_now(), 0.0
+    for job, started_at in session.execute(query):
+        running = (now - started_at).total_seconds() if started_at is not None and job.state in RUNNING else 0.0
+        total += device_seconds(job, more=max(0.0, running))
+    return total

@@ -1,0 +1,218 @@
+"""Commands for a sweep that exists: pause, resume, stop, cancel, change, delete. One transaction each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import delete as sql_delete
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from app.domain.errors import IllegalTransition, InvalidRequest, LimitExceeded
+from app.domain.lifecycle.states import JobState
+from app.domain.spec.model import JobDocument
+from app.domain.sweeps.events import SweepEventType
+from app.domain.sweeps.rules import check_budget
+from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.states import TERMINAL, SweepState, TrialState
+from app.models import Job, Sweep, Trial
+from app.security.permissions import Caller
+from app.services.jobs import control_requests
+from app.services.lifecycle import audit
+from app.services.requests.control_plane import ControlPlane
+from app.services.requests.idempotency import OnWritten, not_stored
+from app.services.sweeps import history, lookup
+from app.services.sweeps.stepping import cancel_trials
+
+CHANGEABLE = ("budget", "priority", "labels")
+
+
+def pause(
+    plane: ControlPlane,
+    caller: Caller,
+    sweep_id: str,
+    *,
+    finish_trials: bool = False,
+    force: bool = False,
+    on_written: OnWritten = not_stored,
+) -> Sweep:
+    """Make no new trial, and have the running ones saved and paused; ``finish_trials`` lets them end instead.
+
+    ``force``: also those that can't save, which begin anew. Idempotent. Raises
+    IllegalTransition for a sweep that is ending or has ended.
+    """
+    to_nudge: list[Job] = []
+    with plane.db.write() as session:
+        sweep = lookup.find_for_change(session, caller, sweep_id)
+        if sweep.status != SweepState.PAUSED:
+            _require(sweep, "paused", SweepState.PENDING, SweepState.RUNNING)
+            history.move(session, sweep, SweepState.PAUSED, actor=caller.actor, reason="paused")
+        kept = [] if finish_trials else _running(session, sweep.id)
+        for job_id in kept:
+            try:
+                job = control_requests.request_pause(session, job_id, actor=caller.actor, force=force)
+            except IllegalTransition as error:  # it is ending, or its script can't save: it runs on
+                _warn(session, sweep, caller, f"a trial can't be paused and runs on: {error.message}")
+                continue
+            to_nudge += [job] if job.requested == "pause" else []
+        on_written(session, sweep)
+    for job in to_nudge:
+        plane.nudge(job)
+    return sweep
+
+
+def resume(plane: ControlPlane, caller: Caller, sweep_id: str, *, on_written: OnWritten = not_stored) -> Sweep:
+    """Make trials again, in the name of the caller, and resume those that are paused.
+
+    Raises IllegalTransition for a sweep that is not PAUSED.
+    """
+    with plane.db.write() as session:
+        sweep = lookup.find_for_change(session, caller, sweep_id)
+        _require(sweep, "resumed", SweepState.PAUSED)
+        sweep.submits_as = caller.key_id
+        history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason="resumed")
+        _resume_trials(session, sweep, caller)
+        on_written(session, sweep)
+    return sweep
+
+
+def stop(plane: ControlPlane, caller: Caller, sweep_id: str, *, on_written: OnWritten = not_stored) -> Sweep:
+    """Make no new trial; the sweep completes when those that run have ended. Idempotent.
+
+    Raises IllegalTransition when it has ended.
+    """
+    with plane.db.write() as session:
+        sweep = lookup.find_for_change(session, caller, sweep_id)
+        if sweep.status != SweepState.FINISHING:
+            _require(sweep, "stopped", SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED)
+            _resume_trials(session, sweep, caller)
+            sweep.ends_as = SweepState.COMPLETED
+            history.move(session, sweep, SweepState.FINISHING, actor=caller.actor, reason="stopped")
+        on_written(session, sweep)
+    return sweep
+
+
+def cancel(
+    plane: ControlPlane, caller: Caller, sweep_id: str, *, reason: str = "", on_written: OnWritten = not_stored
+) -> Sweep:
+    """Make no new trial and cancel those that run. Idempotent. Raises IllegalTransition when it has ended otherwise."""
+    to_nudge: list[Job] = []
+    with plane.db.write() as session:
+        sweep = lookup.find_for_change(session, caller, sweep_id)
+        if SweepState.CANCELLED not in (sweep.status, sweep.ends_as):
+            _require(
+                sweep, "cancelled", *(SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED, SweepState.FINISHING)
+            )
+            sweep.ends_as = SweepState.CANCELLED
+            why = f"cancelled: {reason}" if reason else "cancelled"
+            to_nudge = cancel_trials(session, sweep, actor=caller.actor, reason=why)
+            if sweep.status != SweepState.FINISHING:
+                history.move(
+                    session, sweep, SweepState.FINISHING, actor=caller.actor, reason="cancelled", message=reason
+                )
+            else:
+                sweep.status_reason = why
+                sweep.mark_changed()
+                history.record(session, sweep, SweepEventType.CHANGED, actor=caller.actor, message=why)
+        on_written(session, sweep)
+    for job in to_nudge:
+        plane.nudge(job)
+    return sweep
+
+
+def change(
+    plane: ControlPlane,
+    caller: Caller,
+    sweep_id: str,
+    changes: Mapping[str, Any],
+    *,
+    on_written: OnWritten = not_stored,
+) -> Sweep:
+    """Set parts of the budget, the priority of further trials, or labels; labels are replaced as a whole.
+
+    A larger budget lets a completed sweep continue with what it knows. Raises InvalidRequest when nothing is named,
+    IllegalTransition for a sweep that was cancelled or has failed.
+    """
+    if not changes:
+        raise InvalidRequest(f"the body names nothing to change; name at least one of {', '.join(CHANGEABLE)}")
+    with plane.db.write() as session:
+        sweep = lookup.find_for_change(session, caller, sweep_id)
+        _require(sweep, "changed", *(state for state in SweepState if state not in TERMINAL), SweepState.COMPLETED)
+        before = dict(sweep.spec)
+        _apply(sweep, changes)
+        message = f"changed: {', '.join(sorted(changes))}"
+        data = {"changes": dict(changes)}
+        history.record(session, sweep, SweepEventType.CHANGED, actor=caller.actor, message=message, data=data)
+        audit.record(
+            session, actor=caller.actor, action="sweep.change", project=sweep.project, target=sweep.id, data=data
+        )
+        if sweep.status == SweepState.COMPLETED and before["budget"] != sweep.spec["budget"]:
+            sweep.ends_as, sweep.finished_at = None, None
+            history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason="budget changed")
+        on_written(session, sweep)
+    return sweep
+
+
+def delete(plane: ControlPlane, caller: Caller, sweep_id: str) -> None:
+    """Delete a sweep that has ended, with its trials' records; their jobs stay. Raises IllegalTransition before."""
+    with plane.db.write() as session:
+        sweep = lookup.find_for_change(session, caller, sweep_id)
+        _require(sweep, "deleted", *TERMINAL)
+        session.execute(
+            update(Job)
+            .where(Job.sweep_id == sweep.id)
+            .values(sweep_id=None)
+            .execution_options(synchronize_session=False)
+        )
+        audit.record(
+            session,
+            actor=caller.actor,
+            action="sweep.delete",
+            project=sweep.project,
+            target=sweep.id,
+            data={"name": sweep.name, "status": sweep.status},
+        )
+        session.flush()
+        session.execute(sql_delete(Sweep).where(Sweep.id == sweep.id).execution_options(synchronize_session=False))
+
+
+def _resume_trials(session: Session, sweep: Sweep, caller: Caller) -> None:
+    for job_id in _running(session, sweep.id, JobState.PAUSED):
+        try:
+            control_requests.resume(session, job_id, actor=caller.actor)
+        except (IllegalTransition, LimitExceeded) as error:
+            _warn(session, sweep, caller, f"a trial stays paused: {error.message}")
+
+
+def _apply(sweep: Sweep, changes: Mapping[str, Any]) -> None:
+    if "labels" in changes:
+        sweep.labels = dict(changes["labels"])
+    if "priority" in changes:
+        document = JobDocument.from_json(sweep.base)
+        scheduling = document.scheduling_config.changed(priority=changes["priority"])
+        sweep.base = document.changed(scheduling_config=scheduling).to_json()
+    if "budget" in changes:
+        sweep.spec = {**sweep.spec, "budget": {**sweep.spec["budget"], **changes["budget"]}}
+        check_budget(SweepSpec.from_json(sweep.spec))
+    sweep.mark_changed()
+
+
+def _require(sweep: Sweep, verb: str, *states: SweepState) -> None:
+    if sweep.status not in states:
+        raise IllegalTransition(
+            f"sweep {sweep.id} is {sweep.status} and cannot be {verb}; only one that is {' or '.join(states)} can"
+        )
+
+
+def _running(session: Session, sweep_id: str, *states: JobState) -> list[str]:
+    """Jobs of its running trials, by id: the order in which rows are locked."""
+    query = (
+        select(Job.id)
+        .join(Trial, Trial.job_id == Job.id)
+        .where(Trial.sweep_id == sweep_id, Trial.state == TrialState.RUNNING)
+        .order_by(Job.id)
+    )
+    return list(session.scalars(query.where(Job.status.in_(states)) if states else query))
+
+
+def _warn(session: Session, sweep: Sweep, caller: Caller, message: str) -> None:
+    history.record(session, sweep, SweepEventType.WARNING, actor=caller.actor, message=message)

@@ -1,0 +1,249 @@
+"""Creating a sweep: every document that its trials may have is checked before anything is written."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.errors import Conflict, InvalidRequest
+from app.domain.ids import new_id
+from app.domain.spec.model import JobDocument
+from app.domain.spec.secrets import MASK
+from app.domain.sweeps import rules
+from app.domain.sweeps.documents import (
+    ENVIRONMENT,
+    trial_document,
+    with_evaluation,
+    with_scheduling,
+    with_values_at,
+    with_words,
+)
+from app.domain.sweeps.parameters import Value
+from app.domain.sweeps.space import Space
+from app.domain.sweeps.spec import SweepSpec
+from app.models import Job, Sweep
+from app.models.insertion import fill
+from app.security.permissions import Caller
+from app.services.access import projects
+from app.services.jobs import submission
+from app.services.jobs.submission import Checked
+from app.services.lifecycle import audit
+from app.services.requests.control_plane import ControlPlane
+from app.services.requests.idempotency import OnWritten, not_stored
+from app.services.sweeps import history, warm_starts
+
+# Applies the schema of job documents, and raises its errors for fields of `job`; schemas are a layer above services.
+Complete = Callable[[dict[str, Any]], JobDocument]
+# Trials give way to other jobs and lose no step by it, unless the document says otherwise.
+GIVES_WAY = {"preemptible": True, "on_preemption": "requeue"}
+# All of the examples pass the schema and the rules; so many are also compared with the nodes.
+MOST_PLACED = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedSweep:
+    """A sweep that passed all rules; ``base`` is the document that every trial starts from, ``known`` are results of
+    earlier sweeps.
+    """
+
+    spec: SweepSpec
+    space: Space
+    project: str
+    base: Mapping[str, Any]
+    known: Sequence[Mapping[str, Any]]
+    secrets: Mapping[str, str]
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    sweep: Sweep
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOrigin:
+    """What an API dialect stores with a sweep to return it later, its unique name there, and ignored fields.
+
+    ``secret_variables``: of the environment, besides those that look like secrets.
+    """
+
+    foreign: Mapping[str, Any]
+    alias: str | None = None
+    warnings: Sequence[str] = ()
+    secret_variables: Collection[str] = ()
+
+
+NATIVE = SweepOrigin(foreign={})
+
+
+def create(  # noqa: PLR0913  what an API dialect may say of a sweep
+    plane: ControlPlane,
+    caller: Caller,
+    spec: SweepSpec,
+    *,
+    complete: Complete,
+    project: str | None = None,
+    forwarded: Mapping[str, str] = MappingProxyType({}),
+    origin: SweepOrigin = NATIVE,
+    on_written: OnWritten = not_stored,
+) -> Sweep:
+    """Store a new PENDING sweep; a coordinator makes its trials.
+
+    Raises InvalidRequest for the first broken rule, Conflict when a sweep or a job has its alias.
+    """
+    hidden = origin.secret_variables
+    checked = check(
+        plane, caller, spec, complete=complete, project=project, forwarded=forwarded, secret_variables=hidden
+    )
+    checked = replace(checked, warnings=[*origin.warnings, *checked.warnings])
+    sweep = row(plane, caller, checked, origin)
+    with plane.db.write() as session:
+        projects.visible(session, caller, checked.project)
+        _refuse_taken_alias(session, origin)
+        session.add(sweep)
+        message = f"{checked.spec.method.name} over {len(checked.space.parameters)} parameters"
+        history.record_creation(session, sweep, message=message, warnings=checked.warnings)
+        audit.record(
+            session,
+            actor=caller.actor,
+            action="sweep.create",
+            project=sweep.project,
+            target=sweep.id,
+            message=sweep.name,
+        )
+        on_written(session, Created(sweep=sweep, warnings=checked.warnings))
+    return sweep
+
+
+def check(
+    plane: ControlPlane,
+    caller: Caller,
+    spec: SweepSpec,
+    *,
+    complete: Complete,
+    project: str | None = None,
+    forwarded: Mapping[str, str] = MappingProxyType({}),
+    secret_variables: Collection[str] = (),
+) -> CheckedSweep:
+    """All checks before the transaction that writes the sweep."""
+    spec = replace(spec, job=with_evaluation(with_scheduling(spec.job, GIVES_WAY), spec.early_stopping))
+    space = rules.check(spec)
+    target = project or caller.home_project
+    placed = [
+        _placed(plane, caller, spec, values, complete=complete, project=target, forwarded=forwarded)
+        for values in _spread(space.examples())
+    ]
+    for values in space.examples():
+        complete(_document(spec, values))
+    base = complete(_document(spec, _unconditional(space, space.examples()[0])))
+    stored = submission.check(
+        plane, caller, base, project=target, forwarded=forwarded, secret_variables=secret_variables
+    )
+    masked = with_words(stored.spec.document.to_json(), spec.job)
+    with plane.db.read() as session:
+        known = warm_starts.known_results(session, target, spec, space, masked)
+        first = warm_starts.transferred_values(session, target, spec, space)
+    return CheckedSweep(
+        spec=replace(spec, job=_masked(spec.job, stored.spec.secrets), enqueue=(*first, *spec.enqueue)),
+        space=space,
+        project=target,
+        base=masked,
+        known=warm_starts.as_json(known),
+        secrets=stored.spec.secrets,
+        warnings=_warnings(placed),
+    )
+
+
+def _document(spec: SweepSpec, values: Mapping[str, Value]) -> dict[str, Any]:
+    return trial_document(spec.job, values, name=spec.name, labels=spec.labels)
+
+
+def _placed(
+    plane: ControlPlane,
+    caller: Caller,
+    spec: SweepSpec,
+    values: Mapping[str, Value],
+    *,
+    complete: Complete,
+    project: str,
+    forwarded: Mapping[str, str],
+) -> Checked:
+    """Raises InvalidRequest, naming the parameter where a value of one is at fault."""
+    document = complete(_document(spec, values))
+    try:
+        return submission.check(plane, caller, document, project=project, forwarded=forwarded)
+    except InvalidRequest as error:
+        error.field = field_of(error.field, values)
+        if error.field.startswith("parameters."):
+            name = error.field.removeprefix("parameters.")
+            error.message = f"{error.message} (a trial with {name}={values[name]})"
+        raise
+
+
+def field_of(field: str | None, values: Mapping[str, Value]) -> str:
+    """The field of the sweep's document for one of a trial's document."""
+    if field is None:
+        return "job"
+    for prefix in ("training_config.hyperparameters.", "training_config."):
+        name = field.removeprefix(prefix)
+        if name in values and (prefix != "training_config." or name.startswith(ENVIRONMENT)):
+            return f"parameters.{name}"
+    return f"parameters.{field}" if field in values else f"job.{field}"
+
+
+def _spread(examples: Sequence[dict[str, Value]]) -> Sequence[dict[str, Value]]:
+    """The first two, which have all lower and all upper ends, and some of the others."""
+    if len(examples) <= MOST_PLACED:
+        return examples
+    stride = len(examples) / (MOST_PLACED - 2)
+    return [*examples[:2], *(examples[int(i * stride)] for i in range(MOST_PLACED - 2))]
+
+
+def _unconditional(space: Space, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Values of the parameters that every trial has: a trial without the others has the job's own, or defaults."""
+    always = {parameter.name for parameter in space.parameters if not parameter.only_if}
+    return {name: value for name, value in values.items() if name in always}
+
+
+def _masked(job: Mapping[str, Any], secrets: Collection[str]) -> dict[str, Any]:
+    return with_values_at(job, dict.fromkeys(secrets, MASK))
+
+
+def _warnings(placed: Sequence[Checked]) -> list[str]:
+    found = [f"job.{line}" for checked in placed for line in (*checked.waits, *checked.warnings)]
+    return [*dict.fromkeys(found)]
+
+
+def _refuse_taken_alias(session: Session, origin: SweepOrigin) -> None:
+    if origin.alias is None:
+        return
+    earlier = session.scalar(select(Sweep.id).where(Sweep.alias == origin.alias))
+    earlier = earlier or session.scalar(select(Job.id).where(Job.alias == origin.alias))
+    if earlier is not None:
+        name = origin.alias.split(":", 2)[2]
+        raise Conflict(f"there is {earlier} with the name {name} already; take another name, or delete that one")
+
+
+def row(plane: ControlPlane, caller: Caller, checked: CheckedSweep, origin: SweepOrigin) -> Sweep:
+    """The row of a new sweep, in no session."""
+    spec = checked.spec
+    sweep = Sweep(
+        id=new_id("sweep"),
+        project=checked.project,
+        created_by=caller.key_id,
+        submits_as=caller.key_id,
+        name=spec.name,
+        labels=dict(spec.labels),
+        spec=spec.to_json(),
+        base=dict(checked.base),
+        known=list(checked.known),
+        sealed_secrets=plane.box.seal(dict(checked.secrets)) if checked.secrets else "",
+        foreign=dict(origin.foreign),
+        alias=origin.alias,
+    )
+    fill(sweep)
+    return sweep

@@ -1,0 +1,147 @@
+"""The history of a sweep: changes of its state and other events, each in the transaction of its change."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.errors import IllegalTransition
+from app.domain.ids import new_id
+from app.domain.sweeps.events import SweepEventType
+from app.domain.sweeps.states import TERMINAL, TRANSITIONS, SweepState, allowed
+from app.domain.webhooks import wants
+from app.models import Sweep, SweepEvent, Webhook, WebhookDelivery
+from app.models.base import utc_now
+from app.services.lifecycle import audit
+from app.services.requests.pagination import Orders, Page, PageRequest, page_of
+
+ACTOR = "sweeps"  # the coordinator, where it acts by the rules of a sweep
+ORDERS: Orders = {"created_at": (SweepEvent.seq,)}
+
+
+def move(session: Session, sweep: Sweep, to: SweepState, *, actor: str, reason: str = "", message: str = "") -> None:
+    """Change the state of a sweep whose row the caller has locked, and write the event. Raises IllegalTransition."""
+    before = SweepState(sweep.status)
+    if not allowed(before, to):
+        after = ", ".join(sorted(TRANSITIONS[before])) or "nothing: it has ended"
+        raise IllegalTransition(f"sweep {sweep.id} is {sweep.status} and cannot become {to}; allowed: {after}")
+    now = utc_now()
+    sweep.status, sweep.status_reason = to, message or reason
+    if to is SweepState.RUNNING and sweep.started_at is None:
+        sweep.started_at = now
+    if to is not SweepState.RUNNING:
+        sweep.pending_reason = ""
+    if to in TERMINAL:
+        sweep.finished_at = now
+    sweep.mark_changed()
+    event = _event(sweep, SweepEventType.STATUS, actor=actor, reason=reason, message=message)
+    event.from_status, event.to_status = before, to
+    _write(session, sweep, event)
+    audit.record(
+        session,
+        actor=actor,
+        action="sweep.status",
+        project=sweep.project,
+        target=sweep.id,
+        message=message or reason,
+        data={"from": before, "to": to},
+    )
+
+
+def record(
+    session: Session,
+    sweep: Sweep,
+    kind: SweepEventType,
+    *,
+    actor: str,
+    reason: str = "",
+    message: str = "",
+    data: Mapping[str, Any] | None = None,
+) -> None:
+    """Add an event that is not a change of state; the caller has locked the sweep's row."""
+    _write(session, sweep, _event(sweep, kind, actor=actor, reason=reason, message=message, data=data))
+
+
+def record_creation(session: Session, sweep: Sweep, *, message: str, warnings: Sequence[str]) -> None:
+    """The first events of a new sweep; ``warnings`` are `field: reason` of what has no effect."""
+    event = _event(sweep, SweepEventType.STATUS, actor=sweep.created_by, reason="created", message=message)
+    event.to_status = sweep.status
+    _write(session, sweep, event)
+    if warnings:
+        data = {"warnings": list(warnings)}
+        text = f"accepted but ignored: {'; '.join(warnings)}"
+        record(
+            session,
+            sweep,
+            SweepEventType.WARNING,
+            actor=sweep.created_by,
+            reason="NOT_ACTED_ON",
+            message=text,
+            data=data,
+        )
+
+
+def page(session: Session, sweep_id: str, request: PageRequest) -> Page[SweepEvent]:
+    return page_of(session, select(SweepEvent).where(SweepEvent.sweep_id == sweep_id), ORDERS, request)
+
+
+def events_after(session: Session, sweep_id: str, seq: int, *, limit: int = 500) -> Sequence[SweepEvent]:
+    """The next events, oldest first."""
+    query = select(SweepEvent).where(SweepEvent.sweep_id == sweep_id, SweepEvent.seq > seq)
+    return session.scalars(query.order_by(SweepEvent.seq).limit(limit)).all()
+
+
+def _event(
+    sweep: Sweep, kind: SweepEventType, *, actor: str, reason: str, message: str, data: Mapping[str, Any] | None = None
+) -> SweepEvent:
+    sweep.event_seq += 1
+    return SweepEvent(
+        id=new_id("evt"),
+        sweep_id=sweep.id,
+        seq=sweep.event_seq,
+        at=utc_now(),
+        type=kind,
+        actor=actor,
+        reason=reason,
+        message=message,
+        data=dict(data or {}),
+    )
+
+
+def _write(session: Session, sweep: Sweep, event: SweepEvent) -> None:
+    session.flush()  # the sweep's row first: its events refer to it
+    session.add(event)
+    hooks = session.execute(
+        select(Webhook.id, Webhook.event_types)
+        .where(Webhook.project == sweep.project, Webhook.is_active)
+        .with_for_update(read=True, key_share=True)
+    ).all()
+    for hook in hooks:
+        # States are those of jobs in a subscription: one to COMPLETED is not one to the ends of sweeps.
+        if wants(hook.event_types, event.type, None):
+            session.add(
+                WebhookDelivery(
+                    id=new_id("dlv"),
+                    webhook_id=hook.id,
+                    event_id=event.id,
+                    event_type=event.type,
+                    payload=_payload(sweep, event),
+                )
+            )
+
+
+def _payload(sweep: Sweep, event: SweepEvent) -> dict[str, Any]:
+    """Body of a delivery: the event as the API shows it, and its sweep."""
+    names = ("id", "seq", "type", "from_status", "to_status", "actor", "reason", "message", "data")
+    at = event.at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {
+        "event": {**{name: getattr(event, name) for name in names}, "at": at},
+        "sweep": {
+            "sweep_id": sweep.id,
+            "project": sweep.project,
+            "name": sweep.name,
+            "labels": sweep.labels,
+            "status": sweep.status,
+        },
+    }

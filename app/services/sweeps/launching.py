@@ -1,0 +1,216 @@
+"""The next trial of a sweep: asks the method for values, and stores trial and job.
+
+A trial is made only when it can start soon, so that its values rest on as much as can be known, and the queue is not
+flooded with trials.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.domain.errors import BadSpec, InvalidRequest, LimitExceeded, Unauthenticated
+from app.domain.lifecycle.states import JobState
+from app.domain.sweeps.observations import Observation
+from app.domain.sweeps.space import Space
+from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.states import SweepState, TrialState
+from app.models import Job, Sweep, Trial
+from app.services.jobs.submission import Checked
+from app.services.requests.control_plane import ControlPlane
+from app.services.sweeps import budget, history, lookup, trials
+from app.services.sweeps.history import ACTOR
+from app.services.sweeps.observed import known_to_method
+from app.services.sweeps.suggestions import SearchUnavailable, Suggestion
+from app.services.sweeps.trials import NewTrial
+
+# A trial beyond the one that may wait is made when it is expected to start within this time.
+STARTS_SOON_SECONDS = 10.0
+STARTS_NOW_SECONDS = 1.0
+WAITING = (JobState.PENDING, JobState.QUEUED)
+
+logger = logging.getLogger(__name__)
+
+
+class Suggests(Protocol):
+    """Values for the next trial, as a pure function of its arguments; None: there are no more."""
+
+    def suggest(
+        self, spec: SweepSpec, space: Space, *, number: int, place: int, observations: Sequence[Observation]
+    ) -> Suggestion: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What a method is asked by; ``enqueued``: the values are the document's own with this index."""
+
+    seen_seq: int
+    place: int
+    enqueued: int | None
+    observations: Sequence[Observation]
+
+
+def launch(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
+    """Make the sweep's next trial if it may have one now; whether to ask again at once."""
+    with plane.db.read() as session:
+        sweep = session.get(Sweep, sweep_id)
+        if sweep is None or sweep.status not in (SweepState.PENDING, SweepState.RUNNING):
+            return False
+        spec = SweepSpec.from_json(sweep.spec)
+        if budget.exhausted(session, sweep, spec, budget.used(session, sweep)):
+            return False
+        waiting = _room(session, sweep, spec)
+        if waiting is None:
+            return False
+        asked = _question(session, sweep, spec)
+    try:
+        new = _next(spec, sweep, suggestions, asked)
+    except SearchUnavailable as error:
+        _wait(plane, sweep_id, error.message)
+        return False
+    except BadSpec as error:  # a condition that no draw meets
+        _finish(plane, sweep_id, SweepState.FAILED, reason="no values", message=error.message)
+        return False
+    if new is None:
+        message = "every point of the grid was tried"
+        _finish(plane, sweep_id, SweepState.COMPLETED, reason="grid", message=message)
+        return False
+    return _make(plane, sweep, spec, new, waiting=waiting)
+
+
+def _room(session: Session, sweep: Sweep, spec: SweepSpec) -> int | None:
+    """How many of its trials wait for devices; None when there is no room for another trial."""
+    running = select(Trial.job_id).where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
+    alive = session.scalar(select(func.count()).select_from(running.subquery())) or 0
+    limit = spec.budget.parallel_trials
+    if limit != "free" and alive >= limit:
+        return None
+    if spec.deterministic and alive and _first_of_generation(session, sweep, spec) is None:
+        return None
+    return session.scalar(select(func.count()).where(Job.id.in_(running), Job.status.in_(WAITING))) or 0
+
+
+def _first_of_generation(session: Session, sweep: Sweep, spec: SweepSpec) -> Trial | None:
+    """Of a deterministic sweep the trial that the next one shares its knowledge with; None: the next one is the first.
+
+    Generations of `parallel_trials` know the same, so that values do not depend on which trial ends first.
+    """
+    limit = spec.budget.parallel_trials
+    place = sweep.next_number % (limit if isinstance(limit, int) else 1)
+    return session.get_one(Trial, (sweep.id, sweep.next_number - place)) if spec.deterministic and place else None
+
+
+def _method_trials(session: Session, sweep: Sweep) -> int:
+    query = select(func.count()).where(Trial.sweep_id == sweep.id, Trial.source == "method")
+    return session.scalar(query) or 0
+
+
+def _enqueued(session: Session, sweep: Sweep, spec: SweepSpec) -> int | None:
+    """The index of the next set of values that the document enqueues; None when all were taken."""
+    query = select(func.count()).where(Trial.sweep_id == sweep.id, Trial.source == "enqueued")
+    taken = session.scalar(query) or 0
+    return taken if taken < len(spec.enqueue) else None
+
+
+def _question(session: Session, sweep: Sweep, spec: SweepSpec) -> _Question:
+    first = _first_of_generation(session, sweep, spec)
+    seen = sweep.seq if first is None else first.seen_seq
+    return _Question(
+        seen_seq=seen,
+        place=_method_trials(session, sweep),
+        enqueued=_enqueued(session, sweep, spec),
+        observations=known_to_method(session, sweep, spec, number=sweep.next_number, seen_seq=seen),
+    )
+
+
+def _next(spec: SweepSpec, sweep: Sweep, suggestions: Suggests, asked: _Question) -> NewTrial | None:
+    number, seen = sweep.next_number, asked.seen_seq
+    if asked.enqueued is not None:
+        values = dict(spec.enqueue[asked.enqueued])
+        return NewTrial(number=number, values=values, source="enqueued", seen_seq=seen)
+    found = suggestions.suggest(spec, space_of(spec), number=number, place=asked.place, observations=asked.observations)
+    if found.values is None:
+        return None
+    return NewTrial(number=number, values=dict(found.values), source="method", seen_seq=seen, note=found.note)
+
+
+def space_of(spec: SweepSpec) -> Space:
+    return Space.from_json(spec.parameters, spec.require)
+
+
+def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, *, waiting: int) -> bool:
+    try:
+        checked = trials.check(plane, sweep, new)
+    except InvalidRequest as error:
+        return _refuse(plane, sweep.id, new, f"{error.field}: {error.message}" if error.field else error.message)
+    except LimitExceeded as error:
+        _wait(plane, sweep.id, error.message)
+        return False
+    if not _starts_soon(spec, checked, sweep, waiting):
+        return False
+    try:
+        job = _store(plane, sweep.id, new, checked)
+    except (LimitExceeded, Unauthenticated) as error:
+        _wait(plane, sweep.id, error.message)
+        return False
+    except InvalidRequest as error:
+        return _refuse(plane, sweep.id, new, error.message)
+    if job is None:
+        return False
+    plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
+    return True
+
+
+def _starts_soon(spec: SweepSpec, checked: Checked, sweep: Sweep, waiting: int) -> bool:
+    wait = checked.wait_seconds
+    if spec.budget.parallel_trials == "free":
+        return sweep.next_number == 0 or (waiting == 0 and wait is not None and wait <= STARTS_NOW_SECONDS)
+    return waiting == 0 or (wait is not None and wait <= STARTS_SOON_SECONDS)
+
+
+def _store(plane: ControlPlane, sweep_id: str, new: NewTrial, checked: Checked) -> Job | None:
+    """None when the sweep has changed so that this is not its next trial any more."""
+    with plane.db.write() as session:
+        sweep = lookup.locked(session, sweep_id)
+        if not _is_next(sweep, new):
+            return None
+        if sweep.status == SweepState.PENDING:
+            history.move(session, sweep, SweepState.RUNNING, actor=ACTOR, reason="first trial")
+        return trials.store(session, plane, sweep, new, checked, actor=ACTOR)
+
+
+def _is_next(sweep: Sweep, new: NewTrial) -> bool:
+    return sweep.next_number == new.number and sweep.status in (SweepState.PENDING, SweepState.RUNNING)
+
+
+def _refuse(plane: ControlPlane, sweep_id: str, new: NewTrial, reason: str) -> bool:
+    with plane.db.write() as session:
+        sweep = lookup.locked(session, sweep_id)
+        if not _is_next(sweep, new):
+            return False
+        if sweep.status == SweepState.PENDING:
+            history.move(session, sweep, SweepState.RUNNING, actor=ACTOR, reason="first trial")
+        trials.store_refused(session, sweep, new, reason, actor=ACTOR)
+    return True
+
+
+def _wait(plane: ControlPlane, sweep_id: str, reason: str) -> None:
+    """Note why there is no further trial yet; it is tried again."""
+    with plane.db.write() as session:
+        sweep = lookup.locked(session, sweep_id)
+        if sweep.pending_reason != reason:
+            sweep.pending_reason = reason
+            sweep.mark_changed()
+            logger.info("sweep %s makes no further trial yet: %s", sweep_id, reason)
+
+
+def _finish(plane: ControlPlane, sweep_id: str, ends_as: SweepState, *, reason: str, message: str) -> None:
+    """Make no further trial; the next step ends the sweep when none is left."""
+    with plane.db.write() as session:
+        sweep = lookup.locked(session, sweep_id)
+        if sweep.status in (SweepState.PENDING, SweepState.RUNNING):
+            sweep.ends_as = ends_as
+            history.move(session, sweep, SweepState.FINISHING, actor=ACTOR, reason=reason, message=message)

@@ -1,0 +1,122 @@
+"""Reading sweeps and trials: pages, one with its figures, the best results."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.states import TrialState
+from app.models import Job, Sweep, Trial, TrialReport
+from app.security.permissions import Caller
+from app.services.access import projects
+from app.services.requests.pagination import Orders, Page, PageRequest, page_of
+from app.services.sweeps import budget, lookup
+from app.services.sweeps.budget import Used
+
+ORDERS: Orders = {
+    "created_at": (Sweep.created_at, Sweep.id),
+    "name": (Sweep.name, Sweep.id),
+    "status": (Sweep.status, Sweep.created_at, Sweep.id),
+}
+TRIAL_ORDERS: Orders = {
+    "number": (Trial.number,),
+    "state": (Trial.state, Trial.number),
+    "value": (Trial.value, Trial.number),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepDetails:
+    """A sweep as it is shown; ``best`` is empty for several objectives, which have a front."""
+
+    sweep: Sweep
+    spec: SweepSpec
+    used: Used
+    best: Trial | None
+    eta_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialDetails:
+    """A trial as it is shown, with the state of its job and its reports by rung."""
+
+    trial: Trial
+    job: Job | None
+    reports: Sequence[TrialReport]
+
+
+def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[SweepDetails]:
+    """The caller's sweeps. Raises NotFound for a project that is not the caller's."""
+    query = select(Sweep)
+    if "project" in filters:
+        projects.visible(session, caller, filters["project"])
+        query = query.where(Sweep.project == filters["project"])
+    if caller.project is not None:
+        query = query.where(Sweep.project == caller.project)
+    if filters.get("status"):
+        query = query.where(Sweep.status.in_(filters["status"]))
+    if filters.get("name"):
+        query = query.where(Sweep.name == filters["name"])
+    found: Page[Any] = page_of(session, query, ORDERS, request)
+    return Page(
+        items=[details(session, sweep) for sweep in found.items],
+        next_after=found.next_after,
+        total_count=found.total_count,
+        total_count_capped=found.total_count_capped,
+    )
+
+
+def details(session: Session, sweep: Sweep) -> SweepDetails:
+    spec = SweepSpec.from_json(sweep.spec)
+    so_far = budget.used(session, sweep)
+    best = session.get(Trial, (sweep.id, sweep.best_number)) if sweep.best_number is not None else None
+    return SweepDetails(sweep=sweep, spec=spec, used=so_far, best=best, eta_seconds=_eta(spec, so_far))
+
+
+def _eta(spec: SweepSpec, so_far: Used) -> float | None:
+    """By the pace of the trials that have ended; None before the first, and without `max_trials`."""
+    running = so_far.by_state[TrialState.RUNNING]
+    ended = so_far.trials - running
+    if not ended or spec.budget.max_trials is None:
+        return None
+    left = max(0, spec.budget.max_trials - so_far.trials) + running / 2
+    return round(so_far.seconds / ended * left, 1)
+
+
+def trials(session: Session, sweep: Sweep, filters: Mapping[str, Any], request: PageRequest) -> Page[TrialDetails]:
+    """Ordered by value, only the trials that have one: keys of pages are never NULL."""
+    query = select(Trial).where(Trial.sweep_id == sweep.id)
+    if filters.get("state"):
+        query = query.where(Trial.state.in_(filters["state"]))
+    if request.order.removeprefix("-") == "value":
+        query = query.where(Trial.value.is_not(None))
+    found: Page[Any] = page_of(session, query, TRIAL_ORDERS, request)
+    return Page(
+        items=trial_details(session, sweep.id, found.items),
+        next_after=found.next_after,
+        total_count=found.total_count,
+        total_count_capped=found.total_count_capped,
+    )
+
+
+def trial_details(session: Session, sweep_id: str, found: Sequence[Trial]) -> list[TrialDetails]:
+    """In the order given, with a constant number of queries."""
+    jobs = session.scalars(select(Job).where(Job.id.in_([trial.job_id for trial in found if trial.job_id])))
+    by_id = {job.id: job for job in jobs}
+    numbers = [trial.number for trial in found]
+    query = select(TrialReport).where(TrialReport.sweep_id == sweep_id, TrialReport.number.in_(numbers))
+    reports: dict[int, list[TrialReport]] = {}
+    for report in session.scalars(query.order_by(TrialReport.rung)):
+        reports.setdefault(report.number, []).append(report)
+    return [
+        TrialDetails(trial=trial, job=by_id.get(trial.job_id or ""), reports=reports.get(trial.number, []))
+        for trial in found
+    ]
+
+
+def one_trial(session: Session, sweep: Sweep, number: int) -> TrialDetails:
+    """Raises NotFound."""
+    return trial_details(session, sweep.id, [lookup.find_trial(session, sweep, number)])[0]

@@ -1,0 +1,55 @@
+"""Finding one sweep, or one of its trials."""
+
+import re
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.errors import NotFound
+from app.models import Sweep, Trial
+from app.security.permissions import Caller
+
+SWEEP_ID = re.compile(r"sweep-[0-9a-f-]{36}")
+_HIGHEST = 2**31 - 1
+
+
+def find(session: Session, caller: Caller, sweep_id: str) -> Sweep:
+    """The sweep; raises the same NotFound for one that does not exist and one that is not visible to the caller."""
+    sweep = session.get(Sweep, sweep_id) if SWEEP_ID.fullmatch(sweep_id) else None
+    missing = f"no sweep {sweep_id[:64]}"
+    if sweep is None:
+        raise NotFound(missing)
+    caller.require_sight(sweep.project, missing)
+    return sweep
+
+
+def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str) -> Sweep:
+    """The sweep with this name in a dialect; raises NotFound with the message ``missing`` if the caller sees none."""
+    sweep = session.scalar(select(Sweep).where(Sweep.alias == alias))
+    if sweep is None:
+        raise NotFound(missing)
+    caller.require_sight(sweep.project, missing)
+    return sweep
+
+
+def find_for_change(session: Session, caller: Caller, sweep_id: str) -> Sweep:
+    """The sweep with its row locked until the transaction ends; raises NotFound as `find`."""
+    find(session, caller, sweep_id)
+    return locked(session, sweep_id)
+
+
+def locked(session: Session, sweep_id: str) -> Sweep:
+    """The sweep with its row locked until the transaction ends (on SQLite the write transaction is the lock)."""
+    sweep = session.get(Sweep, sweep_id, with_for_update=True, populate_existing=True)
+    if sweep is None:
+        raise NotFound(f"no sweep {sweep_id}")
+    return sweep
+
+
+def find_trial(session: Session, sweep: Sweep, number: int) -> Trial:
+    """Raises NotFound for a number that the sweep does not have."""
+    trial = session.get(Trial, (sweep.id, number)) if number <= _HIGHEST else None
+    if trial is None:
+        numbers = f"0 to {sweep.next_number - 1}" if sweep.next_number else "none yet"
+        raise NotFound(f"sweep {sweep.id} has no trial {number}; its trials are {numbers}")
+    return trial

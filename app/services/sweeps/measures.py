@@ -1,0 +1,82 @@
+"""What the trials of a sweep have measured: objectives, constraints, and values at rungs."""
+
+import math
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.domain.sweeps.results import selected
+from app.domain.sweeps.spec import Constraint, EarlyStopping, Objective
+from app.models import Job, Metric
+
+REPORT_PREFIX = "report."
+_MEAN = "mean:"
+
+
+def objectives(session: Session, job: Job, wanted: Sequence[Objective]) -> tuple[list[float] | None, str]:
+    """One value each as measured; None, and the first objective that the job has not measured, if one is missing."""
+    found = []
+    for objective in wanted:
+        is_lower_better = objective.sign > 0
+        value = _measured(session, job, objective.metric, objective.select, is_lower_better=is_lower_better)
+        if value is None or not math.isfinite(value):
+            return None, objective.metric
+        found.append(value)
+    return found, ""
+
+
+def violations(session: Session, job: Job, constraints: Sequence[Constraint]) -> list[float]:
+    """Per constraint by how much its value breaks it; 0 or less: it is met. One that was not measured is broken."""
+    found = []
+    for constraint in constraints:
+        value = _measured(
+            session, job, constraint.metric, constraint.select, is_lower_better=constraint.at_most is None
+        )
+        found.append(1.0 if value is None or not math.isfinite(value) else constraint.violation(value))
+    return found
+
+
+def step_of_rung(job: Job, rule: EarlyStopping, rung: int) -> int | None:
+    """The optimizer step at which a job reaches the rung; None while the length of its epochs is not known."""
+    if rule.unit == "steps":
+        return rung
+    if not job.total_steps or not job.total_epochs:
+        return None
+    return math.ceil(rung * job.total_steps / job.total_epochs)
+
+
+def first_value_from(session: Session, job_id: str, metric: str, step: int) -> tuple[int, float] | None:
+    """The first point of the metric at this step or later: (step, value); the value may be NaN."""
+    query = select(Metric.step, Metric.value).where(Metric.job_id == job_id, Metric.name == metric, Metric.step >= step)
+    row = session.execute(query.order_by(Metric.step).limit(1)).one_or_none()
+    return None if row is None else (row.step, math.nan if row.value is None else row.value)
+
+
+def newest_value(session: Session, job_id: str, metric: str) -> tuple[int, float] | None:
+    """The newest point of the metric: (step, value)."""
+    points = _newest(session, job_id, metric, 1)
+    return points[0] if points else None
+
+
+def _measured(session: Session, job: Job, metric: str, select_: str, *, is_lower_better: bool) -> float | None:
+    if metric.startswith(REPORT_PREFIX):
+        return _of_report(job, metric)
+    if select_ == "best":
+        best = func.min(Metric.value) if is_lower_better else func.max(Metric.value)
+        found: float | None = session.scalar(select(best).where(Metric.job_id == job.id, Metric.name == metric))
+        return found
+    count = int(select_.removeprefix(_MEAN)) if select_.startswith(_MEAN) else 1
+    return selected(_newest(session, job.id, metric, count)[::-1], select_)
+
+
+def _of_report(job: Job, metric: str) -> float | None:
+    value = (job.report or {}).get(metric.removeprefix(REPORT_PREFIX))
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _newest(session: Session, job_id: str, metric: str, count: int) -> list[tuple[int, float]]:
+    """The newest points, newest first."""
+    query = select(Metric.step, Metric.value).where(Metric.job_id == job_id, Metric.name == metric)
+    rows = session.execute(query.order_by(Metric.step.desc()).limit(count))
+    return [(row.step, math.nan if row.value is None else row.value) for row in rows]

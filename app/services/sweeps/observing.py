@@ -1,0 +1,172 @@
+"""Takes notice of what trials have reported and how they ended, and decides at rungs which of them are stopped.
+
+One transaction numbers each report and each end with the sweep's next `seq`, decides by everything before it, and
+requests the end of the losers, so that no crash separates a decision from what it rests on.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.sweeps.events import SweepEventType
+from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.states import TrialState
+from app.models import Job, Sweep, Trial, TrialReport
+from app.models.base import utc_now
+from app.services.jobs import control_requests
+from app.services.sweeps import history, measures, rung_reports
+from app.services.sweeps.history import ACTOR
+
+
+@dataclass
+class Noticed:
+    """What a pass over one sweep has found; ``to_nudge`` are jobs with a new control request."""
+
+    reports: int = 0
+    ended: int = 0
+    to_nudge: list[Job] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    session: Session
+    sweep: Sweep
+    spec: SweepSpec
+    noticed: Noticed
+
+
+def has_news(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
+    """Whether `observe` would write anything; reads only, so that most passes take no lock."""
+    running = _running(session, sweep.id)
+    if any(job is None or job.state in TERMINAL for _, job in running):
+        return True
+    return any(
+        rung_reports.next_report(session, spec, trial, job) is not None for trial, job in running if job is not None
+    )
+
+
+def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Noticed:
+    """Write everything that is new; the caller has locked the sweep."""
+    now = _Pass(session, sweep, spec, Noticed())
+    running = _running(session, sweep.id)
+    now.noticed.reports = rung_reports.take(session, sweep, spec, running)
+    losers = {job.id: trial for trial, job in running if job is not None and _is_to_be_stopped(trial, job)}
+    for job_id in sorted(losers):
+        _request_end(now, losers[job_id], job_id)
+    ended = [(trial, job) for trial, job in running if job is None or job.state in TERMINAL]
+    # A deterministic sweep takes notice of a generation when all of it has ended, in the order of numbers.
+    for trial, job in ended if not spec.deterministic or len(ended) == len(running) else ():
+        _take_end(now, trial, job)
+    if now.noticed.reports or now.noticed.ended:
+        sweep.mark_changed()
+    return now.noticed
+
+
+def _running(session: Session, sweep_id: str) -> list[tuple[Trial, Job | None]]:
+    query = (
+        select(Trial, Job)
+        .outerjoin(Job, Job.id == Trial.job_id)
+        .where(Trial.sweep_id == sweep_id, Trial.state == TrialState.RUNNING)
+        .order_by(Trial.number)
+    )
+    return [(row.Trial, row.Job) for row in session.execute(query)]
+
+
+def _is_to_be_stopped(trial: Trial, job: Job) -> bool:
+    return bool(trial.stop_reason) and job.state not in TERMINAL and job.requested != "cancel"
+
+
+def _request_end(now: _Pass, trial: Trial, job_id: str) -> None:
+    reason = f"stopped by its sweep: {trial.stop_reason}"
+    job = control_requests.request_cancel(now.session, job_id, actor=ACTOR, reason=reason)
+    if job.requested == "cancel":
+        now.noticed.to_nudge.append(job)
+
+
+def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
+    sweep = now.sweep
+    sweep.seq += 1
+    now.noticed.ended += 1
+    trial.observed_seq, trial.finished_at = sweep.seq, utc_now()
+    if job is None:
+        trial.state, trial.reason = TrialState.CANCELLED, "its job was deleted"
+    else:
+        trial.device_seconds = device_seconds(job)
+        trial.error_type = job.error_type
+        _judge_end(now, trial, job)
+    trial.value = trial.objectives[0] if trial.objectives else None
+    history.record(
+        now.session,
+        sweep,
+        SweepEventType.TRIAL_ENDED,
+        actor=ACTOR,
+        reason=trial.state,
+        message=f"trial {trial.number}: {trial.state}{f', {trial.reason}' if trial.reason else ''}",
+        data={"number": trial.number, "job_id": trial.job_id, "objectives": trial.objectives, "values": trial.values},
+    )
+    _crown(now, trial)
+
+
+def device_seconds(job: Job, *, more: float = 0.0) -> float:
+    """Devices × seconds of all ended attempts, and of a running one's ``more`` seconds."""
+    resources = job.document.resource_config
+    return (job.elapsed_seconds + more) * max(1, resources.gpu_count) * resources.node_count
+
+
+def _judge_end(now: _Pass, trial: Trial, job: Job) -> None:
+    spec, session = now.spec, now.session
+    if job.state is JobState.COMPLETED and not (spec.deterministic and trial.stop_reason):
+        values, missing = measures.objectives(session, job, spec.objectives)
+        trial.objectives, trial.violations = values, measures.violations(session, job, spec.constraints)
+        trial.step = job.current_step
+        if values is None:
+            trial.state = TrialState.FAILED
+            trial.reason = f"it ended without a finite value of {missing}"
+        else:
+            trial.state = TrialState.COMPLETED
+            trial.reason = "breaks a constraint" if any(each > 0 for each in trial.violations) else ""
+    elif trial.stop_reason:
+        trial.state, trial.reason = TrialState.STOPPED, trial.stop_reason
+        _take_last_value(now, trial, job)
+    elif job.state is JobState.FAILED:
+        trial.state, trial.reason = TrialState.FAILED, f"{job.error_type}: {job.error_message}"[:2000]
+    elif job.state is JobState.PREEMPTED:
+        trial.state, trial.reason = TrialState.FAILED, "its job was preempted and does not requeue"
+    else:
+        trial.state, trial.reason = TrialState.CANCELLED, job.status_reason
+    session.flush()
+
+
+def _take_last_value(now: _Pass, trial: Trial, job: Job) -> None:
+    """The value of a stopped trial: that of its last report, or the newest it has measured."""
+    query = select(TrialReport.value).where(TrialReport.sweep_id == now.sweep.id, TrialReport.number == trial.number)
+    value = now.session.scalar(query.order_by(TrialReport.rung.desc()).limit(1))
+    if value is None and len(now.spec.objectives) == 1:
+        found = measures.newest_value(now.session, job.id, now.spec.objectives[0].metric)
+        if found is not None and math.isfinite(found[1]):
+            trial.step, value = found
+    trial.objectives = None if value is None else [value]
+
+
+def _crown(now: _Pass, trial: Trial) -> None:
+    """Note the trial as best if it is; several objectives have a front instead."""
+    sweep, spec = now.sweep, now.spec
+    is_candidate = trial.state == TrialState.COMPLETED and not any(each > 0 for each in trial.violations)
+    if not is_candidate or len(spec.objectives) != 1 or trial.objectives is None:
+        return
+    best = now.session.get(Trial, (sweep.id, sweep.best_number)) if sweep.best_number is not None else None
+    sign, value = spec.objectives[0].sign, trial.objectives[0]
+    if best is not None and best.objectives is not None and sign * value >= sign * best.objectives[0]:
+        return
+    sweep.best_number, sweep.improved_seq = trial.number, sweep.seq
+    history.record(
+        now.session,
+        sweep,
+        SweepEventType.BEST,
+        actor=ACTOR,
+        message=f"trial {trial.number} is the best: {spec.objectives[0].metric} {value:g}",
+        data={"number": trial.number, "job_id": trial.job_id, "value": value, "values": trial.values},
+    )

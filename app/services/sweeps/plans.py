@@ -1,0 +1,59 @@
+"""What a sweep would do, without creating it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.sweeps.parameters import Value
+from app.domain.sweeps.rungs import brackets_of, rungs_of
+from app.domain.sweeps.space import Space
+from app.domain.sweeps.spec import ASHA, HYPERBAND, SweepSpec
+from app.services.sweeps.creation import CheckedSweep
+from app.services.sweeps.launching import Suggests
+
+SHOWN_SUGGESTIONS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPlan:
+    """``rungs``: each with the trials that are expected to reach it; median and patience end an unknown number."""
+
+    grid_size: int | None
+    rungs: list[dict[str, float]]
+    suggestions: list[Mapping[str, Value]]
+    warnings: list[str]
+
+
+def plan(suggestions: Suggests, checked: CheckedSweep) -> SweepPlan:
+    """Raises SearchUnavailable where the method's libraries are not installed."""
+    return SweepPlan(
+        grid_size=checked.space.size,
+        rungs=expected_rungs(checked.spec),
+        suggestions=first_suggestions(suggestions, checked.spec, checked.space),
+        warnings=list(checked.warnings),
+    )
+
+
+def expected_rungs(spec: SweepSpec) -> list[dict[str, Any]]:
+    rule, trials = spec.early_stopping, spec.budget.max_trials or 0
+    halves = rule.name in (ASHA, HYPERBAND)
+    expected: dict[int, float] = {}
+    brackets = brackets_of(rule)
+    for bracket in range(brackets):
+        for place, rung in enumerate(rungs_of(rule, bracket)):
+            share = trials / brackets / (rule.reduction**place if halves else 1)
+            expected[rung] = expected.get(rung, 0.0) + share
+    return [{"rung": rung, "trials": round(number, 1)} for rung, number in sorted(expected.items())]
+
+
+def first_suggestions(suggestions: Suggests, spec: SweepSpec, space: Space) -> list[Mapping[str, Value]]:
+    """Those that are known before any trial has ended."""
+    found: list[Mapping[str, Value]] = list(spec.enqueue[:SHOWN_SUGGESTIONS])
+    most = min(SHOWN_SUGGESTIONS, spec.budget.max_trials or SHOWN_SUGGESTIONS)
+    for number in range(len(found), most):
+        place = number - len(spec.enqueue)
+        suggestion = suggestions.suggest(spec, space, number=number, place=place, observations=[])
+        if suggestion.values is None:
+            break
+        found.append(suggestion.values)
+    return found

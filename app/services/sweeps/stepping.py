@@ -1,0 +1,157 @@
+"""A step of a sweep: notice what is new, decide, end it if it is to end, and make trials while there is room."""
+
+import logging
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import TrainyardError
+from app.domain.lifecycle.states import TERMINAL
+from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.states import SweepState, TrialState
+from app.models import Job, Sweep, Trial
+from app.services.jobs import control_requests
+from app.services.requests.control_plane import ControlPlane
+from app.services.sweeps import budget, history, kept_checkpoints, launching, lookup, observing
+from app.services.sweeps.history import ACTOR
+from app.services.sweeps.launching import Suggests
+
+ACTIVE = (SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED, SweepState.FINISHING)
+logger = logging.getLogger(__name__)
+# Trials that are made in one step: the sweeps of other projects are next.
+MOST_AT_ONCE = 16
+
+
+def active(db: Database) -> Sequence[str]:
+    """Ids of the sweeps that have not ended, oldest first."""
+    with db.read() as session:
+        return session.scalars(select(Sweep.id).where(Sweep.status.in_(ACTIVE)).order_by(Sweep.id)).all()
+
+
+def step_all(plane: ControlPlane, suggestions: Suggests) -> tuple[int, bool]:
+    """Take every active sweep further: how many there are, and whether there is more to do at once.
+
+    One that fails is logged and must not hold up the others.
+    """
+    found, has_more = active(plane.db), False
+    for sweep_id in found:
+        try:
+            has_more = step(plane, suggestions, sweep_id) or has_more
+        except TrainyardError:
+            logger.warning("sweep %s could not be taken further and will be retried", sweep_id, exc_info=True)
+    return len(found), has_more
+
+
+def step(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
+    """Do what is due; whether there is more to do at once."""
+    with plane.db.read() as session:
+        sweep = session.get(Sweep, sweep_id)
+        if sweep is None or sweep.status not in ACTIVE:
+            return False
+        is_due = _is_due(session, sweep, SweepSpec.from_json(sweep.spec))
+    if is_due:
+        _settle(plane, sweep_id)
+    return all(launching.launch(plane, suggestions, sweep_id) for _ in range(MOST_AT_ONCE))
+
+
+def _is_due(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
+    """Whether `_settle` has anything to write; reads only, so that most steps take no lock."""
+    if observing.has_news(session, sweep, spec):
+        return True
+    if sweep.status == SweepState.FINISHING:
+        return _alive(session, sweep.id) == 0
+    if sweep.status == SweepState.PAUSED:
+        return False
+    so_far = budget.used(session, sweep)
+    return bool(budget.exhausted(session, sweep, spec, so_far))
+
+
+def _settle(plane: ControlPlane, sweep_id: str) -> None:
+    """One transaction: everything that is new, and what follows from it for the sweep."""
+    with plane.db.write() as session:
+        sweep = lookup.locked(session, sweep_id)
+        if sweep.status not in ACTIVE:
+            return
+        spec = SweepSpec.from_json(sweep.spec)
+        to_nudge = observing.observe(session, sweep, spec).to_nudge
+        session.flush()
+        to_nudge += _follow(session, sweep, spec)
+        session.flush()
+        retired = _end_if_done(session, sweep, spec)
+    for job in to_nudge:
+        plane.nudge(job)
+    kept_checkpoints.delete_files(plane, retired)
+
+
+def _follow(session: Session, sweep: Sweep, spec: SweepSpec) -> list[Job]:
+    """Move the sweep on: to FINISHING when nothing further is to be tried, to its end when no trial is left."""
+    cancelled: list[Job] = []
+    if sweep.status in (SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED):
+        so_far = budget.used(session, sweep)
+        failure = budget.too_many_failed(session, sweep, spec, so_far)
+        used_up = budget.exhausted(session, sweep, spec, so_far) if sweep.status != SweepState.PAUSED else ""
+        if failure:
+            sweep.ends_as = SweepState.FAILED
+            history.move(session, sweep, SweepState.FINISHING, actor=ACTOR, reason="failed trials", message=failure)
+            cancelled = cancel_trials(session, sweep, actor=ACTOR, reason=failure)
+        elif used_up:
+            sweep.ends_as = SweepState.COMPLETED
+            history.move(session, sweep, SweepState.FINISHING, actor=ACTOR, reason="budget", message=used_up)
+            if spec.budget.running == "cancel":
+                cancelled = cancel_trials(session, sweep, actor=ACTOR, reason=used_up, counts=True)
+    return cancelled
+
+
+def _end_if_done(session: Session, sweep: Sweep, spec: SweepSpec) -> list[str]:
+    """End a sweep of which no trial is left, once only the checkpoints that are to be kept are; the keys of others."""
+    if sweep.status != SweepState.FINISHING or _alive(session, sweep.id):
+        return []
+    retired = kept_checkpoints.retire_some(session, sweep, spec)
+    if not retired:
+        _end(session, sweep)
+    return retired
+
+
+def _end(session: Session, sweep: Sweep) -> None:
+    message, to = sweep.status_reason, SweepState(sweep.ends_as or SweepState.COMPLETED)
+    if to is SweepState.COMPLETED and _completed(session, sweep.id) == 0:
+        to, message = SweepState.FAILED, f"no trial completed; {message}"
+    history.move(session, sweep, to, actor=ACTOR, message=message)
+
+
+def cancel_trials(session: Session, sweep: Sweep, *, actor: str, reason: str, counts: bool = False) -> list[Job]:
+    """Request the end of every running trial; returns the jobs whose supervisors are to be nudged after the commit.
+
+    ``counts``: what they have measured counts, as that of a trial that early stopping ended.
+    """
+    query = (
+        select(Trial, Job.status)
+        .join(Job, Job.id == Trial.job_id)
+        .where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
+        .order_by(Trial.job_id)
+    )
+    to_nudge = []
+    for trial, status in session.execute(query).all():
+        if status in TERMINAL or trial.job_id is None:
+            continue
+        if counts:
+            trial.stop_reason = trial.stop_reason or reason
+        job = control_requests.request_cancel(session, trial.job_id, actor=actor, reason=f"by its sweep: {reason}")
+        if job.requested == "cancel":
+            to_nudge.append(job)
+    return to_nudge
+
+
+def _alive(session: Session, sweep_id: str) -> int:
+    return _count(session, sweep_id, TrialState.RUNNING)
+
+
+def _completed(session: Session, sweep_id: str) -> int:
+    return _count(session, sweep_id, TrialState.COMPLETED)
+
+
+def _count(session: Session, sweep_id: str, state: TrialState) -> int:
+    query = select(func.count()).where(Trial.sweep_id == sweep_id, Trial.state == state)
+    return session.scalar(query) or 0

@@ -1,0 +1,146 @@
+"""What a sweep's method suggests for its next trial: a pure function, so that every process suggests the same."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from app.domain.errors import BadSpec, Unavailable
+from app.domain.sweeps.annealing import anneal_values
+from app.domain.sweeps.draws import random_values, seed_of
+from app.domain.sweeps.grid import grid_values
+from app.domain.sweeps.observations import Observation
+from app.domain.sweeps.parameters import Value
+from app.domain.sweeps.space import Space
+from app.domain.sweeps.spec import ANNEAL, GRID, RANDOM, SOBOL, SweepSpec
+from app.services.sweeps.search_child import COMMAND, ChildFailed, SearchChild
+
+ANSWER_SECONDS = 30.0
+_ATTEMPTS = 2
+_EXTRAS = {"torch": "train"}  # of libraries that are not in the extra `search`
+
+
+class SearchUnavailable(Unavailable):
+    """The method's library is not installed, or its process failed twice."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """``values`` is None when the grid is exhausted; ``note`` is for the history of the sweep."""
+
+    values: dict[str, Value] | None
+    note: str = ""
+
+
+class Suggestions:
+    """Answers grid, random and anneal itself, and has a child process answer the others, one at a time.
+
+    The child starts with the first question for it, and again after it ended, which it does when it has no work.
+    """
+
+    def __init__(self, command: Sequence[str] = COMMAND, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._command = command
+        self._answer_seconds = answer_seconds
+        self._child: SearchChild | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def child_pid(self) -> int | None:
+        return self._child.pid if self._child is not None else None
+
+    def suggest(
+        self,
+        spec: SweepSpec,
+        space: Space,
+        *,
+        number: int,
+        observations: Sequence[Observation],
+        place: int | None = None,
+    ) -> Suggestion:
+        """Values for the trial with this number, from what is known of those before it.
+
+        ``place`` counts the trials before it that were suggested; by default all but those that the document enqueues.
+
+        Raises BadSpec where `require` is never met, and SearchUnavailable.
+        """
+        method, seed = spec.method, seed_of(spec.method.seed, number)
+        place = max(0, number - len(spec.enqueue)) if place is None else place
+        observations = _penalized(observations) if spec.on_failed_trials.penalize else observations
+        if method.name == GRID:
+            return Suggestion(grid_values(space, place, order=method.order, seed=method.seed))
+        if method.name == RANDOM:
+            return Suggestion(random_values(space, seed))
+        if method.name == ANNEAL:
+            values = anneal_values(
+                space, observations, seed, avg_best_idx=method.avg_best_idx, shrink_coef=method.shrink_coef
+            )
+            return Suggestion(values)
+        question = {
+            "space": space.to_json(),
+            "method": asdict(method),
+            "place": place,
+            "seed": seed,
+            "directions": max(1, len(spec.objectives)),
+            "startup_trials": method.startup_trials,
+            # A sequence of points depends on none of them.
+            "observations": [] if method.name == SOBOL else [each.to_json() for each in observations],
+        }
+        return _suggestion(self._ask(question), method.name)
+
+    def close(self) -> None:
+        """End the child; a later question starts another."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                try:
+                    return self._living_child().ask(question, seconds=self._answer_seconds)
+                except ChildFailed as error:
+                    failure = error
+                    self._end()
+                except BaseException:
+                    self._end()  # a part of the answer may be on its way
+                    raise
+        raise SearchUnavailable(
+            f"the process of method {question['method']['name']} failed {_ATTEMPTS} times: {failure}; the log of this "
+            f"process has its output. Use one of {GRID}, {RANDOM}, {ANNEAL}, which need none"
+        )
+
+    def _living_child(self) -> SearchChild:
+        if self._child is not None and not self._child.is_alive:
+            self._end()
+        if self._child is None:
+            self._child = SearchChild(self._command)
+        return self._child
+
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
+
+
+def _penalized(observations: Sequence[Observation]) -> list[Observation]:
+    """Failed trials as completed ones with the worst objectives of all; unchanged while none has completed."""
+    completed = [each.objectives for each in observations if each.state == "completed"]
+    if not completed:
+        return [*observations]
+    worst = tuple(map(max, zip(*completed, strict=True)))
+    return [
+        replace(each, state="completed", objectives=worst) if each.state == "failed" else each for each in observations
+    ]
+
+
+def _suggestion(answer: dict[str, Any], method: str) -> Suggestion:
+    if "error" not in answer:
+        return Suggestion(answer["values"], answer["note"])
+    if "field" in answer:
+        raise BadSpec(answer["error"], field=answer["field"])
+    if "missing" in answer:
+        extra = _EXTRAS.get(answer["missing"], "search")
+        raise SearchUnavailable(
+            f"method {method} needs {answer['missing']}, which is not installed here: "
+            f"pip install 'trainyard[{extra}]', or use one of {GRID}, {RANDOM}, {ANNEAL}"
+        )
+    raise SearchUnavailable(f"method {method} suggested nothing: {answer['error']}")

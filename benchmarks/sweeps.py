@@ -1,0 +1,222 @@
+"""Sweeps: from a trial's end to the next trial, and what early stopping and TPE are worth (B12).
+
+    python -m benchmarks.sweeps [--observed 100,1000] [--rounds 30] [--databases sqlite,postgresql]
+
+The loop of a coordinator takes a sweep further in this process, with the process of the method as in the product, on a
+database with as many trials that have ended as ``--observed`` says. A round: a job ends, and the time runs until the
+next trial and its job are stored. Nothing trains: the losses by which the worth is measured are those of a made-up
+bowl, whose values fall with the steps. One JSON line on standard output, a table on standard error.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import insert
+
+from app.database.engine import Database, make_engine
+from app.domain.sweeps.draws import random_values, seed_of
+from app.domain.sweeps.observations import Observation
+from app.domain.sweeps.rungs import RungReport, judge, rungs_of
+from app.domain.sweeps.space import Space
+from app.domain.sweeps.spec import SweepSpec
+from app.models import Sweep, Trial
+from app.models.base import utc_now
+from app.services.operations.bootstrap import prepare
+from app.services.sweeps.suggestions import Suggestions
+from benchmarks import servers
+from benchmarks.machine import description
+from config.settings import load_settings
+from tests.builders.sweep_runs import SweepRun
+from tests.systems.apps import SECRET_KEY, Api
+
+METHODS = ("random", "tpe")
+END_TO_NEXT_SECONDS = {"random": 0.1, "tpe": 0.5}  # goals, p95 with 1,000 trials
+STEPS_SHARE, GAP_SHARE = 0.4, 0.7
+PARAMETERS: dict[str, Any] = {
+    "learning_rate": {"type": "double", "min": 1e-5, "max": 1e-1, "scale": "log"},
+    "weight_decay": {"type": "double", "min": 0.0, "max": 0.3},
+    "adam_beta1": {"type": "double", "min": 0.8, "max": 0.95},
+    "max_grad_norm": {"type": "double", "min": 0.1, "max": 2.0},
+    "adam_beta2": {"type": "categorical", "values": [0.95, 0.98, 0.99, 0.999]},
+    "lr_scheduler_type": {"type": "categorical", "values": ["linear", "cosine", "constant"]},
+}
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--observed", default="100,1000")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--databases", default="sqlite,postgresql")
+    given = parser.parse_args(arguments)
+    observed = [int(each) for each in given.observed.split(",")]
+    nexts = [row for kind in given.databases.split(",") for row in ends_to_nexts(kind, observed, given.rounds)]
+    report = {
+        "benchmark": "sweeps",
+        "rounds": given.rounds,
+        "end_to_next": nexts,
+        "worth": {"asha_steps": asha_steps(27), "tpe_gap": tpe_gap(trials=60, parallel=8, seeds=range(10))},
+        "machine": description(),
+    }
+    print(table(report), file=sys.stderr)
+    print(json.dumps(report))
+
+
+def ends_to_nexts(kind: str, observed: Sequence[int], rounds: int) -> Iterator[dict[str, Any]]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainyard-sweeps-")))
+        (url,) = servers.databases(kind, folder, stack, ("trainyard",))
+        data = {"TRAINYARD_DATA_DIR": str(folder / "data"), "TRAINYARD_SECURITY_SECRET_KEY": SECRET_KEY}
+        prepare(load_settings({**data, "TRAINYARD_DATABASE_URL": url}))
+        db = stack.enter_context(closing(_database(url)))
+        api = Api(db, folder)
+        for method in METHODS:
+            for number in observed:
+                seconds = _end_to_next(api, method, number, rounds)
+                yield {"database": kind, "method": method, "observed": number, **_spread(seconds)}
+
+
+def _database(url: str) -> Database:
+    return Database().bind(make_engine(url))
+
+
+def _end_to_next(api: Api, method: str, observed: int, rounds: int) -> list[float]:
+    run = SweepRun(
+        api,
+        parameters=PARAMETERS,
+        method={"name": method, "seed": 1},
+        budget={"max_trials": 10_000, "parallel_trials": 1},
+    )
+    _fill(run, observed)
+    found = []
+    with closing(run):
+        run.step()
+        for _ in range(rounds):
+            number = run.sweep().next_number - 1
+            run.train(number, to=1)
+            run.end(number)
+            begun = time.perf_counter()
+            run.step()
+            found.append(time.perf_counter() - begun)
+            assert run.sweep().next_number == number + 2
+    return found
+
+
+def _fill(run: SweepRun, number: int) -> None:
+    """Trials that have ended, as many as these, without jobs."""
+    space = Space.from_json(PARAMETERS)
+    rows = []
+    for i in range(number):
+        values = random_values(space, seed_of(1, i))
+        rows.append(
+            {
+                "sweep_id": run.id,
+                "number": i,
+                "source": "method",
+                "values": values,
+                "seed": 0,
+                "seen_seq": i,
+                "state": "COMPLETED",
+                "objectives": [loss(values)],
+                "observed_seq": i + 1,
+                "finished_at": utc_now(),
+            }
+        )
+    with run.db.write() as session:
+        session.execute(insert(Trial), rows)
+        sweep = session.get_one(Sweep, run.id)
+        sweep.next_number = sweep.seq = number
+
+
+def loss(values: Mapping[str, Any], step: int = 27) -> float:
+    """A bowl around a learning rate of 1e-3, with smaller bowls for the others; it falls with the steps."""
+    rate = (math.log10(values["learning_rate"]) + 3) ** 2
+    others = (values["weight_decay"] - 0.1) ** 2 * 10 + (values["max_grad_norm"] - 1) ** 2
+    kind = {"linear": 0.1, "cosine": 0.0, "constant": 0.3}[values["lr_scheduler_type"]]
+    return float(rate + others + kind + abs(values["adam_beta2"] - 0.99) + 3.0 / step)
+
+
+def asha_steps(trials: int) -> dict[str, float]:
+    """27 trials of 27 steps by ASHA with rungs 1, 3, 9, 27: the share of steps, and by how much its best is worse."""
+    spec = SweepSpec.from_json({"early_stopping": {"name": "asha", "min": 1, "max": 27}})
+    space, reports, used, best = Space.from_json(PARAMETERS), list[RungReport](), 0, math.inf
+    curves = [random_values(space, seed_of(3, number)) for number in range(trials)]
+    for number, values in enumerate(curves):
+        reached = 0
+        for rung in rungs_of(spec.early_stopping):
+            mine = RungReport(number, rung, loss(values, rung), len(reports) + 1)
+            verdict = judge(spec.early_stopping, mine, reports)
+            reports.append(mine)
+            reached = rung
+            if not verdict.continues:
+                break
+        else:
+            best = min(best, loss(values))
+        used += reached
+    full = min(map(loss, curves))
+    return {"share": used / (trials * 27), "worse": best / full - 1}
+
+
+def tpe_gap(*, trials: int, parallel: int, seeds: Sequence[int]) -> float:
+    """TPE's distance to the optimum, divided by random's: medians over the seeds."""
+    gaps: dict[str, list[float]] = {method: [] for method in METHODS}
+    with closing(Suggestions()) as suggestions:
+        for method in METHODS:
+            for seed in seeds:
+                gaps[method].append(_search(suggestions, method, seed, trials, parallel) - 3.0 / 27)
+    return statistics.median(gaps["tpe"]) / statistics.median(gaps["random"])
+
+
+def _search(suggestions: Suggestions, method: str, seed: int, trials: int, parallel: int) -> float:
+    """The lowest loss after so many trials, of which so many run at once."""
+    spec = SweepSpec.from_json({"method": {"name": method, "seed": seed}, "objective": {"metric": "eval_loss"}})
+    space = Space.from_json(PARAMETERS)
+    tried: list[dict[str, Any]] = []
+    for number in range(trials):
+        known = [
+            Observation(
+                number=i,
+                values=values,
+                state="completed" if i < number - parallel + 1 else "running",
+                objectives=(loss(values),) if i < number - parallel + 1 else (),
+            )
+            for i, values in enumerate(tried)
+        ]
+        found = suggestions.suggest(spec, space, number=number, observations=known).values
+        assert found is not None
+        tried.append(found)
+    return min(map(loss, tried))
+
+
+def _spread(seconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    return {"p50": statistics.median(ordered), "p95": ordered[min(len(ordered) - 1, round(len(ordered) * 0.95))]}
+
+
+def table(report: Mapping[str, Any]) -> str:
+    lines = ["| database | method | observed | p50 | p95 | goal (1,000) |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| {row['database']} | {row['method']} | {row['observed']} | {row['p50']:.3f} s | {row['p95']:.3f} s "
+        f"| ≤ {END_TO_NEXT_SECONDS[row['method']]} s |"
+        for row in report["end_to_next"]
+    ]
+    worth = report["worth"]
+    asha = worth["asha_steps"]
+    lines += [
+        "",
+        f"ASHA: {asha['share']:.2f} of the steps (goal ≤ {STEPS_SHARE}), best {asha['worse']:.1%} worse (goal ≤ 2 %)",
+        f"TPE: {worth['tpe_gap']:.2f} of random's gap to the optimum (goal ≤ {GAP_SHARE})",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,22 @@
+"""A sweep whose jobs a test runs by hand."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.builders.sweep_runs import SweepRun
+from tests.systems.apps import Api
+
+
+@pytest.fixture
+def make_run(api: Api) -> Iterator[Callable[..., SweepRun]]:
+    made: list[SweepRun] = []
+
+    def make(**changes: Any) -> SweepRun:
+        made.append(SweepRun(api, **changes))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.close()

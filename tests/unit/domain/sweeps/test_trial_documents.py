@@ -1,0 +1,138 @@
+"""The job document of a trial."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from app.domain.sweeps.documents import (
+    references,
+    trial_document,
+    wire_text,
+    with_evaluation,
+    with_scheduling,
+    with_words,
+)
+from app.domain.sweeps.parameters import Value
+from app.domain.sweeps.spec import EarlyStopping
+from tests.unit.domain.sweeps.sweep_documents import JOB, SCRIPT
+
+
+def document(job: dict[str, Any], **values: Value) -> dict[str, Any]:
+    return trial_document(job, {name.replace("__", "."): each for name, each in values.items()}, name="t", labels={})
+
+
+def test_hyperparameters_are_texts_and_fields_keep_their_type() -> None:
+    found = document(
+        JOB, learning_rate=2e-4, lora_r=8, use_dora=True, data_config__batch_size=4, data_config__streaming=False
+    )
+
+    assert found["training_config"]["hyperparameters"] == {
+        "max_steps": "900",
+        "learning_rate": "0.0002",
+        "lora_r": "8",
+        "use_dora": "true",
+    }
+    assert found["data_config"] == {**JOB["data_config"], "batch_size": 4, "streaming": False}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(8, "8"), (1e-05, "1e-05"), (0.1, "0.1"), (True, "true"), (False, "false"), ("a", "a")]
+)
+def test_values_as_text(value: Value, text: str) -> None:
+    assert wire_text(value) == text
+
+
+def test_sections_that_are_not_given_are_added() -> None:
+    found = document({"training_config": {"evaluation": None}}, training_config__evaluation__steps=5, lora_r=4)
+
+    assert found["training_config"] == {"evaluation": {"steps": 5}, "hyperparameters": {"lora_r": "4"}}
+
+
+def test_an_entry_of_a_list_is_named_by_its_index() -> None:
+    assert document(JOB, data_config__sources__0__weight=0.5)["data_config"]["sources"] == [
+        {"path": "train.jsonl", "weight": 0.5}
+    ]
+
+
+def test_variables_are_added_to_the_environment() -> None:
+    found = document(SCRIPT, environment__LR=0.1, environment__MODE="slow")
+
+    assert found["training_config"]["environment"] == {"LR": "0.1", "MODE": "slow"}
+
+
+def test_name_and_labels_are_those_of_the_trial() -> None:
+    found = trial_document({**JOB, "name": "x", "labels": {"a": "1", "b": "2"}}, {}, name="y", labels={"b": "3"})
+
+    assert (found["name"], found["labels"]) == ("y", {"a": "1", "b": "3"})
+
+
+def test_the_job_of_the_sweep_stays_as_it_is() -> None:
+    before = copy.deepcopy([JOB, SCRIPT])
+
+    document(JOB, lora_r=8, data_config__sources__0__weight=0.5)
+    document(SCRIPT, lr=0.1, optim="sgd")
+
+    assert before == [JOB, SCRIPT]
+
+
+def test_words_of_a_script_refer_to_values() -> None:
+    found = document(SCRIPT, lr=0.1, optim="sgd", data_config__seed=7)
+
+    assert found["training_config"]["framework"]["custom_arguments"] == ["--lr=0.1", "--opt", "sgd", "0.1/7"]
+    assert found["training_config"]["hyperparameters"] == {"lr": "0.1", "optim": "sgd"}
+
+
+def test_a_word_with_an_inactive_parameter_is_left_out() -> None:
+    found = document(SCRIPT, optim="sgd", data_config__seed=7)
+
+    assert found["training_config"]["framework"]["custom_arguments"] == ["--opt", "sgd"]
+
+
+def test_references_are_found() -> None:
+    job = {"training_config": {"framework": {"custom_command": ["a", "--x=$(sweep.x-1)$(other.y)"]}}}
+
+    assert list(references(job)) == [("x-1", "job.training_config.framework.custom_command.1")]
+    assert [name for name, _ in references(SCRIPT)] == ["lr", "optim", "lr", "data_config.seed"]
+    assert list(references({"training_config": None})) == []
+
+
+def test_scheduling_has_defaults_and_a_job_no_name() -> None:
+    job = {**JOB, "name": "x", "scheduling_config": {"preemptible": False}}
+
+    found = with_scheduling(job, {"preemptible": True, "on_preemption": "requeue"})
+
+    assert found == {**JOB, "scheduling_config": {"preemptible": False, "on_preemption": "requeue"}}
+    assert job["scheduling_config"] == {"preemptible": False}
+
+
+def test_references_survive_in_the_document_that_trials_start_from() -> None:
+    found = with_words(document(SCRIPT, lr=0.1), SCRIPT)
+
+    assert found["training_config"]["framework"] == SCRIPT["training_config"]["framework"]
+    assert with_words(document(JOB), JOB)["training_config"] == JOB["training_config"]
+
+
+def test_a_job_of_another_shape_is_an_error() -> None:
+    with pytest.raises(TypeError, match="weight is a field of an object"):
+        document({"data_config": {"sources": ["x"]}}, data_config__sources__0__weight=1.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "evaluation"),
+    [
+        (EarlyStopping(), None),
+        (EarlyStopping(name="asha", min=30, max=270), {"strategy": "steps", "steps": 30}),
+        (EarlyStopping(name="asha", unit="epochs", min=1, max=9), {"strategy": "epoch"}),
+    ],
+)
+def test_a_job_is_evaluated_at_every_rung(rule: EarlyStopping, evaluation: dict[str, Any] | None) -> None:
+    job = {"training_config": {"framework": {"type": "HF_TRAINER"}}}
+
+    assert with_evaluation(job, rule)["training_config"].get("evaluation") == evaluation
+
+
+def test_a_job_that_says_when_it_evaluates_and_a_script_stay_as_they_are() -> None:
+    rule = EarlyStopping(name="asha", min=30, max=270)
+    for training in ({"framework": {"type": "CUSTOM"}}, {"framework": {"type": "FSDP"}, "evaluation": {}}):
+        assert with_evaluation({"training_config": training}, rule) == {"training_config": training}
