@@ -48,7 +48,7 @@ from app.security.permissions import Permission
 from app.services.sweeps import best, commands, creation, forks, history, listing, lookup, plans, replay, trial_commands
 from app.services.sweeps.creation import Created
 from app.services.sweeps.listing import TrialDetails
-from app.services.sweeps.suggestions import Suggestions
+from app.services.sweeps.suggestions import REQUEST_SLOTS, Suggestions
 
 blueprint = Blueprint("sweeps", __name__)
 _SWEEP, _TRIAL, _EVENT, _PLAN = SweepSchema(), TrialSchema(), EventSchema(), SweepPlanSchema()
@@ -72,7 +72,7 @@ def create_sweep(query: dict[str, Any], body: SweepSpec) -> Reply:
     if query["dry_run"]:
         # Not stored under an Idempotency-Key: a dry run has no effect to repeat.
         checked = creation.check(plane(), caller(), body, **wanted)
-        with closing(Suggestions()) as suggestions:
+        with closing(Suggestions(slots=REQUEST_SLOTS)) as suggestions:
             plan = plans.plan(suggestions, checked)
         return Reply({**_PLAN.dump(plan), "valid": True})
     recorder = ReplyRecorder(_created)
@@ -233,11 +233,11 @@ def best_trials(sweep_id: str, query: dict[str, Any]) -> Reply:
 @blueprint.get("/sweeps/<sweep_id>/replay")
 @operation("Compute all suggestions and decisions again", permission=Permission.VIEW, answer=ReplaySchema)
 def replay_sweep(sweep_id: str) -> Reply:
-    with plane().db.read() as session, closing(Suggestions()) as suggestions:
-        sweep = lookup.find(session, caller(), sweep_id)
-        found = replay.replay(session, suggestions, sweep)
-        shown = _REPLAY.dump(found)
-    return Reply({**shown, "is_equal": not found.differences})
+    with plane().db.read() as session:
+        stored = replay.read(session, lookup.find(session, caller(), sweep_id))
+    with closing(Suggestions(slots=REQUEST_SLOTS)) as suggestions:
+        found = replay.replay(stored, suggestions)
+    return Reply({**_REPLAY.dump(found), "is_equal": not found.differences})
 
 
 @blueprint.get("/sweeps/<sweep_id>/events")

@@ -75,7 +75,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column, no_wrap=True)
+        table.add_column(_cell(column), no_wrap=True)
     for row in rows:
         table.add_row(*map(_cell, row))
     return table

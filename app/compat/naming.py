@@ -83,9 +83,10 @@ class Naming:
         )
 
     def _with_words(self, text: str) -> str:
-        for native in sorted(self.words, key=len, reverse=True):
-            text = re.sub(rf"(?<![\w.]){re.escape(native)}(?!\w)", self.words[native], text)
-        return text
+        if not self.words:
+            return text
+        longest_first = "|".join(re.escape(native) for native in sorted(self.words, key=len, reverse=True))
+        return re.sub(rf"(?<![\w.])(?:{longest_first})(?!\w)", lambda found: self.words[found[0]], text)
 
     def _translated(self, clause: str) -> str:
         clause = _AS_REMARK.sub(lambda found: found[0] if self._name(found[1]) else "", clause)

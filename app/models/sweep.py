@@ -37,7 +37,8 @@ class Sweep(Base):
     name: Mapped[str] = mapped_column(String(128))
     labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
     spec: Mapped[dict[str, Any]]  # with secrets of the job replaced by "***"
-    known: Mapped[list[Any]] = mapped_column(default=list)  # results of earlier sweeps, as observations
+    # Results of earlier sweeps, as observations: megabytes for the largest, so they are read where they are needed.
+    known: Mapped[list[Any]] = mapped_column(default=list, deferred=True)
     base: Mapped[dict[str, Any]]  # the job document that every trial starts from, defaults filled in, secrets masked
     sealed_secrets: Mapped[str] = mapped_column(Text, default="")  # encrypted JSON {dotted path: value}
     foreign: Mapped[dict[str, Any]] = mapped_column(default=dict)  # request fields that a dialect must return
@@ -97,6 +98,7 @@ class Trial(Base):
     state: Mapped[str] = mapped_column(String(16), default=TrialState.RUNNING)
     reason: Mapped[str] = mapped_column(Text, default="")  # why it ended so
     stop_reason: Mapped[str] = mapped_column(Text, default="")  # not empty: its sweep has requested its end
+    paused: Mapped[bool] = mapped_column(default=False)  # by its sweep, which resumes it
     promoted: Mapped[bool] = mapped_column(default=False)  # by hand: early stopping does not end it
     error_type: Mapped[str | None] = mapped_column(String(32))
     objectives: Mapped[list[Any] | None] = mapped_column(JsonOrNull)  # one number each, as measured

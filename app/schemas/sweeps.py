@@ -111,7 +111,11 @@ class Parallel(fields.Field[int | str]):
 class MethodSchema(DocumentSchema):
     name = Choice(METHODS, load_default="tpe", **says("How the next values are chosen"))
     seed = Whole(0, LARGEST_INT, load_default=0, **says("Equal seeds and reports give equal suggestions"))
-    order = Choice(("natural", "shuffled"), load_default="shuffled", **says("grid: the order of its points"))
+    order = Choice(
+        ("natural", "shuffled"),
+        load_default="shuffled",
+        **says("grid: the order of its points; natural: the last parameter by name changes first"),
+    )
     startup_trials = Whole(1, MOST_TRIALS, load_default=10, **says("tpe, gp: random trials before the model is asked"))
     sigma0 = Number(1e-6, 10.0, **says("cmaes: the first step size, as a share of the space; default one sixth"))
     restarts = Whole(0, 100, load_default=0, **says("cmaes: restarts with a population of double the size"))
@@ -136,7 +140,9 @@ _RUNNING = says("Trials that run when the budget is used up: finish, or cancel, 
 
 
 class _BudgetFieldsSchema(DocumentSchema):
-    max_trials = Whole(1, MOST_TRIALS, **says("Most trials, also failed ones; required but for grid"))
+    max_trials = Whole(
+        1, MOST_TRIALS, **says("Most trials, also failed ones; required for all methods but grid without another bound")
+    )
     max_device_hours = Number(0.0001, 1e9, **says("Devices × hours of all attempts"))
     max_seconds = Number(1, 1e9, **says("Since the first trial"))
     target = Number(-_HUGE, _HUGE, **says("No new trial once one is this good"))

@@ -62,6 +62,10 @@ class SweepRun:
         with self.db.read() as session:
             return session.get_one(Sweep, self.id)
 
+    def known(self) -> list[Any]:
+        with self.db.read() as session:
+            return session.get_one(Sweep, self.id).known
+
     def trials(self) -> list[Trial]:
         with self.db.read() as session:
             return list(session.scalars(select(Trial).where(Trial.sweep_id == self.id).order_by(Trial.number)))

@@ -44,5 +44,5 @@ def _row(spec: SweepSpec, names: Mapping[str, str], found: TrialDetails) -> list
         *values,
         trial_id(trial),
         str(step),
-        spec.objectives[0].metric,
+        values[0],
     ]

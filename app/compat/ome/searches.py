@@ -89,6 +89,7 @@ def _native_names(parameters: Mapping[str, Any], *, runs_command: bool) -> dict[
 
 def _of_command(name: str) -> str:
     """A variable of the program if that may have the name, else a hyperparameter."""
+    name = name.removeprefix("--")
     if _VARIABLE.fullmatch(name) and not is_reserved(name) and not is_secret(name):
         return f"{ENVIRONMENT}{name}"
     return re.sub(r"^(?=\d)", "_", re.sub(r"[^\w-]", "_", name, flags=re.ASCII))

@@ -123,9 +123,8 @@ def events_of_sweep(sweep: Sweep, events: Sequence[SweepEvent]) -> list[dict[str
 def _with_names(sweep: Sweep, text: str) -> str:
     """The text with the names that parameters have in the manifest."""
     names: Mapping[str, str] = _foreign(sweep)["parameters"]
-    for native in sorted(names, key=len, reverse=True):
-        text = re.sub(rf"(?<![\w.]){re.escape(native)}(?![\w.])", names[native], text)
-    return text
+    longest_first = "|".join(re.escape(native) for native in sorted(names, key=len, reverse=True))
+    return re.sub(rf"(?<![\w.])(?:{longest_first})(?![\w.])", lambda found: names[found[0]], text) if names else text
 
 
 def _trial(sweep: Sweep, found: TrialDetails) -> dict[str, Any]:
@@ -197,7 +196,7 @@ def _plan(found: ShownSweep) -> str:
 
 def _progress(found: ShownSweep) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in _by_state(found).items()) or "none yet"
-    best, metric = found.best, _foreign(found.sweep)["spec"]["hyperParameterTuningConfig"]["metric"]["name"]
+    best, metric = found.best, found.spec.objectives[0].metric  # that a perplexity is compared by is its loss
     if best is None or not best.objectives:
         return f"trials: {counts}"
     name = trial_name(sweep_name(found.sweep), best.number)

@@ -72,11 +72,14 @@ def _check_range(name: str, space: Mapping[str, Any], kind: str, method: str) ->
         raise _bad(f"parameters.{name}.scale", "must be linear or log")
     if scale == "log" and low <= 0:
         raise _bad(f"parameters.{name}.min", "must be above 0 where scale is log")
-    if step is None:
-        if method == "grid":
-            raise _bad(f"parameters.{name}", "a grid needs values or a step")
+    if method != "grid":
         return 1
-    return int((high - low) / step) + 1
+    if step is None:
+        raise _bad(f"parameters.{name}", "a grid needs values or a step")
+    try:
+        return int((high - low) / step) + 1
+    except OverflowError as error:
+        raise _bad(f"parameters.{name}.step", "makes more points than a grid may have; raise it") from error
 
 
 def _is_whole(value: object) -> bool:

@@ -37,8 +37,9 @@ class Axis:
         number = float(value)
         if self.scale == "log":
             return (math.log(number) - math.log(self.low)) / self._length if number > 0 else None
-        # Halves, because the distance of two floats may be too large for one.
-        return (number / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        # Halves, because the distance of two floats may be too large for one; half of the smallest is 0.
+        half = self.high / 2 - self.low / 2
+        return (number / 2 - self.low / 2) / half if half else (number - self.low) / (self.high - self.low)
 
     def widened(self, share: float) -> "Axis":
         """With room of this share of its length at both ends, so that no mark lies on its frame."""

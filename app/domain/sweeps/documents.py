@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from app.domain.spec.hyperparameters.parsing import CUSTOM
@@ -87,12 +87,22 @@ def with_values_at(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[st
         *parents, last = path.split(".")
         node: Any = found
         for name in parents:
-            if isinstance(node, list):
-                node = node[int(name)] if name.isdecimal() and int(name) < len(node) else None
-            else:
-                node = node.get(name) if isinstance(node, dict) else None
+            node = _child(node, name)
         if isinstance(node, dict) and last in node:
             node[last] = value
+    return found
+
+
+def without_paths(job: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """The job without what stands at these paths, of `path_of`; those that it does not have are ignored."""
+    found = copy.deepcopy(dict(job))
+    for path in paths:
+        *parents, last = path.split("/")
+        node: Any = found
+        for name in parents:
+            node = _child(node, name)
+        if isinstance(node, dict):
+            node.pop(last, None)
     return found
 
 
@@ -119,6 +129,13 @@ def _resolve(document: dict[str, Any], values: Mapping[str, Value]) -> None:
 def _names_inactive(word: object, values: Mapping[str, Value]) -> bool:
     """A word that refers to a parameter that is not active is left out."""
     return isinstance(word, str) and any(found[1] not in values for found in REFERENCE.finditer(word))
+
+
+def _child(node: object, name: str) -> object:
+    """A field of an object, or an entry of a list; None where there is none."""
+    if isinstance(node, list):
+        return node[int(name)] if name.isdecimal() and int(name) < len(node) else None
+    return node.get(name) if isinstance(node, dict) else None
 
 
 def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -60,6 +60,8 @@ def check_constraints(spec: SweepSpec, documents: list[JobDocument]) -> None:
 def _metric_is_measured(metric: str, documents: list[JobDocument], field: str) -> None:
     if not 1 <= len(metric) <= MAX_METRIC:
         raise BadSpec(f"must be a name of 1 to {MAX_METRIC} characters", field=field)
+    if not metric.isprintable():
+        raise BadSpec("must be a name of printable characters", field=field)
     if metric.startswith(BENCHMARK):
         raise NotSupportedYet("no evaluation runs after a trial; name a metric of the training", field=field)
     if metric.startswith(REPORT):

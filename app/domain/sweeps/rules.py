@@ -1,6 +1,7 @@
 """Everything about a sweep's document that is refused before the database is asked."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from app.domain.errors import BadSpec, InvalidRequest
@@ -12,6 +13,7 @@ from app.domain.sweeps.draws import random_values, seed_of
 from app.domain.sweeps.grid import grid_values
 from app.domain.sweeps.objective_rules import check_constraints, check_objectives
 from app.domain.sweeps.parameter_rules import check_parameters
+from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import ANNEAL, CMAES, FREE, GP, GRID, METHODS, Budget, FailedTrials, Method, SweepSpec
 from app.domain.sweeps.stopping_rules import check_early_stopping
@@ -28,7 +30,7 @@ def check(spec: SweepSpec) -> Space:
     document = _read(spec.job)
     _trainer_is_known(document)
     check_parameters(space, spec.job, document)
-    documents = [_read(trial_document(spec.job, values, name="", labels={})) for values in space.examples()[:2]]
+    documents = [_read_trial(spec, values) for values in space.examples()[:2]]
     check_objectives(spec, documents)
     check_constraints(spec, documents)
     check_budget(spec)
@@ -71,6 +73,13 @@ def _read(job: Any) -> JobDocument:  # noqa: ANN401 - where JSON enters
         return completed(JobDocument.from_json(job))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise BadSpec(f"is no job document: {error}", field="job") from error
+
+
+def _read_trial(spec: SweepSpec, values: Mapping[str, Value]) -> JobDocument:
+    try:
+        return _read(trial_document(spec.job, values, name="", labels={}))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise BadSpec("is no job document: a section that a parameter stands in is no object", field="job") from error
 
 
 def _trainer_is_known(document: JobDocument) -> None:

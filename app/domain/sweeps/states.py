@@ -28,7 +28,7 @@ TRANSITIONS: dict[SweepState, frozenset[SweepState]] = {
     _S.PENDING: frozenset({_S.RUNNING, _S.PAUSED, _S.FINISHING}) | _ENDED,
     _S.RUNNING: frozenset({_S.PAUSED, _S.FINISHING}) | _ENDED,
     _S.PAUSED: frozenset({_S.RUNNING, _S.FINISHING}) | _ENDED,
-    _S.FINISHING: _ENDED,
+    _S.FINISHING: frozenset({_S.RUNNING}) | _ENDED,  # its budget was raised
     _S.COMPLETED: frozenset({_S.RUNNING}),  # its budget was raised
     _S.CANCELLED: frozenset(),
     _S.FAILED: frozenset(),

@@ -61,6 +61,8 @@ def _rungs_are_reached(rule: EarlyStopping, documents: list[JobDocument]) -> Non
 def _length(document: JobDocument, name: str) -> float:
     try:
         return float(typed_hyperparameters(document)[name])
+    except (AttributeError, TypeError) as error:
+        raise BadSpec("must be texts", field="job.training_config.hyperparameters") from error
     except InvalidHyperparameter as error:
         raise BadSpec(error.message, field=f"job.training_config.hyperparameters.{error.name}") from error
 

@@ -118,6 +118,7 @@ def _create_trial() -> None:
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("stop_reason", sa.Text(), nullable=False),
+        sa.Column("paused", sa.Boolean(), nullable=False),
         sa.Column("promoted", sa.Boolean(), nullable=False),
         sa.Column("error_type", sa.String(32), nullable=True),
         sa.Column("objectives", _JSON, nullable=True),

@@ -58,20 +58,18 @@ def exhausted(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used) -> 
     if budget.max_seconds is not None and so_far.seconds >= budget.max_seconds:
         return f"max_seconds: {so_far.seconds:.0f} seconds have passed"
     if budget.patience is not None and so_far.without_improvement >= budget.patience:
-        return f"patience: {so_far.without_improvement} trials were not better than trial {sweep.best_number}"
+        than = (
+            f"than trial {sweep.best_number}"
+            if sweep.best_number is not None
+            else "than none: each breaks a constraint"
+        )
+        return f"patience: {so_far.without_improvement} trials were not better {than}"
     if budget.target is not None and sweep.best_number is not None:
         best = session.get_one(Trial, (sweep.id, sweep.best_number)).objectives or [math.inf]
         sign = spec.objectives[0].sign
         if sign * best[0] <= sign * budget.target:
             return f"target: trial {sweep.best_number} reached {best[0]:g}"
     return ""
-
-
-def ends_at(sweep: Sweep, spec: SweepSpec) -> float | None:
-    """Seconds until `max_seconds` have passed; None where nothing ends the sweep by time alone."""
-    if spec.budget.max_seconds is None or sweep.started_at is None:
-        return None
-    return max(0.0, spec.budget.max_seconds - (utc_now() - sweep.started_at).total_seconds())
 
 
 def too_many_failed(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used) -> str:

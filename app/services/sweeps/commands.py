@@ -7,20 +7,20 @@ from sqlalchemy import delete as sql_delete
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from app.domain.errors import IllegalTransition, InvalidRequest, LimitExceeded
-from app.domain.lifecycle.states import JobState
+from app.domain.errors import IllegalTransition, InvalidRequest
+from app.domain.lifecycle.states import TERMINAL as JOB_ENDED
 from app.domain.spec.model import JobDocument
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.rules import check_budget
 from app.domain.sweeps.spec import SweepSpec
-from app.domain.sweeps.states import TERMINAL, SweepState, TrialState
-from app.models import Job, Sweep, Trial
+from app.domain.sweeps.states import TERMINAL, SweepState
+from app.models import Job, Sweep
 from app.security.permissions import Caller
 from app.services.jobs import control_requests
 from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
-from app.services.sweeps import history, lookup
+from app.services.sweeps import budget, history, lookup, resuming
 from app.services.sweeps.stepping import cancel_trials
 
 CHANGEABLE = ("budget", "priority", "labels")
@@ -46,14 +46,16 @@ def pause(
         if sweep.status != SweepState.PAUSED:
             _require(sweep, "paused", SweepState.PENDING, SweepState.RUNNING)
             history.move(session, sweep, SweepState.PAUSED, actor=caller.actor, reason="paused")
-        kept = [] if finish_trials else _running(session, sweep.id)
-        for job_id in kept:
-            try:
-                job = control_requests.request_pause(session, job_id, actor=caller.actor, force=force)
-            except IllegalTransition as error:  # it is ending, or its script can't save: it runs on
-                _warn(session, sweep, caller, f"a trial can't be paused and runs on: {error.message}")
+        for trial, job in [] if finish_trials else lookup.locked_jobs(session, sweep):
+            if job.state in JOB_ENDED:
                 continue
-            to_nudge += [job] if job.requested == "pause" else []
+            try:
+                asked = control_requests.request_pause(session, job.id, actor=caller.actor, force=force)
+            except IllegalTransition as error:  # it is ending, or its script can't save: it runs on
+                _warn(session, sweep, caller, f"trial {trial.number} can't be paused and runs on: {error.message}")
+                continue
+            trial.paused = True
+            to_nudge += [asked] if asked.requested == "pause" else []
         on_written(session, sweep)
     for job in to_nudge:
         plane.nudge(job)
@@ -70,7 +72,8 @@ def resume(plane: ControlPlane, caller: Caller, sweep_id: str, *, on_written: On
         _require(sweep, "resumed", SweepState.PAUSED)
         sweep.submits_as = caller.key_id
         history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason="resumed")
-        _resume_trials(session, sweep, caller)
+        session.flush()
+        resuming.resume_paused(session, sweep, actor=caller.actor)
         on_written(session, sweep)
     return sweep
 
@@ -84,9 +87,10 @@ def stop(plane: ControlPlane, caller: Caller, sweep_id: str, *, on_written: OnWr
         sweep = lookup.find_for_change(session, caller, sweep_id)
         if sweep.status != SweepState.FINISHING:
             _require(sweep, "stopped", SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED)
-            _resume_trials(session, sweep, caller)
             sweep.ends_as = SweepState.COMPLETED
             history.move(session, sweep, SweepState.FINISHING, actor=caller.actor, reason="stopped")
+            session.flush()
+            resuming.resume_paused(session, sweep, actor=caller.actor)
         on_written(session, sweep)
     return sweep
 
@@ -145,9 +149,8 @@ def change(
         audit.record(
             session, actor=caller.actor, action="sweep.change", project=sweep.project, target=sweep.id, data=data
         )
-        if sweep.status == SweepState.COMPLETED and before["budget"] != sweep.spec["budget"]:
-            sweep.ends_as, sweep.finished_at = None, None
-            history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason="budget changed")
+        if before["budget"] != sweep.spec["budget"]:
+            _continue(session, sweep, caller)
         on_written(session, sweep)
     return sweep
 
@@ -157,6 +160,8 @@ def delete(plane: ControlPlane, caller: Caller, sweep_id: str) -> None:
     with plane.db.write() as session:
         sweep = lookup.find_for_change(session, caller, sweep_id)
         _require(sweep, "deleted", *TERMINAL)
+        of_it = select(Job.id).where(Job.sweep_id == sweep.id).order_by(Job.id)
+        session.scalars(of_it.with_for_update()).all()  # a plain update would lock them in arbitrary order
         session.execute(
             update(Job)
             .where(Job.sweep_id == sweep.id)
@@ -175,12 +180,15 @@ def delete(plane: ControlPlane, caller: Caller, sweep_id: str) -> None:
         session.execute(sql_delete(Sweep).where(Sweep.id == sweep.id).execution_options(synchronize_session=False))
 
 
-def _resume_trials(session: Session, sweep: Sweep, caller: Caller) -> None:
-    for job_id in _running(session, sweep.id, JobState.PAUSED):
-        try:
-            control_requests.resume(session, job_id, actor=caller.actor)
-        except (IllegalTransition, LimitExceeded) as error:
-            _warn(session, sweep, caller, f"a trial stays paused: {error.message}")
+def _continue(session: Session, sweep: Sweep, caller: Caller) -> None:
+    """A sweep that has completed, or is about to, makes trials again if its budget now allows them."""
+    completes = sweep.status == SweepState.FINISHING and sweep.ends_as == SweepState.COMPLETED
+    if sweep.status != SweepState.COMPLETED and not completes:
+        return
+    spec = SweepSpec.from_json(sweep.spec)
+    if not budget.exhausted(session, sweep, spec, budget.used(session, sweep)):
+        sweep.ends_as, sweep.finished_at = None, None
+        history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason="budget changed")
 
 
 def _apply(sweep: Sweep, changes: Mapping[str, Any]) -> None:
@@ -201,17 +209,6 @@ def _require(sweep: Sweep, verb: str, *states: SweepState) -> None:
         raise IllegalTransition(
             f"sweep {sweep.id} is {sweep.status} and cannot be {verb}; only one that is {' or '.join(states)} can"
         )
-
-
-def _running(session: Session, sweep_id: str, *states: JobState) -> list[str]:
-    """Jobs of its running trials, by id: the order in which rows are locked."""
-    query = (
-        select(Job.id)
-        .join(Trial, Trial.job_id == Job.id)
-        .where(Trial.sweep_id == sweep_id, Trial.state == TrialState.RUNNING)
-        .order_by(Job.id)
-    )
-    return list(session.scalars(query.where(Job.status.in_(states)) if states else query))
 
 
 def _warn(session: Session, sweep: Sweep, caller: Caller, message: str) -> None:

@@ -11,15 +11,17 @@ from sqlalchemy.orm import Session
 from app.domain.errors import Conflict, InvalidRequest
 from app.domain.ids import new_id
 from app.domain.spec.model import JobDocument
-from app.domain.spec.secrets import MASK
+from app.domain.spec.secrets import MASK, take_secrets
 from app.domain.sweeps import rules
 from app.domain.sweeps.documents import (
     ENVIRONMENT,
+    path_of,
     trial_document,
     with_evaluation,
     with_scheduling,
     with_values_at,
     with_words,
+    without_paths,
 )
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.space import Space
@@ -130,9 +132,10 @@ def check(
     secret_variables: Collection[str] = (),
 ) -> CheckedSweep:
     """All checks before the transaction that writes the sweep."""
+    target = project or caller.home_project
+    caller.require_project(target)
     spec = replace(spec, job=with_evaluation(with_scheduling(spec.job, GIVES_WAY), spec.early_stopping))
     space = rules.check(spec)
-    target = project or caller.home_project
     placed = [
         _placed(plane, caller, spec, values, complete=complete, project=target, forwarded=forwarded)
         for values in _spread(space.examples())
@@ -143,12 +146,13 @@ def check(
     stored = submission.check(
         plane, caller, base, project=target, forwarded=forwarded, secret_variables=secret_variables
     )
-    masked = with_words(stored.spec.document.to_json(), spec.job)
+    # Not the completed document: what is derived from values of one trial must not stay in those of others.
+    masked = with_words(take_secrets(base, secret_variables)[0].to_json(), spec.job)
     with plane.db.read() as session:
         known = warm_starts.known_results(session, target, spec, space, masked)
         first = warm_starts.transferred_values(session, target, spec, space)
     return CheckedSweep(
-        spec=replace(spec, job=_masked(spec.job, stored.spec.secrets), enqueue=(*first, *spec.enqueue)),
+        spec=replace(spec, job=_shown(spec.job, space, stored.spec.secrets), enqueue=(*first, *spec.enqueue)),
         space=space,
         project=target,
         base=masked,
@@ -209,8 +213,10 @@ def _unconditional(space: Space, values: Mapping[str, Value]) -> dict[str, Value
     return {name: value for name, value in values.items() if name in always}
 
 
-def _masked(job: Mapping[str, Any], secrets: Collection[str]) -> dict[str, Any]:
-    return with_values_at(job, dict.fromkeys(secrets, MASK))
+def _shown(job: Mapping[str, Any], space: Space, secrets: Collection[str]) -> dict[str, Any]:
+    """The job as it was given, with its secrets masked, and without what every trial replaces, which may be secret."""
+    always = [path_of(each.name) for each in space.parameters if not each.only_if]
+    return without_paths(with_values_at(job, dict.fromkeys(secrets, MASK)), always)
 
 
 def _warnings(placed: Sequence[Checked]) -> list[str]:

@@ -104,6 +104,7 @@ def as_job(sweep: Sweep) -> JobDetails:
         alias=sweep.alias,
         created_at=sweep.created_at,
         updated_at=sweep.updated_at,
+        attempt=1 if sweep.started_at is not None else 0,
         started_at=sweep.started_at,
         finished_at=sweep.finished_at,
     )
@@ -185,8 +186,11 @@ def is_deleted(sweep: Sweep, dialect: str) -> bool:
 
 def withdraw(plane: ControlPlane, caller: Caller, sweep_id: str, *, dialect: str) -> None:
     """Deletion in dialects that allow it for what runs: cancel the sweep if needed, and hide it with its trials."""
-    with suppress(IllegalTransition):  # it has ended
-        commands.cancel(plane, caller, sweep_id, reason="deleted")
+    with plane.db.read() as session:
+        has_ended = lookup.find(session, caller, sweep_id).status in TERMINAL
+    if not has_ended:
+        with suppress(IllegalTransition):  # it has ended meanwhile
+            commands.cancel(plane, caller, sweep_id, reason="deleted")
     with plane.db.write() as session:
         sweep = lookup.find_for_change(session, caller, sweep_id)
         _keep(sweep, dialect, deleted=True)

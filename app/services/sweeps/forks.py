@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.domain.errors import Conflict
 from app.domain.spec.user_tokens import PREFIX
 from app.domain.sweeps.documents import with_values_at
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Sweep
 from app.security.permissions import Caller
+from app.security.secrets import SecretKeyMissing
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.sweeps import creation, lookup
@@ -31,7 +33,13 @@ def fork(
     """
     with plane.db.read() as session:
         first = lookup.find(session, caller, sweep_id)
-    secrets = plane.box.open(first.sealed_secrets)
+    try:
+        secrets = plane.box.open(first.sealed_secrets)
+    except SecretKeyMissing as error:
+        raise Conflict(
+            f"the secrets of sweep {first.id} were encrypted with a key that this server does not have; create the "
+            "sweep again with them"
+        ) from error
     own = {path: value for path, value in secrets.items() if not path.startswith(PREFIX)}
     document = {
         **first.spec,
@@ -40,7 +48,7 @@ def fork(
         "job": with_values_at(first.spec["job"], own),
         **{name: changes[name] for name in CHANGEABLE if name in changes},
         "budget": {**first.spec["budget"], **changes.get("budget", {})},
-        "warm_start": {"sweeps": [*first.spec["warm_start"]["sweeps"], first.id], "kind": "results"},
+        "warm_start": {"sweeps": [first.id], "kind": "results"},
         "enqueue": [],
     }
     forwarded = {path.removeprefix(PREFIX): token for path, token in secrets.items() if path.startswith(PREFIX)}

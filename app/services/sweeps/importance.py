@@ -1,13 +1,14 @@
 """The importance of a sweep's parameters, computed by the process that knows Optuna."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from app.domain.sweeps.figures import best_share
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.space import Space
 from app.services.sweeps.search_child import COMMAND, ChildFailed, SearchChild
-from app.services.sweeps.suggestions import ANSWER_SECONDS, SearchUnavailable
+from app.services.sweeps.suggestions import ANSWER_SECONDS, REQUEST_SLOTS, SearchUnavailable
 
 
 def question(space: Space, completed: Sequence[Observation], *, objectives: int) -> dict[str, Any]:
@@ -26,13 +27,11 @@ def answer(asked: Mapping[str, Any], *, command: Sequence[str] = COMMAND) -> dic
 
     Raises SearchUnavailable where Optuna is not installed, or the process fails.
     """
-    child = SearchChild(command)
-    try:
-        found = child.ask({**asked}, seconds=ANSWER_SECONDS)
-    except ChildFailed as error:
-        raise SearchUnavailable(f"the process that computes importances failed: {error}; retry later") from error
-    finally:
-        child.close()
+    with REQUEST_SLOTS, closing(SearchChild(command)) as child:
+        try:
+            found = child.ask({**asked}, seconds=ANSWER_SECONDS)
+        except ChildFailed as error:
+            raise SearchUnavailable(f"the process that computes importances failed: {error}; retry later") from error
     if "missing" in found:
         raise SearchUnavailable(
             f"importances need {found['missing']}, which is not installed here: pip install 'trainyard[search]'"

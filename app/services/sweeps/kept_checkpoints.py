@@ -5,32 +5,30 @@ has left.
 """
 
 import logging
+from collections.abc import Collection
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import TrainyardError
 from app.domain.lifecycle.states import TERMINAL
-from app.domain.sweeps.spec import SweepSpec
 from app.models import Checkpoint, Job, Sweep, Trial
 from app.services.attempts import checkpoints
 from app.services.lifecycle import transitions
 from app.services.requests.control_plane import ControlPlane
-from app.services.sweeps.best import best_numbers
 from app.storage.keys import checkpoint_key
 
 # Jobs in one transaction, which blocks other writers on SQLite.
-JOBS_AT_ONCE = 50
+JOBS_AT_ONCE, ROWS_AT_ONCE = 50, 1_000
 
 logger = logging.getLogger(__name__)
 
 
-def retire_some(session: Session, sweep: Sweep, spec: SweepSpec) -> list[str]:
-    """Retire checkpoints of some trials that are not among the best; the keys whose files are to be deleted.
+def retire_some(session: Session, sweep: Sweep, kept: Collection[int]) -> list[str]:
+    """Retire checkpoints of some trials that are not ``kept``; the keys whose files are to be deleted.
 
     Empty: there are none left, but for those that a job outside of the sweep starts from.
     """
-    kept = best_numbers(session, sweep, spec, top=spec.keep_checkpoints_of_best)
     query = (
         select(Checkpoint.job_id, Checkpoint.id)
         .join(Trial, Trial.job_id == Checkpoint.job_id)
@@ -42,6 +40,7 @@ def retire_some(session: Session, sweep: Sweep, spec: SweepSpec) -> list[str]:
             Job.status.in_(TERMINAL),
         )
         .order_by(Checkpoint.job_id)
+        .limit(ROWS_AT_ONCE)
     )
     found: dict[str, set[str]] = {}
     for row in session.execute(query):

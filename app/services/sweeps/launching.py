@@ -16,7 +16,7 @@ from app.domain.errors import BadSpec, InvalidRequest, LimitExceeded, Unauthenti
 from app.domain.lifecycle.states import JobState
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.space import Space
-from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.spec import FREE, SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
 from app.services.jobs.submission import Checked
@@ -31,6 +31,8 @@ from app.services.sweeps.trials import NewTrial
 STARTS_SOON_SECONDS = 10.0
 STARTS_NOW_SECONDS = 1.0
 WAITING = (JobState.PENDING, JobState.QUEUED)
+
+_KEY_ENDED = "the API key that submits its trials is revoked or expired; pause the sweep and resume it with another key"
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +64,8 @@ def launch(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         spec = SweepSpec.from_json(sweep.spec)
         if budget.exhausted(session, sweep, spec, budget.used(session, sweep)):
             return False
-        waiting = _room(session, sweep, spec)
-        if waiting is None:
+        room = _room(session, sweep, spec)
+        if room is None:
             return False
         asked = _question(session, sweep, spec)
     try:
@@ -78,19 +80,28 @@ def launch(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         message = "every point of the grid was tried"
         _finish(plane, sweep_id, SweepState.COMPLETED, reason="grid", message=message)
         return False
-    return _make(plane, sweep, spec, new, waiting=waiting)
+    return _make(plane, sweep, spec, new, room)
 
 
-def _room(session: Session, sweep: Sweep, spec: SweepSpec) -> int | None:
-    """How many of its trials wait for devices; None when there is no room for another trial."""
+@dataclass(frozen=True)
+class _Room:
+    """Trials of the sweep that have not ended, and those of them that wait for devices."""
+
+    alive: int
+    waiting: int
+
+
+def _room(session: Session, sweep: Sweep, spec: SweepSpec) -> _Room | None:
+    """None when there is no room for another trial."""
     running = select(Trial.job_id).where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
     alive = session.scalar(select(func.count()).select_from(running.subquery())) or 0
     limit = spec.budget.parallel_trials
-    if limit != "free" and alive >= limit:
+    if isinstance(limit, int) and alive >= limit:
         return None
     if spec.deterministic and alive and _first_of_generation(session, sweep, spec) is None:
         return None
-    return session.scalar(select(func.count()).where(Job.id.in_(running), Job.status.in_(WAITING))) or 0
+    waiting = session.scalar(select(func.count()).where(Job.id.in_(running), Job.status.in_(WAITING))) or 0
+    return _Room(alive, waiting)
 
 
 def _first_of_generation(session: Session, sweep: Sweep, spec: SweepSpec) -> Trial | None:
@@ -141,7 +152,7 @@ def space_of(spec: SweepSpec) -> Space:
     return Space.from_json(spec.parameters, spec.require)
 
 
-def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, *, waiting: int) -> bool:
+def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: _Room) -> bool:
     try:
         checked = trials.check(plane, sweep, new)
     except InvalidRequest as error:
@@ -149,12 +160,15 @@ def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, *, 
     except LimitExceeded as error:
         _wait(plane, sweep.id, error.message)
         return False
-    if not _starts_soon(spec, checked, sweep, waiting):
+    if not _starts_soon(spec, checked, room):
         return False
     try:
         job = _store(plane, sweep.id, new, checked)
-    except (LimitExceeded, Unauthenticated) as error:
+    except LimitExceeded as error:
         _wait(plane, sweep.id, error.message)
+        return False
+    except Unauthenticated:
+        _wait(plane, sweep.id, _KEY_ENDED)
         return False
     except InvalidRequest as error:
         return _refuse(plane, sweep.id, new, error.message)
@@ -164,11 +178,11 @@ def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, *, 
     return True
 
 
-def _starts_soon(spec: SweepSpec, checked: Checked, sweep: Sweep, waiting: int) -> bool:
+def _starts_soon(spec: SweepSpec, checked: Checked, room: _Room) -> bool:
     wait = checked.wait_seconds
-    if spec.budget.parallel_trials == "free":
-        return sweep.next_number == 0 or (waiting == 0 and wait is not None and wait <= STARTS_NOW_SECONDS)
-    return waiting == 0 or (wait is not None and wait <= STARTS_SOON_SECONDS)
+    if spec.budget.parallel_trials == FREE:
+        return room.alive == 0 or (room.waiting == 0 and wait is not None and wait <= STARTS_NOW_SECONDS)
+    return room.waiting == 0 or (wait is not None and wait <= STARTS_SOON_SECONDS)
 
 
 def _store(plane: ControlPlane, sweep_id: str, new: NewTrial, checked: Checked) -> Job | None:
@@ -179,7 +193,7 @@ def _store(plane: ControlPlane, sweep_id: str, new: NewTrial, checked: Checked) 
             return None
         if sweep.status == SweepState.PENDING:
             history.move(session, sweep, SweepState.RUNNING, actor=ACTOR, reason="first trial")
-        return trials.store(session, plane, sweep, new, checked, actor=ACTOR)
+        return trials.store(session, plane, sweep, new, checked)
 
 
 def _is_next(sweep: Sweep, new: NewTrial) -> bool:
@@ -194,14 +208,14 @@ def _refuse(plane: ControlPlane, sweep_id: str, new: NewTrial, reason: str) -> b
         if sweep.status == SweepState.PENDING:
             history.move(session, sweep, SweepState.RUNNING, actor=ACTOR, reason="first trial")
         trials.store_refused(session, sweep, new, reason, actor=ACTOR)
-    return True
+    return False  # what follows from it is for the next step to decide
 
 
 def _wait(plane: ControlPlane, sweep_id: str, reason: str) -> None:
     """Note why there is no further trial yet; it is tried again."""
     with plane.db.write() as session:
         sweep = lookup.locked(session, sweep_id)
-        if sweep.pending_reason != reason:
+        if sweep.status in (SweepState.PENDING, SweepState.RUNNING) and sweep.pending_reason != reason:
             sweep.pending_reason = reason
             sweep.mark_changed()
             logger.info("sweep %s makes no further trial yet: %s", sweep_id, reason)

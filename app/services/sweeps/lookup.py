@@ -6,7 +6,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
-from app.models import Sweep, Trial
+from app.domain.sweeps.states import TrialState
+from app.models import Job, Sweep, Trial
 from app.security.permissions import Caller
 
 SWEEP_ID = re.compile(r"sweep-[0-9a-f-]{36}")
@@ -44,6 +45,18 @@ def locked(session: Session, sweep_id: str) -> Sweep:
     if sweep is None:
         raise NotFound(f"no sweep {sweep_id}")
     return sweep
+
+
+def locked_jobs(session: Session, sweep: Sweep) -> list[tuple[Trial, Job]]:
+    """Its running trials with their jobs, all of whose rows are locked before one is changed, in the order of ids."""
+    of_running = select(Trial.job_id).where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
+    jobs = session.scalars(
+        select(Job).where(Job.id.in_(of_running)).order_by(Job.id).with_for_update(),
+        execution_options={"populate_existing": True},
+    ).all()
+    trials = session.scalars(select(Trial).where(Trial.job_id.in_([job.id for job in jobs])))
+    by_job = {trial.job_id: trial for trial in trials}
+    return [(by_job[job.id], job) for job in jobs if job.id in by_job]
 
 
 def find_trial(session: Session, sweep: Sweep, number: int) -> Trial:

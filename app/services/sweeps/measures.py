@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app.domain.sweeps.results import selected
+from app.domain.sweeps.results import mean_of, selected
 from app.domain.sweeps.spec import Constraint, EarlyStopping, Objective
 from app.models import Job, Metric
+from app.services.jobs import reports
 
 REPORT_PREFIX = "report."
-_MEAN = "mean:"
+_HUGE = 1e300  # JSON has no infinity
 
 
 def objectives(session: Session, job: Job, wanted: Sequence[Objective]) -> tuple[list[float] | None, str]:
@@ -33,7 +34,8 @@ def violations(session: Session, job: Job, constraints: Sequence[Constraint]) ->
         value = _measured(
             session, job, constraint.metric, constraint.select, is_lower_better=constraint.at_most is None
         )
-        found.append(1.0 if value is None or not math.isfinite(value) else constraint.violation(value))
+        broken = 1.0 if value is None or not math.isfinite(value) else constraint.violation(value)
+        found.append(max(-_HUGE, min(broken, _HUGE)))
     return found
 
 
@@ -43,7 +45,9 @@ def step_of_rung(job: Job, rule: EarlyStopping, rung: int) -> int | None:
         return rung
     if not job.total_steps or not job.total_epochs:
         return None
-    return math.ceil(rung * job.total_steps / job.total_epochs)
+    # Epochs are reported with two digits, and the last batch of one may be short: the evaluation at the end of an
+    # epoch may come a step before this product.
+    return max(1, math.floor(rung * job.total_steps / job.total_epochs) - 1)
 
 
 def first_value_from(session: Session, job_id: str, metric: str, step: int) -> tuple[int, float] | None:
@@ -61,17 +65,18 @@ def newest_value(session: Session, job_id: str, metric: str) -> tuple[int, float
 
 def _measured(session: Session, job: Job, metric: str, select_: str, *, is_lower_better: bool) -> float | None:
     if metric.startswith(REPORT_PREFIX):
-        return _of_report(job, metric)
+        return _of_report(session, job, metric)
     if select_ == "best":
         best = func.min(Metric.value) if is_lower_better else func.max(Metric.value)
         found: float | None = session.scalar(select(best).where(Metric.job_id == job.id, Metric.name == metric))
         return found
-    count = int(select_.removeprefix(_MEAN)) if select_.startswith(_MEAN) else 1
+    count = mean_of(select_) or 1
     return selected(_newest(session, job.id, metric, count)[::-1], select_)
 
 
-def _of_report(job: Job, metric: str) -> float | None:
-    value = (job.report or {}).get(metric.removeprefix(REPORT_PREFIX))
+def _of_report(session: Session, job: Job, metric: str) -> float | None:
+    """Of the report that `GET /v1/jobs/{id}/report` shows of an ended job."""
+    value = getattr(reports.completion_report(session, job), metric.removeprefix(REPORT_PREFIX), None)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -5,6 +5,7 @@ requests the end of the losers, so that no crash separates a decision from what 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
@@ -17,7 +18,7 @@ from app.domain.sweeps.states import TrialState
 from app.models import Job, Sweep, Trial, TrialReport
 from app.models.base import utc_now
 from app.services.jobs import control_requests
-from app.services.sweeps import history, measures, rung_reports
+from app.services.sweeps import history, lookup, measures, rung_reports
 from app.services.sweeps.history import ACTOR
 
 
@@ -41,7 +42,7 @@ class _Pass:
 def has_news(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     """Whether `observe` would write anything; reads only, so that most passes take no lock."""
     running = _running(session, sweep.id)
-    if any(job is None or job.state in TERMINAL for _, job in running):
+    if _ended(spec, running):
         return True
     return any(
         rung_reports.next_report(session, spec, trial, job) is not None for trial, job in running if job is not None
@@ -53,12 +54,11 @@ def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Noticed:
     now = _Pass(session, sweep, spec, Noticed())
     running = _running(session, sweep.id)
     now.noticed.reports = rung_reports.take(session, sweep, spec, running)
-    losers = {job.id: trial for trial, job in running if job is not None and _is_to_be_stopped(trial, job)}
-    for job_id in sorted(losers):
-        _request_end(now, losers[job_id], job_id)
-    ended = [(trial, job) for trial, job in running if job is None or job.state in TERMINAL]
-    # A deterministic sweep takes notice of a generation when all of it has ended, in the order of numbers.
-    for trial, job in ended if not spec.deterministic or len(ended) == len(running) else ():
+    if any(job is not None and _is_to_be_stopped(trial, job) for trial, job in running):
+        for loser, its_job in lookup.locked_jobs(session, sweep):
+            if _is_to_be_stopped(loser, its_job):
+                _request_end(now, loser, its_job.id)
+    for trial, job in _ended(spec, running):
         _take_end(now, trial, job)
     if now.noticed.reports or now.noticed.ended:
         sweep.mark_changed()
@@ -73,6 +73,12 @@ def _running(session: Session, sweep_id: str) -> list[tuple[Trial, Job | None]]:
         .order_by(Trial.number)
     )
     return [(row.Trial, row.Job) for row in session.execute(query)]
+
+
+def _ended(spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]) -> list[tuple[Trial, Job | None]]:
+    """Trials whose ends are to be recorded: of a deterministic sweep a whole generation, in the order of numbers."""
+    ended = [(trial, job) for trial, job in running if job is None or job.state in TERMINAL]
+    return ended if not spec.deterministic or len(ended) == len(running) else []
 
 
 def _is_to_be_stopped(trial: Trial, job: Job) -> bool:
@@ -144,7 +150,8 @@ def _take_last_value(now: _Pass, trial: Trial, job: Job) -> None:
     """The value of a stopped trial: that of its last report, or the newest it has measured."""
     query = select(TrialReport.value).where(TrialReport.sweep_id == now.sweep.id, TrialReport.number == trial.number)
     value = now.session.scalar(query.order_by(TrialReport.rung.desc()).limit(1))
-    if value is None and len(now.spec.objectives) == 1:
+    # Which value is the newest depends on when the request arrived.
+    if value is None and len(now.spec.objectives) == 1 and not now.spec.deterministic:
         found = measures.newest_value(now.session, job.id, now.spec.objectives[0].metric)
         if found is not None and math.isfinite(found[1]):
             trial.step, value = found

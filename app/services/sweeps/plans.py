@@ -1,9 +1,10 @@
 """What a sweep would do, without creating it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.rungs import brackets_of, rungs_of
 from app.domain.sweeps.space import Space
@@ -28,14 +29,16 @@ def plan(suggestions: Suggests, checked: CheckedSweep) -> SweepPlan:
     """Raises SearchUnavailable where the method's libraries are not installed."""
     return SweepPlan(
         grid_size=checked.space.size,
-        rungs=expected_rungs(checked.spec),
-        suggestions=first_suggestions(suggestions, checked.spec, checked.space),
+        rungs=expected_rungs(checked.spec, checked.spec.budget.max_trials or checked.space.size or 0),
+        suggestions=first_suggestions(
+            suggestions, checked.spec, checked.space, [Observation.from_json(raw) for raw in checked.known]
+        ),
         warnings=list(checked.warnings),
     )
 
 
-def expected_rungs(spec: SweepSpec) -> list[dict[str, Any]]:
-    rule, trials = spec.early_stopping, spec.budget.max_trials or 0
+def expected_rungs(spec: SweepSpec, trials: int) -> list[dict[str, Any]]:
+    rule = spec.early_stopping
     halves = rule.name in (ASHA, HYPERBAND)
     expected: dict[int, float] = {}
     brackets = brackets_of(rule)
@@ -46,13 +49,15 @@ def expected_rungs(spec: SweepSpec) -> list[dict[str, Any]]:
     return [{"rung": rung, "trials": round(number, 1)} for rung, number in sorted(expected.items())]
 
 
-def first_suggestions(suggestions: Suggests, spec: SweepSpec, space: Space) -> list[Mapping[str, Value]]:
+def first_suggestions(
+    suggestions: Suggests, spec: SweepSpec, space: Space, known: Sequence[Observation]
+) -> list[Mapping[str, Value]]:
     """Those that are known before any trial has ended."""
     found: list[Mapping[str, Value]] = list(spec.enqueue[:SHOWN_SUGGESTIONS])
     most = min(SHOWN_SUGGESTIONS, spec.budget.max_trials or SHOWN_SUGGESTIONS)
     for number in range(len(found), most):
         place = number - len(spec.enqueue)
-        suggestion = suggestions.suggest(spec, space, number=number, place=place, observations=[])
+        suggestion = suggestions.suggest(spec, space, number=number, place=place, observations=known)
         if suggestion.values is None:
             break
         found.append(suggestion.values)

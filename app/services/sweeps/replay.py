@@ -1,18 +1,22 @@
 """Computes every suggestion and every decision of a sweep again from what is stored, and compares."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.sweeps.rungs import judge
+from app.domain.errors import BadSpec
+from app.domain.sweeps.observations import Observation
+from app.domain.sweeps.rungs import RungReport, judge
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Sweep, Trial, TrialReport
 from app.services.sweeps import rung_reports
 from app.services.sweeps.launching import Suggests, space_of
 from app.services.sweeps.observed import known_to_method
+
+MOST_TRIALS = 2_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,42 +37,67 @@ class Replay:
     differences: list[Difference]
 
 
-def replay(session: Session, suggestions: Suggests, sweep: Sweep) -> Replay:
-    """Trials whose values the document or a person chose have no suggestion, and are not counted."""
+@dataclass(frozen=True, kw_only=True)
+class StoredSweep:
+    """What a replay rests on; ``suggested`` has, for each trial of the method, what the method knew."""
+
+    spec: SweepSpec
+    suggested: Sequence[tuple[Trial, Sequence[Observation]]]
+    reports: Sequence[TrialReport]
+    trials: Mapping[int, Trial]
+
+
+def read(session: Session, sweep: Sweep) -> StoredSweep:
+    """Everything of the sweep. Raises BadSpec for one with more trials than a request may compute again."""
+    if sweep.next_number > MOST_TRIALS:
+        raise BadSpec(
+            f"the sweep has {sweep.next_number} trials; a replay computes those of sweeps with up to {MOST_TRIALS:,}"
+        )
     spec = SweepSpec.from_json(sweep.spec)
-    made = session.scalars(
-        select(Trial).where(Trial.sweep_id == sweep.id, Trial.source == "method").order_by(Trial.number)
-    ).all()
-    reports = session.scalars(
-        select(TrialReport).where(TrialReport.sweep_id == sweep.id).order_by(TrialReport.seq)
-    ).all()
-    differences = [*_suggestions(session, suggestions, sweep, spec, made), *_decisions(session, sweep, spec, reports)]
-    return Replay(suggestions=len(made), decisions=len(reports), differences=differences)
+    rows = session.scalars(select(Trial).where(Trial.sweep_id == sweep.id).order_by(Trial.number)).all()
+    reports = select(TrialReport).where(TrialReport.sweep_id == sweep.id).order_by(TrialReport.seq)
+    return StoredSweep(
+        spec=spec,
+        suggested=[
+            (row, known_to_method(session, sweep, spec, number=row.number, seen_seq=row.seen_seq))
+            for row in rows
+            if row.source == "method"
+        ],
+        reports=session.scalars(reports).all(),
+        trials={row.number: row for row in rows},
+    )
 
 
-def _suggestions(
-    session: Session, suggestions: Suggests, sweep: Sweep, spec: SweepSpec, made: Sequence[Trial]
-) -> Iterator[Difference]:
-    space = space_of(spec)
-    for place, trial in enumerate(made):
-        known = known_to_method(session, sweep, spec, number=trial.number, seen_seq=trial.seen_seq)
-        found = suggestions.suggest(spec, space, number=trial.number, place=place, observations=known)
+def replay(stored: StoredSweep, suggestions: Suggests) -> Replay:
+    """Trials whose values the document or a person chose have no suggestion, and are not counted."""
+    differences = [*_suggestions(stored, suggestions), *_decisions(stored)]
+    return Replay(suggestions=len(stored.suggested), decisions=len(stored.reports), differences=differences)
+
+
+def _suggestions(stored: StoredSweep, suggestions: Suggests) -> Iterator[Difference]:
+    space = space_of(stored.spec)
+    for place, (trial, known) in enumerate(stored.suggested):
+        found = suggestions.suggest(stored.spec, space, number=trial.number, place=place, observations=known)
         if found.values != trial.values:
             yield Difference(
                 what="suggestion", number=trial.number, rung=None, stored=trial.values, replayed=found.values
             )
 
 
-def _decisions(session: Session, sweep: Sweep, spec: SweepSpec, reports: Sequence[TrialReport]) -> Iterator[Difference]:
-    rows = session.execute(select(Trial.number, Trial.bracket, Trial.promoted).where(Trial.sweep_id == sweep.id))
-    of = {row.number: row for row in rows}
-    for report in reports:
-        trial = of[report.number]
-        mine = rung_reports.as_judged(spec, report, trial.bracket)
-        verdict = judge(spec.early_stopping, mine, rung_reports.compared(session, spec, report))
+def _decisions(stored: StoredSweep) -> Iterator[Difference]:
+    """Each report is judged by the earlier ones of its rung, and by its trial's own."""
+    of_rung: dict[int, list[RungReport]] = {}
+    of_trial: dict[int, list[RungReport]] = {}
+    for report in stored.reports:
+        trial = stored.trials[report.number]
+        mine = rung_reports.as_judged(stored.spec, report, trial.bracket)
+        own = [each for each in of_trial.get(mine.number, ()) if each.rung != mine.rung]
+        verdict = judge(stored.spec.early_stopping, mine, [*of_rung.get(mine.rung, ()), *own])
+        of_rung.setdefault(mine.rung, []).append(mine)
+        of_trial.setdefault(mine.number, []).append(mine)
         replayed = (verdict.continues or trial.promoted, verdict.rank, verdict.of)
-        stored = (report.continues, report.rank, report.compared)
-        if replayed[1:] != stored[1:] or (replayed[0] != stored[0] and not trial.promoted):
+        found = (report.continues, report.rank, report.compared)
+        if replayed[1:] != found[1:] or (replayed[0] != found[0] and not trial.promoted):
             yield Difference(
-                what="decision", number=report.number, rung=report.rung, stored=list(stored), replayed=list(replayed)
+                what="decision", number=report.number, rung=report.rung, stored=list(found), replayed=list(replayed)
             )

@@ -7,14 +7,14 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.errors import TrainyardError
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
 from app.services.jobs import control_requests
 from app.services.requests.control_plane import ControlPlane
-from app.services.sweeps import budget, history, kept_checkpoints, launching, lookup, observing
+from app.services.sweeps import budget, history, kept_checkpoints, launching, lookup, observing, resuming
+from app.services.sweeps.best import best_numbers
 from app.services.sweeps.history import ACTOR
 from app.services.sweeps.launching import Suggests
 
@@ -39,8 +39,8 @@ def step_all(plane: ControlPlane, suggestions: Suggests) -> tuple[int, bool]:
     for sweep_id in found:
         try:
             has_more = step(plane, suggestions, sweep_id) or has_more
-        except TrainyardError:
-            logger.warning("sweep %s could not be taken further and will be retried", sweep_id, exc_info=True)
+        except Exception:
+            logger.exception("sweep %s failed to advance and will be retried", sweep_id)
     return len(found), has_more
 
 
@@ -53,19 +53,20 @@ def step(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         is_due = _is_due(session, sweep, SweepSpec.from_json(sweep.spec))
     if is_due:
         _settle(plane, sweep_id)
+        _end_if_done(plane, sweep_id)
     return all(launching.launch(plane, suggestions, sweep_id) for _ in range(MOST_AT_ONCE))
 
 
 def _is_due(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     """Whether `_settle` has anything to write; reads only, so that most steps take no lock."""
-    if observing.has_news(session, sweep, spec):
+    if observing.has_news(session, sweep, spec) or resuming.has_paused(session, sweep):
         return True
     if sweep.status == SweepState.FINISHING:
         return _alive(session, sweep.id) == 0
     if sweep.status == SweepState.PAUSED:
         return False
     so_far = budget.used(session, sweep)
-    return bool(budget.exhausted(session, sweep, spec, so_far))
+    return bool(budget.exhausted(session, sweep, spec, so_far) or budget.too_many_failed(session, sweep, spec, so_far))
 
 
 def _settle(plane: ControlPlane, sweep_id: str) -> None:
@@ -77,18 +78,21 @@ def _settle(plane: ControlPlane, sweep_id: str) -> None:
         spec = SweepSpec.from_json(sweep.spec)
         to_nudge = observing.observe(session, sweep, spec).to_nudge
         session.flush()
+        resuming.resume_paused(session, sweep, actor=ACTOR)
         to_nudge += _follow(session, sweep, spec)
-        session.flush()
-        retired = _end_if_done(session, sweep, spec)
     for job in to_nudge:
         plane.nudge(job)
-    kept_checkpoints.delete_files(plane, retired)
 
 
 def _follow(session: Session, sweep: Sweep, spec: SweepSpec) -> list[Job]:
     """Move the sweep on: to FINISHING when nothing further is to be tried, to its end when no trial is left."""
     cancelled: list[Job] = []
-    if sweep.status in (SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED):
+    if sweep.status == SweepState.FINISHING and sweep.ends_as == SweepState.COMPLETED:
+        failure = budget.too_many_failed(session, sweep, spec, budget.used(session, sweep))
+        if failure:
+            sweep.ends_as, sweep.status_reason = SweepState.FAILED, failure
+            cancelled = cancel_trials(session, sweep, actor=ACTOR, reason=failure)
+    elif sweep.status in (SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED):
         so_far = budget.used(session, sweep)
         failure = budget.too_many_failed(session, sweep, spec, so_far)
         used_up = budget.exhausted(session, sweep, spec, so_far) if sweep.status != SweepState.PAUSED else ""
@@ -104,14 +108,30 @@ def _follow(session: Session, sweep: Sweep, spec: SweepSpec) -> list[Job]:
     return cancelled
 
 
-def _end_if_done(session: Session, sweep: Sweep, spec: SweepSpec) -> list[str]:
-    """End a sweep of which no trial is left, once only the checkpoints that are to be kept are; the keys of others."""
-    if sweep.status != SweepState.FINISHING or _alive(session, sweep.id):
-        return []
-    retired = kept_checkpoints.retire_some(session, sweep, spec)
-    if not retired:
-        _end(session, sweep)
-    return retired
+def _end_if_done(plane: ControlPlane, sweep_id: str) -> None:
+    """End a sweep of which no trial is left, once only the checkpoints that are to be kept are there."""
+    with plane.db.read() as session:
+        sweep = session.get(Sweep, sweep_id)
+        if sweep is None or not _is_done(session, sweep):
+            return
+        spec = SweepSpec.from_json(sweep.spec)
+        # Before the transactions: among many trials with several objectives it takes a while.
+        kept = best_numbers(session, sweep, spec, top=spec.keep_checkpoints_of_best)
+    has_more = True
+    while has_more:
+        with plane.db.write() as session:
+            sweep = lookup.locked(session, sweep_id)
+            if not _is_done(session, sweep):
+                return
+            retired = kept_checkpoints.retire_some(session, sweep, kept)
+            has_more = bool(retired)
+            if not has_more:
+                _end(session, sweep)
+        kept_checkpoints.delete_files(plane, retired)
+
+
+def _is_done(session: Session, sweep: Sweep) -> bool:
+    return sweep.status == SweepState.FINISHING and _alive(session, sweep.id) == 0
 
 
 def _end(session: Session, sweep: Sweep) -> None:
@@ -126,21 +146,15 @@ def cancel_trials(session: Session, sweep: Sweep, *, actor: str, reason: str, co
 
     ``counts``: what they have measured counts, as that of a trial that early stopping ended.
     """
-    query = (
-        select(Trial, Job.status)
-        .join(Job, Job.id == Trial.job_id)
-        .where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
-        .order_by(Trial.job_id)
-    )
     to_nudge = []
-    for trial, status in session.execute(query).all():
-        if status in TERMINAL or trial.job_id is None:
+    for trial, job in lookup.locked_jobs(session, sweep):
+        if job.state in TERMINAL:
             continue
         if counts:
             trial.stop_reason = trial.stop_reason or reason
-        job = control_requests.request_cancel(session, trial.job_id, actor=actor, reason=f"by its sweep: {reason}")
-        if job.requested == "cancel":
-            to_nudge.append(job)
+        asked = control_requests.request_cancel(session, job.id, actor=actor, reason=f"by its sweep: {reason}")
+        if asked.requested == "cancel":
+            to_nudge.append(asked)
     return to_nudge
 
 

@@ -1,6 +1,10 @@
 """What a sweep's method suggests for its next trial: a pure function, so that every process suggests the same."""
 
+import hashlib
+import json
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -17,6 +21,10 @@ from app.services.sweeps.search_child import COMMAND, ChildFailed, SearchChild
 
 ANSWER_SECONDS = 30.0
 _ATTEMPTS = 2
+_REMEMBERED = 32
+_REST_SECONDS = 30.0
+# Children that answer requests, of all threads of a process: each imports Optuna.
+REQUEST_SLOTS = threading.BoundedSemaphore(2)
 _EXTRAS = {"torch": "train"}  # of libraries that are not in the extra `search`
 
 
@@ -38,11 +46,23 @@ class Suggestions:
     The child starts with the first question for it, and again after it ended, which it does when it has no work.
     """
 
-    def __init__(self, command: Sequence[str] = COMMAND, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self,
+        command: Sequence[str] = COMMAND,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        slots: threading.Semaphore | None = None,
+    ) -> None:
+        """``slots``: what a child takes one of while it lives, where several may be asked at once."""
         self._command = command
         self._answer_seconds = answer_seconds
+        self._slots = slots
         self._child: SearchChild | None = None
         self._lock = threading.Lock()
+        # A trial that has to wait for devices is asked for again and again: the newest answers, and failures with the
+        # time until which they count.
+        self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._failures: dict[str, float] = {}
 
     @property
     def child_pid(self) -> int | None:
@@ -85,12 +105,31 @@ class Suggestions:
             # A sequence of points depends on none of them.
             "observations": [] if method.name == SOBOL else [each.to_json() for each in observations],
         }
-        return _suggestion(self._ask(question), method.name)
+        return _suggestion(self._remembered(question), method.name)
 
     def close(self) -> None:
-        """End the child; a later question starts another."""
+        """End the child, and forget its answers; a later question starts another."""
         with self._lock:
             self._end()
+            self._answers.clear()
+
+    def _remembered(self, question: dict[str, Any]) -> dict[str, Any]:
+        key = hashlib.sha256(json.dumps(question).encode()).hexdigest()
+        if key in self._answers:
+            return self._answers[key]
+        if self._failures.get(key, 0.0) > time.monotonic():
+            raise SearchUnavailable(
+                f"the process of method {question['method']['name']} failed; it is asked again later"
+            )
+        try:
+            answer = self._ask(question)
+        except SearchUnavailable:
+            self._failures = {key: time.monotonic() + _REST_SECONDS}
+            raise
+        self._answers[key] = answer
+        if len(self._answers) > _REMEMBERED:
+            self._answers.popitem(last=False)
+        return answer
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -112,6 +151,8 @@ class Suggestions:
         if self._child is not None and not self._child.is_alive:
             self._end()
         if self._child is None:
+            if self._slots is not None and not self._slots.acquire(timeout=ANSWER_SECONDS):
+                raise SearchUnavailable("the processes that compute suggestions are busy; retry later")
             self._child = SearchChild(self._command)
         return self._child
 
@@ -119,6 +160,8 @@ class Suggestions:
         child, self._child = self._child, None
         if child is not None:
             child.close()
+            if self._slots is not None:
+                self._slots.release()
 
 
 def _penalized(observations: Sequence[Observation]) -> list[Observation]:

@@ -11,7 +11,7 @@ from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
 from app.security.permissions import Caller
 from app.services.jobs import control_requests
-from app.services.lifecycle import audit
+from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.sweeps import history, listing, lookup, trials
@@ -30,7 +30,7 @@ def add(
     """
     for _ in range(_RACES):
         seen, new = _wanted(plane, caller, sweep_id, values)
-        checked = trials.check(plane, seen, new)
+        checked = trials.check(plane, seen, new, caller=caller)
         with plane.db.write() as session:
             sweep = lookup.find_for_change(session, caller, sweep_id)
             _require_open(sweep)
@@ -38,7 +38,7 @@ def add(
                 continue  # the coordinator has made a trial meanwhile: this one takes the next number
             if sweep.status == SweepState.PENDING:
                 history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason="first trial")
-            job = trials.store(session, plane, sweep, new, checked, actor=caller.actor)
+            job = trials.store(session, plane, sweep, new, checked, caller=caller)
             on_written(session, (sweep, listing.one_trial(session, sweep, new.number)))
         plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
         return
@@ -81,7 +81,7 @@ def stop(
                 data={"number": number},
             )
             session.flush()
-            job = session.get(Job, trial.job_id) if trial.job_id else None
+            job = transitions.load_for_change(session, trial.job_id) if trial.job_id else None
             if job is not None and job.state not in JOB_ENDED:
                 job = control_requests.request_cancel(
                     session, job.id, actor=caller.actor, reason="stopped by hand as a trial of its sweep"

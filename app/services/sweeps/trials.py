@@ -23,6 +23,7 @@ from app.services.jobs import submission
 from app.services.jobs.submission import Checked, Origin
 from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import history
+from app.services.sweeps.history import ACTOR
 
 SWEEP_LABEL, TRIAL_LABEL = "trainyard/sweep", "trainyard/trial"
 _VARIABLES = "training_config.environment."
@@ -46,8 +47,11 @@ def caller_of(sweep: Sweep) -> Caller:
     return Caller(key_id=sweep.submits_as, role=Role.USER, project=sweep.project)
 
 
-def check(plane: ControlPlane, sweep: Sweep, new: NewTrial) -> Checked:
-    """All checks of a submission before its transaction. Raises InvalidRequest for a document that breaks a rule."""
+def check(plane: ControlPlane, sweep: Sweep, new: NewTrial, *, caller: Caller | None = None) -> Checked:
+    """All checks of a submission before its transaction, by default in the name of the sweep.
+
+    Raises InvalidRequest for a document that breaks a rule.
+    """
     secrets = plane.box.open(sweep.sealed_secrets)
     labels = {**sweep.labels, SWEEP_LABEL: sweep.id, TRIAL_LABEL: str(new.number)}
     raw = trial_document(sweep.base, new.values, name=f"{sweep.name[:120]}-{new.number}", labels=labels)
@@ -57,13 +61,25 @@ def check(plane: ControlPlane, sweep: Sweep, new: NewTrial) -> Checked:
     forwarded = {path.removeprefix(PREFIX): token for path, token in secrets.items() if path.startswith(PREFIX)}
     hidden = [path.removeprefix(_VARIABLES) for path in secrets if path.startswith(_VARIABLES)]
     return submission.check(
-        plane, caller_of(sweep), document, project=sweep.project, forwarded=forwarded, secret_variables=hidden
+        plane, caller or caller_of(sweep), document, project=sweep.project, forwarded=forwarded, secret_variables=hidden
     )
 
 
-def store(session: Session, plane: ControlPlane, sweep: Sweep, new: NewTrial, checked: Checked, *, actor: str) -> Job:
-    """Write the trial and its job; the caller has locked the sweep, whose next number it is."""
-    caller = caller_of(sweep)
+def store(
+    session: Session,
+    plane: ControlPlane,
+    sweep: Sweep,
+    new: NewTrial,
+    checked: Checked,
+    *,
+    caller: Caller | None = None,
+) -> Job:
+    """Write the trial and its job, whose submitter is by default the sweep's.
+
+    The sweep must be locked, and the trial's number its next.
+    """
+    actor = caller.actor if caller is not None else ACTOR
+    caller = caller or caller_of(sweep)
     entered = submission.enter(session, caller, checked)
     origin = Origin(foreign=_foreign_of(sweep, new.number), sweep_id=sweep.id)
     job = submission.store(session, plane, caller, checked, entered, origin=origin)

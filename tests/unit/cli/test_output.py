@@ -88,3 +88,9 @@ def test_terminal_gets_colours_of_jobs_and_no_other_commands(
 
 def test_programs_get_what_jobs_wrote() -> None:
     assert printable("\x1b]0;title\x07\x00") == "\x1b]0;title\x07\x00"
+
+
+def test_names_of_columns_are_texts_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["m[/x]", "n"], [[1, 2]], empty="")
+
+    assert capsys.readouterr().out.splitlines()[0].split() == ["m[/x]", "n"]

@@ -305,7 +305,7 @@ def test_of_several_objectives_one_is_chosen(server: ScriptedServer) -> None:
     assert (chosen.exit_code, json.loads(server.seen[-1][3])) == (0, {"name": "best-3"})
 
 
-def test_replay_exits_with_1_when_something_differs(server: ScriptedServer) -> None:
+def test_replay_exits_with_3_when_something_differs(server: ScriptedServer) -> None:
     difference = {"what": "suggestion", "number": 3, "rung": None, "stored": {"lr": 0.1}, "replayed": {"lr": 0.2}}
     server.script(
         success({"is_equal": True, "suggestions": 4, "decisions": 7, "differences": []}),
@@ -315,7 +315,7 @@ def test_replay_exits_with_1_when_something_differs(server: ScriptedServer) -> N
     equal, different = run("replay", "sweep-1"), run("replay", "sweep-1")
 
     assert (equal.exit_code, equal.stdout) == (0, "4 suggestions, 7 decisions at rungs: all equal\n")
-    assert different.exit_code == 1
+    assert different.exit_code == 3
     assert "1 differ" in different.stdout
     assert "suggestion  3        lr=0.1  lr=0.2" in different.stdout
 

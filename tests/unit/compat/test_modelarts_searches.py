@@ -64,8 +64,8 @@ def test_search_of_the_documentation_is_a_sweep():
     assert (spec.objectives[0].metric, spec.objectives[0].goal) == ("accuracy", "maximize")
     assert spec.job["training_config"]["framework"]["config"] == {"metric.accuracy": r"acc: ([\d.]+)"}
     assert [(each.name, each.type, each.values) for each in space.parameters] == [
-        ("lr", "double", ()),
         ("batch_size", "int", (16, 32, 64)),
+        ("lr", "double", ()),
     ]
     assert (search.warnings, search.names) == ([], {"lr": "lr", "batch_size": "batch_size"})
 

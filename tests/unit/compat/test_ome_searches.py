@@ -1,5 +1,6 @@
 """hyperParameterTuningConfig as the document of a sweep: what varies, how it reaches the program, what counts."""
 
+import contextlib
 import re
 from typing import Any
 
@@ -80,8 +81,8 @@ def test_first_example_of_the_documentation_is_a_random_search():
     assert shown == ("llama", {"team": "nlp"}, "random", 10)
     assert (spec.objectives[0].metric, spec.objectives[0].goal) == ("accuracy", "maximize")
     assert [(each.name, each.type, each.low, each.high, each.values) for each in space.parameters] == [
-        ("environment.learning_rate", "double", 0.0001, 0.01, ()),
         ("environment.batch_size", "int", None, None, (8, 16, 32)),
+        ("environment.learning_rate", "double", 0.0001, 0.01, ()),
     ]
     assert search.names == {"environment.learning_rate": "learning_rate", "environment.batch_size": "batch_size"}
     assert search.warnings == []
@@ -92,8 +93,8 @@ def test_section_on_tuning_of_the_documentation_is_accepted_for_commands_and_bui
     known = {name: raw for name, raw in SECTION["parameters"].items() if name != "dropout_rate"}
     built_in = searched(BUILT, {**SECTION, "parameters": known})
 
-    assert [each.size for each in rules.check(of_command.spec).parameters] == [None, 5, 8]
-    assert [each.name for each in rules.check(built_in.spec).parameters] == ["learning_rate", "data_config.batch_size"]
+    assert [each.size for each in rules.check(of_command.spec).parameters] == [8, 5, None]
+    assert [each.name for each in rules.check(built_in.spec).parameters] == ["data_config.batch_size", "learning_rate"]
     assert built_in.spec.objectives[0].metric == "eval_mean_token_accuracy"
     assert built_in.spec.job["data_config"]["validation_split"] == 0.05
     assert [line.partition(":")[0] for line in built_in.warnings] == ["spec.hyperParameterTuningConfig.metric.name"] * 2
@@ -224,3 +225,21 @@ def test_spaces_round_trip(parameters, seed):
 def shown_as_native(shown: dict[str, Any], search: Search) -> dict[str, Any]:
     native = {name: each for each, name in search.names.items()}
     return {native[name]: raw for name, raw in shown.items()}
+
+
+@pytest.mark.parametrize(
+    "space",
+    [{"min": -1e308, "max": 1e308, "step": 1.0}, {"min": 0, "max": 1, "step": 1e-320}, {"max": 1e300, "step": 1e-300}],
+)
+@pytest.mark.parametrize("method", ["grid", "random"])
+def test_ranges_of_very_many_steps_are_refused_or_searched_but_no_error(space, method):
+    config = {**TUNING, "method": method, "parameters": {"x": {"type": "double", "min": 0, **space}}}
+
+    with contextlib.suppress(BadSpec):
+        assert searched(LLAMA, config).spec.method.name == method
+
+
+def test_a_parameter_of_a_command_may_be_written_as_its_option():
+    search = commanded("python", "train.py", "--lr", "1", **{"--lr": {"type": "double", "values": [0.1, 0.2]}})
+
+    assert search.spec.job["training_config"]["framework"]["custom_command"][-1].startswith("--lr=$(")

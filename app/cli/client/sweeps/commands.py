@@ -22,7 +22,7 @@ from trainyard.records import BestTrial, Sweep, Trial
 
 LONGEST_REASON = 1000
 MOST_BEST = 100
-DIFFERENT = 1
+DIFFERENT = 3  # 1 is an error, such as a server that does not answer
 
 
 @click.group()
@@ -91,10 +91,12 @@ def trials(sweep_id: str, state: tuple[str, ...], limit: int, as_json: bool) -> 
 @json_option
 def best(sweep_id: str, top: int, submits: bool, trial: int | None, as_json: bool) -> None:  # noqa: FBT001
     """Show the best trials of SWEEP_ID; of several objectives those that no other trial surpasses."""
+    if trial is not None and not submits:
+        raise click.UsageError("--trial chooses what --submit trains again; give both")
     with server() as client:
         found = client.sweeps.get(sweep_id)
         is_front = len(table.metrics(found)) > 1
-        wanted = MOST_BEST if is_front or trial is not None else top
+        wanted = MOST_BEST if is_front or trial is not None else 1 if submits else top
         listed = client.sweeps.best(sweep_id, top=wanted, document=submits or as_json)
         if submits:
             chosen = _chosen(listed, trial)

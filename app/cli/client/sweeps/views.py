@@ -147,7 +147,7 @@ def shown(snapshot: Snapshot, most: int) -> list[Trial]:
 
 def _state(sweep: Sweep) -> str:
     """What a person should know beside the figures."""
-    if sweep["status"] == "RUNNING":
+    if sweep["status"] in ("PENDING", "RUNNING"):
         return table.shortened(sweep["pending_reason"], 200)
     return table.shortened(sweep["status_reason"], 200)
 

@@ -100,8 +100,8 @@ def _number(value: object, field: str) -> float:
     """YAML reads 1e-5 as a text, which is meant as a number here."""
     try:
         found = float(value) if isinstance(value, str) else value
-    except ValueError:
-        found = None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        raise NotTranslated(f"{field}: {value!r:.80} must be a finite number")
-    return found
+        if isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found):
+            return found
+    except (OverflowError, ValueError):
+        pass
+    raise NotTranslated(f"{field}: {value!r:.80} must be a finite number")

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.models import Job, Trial
+from app.models import Job, Sweep, Trial
 from app.services.sweeps import replay
 from tests.builders.sweep_runs import SweepRun
 from tests.systems.apps import Api
@@ -89,7 +89,7 @@ def test_a_sweep_whose_coordinators_die_ends_as_an_undisturbed_one(make_run: Mak
     with disturbed.db.read() as session:
         jobs = select(func.count()).select_from(Job).where(Job.sweep_id == disturbed.id)
         assert session.scalar(jobs) == len(disturbed.trials()) == 8
-        found = replay.replay(session, disturbed.suggestions, disturbed.sweep())
+        found = replay.replay(replay.read(session, session.get_one(Sweep, disturbed.id)), disturbed.suggestions)
     assert (found.differences, found.suggestions, found.decisions) == ([], 8, len(disturbed.reports()))
 
 

@@ -22,7 +22,7 @@ def test_results_of_an_earlier_sweep_are_known_from_the_first_trial_on(make_run:
     cold.run()
     warm.run()
 
-    assert [known["number"] for known in warm.sweep().known] == list(range(-12, 0))
+    assert [known["number"] for known in warm.known()] == list(range(-12, 0))
     assert warm.trials()[0].values != cold.trials()[0].values  # it is no random one
     assert warm.sweep().best_number in (0, 1)  # results of others are never its best
     assert len(warm.trials()) == 2  # and cost nothing of its budget
@@ -90,7 +90,7 @@ def test_a_fork_knows_what_the_first_sweep_has_found_and_keeps_its_secrets(make_
 
     run = first.another(forked["sweep_id"])
     run.run()
-    assert (run.sweep().name, len(run.sweep().known), run.sweep().status) == ("search-fork", 5, "COMPLETED")
+    assert (run.sweep().name, len(run.known()), run.sweep().status) == ("search-fork", 5, "COMPLETED")
     assert len(run.trials()) == 2
     assert run.plane.box.open(run.job(0).sealed_secrets) == {"training_config.environment.MY_TOKEN": "s3cret-value"}
     outside = {"parameters": {**wide, "weight_decay": 0.3}}

@@ -58,3 +58,9 @@ def test_one_value_has_room_around_it(value):
 
     assert wide.low < value < wide.high
     assert wide.position(value) == pytest.approx(0.5)
+
+
+def test_ends_that_are_as_close_as_two_numbers_can_be_have_positions() -> None:
+    axis = Axis(name="x", scale="linear", low=0.0, high=5e-324)
+
+    assert [axis.position(0.0), axis.position(5e-324)] == [0.0, 1.0]

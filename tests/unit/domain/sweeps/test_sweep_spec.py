@@ -122,6 +122,6 @@ def test_transitions_of_a_sweep(before: SweepState, after: SweepState) -> None:
     is_pause = before in (SweepState.PENDING, SweepState.RUNNING) and after == SweepState.PAUSED
     is_resumed = before == SweepState.PAUSED and after in order[1:]
     is_end = before not in TERMINAL and after in (SweepState.CANCELLED, SweepState.FAILED)
-    is_continued = (before, after) == (SweepState.COMPLETED, SweepState.RUNNING)  # with a higher budget
+    is_continued = before in (SweepState.COMPLETED, SweepState.FINISHING) and after == SweepState.RUNNING  # more budget
 
     assert allowed(before, after) == (is_forward or is_pause or is_resumed or is_end or is_continued)

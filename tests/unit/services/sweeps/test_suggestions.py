@@ -100,12 +100,23 @@ def test_a_new_child_suggests_what_a_busy_one_does(start, busy, name):
 
 def test_a_child_that_was_killed_is_started_again(start):
     suggestions, history = start(), mixed_history(SPACE, 20)
-    before = suggestions.suggest(spec_of("tpe"), SPACE, number=20, observations=history)
+    suggestions.suggest(spec_of("tpe"), SPACE, number=20, observations=history)
     first = suggestions.child_pid
     os.kill(first, signal.SIGKILL)
 
-    assert suggestions.suggest(spec_of("tpe"), SPACE, number=20, observations=history) == before
+    found = suggestions.suggest(spec_of("tpe"), SPACE, number=21, observations=history)
+    assert found == start().suggest(spec_of("tpe"), SPACE, number=21, observations=history)
     assert suggestions.child_pid != first
+
+
+def test_a_question_that_is_repeated_is_not_computed_again(start):
+    suggestions, history = start(), mixed_history(SPACE, 20)
+    before = suggestions.suggest(spec_of("tpe"), SPACE, number=20, observations=history)
+    os.kill(suggestions.child_pid, signal.SIGKILL)
+    first = suggestions.child_pid
+
+    assert suggestions.suggest(spec_of("tpe"), SPACE, number=20, observations=history) == before
+    assert suggestions.child_pid == first  # that is dead
 
 
 def test_a_child_that_is_killed_while_it_answers_is_asked_again(start, tmp_path):
@@ -217,12 +228,13 @@ def test_the_child_ends_with_its_parent_that_is_killed():
 
 def test_a_child_without_work_ends_and_the_next_question_starts_another(start):
     suggestions = start(running("import app.search.__main__ as p; p.IDLE_SECONDS = 0.1; p.main()"))
-    before = suggestions.suggest(spec_of("tpe"), SPACE, number=0, observations=[])
+    suggestions.suggest(spec_of("tpe"), SPACE, number=0, observations=[])
     first = psutil.Process(suggestions.child_pid)
 
     wait_for(lambda: first.status() == psutil.STATUS_ZOMBIE, seconds=20, what="the child to end")
 
-    assert suggestions.suggest(spec_of("tpe"), SPACE, number=0, observations=[]) == before
+    found = suggestions.suggest(spec_of("tpe"), SPACE, number=1, observations=[])
+    assert found == start().suggest(spec_of("tpe"), SPACE, number=1, observations=[])
     assert suggestions.child_pid != first.pid
 
 
