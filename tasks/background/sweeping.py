@@ -1,8 +1,10 @@
 """The loop that takes sweeps further: what is read and written is in the database, so that any leader continues."""
 
 from collections.abc import Callable
+from functools import cached_property
 
 from app.services.operations.control_plane import control_plane
+from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import stepping
 from app.services.sweeps.suggestions import Suggestions
 from tasks.background.changes import Poll
@@ -17,7 +19,7 @@ class SweepLoop:
     """One thread; only the leader's works."""
 
     def __init__(self, runtime: Runtime, is_leader: Callable[[], bool], poll_seconds: float) -> None:
-        self._plane = control_plane(runtime.settings, runtime.database, runtime.dispatcher)
+        self._runtime = runtime
         self._is_leader = is_leader
         self._poll_seconds = poll_seconds
         self._suggestions = Suggestions()
@@ -43,6 +45,13 @@ class SweepLoop:
             self._due.expect()
             return self._poll_seconds
         if self._due.begin():
-            found, has_more = stepping.step_all(self._plane, self._suggestions)
+            found, has_more = stepping.active(self._runtime.database), False
+            if found:
+                has_more = stepping.step_all(self._plane, self._suggestions, found)
             self._due.end(again_in=0.0 if has_more else REPORTS_SECONDS if found else None)
         return self._due.rest_seconds
+
+    @cached_property
+    def _plane(self) -> ControlPlane:
+        """Made for the first sweep: a coordinator needs the key of secrets for nothing else."""
+        return control_plane(self._runtime.settings, self._runtime.database, self._runtime.dispatcher)

@@ -30,18 +30,18 @@ def active(db: Database) -> Sequence[str]:
         return session.scalars(select(Sweep.id).where(Sweep.status.in_(ACTIVE)).order_by(Sweep.id)).all()
 
 
-def step_all(plane: ControlPlane, suggestions: Suggests) -> tuple[int, bool]:
-    """Take every active sweep further: how many there are, and whether there is more to do at once.
+def step_all(plane: ControlPlane, suggestions: Suggests, sweep_ids: Sequence[str]) -> bool:
+    """Advance each of these sweeps; whether there is more to do at once.
 
     One that fails is logged and must not hold up the others.
     """
-    found, has_more = active(plane.db), False
-    for sweep_id in found:
+    has_more = False
+    for sweep_id in sweep_ids:
         try:
             has_more = step(plane, suggestions, sweep_id) or has_more
         except Exception:
             logger.exception("sweep %s failed to advance and will be retried", sweep_id)
-    return len(found), has_more
+    return has_more
 
 
 def step(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:

@@ -448,7 +448,7 @@ def test_a_sweep_that_fails_to_advance_holds_up_no_other(make_run: Make) -> None
     with broken.db.write() as session:
         session.get_one(Sweep, broken.id).spec = {}
 
-    stepping.step_all(sound.plane, sound.suggestions)
+    stepping.step_all(sound.plane, sound.suggestions, stepping.active(sound.db))
 
     assert len(sound.trials()) == 2
 
