@@ -142,7 +142,9 @@ def check(
     ]
     for values in space.examples():
         complete(_document(spec, values))
-    base = complete(_document(spec, _unconditional(space, space.examples()[0])))
+    always = _unconditional(space, space.examples()[0])
+    # Without the labels of the sweep, which may change.
+    base = complete(trial_document(spec.job, always, name=spec.name, labels={}))
     stored = submission.check(
         plane, caller, base, project=target, forwarded=forwarded, secret_variables=secret_variables
     )

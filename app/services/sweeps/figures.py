@@ -22,7 +22,7 @@ from app.models import Sweep, Trial, TrialReport
 from app.services.sweeps import importance
 from app.services.sweeps.launching import space_of
 
-MOST_TRIALS = 10_000  # that are read; a sweep has no more
+MOST_TRIALS = 10_000  # that are read, the first ones
 MOST_REPORTS = 20_000
 _MEASURED = (TrialState.COMPLETED, TrialState.STOPPED)
 

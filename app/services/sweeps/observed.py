@@ -17,7 +17,6 @@ _STATES: dict[str, State] = {
     TrialState.COMPLETED: "completed",
     TrialState.STOPPED: "stopped",
     TrialState.FAILED: "failed",
-    TrialState.CANCELLED: "failed",
 }
 _COLUMNS = (Trial.number, Trial.values, Trial.state, Trial.objectives, Trial.violations, Trial.step, Trial.observed_seq)
 
@@ -40,8 +39,11 @@ def observations_of(
     signs = [objective.sign for objective in spec.objectives]
     found = []
     for row in session.execute(query):
+        has_ended = row.observed_seq is not None and row.observed_seq <= seen_seq
+        if has_ended and row.state == TrialState.CANCELLED:
+            continue  # a person ended it, which says nothing of its values
         state: State = "running"
-        if row.observed_seq is not None and row.observed_seq <= seen_seq:
+        if has_ended:
             state = _STATES[row.state]
         objectives = row.objectives if state in ("completed", "stopped") else None
         if objectives is None and state in ("completed", "stopped"):

@@ -23,7 +23,7 @@ from app.services.sweeps.observed import observations_of
 
 BEST_TRANSFERRED = 5
 # Fields of a job that change nothing of what its trials measure.
-_NOT_COMPARED = ("name", "labels", "scheduling_config", "output_config", "training_config.environment")
+_NOT_COMPARED = ("name", "labels", "scheduling_config", "output_config")
 
 
 def known_results(
