@@ -267,7 +267,10 @@ class TrialQuerySchema(ListQuerySchema):
 
 class BestQuerySchema(Schema):
     top = QueryWhole(1, 100, load_default=1, **says("Number of trials; of several objectives the whole front up to it"))
-    document = QueryFlag(load_default=False, **says("With the job document of each, ready to be submitted"))
+    document = QueryFlag(
+        load_default=False,
+        **says("With the job document of each, ready to be submitted once its masked secrets are filled in"),
+    )
 
 
 class PauseSweepSchema(DocumentSchema):

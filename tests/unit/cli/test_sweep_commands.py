@@ -348,3 +348,13 @@ def test_delete_and_refusals(server: ScriptedServer) -> None:
 
     assert (deleted.exit_code, deleted.stdout, server.seen[0][0]) == (0, "sweep-1 deleted\n", "DELETE")
     assert (refused.exit_code, refused.stderr) == (1, "Error: INVALID_STATE: it runs\n")
+
+
+def test_a_best_document_with_masked_secrets_is_not_submitted(server: ScriptedServer) -> None:
+    document = {"name": "best", "training_config": {"environment": {"MY_TOKEN": "***"}}}
+    server.script(success(sweep()), success({"trials": [trial(1, document=document)]}))
+
+    refused = run("best", "sweep-1", "--submit")
+
+    assert refused.exit_code == 1
+    assert "training_config.environment.MY_TOKEN" in refused.stderr

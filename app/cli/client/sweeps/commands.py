@@ -1,7 +1,7 @@
 """The group `trainyard sweep`: lists, details, the best trials, replay, and the requests to a sweep."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,7 @@ from app.cli.client.sweeps.submit import submit
 from app.cli.client.sweeps.watch import watch
 from app.cli.output import age, duration, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_text
+from app.domain.spec.secrets import MASK
 from app.domain.sweeps.states import SweepState, TrialState
 from config.settings import client_tokens
 from trainyard.client import Client
@@ -244,8 +245,23 @@ def _chosen(listed: list[BestTrial], number: int | None) -> BestTrial:
     return listed[0] if number is None else listed[numbers.index(number)]
 
 
+def _masked(part: object, path: str = "") -> Iterator[str]:
+    """Dotted paths of secrets in a document."""
+    items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for name, value in items:
+        yield from _masked(value, f"{path}.{name}".lstrip("."))
+    if part == MASK:
+        yield path
+
+
 def _submit(found: Sweep, chosen: BestTrial, *, as_json: bool) -> None:
     """In the sweep's project, which need not be the key's own."""
+    masked = list(_masked(chosen["document"]))
+    if masked:
+        raise click.ClickException(
+            f"the job has secrets, which are not shown: {', '.join(masked)}; write its document to a file (--json), "
+            "fill them in, and submit that"
+        )
     with server(found["project"]) as client:
         submitted = client.submit(chosen["document"] or {}, tokens=client_tokens())
     warn(submitted.warnings)
