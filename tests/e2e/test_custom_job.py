@@ -167,7 +167,8 @@ def test_two_halves_of_a_device_run_at_the_same_time(make_system: Callable[..., 
         lambda: job["pending_reason"] if (job := system.job(third)) else None, seconds=5, what="a reason for the third"
     )
 
-    assert [(job["status"], job["attempt"]) for job in map(system.job, jobs)] == [("TRAINING", 1), ("TRAINING", 1)]
+    running = [(job["status"], job["attempt"]) for job in map(system.job, jobs)]
+    assert set(running) <= {("TRAINING", 1), ("CHECKPOINTING", 1)}  # it saves every tenth step
     assert device["share_in_use"] == 1.0
     assert waiting == "needs 0.5 of 1 h100 on one node; free: nothing on gpu1"
     system.call("POST", f"/v1/jobs/{jobs[0]}/cancel", {})
