@@ -21,6 +21,7 @@ BENCHMARKS = {
     "simulation": "benchmarks.simulation",
     "start": "benchmarks.start",
     "submit": "benchmarks.submit",
+    "sweeps": "benchmarks.sweeps",
     "vocabularies": "benchmarks.vocabularies",
 }
 
