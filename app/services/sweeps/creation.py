@@ -142,9 +142,7 @@ def check(
     ]
     for values in space.examples():
         complete(_document(spec, values))
-    always = _unconditional(space, space.examples()[0])
-    # Without the labels of the sweep, which may change.
-    base = complete(trial_document(spec.job, always, name=spec.name, labels={}))
+    base = complete(_base(spec, space))
     stored = submission.check(
         plane, caller, base, project=target, forwarded=forwarded, secret_variables=secret_variables
     )
@@ -162,6 +160,11 @@ def check(
         secrets=stored.spec.secrets,
         warnings=_warnings(placed),
     )
+
+
+def _base(spec: SweepSpec, space: Space) -> dict[str, Any]:
+    """What all trials share, without the labels of the sweep, which may change."""
+    return trial_document(spec.job, _unconditional(space, space.examples()[0]), name=spec.name, labels={})
 
 
 def _document(spec: SweepSpec, values: Mapping[str, Value]) -> dict[str, Any]:

@@ -33,13 +33,7 @@ def fork(
     """
     with plane.db.read() as session:
         first = lookup.find(session, caller, sweep_id)
-    try:
-        secrets = plane.box.open(first.sealed_secrets)
-    except SecretKeyMissing as error:
-        raise Conflict(
-            f"the secrets of sweep {first.id} were encrypted with a key that this server does not have; create the "
-            "sweep again with them"
-        ) from error
+    secrets = _secrets(plane, first)
     own = {path: value for path, value in secrets.items() if not path.startswith(PREFIX)}
     document = {
         **first.spec,
@@ -61,3 +55,13 @@ def fork(
         forwarded=forwarded,
         on_written=on_written,
     )
+
+
+def _secrets(plane: ControlPlane, first: Sweep) -> dict[str, str]:
+    try:
+        return plane.box.open(first.sealed_secrets)
+    except SecretKeyMissing as error:
+        raise Conflict(
+            f"the secrets of sweep {first.id} were encrypted with a key that this server does not have; create the "
+            "sweep again with them"
+        ) from error
