@@ -1,24 +1,25 @@
 """A job's events: a list, or a stream that ends with the job."""
 
-import re
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, Response
+from sqlalchemy.orm import Session
 
-from app.database.engine import Database
 from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
+from app.http.event_feed import stream_of_events
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
-from app.http.sse import Feed, Frame, last_event_id, stream, wants_events
-from app.models import Job
+from app.http.sse import wants_events
+from app.models import Job, JobEvent
 from app.schemas.events import EventQuerySchema, EventSchema
 from app.security.permissions import Permission
 from app.services.jobs import history, lookup
 
 blueprint = Blueprint("events", __name__)
 _EVENT = EventSchema()
-_ID = re.compile(r"([0-9]{1,9})")
 
 
 @blueprint.get("/jobs/<job_id>/events")
@@ -36,21 +37,11 @@ def list_events(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response
         lookup.find(session, caller(), job_id)
         if not wants_events(by_default=False):
             return page_data("events", _EVENT, history.page(session, job_id, page_request(query)), query)
-    last = last_event_id(_ID)
-    return stream(_feed(db, job_id, int(last[1]) if last else 0))
+    return stream_of_events(db, partial(_newer_events, job_id))
 
 
-def _feed(db: Database, job_id: str, seq: int) -> Feed:
-    while True:
-        with db.read() as session:
-            # Read the state before the events: the final state commits together with the last event.
-            job = session.get(Job, job_id)
-            ended = job is None or job.state in TERMINAL
-            events = history.events_after(session, job_id, seq)
-        for event in events:
-            seq = event.seq
-            yield Frame(str(seq), _EVENT.dump(event))
-        if not events:
-            if ended:
-                return
-            yield None
+def _newer_events(job_id: str, session: Session, seq: int) -> tuple[bool, Sequence[JobEvent]]:
+    # The state is read before the events: the final one commits together with the last event.
+    job = session.get(Job, job_id)
+    has_ended = job is None or job.state in TERMINAL
+    return has_ended, history.events_after(session, job_id, seq)

@@ -13,15 +13,8 @@ from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.request_body import validated
-from app.schemas.jobs import (
-    CancelSchema,
-    JobSchema,
-    PauseSchema,
-    ResumeSchema,
-    RetrySchema,
-    SaveNowSchema,
-    SubmitJobSchema,
-)
+from app.schemas.documents import NothingSchema
+from app.schemas.jobs import CancelSchema, JobSchema, PauseSchema, ResumeSchema, RetrySchema, SubmitJobSchema
 from app.security.permissions import Permission
 from app.services.jobs import commands, retries
 from app.services.jobs.details import JobDetails
@@ -97,7 +90,7 @@ def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
 @operation(
     "Save a checkpoint of a running job; it continues",
     permission=Permission.MANAGE,
-    body=SaveNowSchema,
+    body=NothingSchema,
     body_optional=True,
     answer=JobSchema,
     status=202,

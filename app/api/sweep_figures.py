@@ -35,30 +35,21 @@ Figure = TypeVar("Figure")
 blueprint = Blueprint("sweep_figures", __name__)
 _HISTORY, _PARALLEL, _IMPORTANCE = HistorySchema(), ParallelSchema(), ImportanceSchema()
 _SLICES, _RUNGS, _FRONT = SlicesSchema(), RungsSchema(), FrontSchema()
+_figure = partial(operation, permission=Permission.VIEW, media="json or picture", refuses=(400,))
 
 
 @blueprint.get("/sweeps/<sweep_id>/figures/history")
-@operation(
-    "Show the values of a sweep's trials, and the best so far",
-    permission=Permission.VIEW,
-    query=HistoryQuerySchema,
-    answer=HistorySchema,
-    media="json or picture",
-    refuses=(400,),
-)
+@_figure("Show the values of a sweep's trials, and the best so far", query=HistoryQuerySchema, answer=HistorySchema)
 def show_history(sweep_id: str, query: dict[str, Any]) -> Reply | Response:
     found, name = _read(sweep_id, partial(figures.history, **query))
     return _shown(_HISTORY, found, history.draw, name)
 
 
 @blueprint.get("/sweeps/<sweep_id>/figures/parallel")
-@operation(
+@_figure(
     "Show the trials of a sweep as lines over an axis for each parameter",
-    permission=Permission.VIEW,
     query=ParametersQuerySchema,
     answer=ParallelSchema,
-    media="json or picture",
-    refuses=(400,),
 )
 def show_parallel(sweep_id: str, query: dict[str, Any]) -> Reply | Response:
     found, name = _read(sweep_id, partial(figures.parallel, **query))
@@ -66,55 +57,28 @@ def show_parallel(sweep_id: str, query: dict[str, Any]) -> Reply | Response:
 
 
 @blueprint.get("/sweeps/<sweep_id>/figures/importance")
-@operation(
-    "Show how much each parameter of a sweep matters",
-    permission=Permission.VIEW,
-    query=ImportanceQuerySchema,
-    answer=ImportanceSchema,
-    media="json or picture",
-    refuses=(400,),
-)
+@_figure("Show how much each parameter of a sweep matters", query=ImportanceQuerySchema, answer=ImportanceSchema)
 def show_importance(sweep_id: str, query: dict[str, Any]) -> Reply | Response:
     asked, name = _read(sweep_id, partial(figures.importance_question, refuses_few=False, **query))
     return _shown(_IMPORTANCE, figures.importance_of(asked), importance.draw, name)
 
 
 @blueprint.get("/sweeps/<sweep_id>/figures/slice")
-@operation(
-    "Show the values of a sweep's trials against each parameter",
-    permission=Permission.VIEW,
-    query=ParametersQuerySchema,
-    answer=SlicesSchema,
-    media="json or picture",
-    refuses=(400,),
-)
+@_figure("Show the values of a sweep's trials against each parameter", query=ParametersQuerySchema, answer=SlicesSchema)
 def show_slices(sweep_id: str, query: dict[str, Any]) -> Reply | Response:
     found, name = _read(sweep_id, partial(figures.slices, **query))
     return _shown(_SLICES, found, slices.draw, name)
 
 
 @blueprint.get("/sweeps/<sweep_id>/figures/rungs")
-@operation(
-    "Show what trials have reported at the rungs of a sweep, and which continued",
-    permission=Permission.VIEW,
-    answer=RungsSchema,
-    media="json or picture",
-    refuses=(400,),
-)
+@_figure("Show what trials have reported at the rungs of a sweep, and which continued", answer=RungsSchema)
 def show_rungs(sweep_id: str) -> Reply | Response:
     found, name = _read(sweep_id, figures.rungs)
     return _shown(_RUNGS, found, rungs.draw, name)
 
 
 @blueprint.get("/sweeps/<sweep_id>/figures/front")
-@operation(
-    "Show two objectives of a sweep's trials, and the Pareto front",
-    permission=Permission.VIEW,
-    query=FrontQuerySchema,
-    answer=FrontSchema,
-    media="json or picture",
-    refuses=(400,),
-)
+@_figure("Show two objectives of a sweep's trials, and the Pareto front", query=FrontQuerySchema, answer=FrontSchema)
 def show_front(sweep_id: str, query: dict[str, Any]) -> Reply | Response:
     found, name = _read(sweep_id, partial(figures.front, **query))
     return _shown(_FRONT, found, front.draw, name)

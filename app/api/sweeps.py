@@ -1,7 +1,7 @@
 """Sweeps and their trials."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -11,17 +11,18 @@ from sqlalchemy.orm import Session
 
 from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.api.sweep_documents import complete
-from app.database.engine import Database
 from app.domain.errors import NotFound
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TERMINAL
 from app.http.context import base_path, caller, plane
 from app.http.envelope import Reply
+from app.http.event_feed import stream_of_events
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
-from app.http.sse import Feed, Frame, last_event_id, stream, wants_events
-from app.models import Sweep
+from app.http.sse import wants_events
+from app.models import Sweep, SweepEvent
+from app.schemas.documents import NothingSchema
 from app.schemas.events import EventQuerySchema, EventSchema
 from app.schemas.jobs import SubmitQuerySchema
 from app.schemas.sweep_answers import (
@@ -39,7 +40,6 @@ from app.schemas.sweeps import (
     ChangeSweepSchema,
     CreateSweepSchema,
     ForkSweepSchema,
-    NoFieldsSchema,
     PauseSweepSchema,
     SweepQuerySchema,
     TrialQuerySchema,
@@ -52,8 +52,10 @@ from app.services.sweeps.suggestions import REQUEST_SLOTS, Suggestions
 
 blueprint = Blueprint("sweeps", __name__)
 _SWEEP, _TRIAL, _EVENT, _PLAN = SweepSchema(), TrialSchema(), EventSchema(), SweepPlanSchema()
+# A control request that takes no fields.
+_request = partial(operation, permission=Permission.MANAGE, body=NothingSchema, body_optional=True)
 _BEST, _REPLAY = BestAnswerSchema(), ReplaySchema()
-_ID = re.compile(r"([0-9]{1,9})")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 @blueprint.post("/sweeps")
@@ -121,22 +123,14 @@ def pause_sweep(sweep_id: str, body: dict[str, Any]) -> Reply:
 
 
 @blueprint.post("/sweeps/<sweep_id>/resume")
-@operation(
-    "Resume a paused sweep", permission=Permission.MANAGE, body=NoFieldsSchema, body_optional=True, answer=SweepSchema
-)
+@_request("Resume a paused sweep", answer=SweepSchema)
 def resume_sweep(sweep_id: str, body: dict[str, Any]) -> Reply:
     del body
     return _commanded(partial(commands.resume, plane(), caller(), sweep_id), 200)
 
 
 @blueprint.post("/sweeps/<sweep_id>/stop")
-@operation(
-    "Make no new trial and let the running ones end",
-    permission=Permission.MANAGE,
-    body=NoFieldsSchema,
-    body_optional=True,
-    answer=SweepSchema,
-)
+@_request("Make no new trial and let the running ones end", answer=SweepSchema)
 def stop_sweep(sweep_id: str, body: dict[str, Any]) -> Reply:
     del body
     return _commanded(partial(commands.stop, plane(), caller(), sweep_id), 200)
@@ -196,26 +190,14 @@ def get_trial(sweep_id: str, number: str) -> Reply:
 
 
 @blueprint.post("/sweeps/<sweep_id>/trials/<number>/stop")
-@operation(
-    "End a running trial early; what it measured counts",
-    permission=Permission.MANAGE,
-    body=NoFieldsSchema,
-    body_optional=True,
-    answer=TrialSchema,
-)
+@_request("End a running trial early; what it measured counts", answer=TrialSchema)
 def stop_trial(sweep_id: str, number: str, body: dict[str, Any]) -> Reply:
     del body
     return _on_trial(partial(trial_commands.stop, plane(), caller(), sweep_id, trial_number(number)), 200)
 
 
 @blueprint.post("/sweeps/<sweep_id>/trials/<number>/promote")
-@operation(
-    "Exempt a running trial from early stopping",
-    permission=Permission.MANAGE,
-    body=NoFieldsSchema,
-    body_optional=True,
-    answer=TrialSchema,
-)
+@_request("Exempt a running trial from early stopping", answer=TrialSchema)
 def promote_trial(sweep_id: str, number: str, body: dict[str, Any]) -> Reply:
     del body
     return _on_trial(partial(trial_commands.promote, plane(), caller(), sweep_id, trial_number(number)), 200)
@@ -255,29 +237,19 @@ def list_sweep_events(sweep_id: str, query: dict[str, Any]) -> dict[str, Any] | 
         lookup.find(session, caller(), sweep_id)
         if not wants_events(by_default=False):
             return page_data("events", _EVENT, history.page(session, sweep_id, page_request(query)), query)
-    last = last_event_id(_ID)
-    return stream(_feed(db, sweep_id, int(last[1]) if last else 0))
+    return stream_of_events(db, partial(_newer_events, sweep_id))
 
 
-def _feed(db: Database, sweep_id: str, seq: int) -> Feed:
-    while True:
-        with db.read() as session:
-            # Read the state before the events: the final state commits together with the last event.
-            sweep = session.get(Sweep, sweep_id)
-            ended = sweep is None or sweep.status in TERMINAL
-            events = history.events_after(session, sweep_id, seq)
-        for event in events:
-            seq = event.seq
-            yield Frame(str(seq), _EVENT.dump(event))
-        if not events:
-            if ended:
-                return
-            yield None
+def _newer_events(sweep_id: str, session: Session, seq: int) -> tuple[bool, Sequence[SweepEvent]]:
+    # The state is read before the events: the final one commits together with the last event.
+    sweep = session.get(Sweep, sweep_id)
+    has_ended = sweep is None or sweep.status in TERMINAL
+    return has_ended, history.events_after(session, sweep_id, seq)
 
 
 def trial_number(text: str) -> int:
     """Of a path. Raises NotFound for what is none."""
-    if _ID.fullmatch(text) is None:
+    if _NUMBER.fullmatch(text) is None:
         raise NotFound(f"no trial {text[:20]}; trials are numbered 0, 1, 2 …")
     return int(text)
 

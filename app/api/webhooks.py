@@ -11,6 +11,7 @@ from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
 from app.models import WebhookDelivery
+from app.schemas.documents import NothingSchema
 from app.schemas.webhooks import (
     ChangeWebhookSchema,
     CreateWebhookSchema,
@@ -18,7 +19,6 @@ from app.schemas.webhooks import (
     DeliverySchema,
     DeliveryWithPayloadSchema,
     NewWebhookSchema,
-    NothingSchema,
     WebhookQuerySchema,
     WebhookSchema,
 )

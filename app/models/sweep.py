@@ -50,7 +50,7 @@ class Sweep(Base):
     pending_reason: Mapped[str] = mapped_column(Text, default="")  # why there is no further trial yet
     version: Mapped[int] = mapped_column(default=1)
     event_seq: Mapped[int] = mapped_column(default=0)
-    seq: Mapped[int] = mapped_column(default=0)  # of the newest report or end of a trial that was taken notice of
+    seq: Mapped[int] = mapped_column(default=0)  # of the newest report, or end of a trial, that was recorded
     next_number: Mapped[int] = mapped_column(default=0)
     best_number: Mapped[int | None]  # with one objective
     improved_seq: Mapped[int] = mapped_column(default=0)  # `seq` of the end of the best trial
@@ -106,7 +106,7 @@ class Trial(Base):
     violations: Mapped[list[Any]] = mapped_column(default=list)  # per constraint: above 0 by how much it is broken
     rung: Mapped[int | None]  # of its newest report
     step: Mapped[int] = mapped_column(default=0)  # of its newest report, or of its end
-    observed_seq: Mapped[int | None]  # the sweep's `seq` when its end was taken notice of
+    observed_seq: Mapped[int | None]  # the sweep's `seq` when its end was recorded
     device_seconds: Mapped[float] = mapped_column(default=0.0)  # of its ended attempts
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     finished_at: Mapped[datetime | None]

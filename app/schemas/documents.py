@@ -29,3 +29,7 @@ class DocumentSchema(Schema):
             if (field.data_key or name) in data or field.required or field.load_default is not missing
         }
         return super(DocumentSchema, asked)._deserialize(data, **how)
+
+
+class NothingSchema(DocumentSchema):
+    """A body without fields."""

@@ -17,6 +17,7 @@ from app.schemas.spec.training_config import FRAMEWORKS, TRAINING_TYPES, Trainin
 from app.schemas.strict_fields import NAME, AsStored, Flag, Matching, Moment, Section, Text, TextMap, Whole, says
 from app.services.jobs.details import JobDetails
 
+MOST_LABELS = 64
 LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
 _NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and spaces, not spaces alone"
 _METRICS = {"type": "object", "additionalProperties": {"type": ["number", "string"]}}
@@ -25,16 +26,18 @@ _METRICS = {"type": "object", "additionalProperties": {"type": ["number", "strin
 _NO_OUTPUT, _NO_SCHEDULING = OutputConfigSchema().load({}), SchedulingConfigSchema().load({})
 
 
-def _labels(**more: Any) -> TextMap:
+def label_map(*, most: int = MOST_LABELS, **more: Any) -> TextMap:
     rule = "must be 1 to 63 of letters, digits and ._/-"
-    return TextMap(keys=LABEL_KEY, rule=rule, most=64, longest=255, **more)
+    return TextMap(keys=LABEL_KEY, rule=rule, most=most, longest=255, **more)
+
+
+def display_name(meaning: str, **more: Any) -> Matching:
+    return Matching(re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, **more, **says(meaning))
 
 
 class SubmitJobSchema(DocumentSchema):
-    name = Matching(
-        re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, required=True, **says("A display name; need not be unique")
-    )
-    labels = _labels(load_default=dict, **says("Keys and values to filter jobs by"))
+    name = display_name("A display name; need not be unique", required=True)
+    labels = label_map(load_default=dict, **says("Keys and values to filter jobs by"))
     training_config = Section(TrainingConfigSchema, required=True)
     data_config = Section(DataConfigSchema, required=True)
     resource_config = Section(ResourceConfigSchema, required=True)
@@ -98,7 +101,7 @@ class ChangeJobSchema(DocumentSchema):
     """At least one field is required."""
 
     priority = Whole(0, 10, **says("0 to 10; 10 is the most urgent"))
-    labels = _labels(**says("Replaces all labels"))
+    labels = label_map(**says("Replaces all labels"))
     preemptible = Flag(
         **says("Whether higher-priority jobs of the project, and projects reclaiming borrowed devices, may preempt it")
     )
@@ -106,10 +109,6 @@ class ChangeJobSchema(DocumentSchema):
 
 class DeleteQuerySchema(Schema):
     artifacts = QueryFlag(load_default=False, **says("Also delete its files: checkpoints, model, logs"))
-
-
-class SaveNowSchema(DocumentSchema):
-    """Takes no fields."""
 
 
 class CancelSchema(DocumentSchema):

@@ -65,7 +65,10 @@ class BestSchema(TrialSchema):
 
 
 class SweepSchema(Schema):
-    """The sweep as submitted with every default, its state, and what it has used and found."""
+    """The sweep with every default, its state, and what it has used and found.
+
+    The job of its document lacks what every trial replaces.
+    """
 
     sweep_id = fields.String(attribute="sweep.id")
     name = fields.String(attribute="sweep.name")

@@ -1,43 +1,48 @@
 """Documents of sweeps, and the bodies and queries of requests about them."""
 
-import re
 from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
 from app.domain.sweeps.results import is_select
-from app.domain.sweeps.spec import EARLY_STOPPING, FREE, METHODS, SweepSpec
+from app.domain.sweeps.spec import (
+    AVG_BEST_IDX,
+    EARLY_STOPPING,
+    FREE,
+    MAX_METRIC,
+    MAX_OBJECTIVES,
+    MAX_PARALLEL,
+    MAX_SEED,
+    MAX_TRIALS,
+    METHODS,
+    POPULATION,
+    RESTARTS,
+    SHRINK_COEF,
+    SIGMA0,
+    STARTUP_TRIALS,
+    SweepSpec,
+)
 from app.domain.sweeps.states import SweepState, TrialState
 from app.schemas.documents import DocumentSchema
-from app.schemas.jobs import LABEL_KEY
+from app.schemas.jobs import MOST_LABELS, display_name, label_map
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryTexts, QueryWhole, one_of
-from app.schemas.strict_fields import (
-    NAME,
-    Choice,
-    Flag,
-    FreeObject,
-    Matching,
-    Number,
-    Section,
-    Text,
-    TextMap,
-    Whole,
-    says,
-)
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Number, Section, Text, TextMap, Whole, says
 
 LARGEST_INT = 2**31 - 1
 _HUGE = 1e300  # JSON has no infinity
-MOST_TRIALS, MOST_PARALLEL, MOST_OBJECTIVES = 10_000, 1_000, 4
-_NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and spaces, not spaces alone"
 
 
 def _labels(**more: Any) -> TextMap:
-    return TextMap(keys=LABEL_KEY, rule="must be 1 to 63 of letters, digits and ._/-", most=60, longest=255, **more)
+    """As of a job, with room for the two that each trial has besides."""
+    return label_map(most=MOST_LABELS - 2, **more)
 
 
 def _metric() -> Text:
     return Text(
-        longest=128, shortest=1, required=True, **says("A metric that trials report, or report.FIELD of their reports")
+        longest=MAX_METRIC,
+        shortest=1,
+        required=True,
+        **says("A metric that trials report, or report.FIELD of their reports"),
     )
 
 
@@ -73,22 +78,22 @@ class Objectives(fields.Field[list[dict[str, Any]]]):
         one = {
             "type": "object",
             "properties": {
-                "metric": {"type": "string", "minLength": 1, "maxLength": 128},
+                "metric": {"type": "string", "minLength": 1, "maxLength": MAX_METRIC},
                 "goal": {"enum": ["minimize", "maximize"]},
                 "select": {"type": "string"},
             },
             "required": ["metric"],
         }
-        several = {"type": "array", "items": one, "minItems": 1, "maxItems": MOST_OBJECTIVES}
-        meaning = f"What counts; several (up to {MOST_OBJECTIVES}) have a Pareto front in place of a best trial"
+        several = {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_OBJECTIVES}
+        meaning = f"What counts; several (up to {MAX_OBJECTIVES}) have a Pareto front in place of a best trial"
         super().__init__(metadata={"oneOf": [one, several], "description": meaning}, **kwargs)
         self._one = ObjectiveSchema()
 
     def _deserialize(self, value: object, *_: Any, **__: Any) -> list[dict[str, Any]]:
         if isinstance(value, dict):
             return [self._one.load(value)]
-        if not isinstance(value, list) or not 1 <= len(value) <= MOST_OBJECTIVES:
-            raise ValidationError(f"must be an objective, or a list of 1 to {MOST_OBJECTIVES}")
+        if not isinstance(value, list) or not 1 <= len(value) <= MAX_OBJECTIVES:
+            raise ValidationError(f"must be an objective, or a list of 1 to {MAX_OBJECTIVES}")
         return [self._one.load(each) for each in value]
 
 
@@ -96,32 +101,32 @@ class Parallel(fields.Field[int | str]):
     """A number of trials, or the word free."""
 
     def __init__(self, **kwargs: Any) -> None:
-        number = {"type": "integer", "minimum": 1, "maximum": MOST_PARALLEL}
+        number = {"type": "integer", "minimum": 1, "maximum": MAX_PARALLEL}
         meaning = f"Most trials at a time; {FREE}: as many as can start without delaying another job, at least one"
         super().__init__(metadata={"oneOf": [number, {"const": FREE}], "description": meaning}, **kwargs)
 
     def _deserialize(self, value: object, *_: Any, **__: Any) -> int | str:
         if value == FREE and isinstance(value, str):
             return value
-        if type(value) is not int or not 1 <= value <= MOST_PARALLEL:
-            raise ValidationError(f"must be a whole number from 1 to {MOST_PARALLEL}, or {FREE}")
+        if type(value) is not int or not 1 <= value <= MAX_PARALLEL:
+            raise ValidationError(f"must be a whole number from 1 to {MAX_PARALLEL}, or {FREE}")
         return value
 
 
 class MethodSchema(DocumentSchema):
     name = Choice(METHODS, load_default="tpe", **says("How the next values are chosen"))
-    seed = Whole(0, LARGEST_INT, load_default=0, **says("Equal seeds and reports give equal suggestions"))
+    seed = Whole(0, MAX_SEED, load_default=0, **says("Equal seeds and reports give equal suggestions"))
     order = Choice(
         ("natural", "shuffled"),
         load_default="shuffled",
         **says("grid: the order of its points; natural: the last parameter by name changes first"),
     )
-    startup_trials = Whole(1, MOST_TRIALS, load_default=10, **says("tpe, gp: random trials before the model is asked"))
-    sigma0 = Number(1e-6, 10.0, **says("cmaes: the first step size, as a share of the space; default one sixth"))
-    restarts = Whole(0, 100, load_default=0, **says("cmaes: restarts with a population of double the size"))
-    population = Whole(2, 1000, load_default=50, **says("nsga2: trials of a generation"))
-    avg_best_idx = Number(1.0, 1000.0, load_default=2.0, **says("anneal: mean rank of the trial to start from"))
-    shrink_coef = Number(0.0, 100.0, load_default=0.1, **says("anneal: how fast the neighbourhood shrinks"))
+    startup_trials = Whole(*STARTUP_TRIALS, load_default=10, **says("tpe, gp: random trials before the model is asked"))
+    sigma0 = Number(*SIGMA0, **says("cmaes: the first step size, as a share of the space; default one sixth"))
+    restarts = Whole(*RESTARTS, load_default=0, **says("cmaes: restarts with a population of double the size"))
+    population = Whole(*POPULATION, load_default=50, **says("nsga2: trials of a generation"))
+    avg_best_idx = Number(*AVG_BEST_IDX, load_default=2.0, **says("anneal: mean rank of the trial to start from"))
+    shrink_coef = Number(*SHRINK_COEF, load_default=0.1, **says("anneal: how fast the neighbourhood shrinks"))
 
 
 class EarlyStoppingSchema(DocumentSchema):
@@ -131,9 +136,7 @@ class EarlyStoppingSchema(DocumentSchema):
     max = Whole(1, LARGEST_INT, **says("The last rung; required but for none"))
     reduction = Whole(2, 100, load_default=3, **says("Rungs are min × reductionᵏ; asha keeps one of so many trials"))
     patience = Whole(1, 10_000, load_default=3, **says("patience: stop after so many reports without a better one"))
-    startup_trials = Whole(
-        1, MOST_TRIALS, load_default=5, **says("median: reports at a rung before it stops any trial")
-    )
+    startup_trials = Whole(1, MAX_TRIALS, load_default=5, **says("median: reports at a rung before it stops any trial"))
 
 
 _RUNNING = says("Trials that run when the budget is used up: finish, or cancel, by which what they measured counts")
@@ -141,12 +144,12 @@ _RUNNING = says("Trials that run when the budget is used up: finish, or cancel, 
 
 class _BudgetFieldsSchema(DocumentSchema):
     max_trials = Whole(
-        1, MOST_TRIALS, **says("Most trials, also failed ones; required for all methods but grid without another bound")
+        1, MAX_TRIALS, **says("Most trials, also failed ones; required for all methods but grid without another bound")
     )
     max_device_hours = Number(0.0001, 1e9, **says("Devices × hours of all attempts"))
     max_seconds = Number(1, 1e9, **says("Since the first trial"))
     target = Number(-_HUGE, _HUGE, **says("No new trial once one is this good"))
-    patience = Whole(1, MOST_TRIALS, **says("No new trial after so many completed ones without a better one"))
+    patience = Whole(1, MAX_TRIALS, **says("No new trial after so many completed ones without a better one"))
 
 
 class BudgetSchema(_BudgetFieldsSchema):
@@ -161,7 +164,7 @@ class ChangeBudgetSchema(_BudgetFieldsSchema):
 
 class FailedTrialsSchema(DocumentSchema):
     max_failed = Number(
-        0, MOST_TRIALS, **says("Trials that may fail, below 1 as a share of max_trials; default a third, at least 3")
+        0, MAX_TRIALS, **says("Trials that may fail, below 1 as a share of max_trials; default a third, at least 3")
     )
     penalize = Flag(load_default=False, **says("For the method a failed trial has the worst value seen"))
 
@@ -195,9 +198,7 @@ def _section(schema: type[Schema], meaning: str) -> Section:
 
 
 class CreateSweepSchema(DocumentSchema):
-    name = Matching(
-        re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, required=True, **says("Trials are named NAME-0, NAME-1 …")
-    )
+    name = display_name("Trials are named NAME-0, NAME-1 …", required=True)
     labels = _labels(load_default=dict, **says("Of the sweep and its trials"))
     job = FreeObject(required=True, **says("A job document as of POST /v1/jobs, without its name and what varies"))
     parameters = FreeObject(
@@ -244,7 +245,7 @@ class ChangeSweepSchema(DocumentSchema):
 class ForkSweepSchema(DocumentSchema):
     """What is not given is as in the sweep that is forked."""
 
-    name = Matching(re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, **says("Default: the name and -fork"))
+    name = display_name("Default: the name and -fork")
     labels = _labels()
     parameters = FreeObject(**says("Must contain the values of every trial so far"))
     require = fields.List(Text(longest=500, shortest=1), validate=validate.Length(max=64))
@@ -281,10 +282,6 @@ class PauseSweepSchema(DocumentSchema):
 
 class CancelSweepSchema(DocumentSchema):
     reason = Text(longest=1000, load_default="")
-
-
-class NoFieldsSchema(DocumentSchema):
-    """Takes no fields."""
 
 
 class AddTrialSchema(DocumentSchema):

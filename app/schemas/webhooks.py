@@ -81,10 +81,6 @@ class DeliveryQuerySchema(ListQuerySchema):
     state = Choice(STATES)
 
 
-class NothingSchema(DocumentSchema):
-    """A body without fields."""
-
-
 class DeliverySchema(Schema):
     delivery_id = fields.String(attribute="id")
     webhook_id = fields.String()

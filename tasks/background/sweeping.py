@@ -1,4 +1,4 @@
-"""The loop that takes sweeps further: what is read and written is in the database, so that any leader continues."""
+"""The loop that advances sweeps. Their whole state is in the database, so that any leader continues."""
 
 from collections.abc import Callable
 from functools import cached_property

@@ -8,6 +8,7 @@ from marshmallow import ValidationError, fields, validate
 
 from app.compat import quantities
 from app.domain.spec.hyperparameters.parsing import CUSTOM
+from app.domain.sweeps.spec import MAX_TRIALS
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.training_config import FRAMEWORKS, PARAMETER, TRAINING_TYPES
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
@@ -133,7 +134,7 @@ _Tuning = _document(
             required=True,
         ),
         "parameters": FreeObject(load_default=dict),
-        "maxTrials": Whole(1, 100_000),
+        "maxTrials": Whole(1, MAX_TRIALS),
     },
 )
 _RuntimeRef = _document(

@@ -9,7 +9,7 @@ from app.domain.spec.model import CheckpointConfig
 
 # Default of jobs that name no metric and whose training type has none; without validation data no checkpoint is best.
 DEFAULT_BEST_METRIC = "eval_loss"
-LOWER_IS_BETTER = ("loss", "perplexity")
+_LOWER_IS_BETTER = ("loss", "perplexity")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,4 +64,4 @@ def best_rule(settings: CheckpointConfig, method: str) -> tuple[str, bool]:
     """
     metric = settings.metric_for_best_model or BEST.get(method, DEFAULT_BEST_METRIC)
     greater = settings.greater_is_better
-    return metric, not metric.endswith(LOWER_IS_BETTER) if greater is None else bool(greater)
+    return metric, not metric.endswith(_LOWER_IS_BETTER) if greater is None else bool(greater)

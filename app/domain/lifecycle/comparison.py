@@ -3,14 +3,12 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from app.domain.lifecycle.checkpoints import LOWER_IS_BETTER, best_rule
+from app.domain.lifecycle.checkpoints import best_rule
+from app.domain.spec.metric_goals import Goal, goal_of
 from app.domain.spec.metrics import EVAL_PREFIX
 from app.domain.spec.model import CheckpointConfig
-
-Goal = Literal["minimize", "maximize"]
-_GREATER_IS_BETTER = ("accuracy", "accuracies", "margin", "margins", "reward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +27,7 @@ def document_differences(documents: Sequence[Mapping[str, Any]]) -> list[Differe
     return [row for row in rows if not all(_same(value, row.values[0]) for value in row.values)]
 
 
-def goal_of(metric: str, settings: Sequence[CheckpointConfig]) -> Goal | None:
+def goal_in(settings: Sequence[CheckpointConfig], metric: str) -> Goal | None:
     """Whether low or high values are better: as jobs that choose their best checkpoint by it say, or by its name.
 
     None where neither says so, or jobs contradict each other.
@@ -37,10 +35,8 @@ def goal_of(metric: str, settings: Sequence[CheckpointConfig]) -> Goal | None:
     rules = [best_rule(each, "") for each in settings if each.metric_for_best_model]
     greater = {greater for name, greater in rules if metric in (name, f"{EVAL_PREFIX}{name}")}
     if not greater:
-        greater = {
-            rule for rule, ends in ((False, LOWER_IS_BETTER), (True, _GREATER_IS_BETTER)) if metric.endswith(ends)
-        }
-    if len(greater) != 1:
+        return goal_of(metric)
+    if len(greater) > 1:
         return None
     return "maximize" if greater.pop() else "minimize"
 

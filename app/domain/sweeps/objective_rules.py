@@ -10,10 +10,9 @@ from app.domain.spec.document import evaluates, is_custom, method
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.output import best_metrics
 from app.domain.sweeps.results import MAX_MEAN, is_select
-from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.spec import MAX_METRIC, MAX_OBJECTIVES, SweepSpec
 
-MAX_OBJECTIVES, MAX_CONSTRAINTS = 4, 16
-MAX_METRIC = 200
+MAX_CONSTRAINTS = 16
 REPORT, BENCHMARK = "report.", "benchmark:"
 # Numbers of a job's report.
 OF_REPORTS = ("gpu_time_ms", "compute_time_ms", "average_gpu_util", "steps", "tokens", "attempts")

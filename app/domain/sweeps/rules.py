@@ -15,10 +15,29 @@ from app.domain.sweeps.objective_rules import check_constraints, check_objective
 from app.domain.sweeps.parameter_rules import check_parameters
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.space import Space
-from app.domain.sweeps.spec import ANNEAL, CMAES, FREE, GP, GRID, METHODS, Budget, FailedTrials, Method, SweepSpec
+from app.domain.sweeps.spec import (
+    ANNEAL,
+    AVG_BEST_IDX,
+    CMAES,
+    FREE,
+    GP,
+    GRID,
+    MAX_PARALLEL,
+    MAX_SEED,
+    MAX_TRIALS,
+    METHODS,
+    POPULATION,
+    RESTARTS,
+    SHRINK_COEF,
+    SIGMA0,
+    STARTUP_TRIALS,
+    Budget,
+    FailedTrials,
+    Method,
+    SweepSpec,
+)
 from app.domain.sweeps.stopping_rules import check_early_stopping
 
-MAX_TRIALS = 10_000
 MAX_KEPT = 1_000
 # These methods have one objective.
 OF_ONE_OBJECTIVE = (GP, CMAES, ANNEAL)
@@ -93,7 +112,7 @@ def _numbers_of_budget(budget: Budget) -> None:
     _whole(budget.max_trials, "max_trials", MAX_TRIALS)
     _whole(budget.patience, "patience", MAX_TRIALS)
     if budget.parallel_trials != FREE:
-        _whole(budget.parallel_trials, "parallel_trials", MAX_TRIALS)
+        _whole(budget.parallel_trials, "parallel_trials", MAX_PARALLEL)
     for key, value in (("max_device_hours", budget.max_device_hours), ("max_seconds", budget.max_seconds)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise BadSpec("must be above 0; leave it out for no limit", field=f"budget.{key}")
@@ -135,13 +154,13 @@ def _check_method(spec: SweepSpec, space: Space) -> None:
 
 def _options(method: Method) -> None:
     for key, value, low, high in (
-        ("seed", method.seed, 0, 2**63 - 1),
-        ("startup_trials", method.startup_trials, 0, MAX_TRIALS),
-        ("sigma0", method.sigma0, 1e-6, 1e6),
-        ("restarts", method.restarts, 0, 100),
-        ("population", method.population, 2, MAX_TRIALS),
-        ("avg_best_idx", method.avg_best_idx, 1.0, MAX_TRIALS),
-        ("shrink_coef", method.shrink_coef, 0.0, 1e6),
+        ("seed", method.seed, 0, MAX_SEED),
+        ("startup_trials", method.startup_trials, *STARTUP_TRIALS),
+        ("sigma0", method.sigma0, *SIGMA0),
+        ("restarts", method.restarts, *RESTARTS),
+        ("population", method.population, *POPULATION),
+        ("avg_best_idx", method.avg_best_idx, *AVG_BEST_IDX),
+        ("shrink_coef", method.shrink_coef, *SHRINK_COEF),
     ):
         if value is not None and not low <= value <= high:
             raise BadSpec(f"must be from {low} to {high}", field=f"method.{key}")

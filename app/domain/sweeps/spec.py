@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self
 
-from app.domain.sweeps.metric_goals import Goal, goal_of
+from app.domain.spec.metric_goals import Goal, goal_of
 
 MAXIMIZE: Goal = "maximize"
 NONE, MEDIAN, ASHA, HYPERBAND, PATIENCE = "none", "median", "asha", "hyperband", "patience"
@@ -14,6 +14,11 @@ GRID, RANDOM, SOBOL, TPE, GP, CMAES, ANNEAL, NSGA2 = (
     *("grid", "random", "sobol", "tpe", "gp", "cmaes", "anneal", "nsga2"),
 )
 METHODS = (GRID, RANDOM, SOBOL, TPE, GP, CMAES, ANNEAL, NSGA2)
+# Limits of the document; (lowest, highest) of the options of methods.
+MAX_TRIALS, MAX_PARALLEL, MAX_OBJECTIVES, MAX_METRIC = 10_000, 1_000, 4, 128
+MAX_SEED = 2**31 - 1
+STARTUP_TRIALS, SIGMA0, RESTARTS, POPULATION = (1, MAX_TRIALS), (1e-6, 10.0), (0, 100), (2, 1_000)
+AVG_BEST_IDX, SHRINK_COEF = (1.0, 1_000.0), (0.0, 100.0)
 FREE = "free"  # Budget.parallel_trials
 TRANSFER = "transfer"  # WarmStart.kind
 

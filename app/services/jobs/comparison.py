@@ -12,15 +12,9 @@ from sqlalchemy.orm import Session
 from app.domain.downsampling import FEWEST
 from app.domain.errors import NotFound
 from app.domain.json_numbers import number_of
-from app.domain.lifecycle.comparison import (
-    Difference,
-    Goal,
-    best_of,
-    differences_to_first,
-    document_differences,
-    goal_of,
-)
+from app.domain.lifecycle.comparison import Difference, best_of, differences_to_first, document_differences, goal_in
 from app.domain.lifecycle.states import TERMINAL
+from app.domain.spec.metric_goals import Goal
 from app.models import Attempt, Job, Node
 from app.security.permissions import Caller
 from app.services.jobs import history, lookup, reports
@@ -112,7 +106,7 @@ def compare(session: Session, caller: Caller, request: ComparisonRequest) -> Com
     series = [_series(session, each.job.id, names, most) for each in jobs]
     metrics = {}
     for name in names:
-        goal = goal_of(name, [each.details.document.output_config.checkpoint for each in jobs])
+        goal = goal_in([each.details.document.output_config.checkpoint for each in jobs], name)
         parts = zip(jobs, series, strict=True)
         best = [_best(session, each, name, found.get(name, []), goal) for each, found in parts]
         metrics[name] = ComparedMetric(goal=goal, final=[final.get(name) for final in finals], best=best)

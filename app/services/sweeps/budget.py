@@ -14,7 +14,7 @@ from app.models import Attempt, Job, Sweep, Trial
 from app.models.base import utc_now
 from app.services.sweeps.observing import device_seconds
 
-# The first trials failed all alike by what values of a space hardly cause: the rest would, too.
+# When the first trials all fail by a cause that values rarely have, the others would fail, too.
 FIRST_ALIKE = 3
 OF_THE_FIXED_PART = frozenset({"MODEL_NOT_FOUND", "DATA_NOT_FOUND", "DATA_INVALID", "INVALID_CONFIG"})
 

@@ -128,7 +128,7 @@ def listed(
 
 
 def changed_since(session: Session, caller: Caller, dialect: str, moment: datetime) -> Sequence[Sweep]:
-    """The same, as far as they were changed at this time or later."""
+    """Those that were changed at this time or later, oldest first."""
     query = _of(caller, dialect, select(Sweep)).where(Sweep.updated_at >= moment)
     found: Sequence[Sweep] = session.scalars(query.order_by(Sweep.created_at, Sweep.id)).all()
     return found

@@ -1,4 +1,4 @@
-"""Takes notice of what trials have reported and how they ended, and decides at rungs which of them are stopped.
+"""Records what trials have reported and how they ended, and decides at rungs which of them are stopped.
 
 One transaction numbers each report and each end with the sweep's next `seq`, decides by everything before it, and
 requests the end of the losers, so that no crash separates a decision from what it rests on.
@@ -23,7 +23,7 @@ from app.services.sweeps.history import ACTOR
 
 
 @dataclass
-class Noticed:
+class Recorded:
     """What a pass over one sweep has found; ``to_nudge`` are jobs with a new control request."""
 
     reports: int = 0
@@ -36,7 +36,7 @@ class _Pass:
     session: Session
     sweep: Sweep
     spec: SweepSpec
-    noticed: Noticed
+    recorded: Recorded
 
 
 def has_news(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
@@ -49,20 +49,20 @@ def has_news(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     )
 
 
-def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Noticed:
+def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Recorded:
     """Write everything that is new; the caller has locked the sweep."""
-    now = _Pass(session, sweep, spec, Noticed())
+    now = _Pass(session, sweep, spec, Recorded())
     running = _running(session, sweep.id)
-    now.noticed.reports = rung_reports.take(session, sweep, spec, running)
+    now.recorded.reports = rung_reports.record(session, sweep, spec, running)
     if any(job is not None and _is_to_be_stopped(trial, job) for trial, job in running):
         for loser, its_job in lookup.locked_jobs(session, sweep):
             if _is_to_be_stopped(loser, its_job):
                 _request_end(now, loser, its_job.id)
     for trial, job in _ended(spec, running):
         _take_end(now, trial, job)
-    if now.noticed.reports or now.noticed.ended:
+    if now.recorded.reports or now.recorded.ended:
         sweep.mark_changed()
-    return now.noticed
+    return now.recorded
 
 
 def _running(session: Session, sweep_id: str) -> list[tuple[Trial, Job | None]]:
@@ -89,13 +89,13 @@ def _request_end(now: _Pass, trial: Trial, job_id: str) -> None:
     reason = f"stopped by its sweep: {trial.stop_reason}"
     job = control_requests.request_cancel(now.session, job_id, actor=ACTOR, reason=reason)
     if job.requested == "cancel":
-        now.noticed.to_nudge.append(job)
+        now.recorded.to_nudge.append(job)
 
 
 def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
     sweep = now.sweep
     sweep.seq += 1
-    now.noticed.ended += 1
+    now.recorded.ended += 1
     trial.observed_seq, trial.finished_at = sweep.seq, utc_now()
     if job is None:
         trial.state, trial.reason = TrialState.CANCELLED, "its job was deleted"
@@ -113,7 +113,7 @@ def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
         message=f"trial {trial.number}: {trial.state}{f', {trial.reason}' if trial.reason else ''}",
         data={"number": trial.number, "job_id": trial.job_id, "objectives": trial.objectives, "values": trial.values},
     )
-    _crown(now, trial)
+    _note_best(now, trial)
 
 
 def device_seconds(job: Job, *, more: float = 0.0) -> float:
@@ -158,7 +158,7 @@ def _take_last_value(now: _Pass, trial: Trial, job: Job) -> None:
     trial.objectives = None if value is None else [value]
 
 
-def _crown(now: _Pass, trial: Trial) -> None:
+def _note_best(now: _Pass, trial: Trial) -> None:
     """Note the trial as best if it is; several objectives have a front instead."""
     sweep, spec = now.sweep, now.spec
     is_candidate = trial.state == TrialState.COMPLETED and not any(each > 0 for each in trial.violations)

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.domain.sweeps.grid import grid_size
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.rungs import brackets_of, rungs_of
 from app.domain.sweeps.space import Space
-from app.domain.sweeps.spec import ASHA, HYPERBAND, SweepSpec
+from app.domain.sweeps.spec import ASHA, GRID, HYPERBAND, MAX_TRIALS, SweepSpec
 from app.services.sweeps.creation import CheckedSweep
 from app.services.sweeps.launching import Suggests
 
@@ -28,13 +29,19 @@ class SweepPlan:
 def plan(suggestions: Suggests, checked: CheckedSweep) -> SweepPlan:
     """Raises SearchUnavailable where the method's libraries are not installed."""
     return SweepPlan(
-        grid_size=checked.space.size,
+        grid_size=_grid_size(checked),
         rungs=expected_rungs(checked.spec, checked.spec.budget.max_trials or checked.space.size or 0),
         suggestions=first_suggestions(
             suggestions, checked.spec, checked.space, [Observation.from_json(raw) for raw in checked.known]
         ),
         warnings=list(checked.warnings),
     )
+
+
+def _grid_size(checked: CheckedSweep) -> int | None:
+    """Points that a grid tries; of other methods those that their space has, conditions aside."""
+    size = checked.space.size
+    return size if size is None or checked.spec.method.name != GRID else grid_size(checked.space, min(size, MAX_TRIALS))
 
 
 def expected_rungs(spec: SweepSpec, trials: int) -> list[dict[str, Any]]:

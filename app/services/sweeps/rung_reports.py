@@ -1,4 +1,4 @@
-"""Reports at rungs: taken notice of in one order, and judged by those before them."""
+"""Reports at rungs: recorded in one order, and judged by those before them."""
 
 import math
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from app.services.sweeps.history import ACTOR
 Found = tuple[int, int, float]  # rung, optimizer step, value
 
 
-def take(session: Session, sweep: Sweep, spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]) -> int:
+def record(session: Session, sweep: Sweep, spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]) -> int:
     """Write and judge every report that is due, in the order of trials; returns how many."""
-    taken = 0
+    recorded = 0
     while due := _due(session, spec, running):
         for trial, found in due:
             _write(session, sweep, spec, trial, found)
-        taken += len(due)
-    return taken
+        recorded += len(due)
+    return recorded
 
 
 def next_report(session: Session, spec: SweepSpec, trial: Trial, job: Job) -> Found | None:

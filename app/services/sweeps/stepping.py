@@ -1,4 +1,4 @@
-"""A step of a sweep: notice what is new, decide, end it if it is to end, and make trials while there is room."""
+"""A step of a sweep: record what is new, decide, end the sweep if it is due, and make trials while there is room."""
 
 import logging
 from collections.abc import Sequence
@@ -52,13 +52,13 @@ def step(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
             return False
         is_due = _is_due(session, sweep, SweepSpec.from_json(sweep.spec))
     if is_due:
-        _settle(plane, sweep_id)
+        _record_news(plane, sweep_id)
         _end_if_done(plane, sweep_id)
     return all(launching.launch(plane, suggestions, sweep_id) for _ in range(MOST_AT_ONCE))
 
 
 def _is_due(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
-    """Whether `_settle` has anything to write; reads only, so that most steps take no lock."""
+    """Whether `_record_news` has anything to write; reads only, so that most steps take no lock."""
     if observing.has_news(session, sweep, spec) or resuming.has_paused(session, sweep):
         return True
     if sweep.status == SweepState.FINISHING:
@@ -69,7 +69,7 @@ def _is_due(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     return bool(budget.exhausted(session, sweep, spec, so_far) or budget.too_many_failed(session, sweep, spec, so_far))
 
 
-def _settle(plane: ControlPlane, sweep_id: str) -> None:
+def _record_news(plane: ControlPlane, sweep_id: str) -> None:
     """One transaction: everything that is new, and what follows from it for the sweep."""
     with plane.db.write() as session:
         sweep = lookup.locked(session, sweep_id)
@@ -79,13 +79,16 @@ def _settle(plane: ControlPlane, sweep_id: str) -> None:
         to_nudge = observing.observe(session, sweep, spec).to_nudge
         session.flush()
         resuming.resume_paused(session, sweep, actor=ACTOR)
-        to_nudge += _follow(session, sweep, spec)
+        to_nudge += _finish_if_due(session, sweep, spec)
     for job in to_nudge:
         plane.nudge(job)
 
 
-def _follow(session: Session, sweep: Sweep, spec: SweepSpec) -> list[Job]:
-    """Move the sweep on: to FINISHING when nothing further is to be tried, to its end when no trial is left."""
+def _finish_if_due(session: Session, sweep: Sweep, spec: SweepSpec) -> list[Job]:
+    """Move the sweep to FINISHING when its budget is used up or too many trials have failed.
+
+    Returns the jobs whose supervisors are to be nudged after the commit.
+    """
     cancelled: list[Job] = []
     if sweep.status == SweepState.FINISHING and sweep.ends_as == SweepState.COMPLETED:
         failure = budget.too_many_failed(session, sweep, spec, budget.used(session, sweep))

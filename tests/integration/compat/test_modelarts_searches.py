@@ -277,7 +277,8 @@ def test_searches_of_other_projects_are_not_there(api: Api) -> None:
     assert said(api.post("/v2/other/training-job-searches", {}, key=key))["total"] == 0
 
 
-def test_jobs_and_sweeps_of_others_have_no_trials(api: Api) -> None:
+def test_a_job_without_a_search_has_no_trials(api: Api) -> None:
     job_id = created(api)
 
     refused(api.call("GET", f"{JOBS}/{job_id}/autosearch-trials"), 400, 2775)
+    assert api.get(f"/v1/jobs/job-{job_id}")["sweep_id"] is None

@@ -320,7 +320,9 @@ def test_template_of_any_form_makes_no_server_error(api: Api, template: Any) -> 
     body["spec"]["template"] = template
 
     said(api.post(RUNTIMES, body), 201)
-    said(api.post(JOBS, manifest(runtimeRef={"name": "odd"})), 201)
+    made = said(api.post(JOBS, manifest(runtimeRef={"name": "odd"})), 201)
+
+    assert made["spec"]["runtimeRef"]["name"] == "odd"
 
 
 def test_labels_and_annotations_of_the_spec_are_those_of_its_pods(api: Api) -> None:

@@ -62,7 +62,9 @@ def test_example_is_accepted(path: Path) -> None:
 def test_document_of_a_page_is_accepted(block: str) -> None:
     shown = json.loads(block)
 
-    accepted({**REST, **shown, "job": merged(REST["job"], shown.get("job", {}))})
+    spec = accepted({**REST, **shown, "job": merged(REST["job"], shown.get("job", {}))})
+
+    assert set(spec.parameters) == set({**REST, **shown}["parameters"])
 
 
 def test_the_tutorial_shows_the_example() -> None:

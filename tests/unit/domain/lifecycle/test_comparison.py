@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.lifecycle.comparison import best_of, differences_to_first, document_differences, goal_of
+from app.domain.lifecycle.comparison import best_of, differences_to_first, document_differences, goal_in
 from app.domain.spec.model import CheckpointConfig
 
 
@@ -59,22 +59,22 @@ def test_a_part_may_be_a_value_elsewhere() -> None:
         ("mean_reward", "maximize"),
         ("learning_rate", None),
         ("step_seconds", None),
-        ("f1", None),
+        ("f1", "maximize"),
     ],
 )
 def test_names_say_what_is_better(metric: str, goal: str | None) -> None:
-    assert goal_of(metric, [CheckpointConfig()]) == goal
+    assert goal_in([CheckpointConfig()], metric) == goal
 
 
 def test_what_jobs_choose_their_best_checkpoint_by_wins() -> None:
     f1, lowest = CheckpointConfig(metric_for_best_model="f1"), CheckpointConfig(metric_for_best_model="accuracy")
     lowest = lowest.changed(greater_is_better=False)
 
-    assert goal_of("f1", [CheckpointConfig(), f1]) == "maximize"
-    assert goal_of("eval_f1", [f1]) == "maximize"
-    assert goal_of("f2", [f1]) is None
-    assert goal_of("accuracy", [lowest]) == "minimize"
-    assert goal_of("accuracy", [lowest, lowest.changed(greater_is_better=True)]) is None
+    assert goal_in([CheckpointConfig(), f1], "f1") == "maximize"
+    assert goal_in([f1], "eval_f1") == "maximize"
+    assert goal_in([f1], "f2") is None
+    assert goal_in([lowest], "accuracy") == "minimize"
+    assert goal_in([lowest, lowest.changed(greater_is_better=True)], "accuracy") is None
 
 
 def test_best_is_among_the_finite_values() -> None:

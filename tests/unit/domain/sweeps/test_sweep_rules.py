@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.sweeps import rules
 from app.domain.sweeps.rules import check, check_budget
 from app.domain.sweeps.spec import METHODS, SweepSpec
 from tests.unit.domain.sweeps.sweep_documents import JOB, PLAIN, RATE, SCRIPT, refused, sweep, with_training
@@ -66,7 +65,9 @@ def test_what_is_accepted(changes: dict[str, Any]) -> None:
 def test_every_method_searches_numbers(name: str) -> None:
     parameters = {"lora_r": WHOLE, "lora_alpha": WHOLE}
 
-    check(SweepSpec.from_json(sweep(**{**PLAIN, "parameters": parameters, "method": {"name": name}})))
+    space = check(SweepSpec.from_json(sweep(**{**PLAIN, "parameters": parameters, "method": {"name": name}})))
+
+    assert [each.name for each in space.parameters] == ["lora_alpha", "lora_r"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_a_job_that_a_trial_cannot_be_made_of_is_refused() -> None:
         ([{"metric": "loss"}, {"metric": "loss"}], "objective", "twice"),
         ({"metric": "eval_lost"}, "objective.metric", "did you mean eval_loss?"),
         ({"metric": "policy_loss"}, "objective.metric", "LORA does not measure"),
-        ({"metric": ""}, "objective.metric", "1 to 200"),
+        ({"metric": ""}, "objective.metric", "1 to 128"),
         ({"metric": "report.colour"}, "objective.metric", "report.gpu_time_ms"),
         ({"metric": "benchmark:x/y", "goal": "maximize"}, "objective.metric", "after a trial"),
         ({"metric": "entropy"}, "objective.goal", "minimize or maximize"),
@@ -235,23 +236,21 @@ def test_rungs_in_epochs_lie_below_the_last_one() -> None:
 
 
 def test_rungs_may_reach_as_far_as_the_longest_trial() -> None:
-    check(
-        SweepSpec.from_json(
-            sweep(
-                **{
-                    **PLAIN,
-                    "parameters": {"max_steps": {"values": [100, 900]}},
-                    "early_stopping": {"name": "asha", "min": 100, "max": 900},
-                }
-            )
-        )
-    )
+    changes = {
+        **PLAIN,
+        "parameters": {"max_steps": {"values": [100, 900]}},
+        "early_stopping": {"name": "asha", "min": 100, "max": 900},
+    }
+
+    assert check(SweepSpec.from_json(sweep(**changes))).size == 2
+    beyond = {**changes, "early_stopping": {"name": "asha", "min": 100, "max": 901}}
+    assert refused(**beyond).field == "early_stopping.max"
 
 
 def test_rungs_of_a_script_are_its_own_affair() -> None:
     changes = {"job": SCRIPT, "parameters": {"lr": 1, "optim": "a", "data_config.seed": 1}, "require": []}
 
-    check(SweepSpec.from_json(sweep(**changes)))
+    assert {each.name for each in check(SweepSpec.from_json(sweep(**changes))).parameters} == set(changes["parameters"])
 
 
 def test_early_stopping_compares_one_objective() -> None:
@@ -305,5 +304,6 @@ def test_other_refusals(changes: dict[str, Any], field: str) -> None:
     assert refused(**changes).field == field
 
 
-def test_limits() -> None:
-    assert rules.MAX_TRIALS == 10_000
+def test_limits_of_the_budget() -> None:
+    assert refused(budget={"max_trials": 10_001}).field == "budget.max_trials"
+    assert refused(budget={"max_trials": 9, "parallel_trials": 1_001}).field == "budget.parallel_trials"

@@ -223,6 +223,7 @@ def test_the_child_ends_with_its_parent_that_is_killed():
 
     ran = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=False, cwd=ROOT)
 
+    assert ran.returncode == -signal.SIGKILL
     wait_for(lambda: not psutil.pid_exists(int(ran.stdout)), seconds=20, what="the child to end")
 
 
