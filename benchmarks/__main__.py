@@ -21,6 +21,7 @@ BENCHMARKS = {
     "simulation": "benchmarks.simulation",
     "start": "benchmarks.start",
     "submit": "benchmarks.submit",
+    "sweep_beside_ray": "benchmarks.sweep_beside_ray",
     "sweeps": "benchmarks.sweeps",
     "vocabularies": "benchmarks.vocabularies",
 }

@@ -31,7 +31,7 @@ from app.domain.sweeps.spec import SweepSpec
 from app.models import Sweep, Trial
 from app.models.base import utc_now
 from app.services.operations.bootstrap import prepare
-from app.services.sweeps.suggestions import Suggestions
+from app.services.sweeps.search.suggestions import Suggestions
 from benchmarks import servers
 from benchmarks.machine import description
 from config.settings import load_settings

@@ -21,6 +21,8 @@ from config.redaction import masked_forms
 from config.retention import RetentionSettings
 from config.scheduling import QuarantineSettings, SchedulerSettings, ScoreSettings
 from config.storage import StorageSettings
+from config.sweeps import SweepSettings
+from config.tracking import TrackingSettings
 from config.watchdog import WatchSettings
 from config.webhooks import WebhookSettings
 
@@ -163,10 +165,12 @@ class Settings:
     score: ScoreSettings
     quarantine: QuarantineSettings
     preflight: PreflightSettings
+    sweep: SweepSettings
     api: ApiSettings
     node: NodeSettings
     retention: RetentionSettings
     webhook: WebhookSettings
+    tracking: TrackingSettings
     security: SecuritySettings
     flower: FlowerSettings
     tensorboard: TensorboardSettings

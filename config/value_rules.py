@@ -36,6 +36,16 @@ def at_least_one(value: float) -> None:
         raise ValueError("expected a number from 1")
 
 
+def up_to(most: int) -> Rule:
+    """Whole numbers from 1 to ``most``."""
+
+    def check(value: int) -> None:
+        if not 1 <= value <= most:
+            raise ValueError(f"expected a number from 1 to {most}")
+
+    return check
+
+
 def finite(value: float) -> None:
     if not math.isfinite(value):
         raise ValueError("expected a number that is finite")

@@ -9,11 +9,13 @@ from app.schemas.spec.data_config import DataConfigSchema, FilterSchema, Preproc
 from app.schemas.spec.output_config import CheckpointConfigSchema, OutputConfigSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.tracking import TrackerSchema
 from app.schemas.spec.training_config import (
     BaseModelSchema,
     DistributedSchema,
     EvaluationSchema,
     FrameworkSchema,
+    HaltAtSchema,
     OnDivergenceSchema,
     TrainingConfigSchema,
 )
@@ -68,6 +70,7 @@ SECTIONS: dict[str, type[Schema]] = {
     "distributed": DistributedSchema,
     "evaluation": EvaluationSchema,
     "on_divergence": OnDivergenceSchema,
+    "halt_at": HaltAtSchema,
     "data_config": DataConfigSchema,
     "sources": SourceSchema,
     "filters": FilterSchema,
@@ -77,6 +80,7 @@ SECTIONS: dict[str, type[Schema]] = {
     "output_config": OutputConfigSchema,
     "checkpoint": CheckpointConfigSchema,
     "scheduling_config": SchedulingConfigSchema,
+    "tracking": TrackerSchema,
     "sweep": CreateSweepSchema,
     "objective": ObjectiveSchema,
     "constraints": ConstraintSchema,

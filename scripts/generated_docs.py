@@ -131,11 +131,11 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reference/compatibility.md": {"counts": field_tables.counts, "sections": field_tables.sections},
     "docs/reference/hyperparameters.md": {"hyperparameters": training_hyperparameters},
     "docs/reference/job-document.md": _fields(
-        "training_config", "base_model", "framework", "distributed", "evaluation", "on_divergence"
+        *("training_config", "base_model", "framework", "distributed", "evaluation", "on_divergence"), "halt_at"
     ),
     "docs/reference/data.md": _fields("data_config", "sources", "filters", "sampling", "preprocess"),
     "docs/reference/resources.md": _fields("resource_config", "scheduling_config"),
-    "docs/reference/output.md": _fields("output_config", "checkpoint"),
+    "docs/reference/output.md": _fields("output_config", "checkpoint", "tracking"),
     "docs/reference/sweeps.md": _fields(
         *("sweep", "objective", "constraints", "method", "early_stopping", "budget", "on_failed_trials"),
         *("warm_start", "keep"),

@@ -20,18 +20,47 @@ class SweepPlan(TypedDict):
     grid_size: int | None
     rungs: list[dict[str, float]]
     suggestions: list[dict[str, Value]]
+    trunks: list[dict[str, int]]  # trial, forked_from, step
     warnings: list[str]
 
 
+class DeletedSweep(TypedDict):
+    """``jobs`` were deleted with it; the server is still deleting the files of ``jobs_left`` of them."""
+
+    sweep_id: str
+    jobs: int
+    jobs_left: int
+
+
+class EarlierResult(TypedDict):
+    """Where a result comes from that an earlier sweep has found."""
+
+    sweep_id: str
+    number: int
+
+
+class Forecast(TypedDict):
+    """What one more device hour is likely to bring."""
+
+    expected_best_after_an_hour: float
+    expected_improvement: float
+    trials: float
+
+
 class BestOfSweep(TypedDict):
+    """``earlier`` is None but for an earlier result, whose number is below 0."""
+
     number: int
     job_id: str | None
     values: dict[str, Value]
     objectives: list[float] | None
+    earlier: EarlierResult | None
 
 
 class Sweep(TypedDict):
-    """``document`` is the sweep as submitted with every default; ``best`` is None with several objectives."""
+    """``document`` is the sweep as submitted with every default; ``best`` is None with several objectives, ``forecast``
+    besides in lists, and while too few trials have completed.
+    """
 
     sweep_id: str
     name: str
@@ -47,6 +76,7 @@ class Sweep(TypedDict):
     device_hours: float
     elapsed_seconds: float
     eta_seconds: float | None
+    forecast: Forecast | None
     best: BestOfSweep | None
     created_at: str
     started_at: str | None
@@ -66,7 +96,10 @@ class TrialReport(TypedDict):
 
 
 class Trial(TypedDict):
-    """``objectives`` are as measured, in the order of the sweep's; ``source`` is method, enqueued or added."""
+    """``objectives`` are as measured, in the order of the sweep's; ``source`` is method, enqueued, added or exploited.
+
+    ``forked_from`` is the trial whose checkpoint it began with, which spared it ``steps_saved`` steps.
+    """
 
     number: int
     job_id: str | None
@@ -80,6 +113,8 @@ class Trial(TypedDict):
     total_steps: int | None
     source: str
     note: str
+    forked_from: int | None
+    steps_saved: int
     bracket: int
     promoted: bool
     error_type: str | None
@@ -92,8 +127,11 @@ class Trial(TypedDict):
 
 
 class BestTrial(Trial):
-    """``document`` is the trial's job document, ready to be submitted; None unless requested."""
+    """``document`` is the trial's job document, ready to be submitted; None unless requested. ``earlier`` is None but
+    for an earlier result, whose number is below 0.
+    """
 
+    earlier: EarlierResult | None
     document: dict[str, Any] | None
 
 

@@ -49,16 +49,18 @@ class Sweeps:
         priority: int | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> records.Sweep:
-        """Change parts of the budget, the priority of further trials, or all labels.
+        """Change parts of the budget, the priority of further trials, or all labels; None for a bound removes it.
 
         With a larger budget a completed sweep continues with what it knows.
         """
         body = without_unset(budget=budget, priority=priority, labels=labels)
         return cast("records.Sweep", self._calls.record("PATCH", _sweep(sweep_id), body=body))
 
-    def delete(self, sweep_id: str) -> None:
-        """Delete an ended sweep; the jobs of its trials stay."""
-        self._calls.send("DELETE", _sweep(sweep_id))
+    def delete(self, sweep_id: str, *, jobs: bool = False) -> records.DeletedSweep:
+        """Delete an ended sweep; with ``jobs`` also the jobs of its trials, with their files, otherwise those stay."""
+        answer = self._calls.send("DELETE", _sweep(sweep_id), query=query_of(jobs="true" if jobs else ""))
+        # Without jobs there is no answer, nor when an earlier try succeeded whose answer was lost.
+        return cast("records.DeletedSweep", answer or {"sweep_id": sweep_id, "jobs": 0, "jobs_left": 0})
 
     def pause(self, sweep_id: str, *, trials: Literal["pause", "finish"] = "pause") -> records.Sweep:
         """Make no new trials; running ones are saved and paused, or with ``finish`` run to their end."""
@@ -75,12 +77,14 @@ class Sweeps:
         """Cancel the sweep and its running trials."""
         return self._command(sweep_id, "cancel", {"reason": reason})
 
-    def fork(self, sweep_id: str, **changes: Any) -> records.CreatedSweep:
+    def fork(self, sweep_id: str, *, idempotency_key: str = "", **changes: Any) -> records.CreatedSweep:
         """Create a sweep of the same job that knows what this one has found; ``changes`` replace parts of its document.
 
         Those may be ``name``, ``labels``, ``parameters``, ``require``, ``method``, ``early_stopping``, ``budget``.
         """
-        return cast("records.CreatedSweep", self._calls.record("POST", f"{_sweep(sweep_id)}/fork", body=changes))
+        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
+        answer = self._calls.record("POST", f"{_sweep(sweep_id)}/fork", body=changes, headers=headers)
+        return cast("records.CreatedSweep", answer)
 
     def wait(self, sweep_id: str, *, timeout_seconds: float = float("inf"), poll_seconds: float = 1.0) -> records.Sweep:
         """The sweep once it has ended. Raises TimeoutError; tolerates a server that is away for up to a minute."""

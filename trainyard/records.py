@@ -14,6 +14,8 @@ from trainyard._sweep_records import SWEEP_TERMINAL as SWEEP_TERMINAL  # noqa: P
 from trainyard._sweep_records import BestTrial as BestTrial  # noqa: PLC0414 – the same
 from trainyard._sweep_records import BestTrials as BestTrials  # noqa: PLC0414 – the same
 from trainyard._sweep_records import CreatedSweep as CreatedSweep  # noqa: PLC0414 – the same
+from trainyard._sweep_records import DeletedSweep as DeletedSweep  # noqa: PLC0414 – the same
+from trainyard._sweep_records import EarlierResult as EarlierResult  # noqa: PLC0414 – the same
 from trainyard._sweep_records import Replay as Replay  # noqa: PLC0414 – the same
 from trainyard._sweep_records import Sweep as Sweep  # noqa: PLC0414 – the same
 from trainyard._sweep_records import SweepPlan as SweepPlan  # noqa: PLC0414 – the same

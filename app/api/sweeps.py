@@ -28,6 +28,7 @@ from app.schemas.jobs import SubmitQuerySchema
 from app.schemas.sweep_answers import (
     BestAnswerSchema,
     CreatedSweepSchema,
+    DeletedSweepSchema,
     ReplaySchema,
     SweepPlanSchema,
     SweepSchema,
@@ -39,6 +40,7 @@ from app.schemas.sweeps import (
     CancelSweepSchema,
     ChangeSweepSchema,
     CreateSweepSchema,
+    DeleteSweepQuerySchema,
     ForkSweepSchema,
     PauseSweepSchema,
     SweepQuerySchema,
@@ -48,13 +50,13 @@ from app.security.permissions import Permission
 from app.services.sweeps import best, commands, creation, forks, history, listing, lookup, plans, replay, trial_commands
 from app.services.sweeps.creation import Created
 from app.services.sweeps.listing import TrialDetails
-from app.services.sweeps.suggestions import REQUEST_SLOTS, Suggestions
+from app.services.sweeps.search.suggestions import REQUEST_SLOTS, Suggestions
 
 blueprint = Blueprint("sweeps", __name__)
 _SWEEP, _TRIAL, _EVENT, _PLAN = SweepSchema(), TrialSchema(), EventSchema(), SweepPlanSchema()
 # A control request that takes no fields.
 _request = partial(operation, permission=Permission.MANAGE, body=NothingSchema, body_optional=True)
-_BEST, _REPLAY = BestAnswerSchema(), ReplaySchema()
+_BEST, _REPLAY, _DELETED = BestAnswerSchema(), ReplaySchema(), DeletedSweepSchema()
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -93,7 +95,8 @@ def list_sweeps(query: dict[str, Any]) -> dict[str, Any]:
 @operation("Get a sweep", permission=Permission.VIEW, answer=SweepSchema)
 def get_sweep(sweep_id: str) -> Reply:
     with plane().db.read() as session:
-        return Reply(_SWEEP.dump(listing.details(session, lookup.find(session, caller(), sweep_id))))
+        found = listing.details(session, lookup.find(session, caller(), sweep_id))
+        return Reply(_SWEEP.dump(listing.with_forecast(session, found)))
 
 
 @blueprint.patch("/sweeps/<sweep_id>")
@@ -103,10 +106,16 @@ def change_sweep(sweep_id: str, body: dict[str, Any]) -> Reply:
 
 
 @blueprint.delete("/sweeps/<sweep_id>")
-@operation("Delete a finished sweep; its jobs stay", permission=Permission.MANAGE, status=204)
-def delete_sweep(sweep_id: str) -> Reply:
-    commands.delete(plane(), caller(), sweep_id)
-    return Reply(None, 204)
+@operation(
+    "Delete a finished sweep; its jobs stay unless they are to be deleted, too",
+    permission=Permission.MANAGE,
+    query=DeleteSweepQuerySchema,
+    status=204,
+    also={200: DeletedSweepSchema},
+)
+def delete_sweep(sweep_id: str, query: dict[str, Any]) -> Reply:
+    deleted = commands.delete(plane(), caller(), sweep_id, jobs=query["jobs"])
+    return Reply(_DELETED.dump(deleted)) if query["jobs"] else Reply(None, 204)
 
 
 @blueprint.post("/sweeps/<sweep_id>/pause")

@@ -25,3 +25,11 @@ def checked_text(longest: int) -> Callable[[click.Context, click.Parameter, str]
         return value
 
     return check
+
+
+def pair(text: str) -> tuple[str, str]:
+    """(key, value) of a label written KEY=VALUE. Raises BadParameter."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise click.BadParameter(f"{text!r} is not a label; write KEY=VALUE")
+    return key, value

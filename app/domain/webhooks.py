@@ -4,13 +4,10 @@ import hashlib
 import hmac
 from collections.abc import Collection
 from datetime import timedelta
-from urllib.parse import unquote, urlsplit
 
-from app.domain.errors import BadSpec
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.domain.spec.locations.hosts import authority_of, check_host, refuse_private_host
-from app.domain.spec.locations.uris import leads_up
+from app.domain.spec.locations.service_urls import check_service_url
 from app.domain.sweeps.events import SweepEventType
 
 TEST_EVENT = "webhook.test"
@@ -57,21 +54,11 @@ def signature(secret: str, at_unix: int, body: bytes) -> str:
 
 def check_url(url: str, allow: tuple[str, ...], *, field: str) -> None:
     """Refuse a malformed URL, and a private address that is not allowed."""
-    if not url.isascii():
-        raise BadSpec("write the URL in ASCII: host names as punycode (xn--…), the rest percent-encoded", field=field)
-    scheme, authority = url.partition("://")[0].lower(), authority_of(url)
-    if scheme not in ("http", "https"):
-        raise BadSpec("a webhook is an address such as https://host/path; other schemes are not served", field=field)
-    if "@" in authority or "#" in url:
-        raise BadSpec(
-            "the URL must hold no user, password or fragment; the receiver knows us by X-Trainyard-Signature",
-            field=field,
-        )
-    refuse_private_host(url, allow, field=field, setting=ALLOW_SETTING)
-    check_host(url, field=field)
-    try:
-        path = urlsplit(url).path
-    except ValueError as error:
-        raise BadSpec("the URL is malformed; the form is https://host/path", field=field) from error
-    if leads_up(unquote(path)):
-        raise BadSpec("the URL leads up by ..; write it without", field=field)
+    check_service_url(
+        url,
+        allow,
+        what="a webhook is an address such as https://host/path",
+        instead="the receiver knows us by X-Trainyard-Signature",
+        setting=ALLOW_SETTING,
+        field=field,
+    )

@@ -54,6 +54,8 @@ class Sweep(Base):
     next_number: Mapped[int] = mapped_column(default=0)
     best_number: Mapped[int | None]  # with one objective
     improved_seq: Mapped[int] = mapped_column(default=0)  # `seq` of the end of the best trial
+    # Not empty: why no further trial is a fork.
+    trunks_refused: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))
 
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     updated_at: Mapped[datetime] = mapped_column(default=utc_now)
@@ -88,12 +90,16 @@ class Trial(Base):
     number: Mapped[int] = mapped_column(primary_key=True)
     # NULL: its document was refused, or the job was deleted.
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="SET NULL"))
-    source: Mapped[str] = mapped_column(String(16))  # where the values come from: method, enqueued, added
+    source: Mapped[str] = mapped_column(String(16))  # where the values come from: method, enqueued, added, exploited
     values: Mapped[dict[str, Any]]
     seed: Mapped[int] = mapped_column(BigInteger)  # of its suggestion
     seen_seq: Mapped[int]  # what the method knew: everything up to this number of the sweep's `seq`
     bracket: Mapped[int] = mapped_column(default=0)
     note: Mapped[str] = mapped_column(Text, default="")  # of the method
+    # A fork begins with the checkpoint of another trial, which has made `fork_step` steps.
+    parent_number: Mapped[int | None]
+    fork_checkpoint_id: Mapped[str | None] = mapped_column(ID)
+    fork_step: Mapped[int] = mapped_column(default=0, server_default=text("0"))
 
     state: Mapped[str] = mapped_column(String(16), default=TrialState.RUNNING)
     reason: Mapped[str] = mapped_column(Text, default="")  # why it ended so
@@ -126,6 +132,8 @@ class TrialReport(Base):
     continues: Mapped[bool]
     rank: Mapped[int]  # from 1, among `compared` reports
     compared: Mapped[int]
+    # The sweep's `seq` of the decision; NULL: the trial has halted and waits for it.
+    decided_seq: Mapped[int | None]
     at: Mapped[datetime] = mapped_column(default=utc_now)
 
 

@@ -13,6 +13,7 @@ from app.schemas.spec.data_config import DataConfigSchema
 from app.schemas.spec.output_config import OutputConfigSchema
 from app.schemas.spec.resource_config import NewResourceConfigSchema, ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.tracking import tracker_list
 from app.schemas.spec.training_config import FRAMEWORKS, TRAINING_TYPES, TrainingConfigSchema
 from app.schemas.strict_fields import NAME, AsStored, Flag, Matching, Moment, Section, Text, TextMap, Whole, says
 from app.services.jobs.details import JobDetails
@@ -43,6 +44,7 @@ class SubmitJobSchema(DocumentSchema):
     resource_config = Section(ResourceConfigSchema, required=True)
     output_config = Section(OutputConfigSchema, load_default=lambda: _NO_OUTPUT)
     scheduling_config = Section(SchedulingConfigSchema, load_default=lambda: _NO_SCHEDULING)
+    tracking = tracker_list()
 
     @post_load
     def _typed(self, values: dict[str, Any], **_: Any) -> JobDocument:
@@ -169,6 +171,7 @@ class JobSchema(Schema):
     resource_config = Section(ResourceConfigSchema, attribute="stored.resource_config")
     output_config = Section(OutputConfigSchema, attribute="stored.output_config")
     scheduling_config = Section(SchedulingConfigSchema, attribute="stored.scheduling_config")
+    tracking = tracker_list(attribute="stored.tracking")
     project = fields.String(attribute="job.project")
     created_by = fields.String(attribute="job.created_by")
     status = fields.String(attribute="job.status")

@@ -126,8 +126,8 @@ class ScriptOptions(TextMap):
 class FreeObject(fields.Dict):
     """An object with arbitrary content."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(validate=validate.Length(max=100), **kwargs)
+    def __init__(self, *, most: int = 100, **kwargs: Any) -> None:
+        super().__init__(validate=validate.Length(max=most), **kwargs)
 
 
 class ModelDefinition(fields.Field[bool | dict[str, Any]]):
@@ -156,6 +156,13 @@ class Texts(fields.List[str]):
 
     def __init__(self, *, most: int = 64, form: re.Pattern[str] = WORD, rule: str = WORD_RULE, **kwargs: Any) -> None:
         super().__init__(Matching(form, rule), validate=validate.Length(max=most), **kwargs)
+
+
+class Amounts(fields.List[int]):
+    """A list of positive integers of 32 bits; a rule of the document asks for an ascending one."""
+
+    def __init__(self, *, shortest: int = 0, most: int = 1000, **kwargs: Any) -> None:
+        super().__init__(Whole(1, 2**31 - 1), validate=validate.Length(shortest, most), **kwargs)
 
 
 class Moment(fields.DateTime):

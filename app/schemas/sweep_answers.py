@@ -9,6 +9,11 @@ from app.schemas.strict_fields import AsStored, Moment, says
 
 _VALUE = {"type": ["number", "string", "boolean"]}
 _VALUES = {"type": "object", "additionalProperties": _VALUE}
+_ORIGIN = {
+    "type": ["object", "null"],
+    "properties": {"sweep_id": {"type": "string"}, "number": {"type": "integer"}},
+    "description": "Of an earlier result, whose number is below 0: its sweep, and its number there; null: of a trial",
+}
 
 
 class TrialReportSchema(Schema):
@@ -34,8 +39,14 @@ class TrialSchema(Schema):
     job_status = fields.Method("_job_status", metadata={"type": ["string", "null"]})
     step = fields.Method("_step", metadata={"type": "integer"})
     total_steps = fields.Method("_total_steps", metadata={"type": ["integer", "null"]})
-    source = fields.String(attribute="trial.source", **says("method, enqueued or added"))
+    source = fields.String(
+        attribute="trial.source", **says("method, enqueued, added or exploited; earlier: of another sweep")
+    )
     note = fields.String(attribute="trial.note", **says("Of the method, about these values"))
+    forked_from = fields.Integer(
+        attribute="trial.parent_number", allow_none=True, **says("The trial whose checkpoint it began with")
+    )
+    steps_saved = fields.Integer(attribute="trial.fork_step", **says("Steps that the other trial had made for it"))
     bracket = fields.Integer(attribute="trial.bracket")
     promoted = fields.Boolean(attribute="trial.promoted", **says("Exempt from early stopping"))
     error_type = fields.String(attribute="trial.error_type", allow_none=True)
@@ -60,8 +71,24 @@ class TrialSchema(Schema):
         return details.job.total_steps if details.job is not None else None
 
 
+def _origin(details: Any) -> dict[str, Any] | None:  # noqa: ANN401 – of best.BestTrial, or of listing.SweepDetails
+    found = details.origin
+    return {"sweep_id": found.sweep_id, "number": found.number} if found is not None else None
+
+
 class BestSchema(TrialSchema):
+    """A trial, or with `warm_start.count` an earlier result, which has no reports and took no device seconds here."""
+
+    earlier = fields.Function(_origin, metadata=_ORIGIN)
     document = AsStored({"type": ["object", "null"], "description": "null unless asked for"}, attribute="document")
+
+
+class ForecastSchema(Schema):
+    """What one more device hour is likely to bring."""
+
+    expected_best_after_an_hour = fields.Float()
+    expected_improvement = fields.Float(**says("Of the objective; 0 or more"))
+    trials = fields.Float(**says("That complete in a device hour, by the pace so far"))
 
 
 class SweepSchema(Schema):
@@ -86,6 +113,9 @@ class SweepSchema(Schema):
     device_hours = fields.Method("_device_hours", metadata={"type": "number"})
     elapsed_seconds = fields.Float(attribute="used.seconds")
     eta_seconds = fields.Float(allow_none=True, **says("Until max_trials have ended, by the pace so far"))
+    forecast = fields.Nested(
+        ForecastSchema, allow_none=True, **says("Null in lists, and as long as too few trials have completed")
+    )
     best = fields.Method("_best", metadata={"type": ["object", "null"]})
     created_at = Moment(attribute="sweep.created_at")
     started_at = Moment(attribute="sweep.started_at", allow_none=True)
@@ -100,7 +130,7 @@ class SweepSchema(Schema):
         if best is None:
             return None
         shown = ("number", "job_id", "values", "objectives")
-        return {name: getattr(best, name) for name in shown}
+        return {**{name: getattr(best, name) for name in shown}, "earlier": _origin(details)}
 
 
 class CreatedSweepSchema(Schema):
@@ -108,6 +138,12 @@ class CreatedSweepSchema(Schema):
     status = fields.String()
     message = fields.String()
     warnings = fields.List(fields.String(), **says("What has no effect, each with the reason"))
+
+
+class DeletedSweepSchema(Schema):
+    sweep_id = fields.String()
+    jobs = fields.Integer(**says("Jobs of its trials that are deleted with it"))
+    jobs_left = fields.Integer(**says("Of those, jobs that are still there: a coordinator deletes them"))
 
 
 class SweepPlanSchema(Schema):
@@ -123,6 +159,16 @@ class SweepPlanSchema(Schema):
         }
     )
     suggestions = AsStored({"type": "array", "items": _VALUES, "description": "The first, up to five"})
+    trunks = AsStored(
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {name: {"type": "integer"} for name in ("trial", "forked_from", "step")},
+            },
+            "description": "Of the first trials whose values are known, those that begin with another one's checkpoint",
+        }
+    )
     warnings = fields.List(fields.String())
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
 from app.domain.sweeps.results import is_select
+from app.domain.sweeps.space import MAX_PARAMETERS
 from app.domain.sweeps.spec import (
     AVG_BEST_IDX,
     EARLY_STOPPING,
@@ -15,11 +16,14 @@ from app.domain.sweeps.spec import (
     MAX_SEED,
     MAX_TRIALS,
     METHODS,
+    PAUSE,
     POPULATION,
     RESTARTS,
     SHRINK_COEF,
     SIGMA0,
     STARTUP_TRIALS,
+    STOP,
+    UNITS,
     SweepSpec,
 )
 from app.domain.sweeps.states import SweepState, TrialState
@@ -121,43 +125,69 @@ class MethodSchema(DocumentSchema):
         load_default="shuffled",
         **says("grid: the order of its points; natural: the last parameter by name changes first"),
     )
-    startup_trials = Whole(*STARTUP_TRIALS, load_default=10, **says("tpe, gp: random trials before the model is asked"))
+    startup_trials = Whole(
+        *STARTUP_TRIALS,
+        load_default=10,
+        **says("tpe, gp: random trials before the model is asked; bohb: values that a rung needs"),
+    )
     sigma0 = Number(*SIGMA0, **says("cmaes: the first step size, as a share of the space; default one sixth"))
     restarts = Whole(*RESTARTS, load_default=0, **says("cmaes: restarts with a population of double the size"))
-    population = Whole(*POPULATION, load_default=50, **says("nsga2: trials of a generation"))
+    population = Whole(*POPULATION, load_default=50, **says("nsga2: trials of a generation; pbt: its members"))
+    interval = Whole(
+        1, LARGEST_INT, **says("pbt, required: optimizer steps between halts, at which trials are compared")
+    )
+    explore = Choice(
+        ("perturb", "resample"),
+        load_default="perturb",
+        **says("pbt: values of a fork: its parent's times 0.8 or 1.2, or drawn anew"),
+    )
     avg_best_idx = Number(*AVG_BEST_IDX, load_default=2.0, **says("anneal: mean rank of the trial to start from"))
     shrink_coef = Number(*SHRINK_COEF, load_default=0.1, **says("anneal: how fast the neighbourhood shrinks"))
 
 
 class EarlyStoppingSchema(DocumentSchema):
     name = Choice(EARLY_STOPPING, load_default="none", **says("Which trials are stopped at rungs"))
-    unit = Choice(("steps", "epochs"), load_default="steps", **says("Of min and max"))
+    unit = Choice(UNITS, load_default="steps", **says("Of min and max; tokens is refused so far"))
     min = Whole(1, LARGEST_INT, **says("The first rung; required but for none"))
     max = Whole(1, LARGEST_INT, **says("The last rung; required but for none"))
     reduction = Whole(2, 100, load_default=3, **says("Rungs are min × reductionᵏ; asha keeps one of so many trials"))
     patience = Whole(1, 10_000, load_default=3, **says("patience: stop after so many reports without a better one"))
     startup_trials = Whole(1, MAX_TRIALS, load_default=5, **says("median: reports at a rung before it stops any trial"))
+    losers = Choice(
+        (STOP, PAUSE),
+        load_default=STOP,
+        **says(
+            "stop: trials train on while they are compared; pause: each halts at its rungs, and winners are resumed"
+        ),
+    )
 
 
 _RUNNING = says("Trials that run when the budget is used up: finish, or cancel, by which what they measured counts")
 
 
-class _BudgetFieldsSchema(DocumentSchema):
-    max_trials = Whole(
-        1, MAX_TRIALS, **says("Most trials, also failed ones; required for all methods but grid without another bound")
+def _bounds(**more: Any) -> tuple[fields.Field[Any], ...]:
+    """What bounds a sweep: max_trials, max_device_hours, max_seconds, target, patience."""
+    trials = "Most trials, also failed ones; required for all methods but grid without another bound"
+    patience = "No new trial after so many completed ones without a better one"
+    return (
+        Whole(1, MAX_TRIALS, **says(trials), **more),
+        Number(0.0001, 1e9, **says("Devices × hours of all attempts"), **more),
+        Number(1, 1e9, **says("Since the first trial"), **more),
+        Number(-_HUGE, _HUGE, **says("No new trial once one is this good"), **more),
+        Whole(1, MAX_TRIALS, **says(patience), **more),
     )
-    max_device_hours = Number(0.0001, 1e9, **says("Devices × hours of all attempts"))
-    max_seconds = Number(1, 1e9, **says("Since the first trial"))
-    target = Number(-_HUGE, _HUGE, **says("No new trial once one is this good"))
-    patience = Whole(1, MAX_TRIALS, **says("No new trial after so many completed ones without a better one"))
 
 
-class BudgetSchema(_BudgetFieldsSchema):
+class BudgetSchema(DocumentSchema):
+    max_trials, max_device_hours, max_seconds, target, patience = _bounds()
     parallel_trials = Parallel(load_default=1)
     running = Choice(("finish", "cancel"), load_default="finish", **_RUNNING)
 
 
-class ChangeBudgetSchema(_BudgetFieldsSchema):
+class ChangeBudgetSchema(Schema):
+    """Omitted fields are unchanged; null removes a bound."""
+
+    max_trials, max_device_hours, max_seconds, target, patience = _bounds(allow_none=True)
     parallel_trials = Parallel()
     running = Choice(("finish", "cancel"), **_RUNNING)
 
@@ -184,6 +214,7 @@ class WarmStartSchema(DocumentSchema):
             "are tried first, whatever differs"
         ),
     )
+    count = Flag(load_default=False, **says("results: one of them may be the best of this sweep"))
 
 
 class KeepSchema(DocumentSchema):
@@ -202,6 +233,7 @@ class CreateSweepSchema(DocumentSchema):
     labels = _labels(load_default=dict, **says("Of the sweep and its trials"))
     job = FreeObject(required=True, **says("A job document as of POST /v1/jobs, without its name and what varies"))
     parameters = FreeObject(
+        most=MAX_PARAMETERS,
         required=True,
         **says(
             "Name of a hyperparameter, dotted path of a field, or environment.NAME → what it may be: type (int, "
@@ -224,9 +256,21 @@ class CreateSweepSchema(DocumentSchema):
     on_failed_trials = _section(FailedTrialsSchema, "How many trials may fail before the sweep does")
     warm_start = _section(WarmStartSchema, "Earlier sweeps that this one begins with")
     enqueue = fields.List(
-        FreeObject(), load_default=list, validate=validate.Length(max=1000), **says("Sets of values to begin with")
+        FreeObject(most=MAX_PARAMETERS),
+        load_default=list,
+        validate=validate.Length(max=1000),
+        **says("Sets of values to begin with"),
     )
     keep = _section(KeepSchema, "What stays after the end")
+    share_trunks = Flag(
+        **says(
+            "Trials whose documents differ only from a later step on begin with each other's checkpoints; default: "
+            "where the framework resumes exactly"
+        )
+    )
+    verify_trunks = Whole(
+        0, MAX_TRIALS, load_default=0, **says("Forks that are also trained from the start, to compare the weights")
+    )
     deterministic = Flag(load_default=False, **says("Two runs of one document try the same values, in generations"))
 
     @post_load
@@ -237,7 +281,10 @@ class CreateSweepSchema(DocumentSchema):
 class ChangeSweepSchema(DocumentSchema):
     """At least one field is required."""
 
-    budget = Section(ChangeBudgetSchema, **says("Parts to change; more than before lets a completed sweep continue"))
+    budget = Section(
+        ChangeBudgetSchema,
+        **says("Parts to change, null removes a bound; more than before lets a completed sweep continue"),
+    )
     priority = Whole(0, 10, **says("Of further trials"))
     labels = _labels(**says("Replaces all labels of the sweep; those of its trials stay"))
 
@@ -247,11 +294,11 @@ class ForkSweepSchema(DocumentSchema):
 
     name = display_name("Default: the name and -fork")
     labels = _labels()
-    parameters = FreeObject(**says("Must contain the values of every trial so far"))
+    parameters = FreeObject(most=MAX_PARAMETERS, **says("Must contain the values of every trial so far"))
     require = fields.List(Text(longest=500, shortest=1), validate=validate.Length(max=64))
     method = Section(MethodSchema)
     early_stopping = Section(EarlyStoppingSchema)
-    budget = Section(ChangeBudgetSchema, **says("Parts that differ"))
+    budget = Section(ChangeBudgetSchema, **says("Parts that differ; null removes a bound"))
 
 
 class SweepQuerySchema(ListQuerySchema):
@@ -274,6 +321,12 @@ class BestQuerySchema(Schema):
     )
 
 
+class DeleteSweepQuerySchema(Schema):
+    jobs = QueryFlag(
+        load_default=False, **says("Also delete the jobs of its trials with their files: checkpoints, models, logs")
+    )
+
+
 class PauseSweepSchema(DocumentSchema):
     trials = Choice(
         ("pause", "finish"), load_default="pause", **says("What becomes of running trials: saved and paused, or run on")
@@ -285,4 +338,6 @@ class CancelSweepSchema(DocumentSchema):
 
 
 class AddTrialSchema(DocumentSchema):
-    values = FreeObject(required=True, **says("A value for every parameter that is active with them"))
+    values = FreeObject(
+        most=MAX_PARAMETERS, required=True, **says("A value for every parameter that is active with them")
+    )

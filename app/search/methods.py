@@ -12,6 +12,7 @@ METHODS = {
     "cmaes": "app.search.evolution",
     "nsga2": "app.search.nsga2",
     "sobol": "app.search.sobol",
+    "bohb": "app.search.bohb",
 }
 IMPORTANCE = "importance"  # a kind of question
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from app.services.operations.control_plane import control_plane
 from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import stepping
-from app.services.sweeps.suggestions import Suggestions
+from app.services.sweeps.search.suggestions import Suggestions
 from tasks.background.changes import Poll
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime

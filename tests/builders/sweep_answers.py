@@ -25,7 +25,7 @@ def sweep(status: str = "RUNNING", *, best: int | None = None, **changes: Any) -
     """``best``: the number of the best trial. ``trials_by_state`` need only have what is not 0."""
     has_ended = status in ("COMPLETED", "CANCELLED", "FAILED")
     by_state = {**NO_TRIALS, **changes.pop("trials_by_state", {})}
-    found = {"number": best, "job_id": f"job-{best}", "values": VALUES, "objectives": [1.412]}
+    found = {"number": best, "job_id": f"job-{best}", "values": VALUES, "objectives": [1.412], "earlier": None}
     return {
         "sweep_id": SWEEP_ID,
         "name": "support-lr",
@@ -41,6 +41,7 @@ def sweep(status: str = "RUNNING", *, best: int | None = None, **changes: Any) -
         "device_hours": 14.2,
         "elapsed_seconds": 750.0,
         "eta_seconds": None,
+        "forecast": None,
         "best": None if best is None else found,
         "created_at": "2026-11-20T11:22:33.444Z",
         "started_at": "2026-11-20T11:22:34.444Z",

@@ -14,8 +14,8 @@ from app.models import Job, Metric, Node, Sweep, SweepEvent, Trial, TrialReport
 from app.models.base import utc_now
 from app.services.sweeps import stepping
 from app.services.sweeps.launching import Suggests
-from app.services.sweeps.suggestions import Suggestions
-from tests.builders.factories import make_node
+from app.services.sweeps.search.suggestions import Suggestions
+from tests.builders.factories import make_checkpoint, make_node
 from tests.builders.sweeps import make_sweep_document
 from tests.systems.apps import Api
 
@@ -95,7 +95,7 @@ class SweepRun:
         with self.db.write() as session:
             job = session.get_one(Job, trial.job_id)
             job.status, job.total_steps = JobState.TRAINING, STEPS
-            for at in range(job.current_step + 1, to + 1):
+            for at in range(max(job.current_step, trial.fork_step) + 1, to + 1):
                 value = curve(trial.values, at)
                 is_odd = not math.isfinite(value)
                 session.add(
@@ -111,6 +111,17 @@ class SweepRun:
                     )
                 )
             job.current_step = max(to, job.current_step)
+
+    def save(self, number: int, step: int, **columns: Any) -> str:
+        """The job of a trial has stored a checkpoint after this step; its id."""
+        with self.db.write() as session:
+            job = session.get_one(Job, self.trials()[number].job_id)
+            return make_checkpoint(session, job, step=step, **columns).id
+
+    def halt(self, number: int, *, at: int, curve: Curve = bowl) -> None:
+        """The job of a trial trains to this step, evaluates, saves and stops."""
+        self.train(number, to=at, curve=curve)
+        self.end(number, JobState.PAUSED, status_reason=f"halted at step {at}")
 
     def end(self, number: int, state: JobState = JobState.COMPLETED, **columns: Any) -> None:
         """The job of a trial ends so."""
@@ -139,14 +150,18 @@ class SweepRun:
 
     def advance(self, number: int, curve: Curve = bowl) -> None:
         job = self.job(number)
-        if job.state in TERMINAL:
+        if job.state in TERMINAL or job.state is JobState.PAUSED:
             return
         if job.requested == "cancel":
             self.end(number, JobState.CANCELLED)
         elif job.current_step >= STEPS:
             self.end(number)
         else:
-            self.train(number, to=max(3, job.current_step * 3), curve=curve)
+            halts, to = job.document.training_config.halt_at, max(3, job.current_step * 3)
+            if halts is not None and to in halts.at:
+                self.halt(number, at=to, curve=curve)
+            else:
+                self.train(number, to=to, curve=curve)
 
     def close(self) -> None:
         with suppress(AttributeError):

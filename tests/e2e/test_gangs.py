@@ -67,8 +67,14 @@ def model_hash(system: System, job_id: str) -> str:
     return str(system.get(f"/v1/jobs/{job_id}/report")["model_hash"])
 
 
-def losses(system: System, job_id: str) -> list[float]:
-    return [point[2] for point in system.get(f"/v1/jobs/{job_id}/metrics?names=loss")["series"]["loss"]]
+def evaluated(document: dict[str, Any], *, every: int) -> dict[str, Any]:
+    document["training_config"]["evaluation"] = {"strategy": "steps", "steps": every}
+    document["data_config"]["validation_split"] = 0.02
+    return document
+
+
+def losses(system: System, job_id: str, *, of: str = "loss") -> list[float]:
+    return [point[2] for point in system.get(f"/v1/jobs/{job_id}/metrics?names={of}")["series"][of]]
 
 
 def no_job_runs(system: System) -> bool:
@@ -102,6 +108,30 @@ def test_a_training_on_two_nodes_is_paused_and_resumed_exactly(
     assert model_hash(system, paused) == model_hash(system, whole)
     assert system.log_lines(whole, rank=0)
     assert {each["world_size"] for each in system.get(f"/v1/jobs/{whole}/checkpoints")["checkpoints"]} == {2}
+
+
+def test_a_training_on_two_nodes_halts_where_its_document_says(system: System, assets: dict[str, str]) -> None:
+    whole = system.submit(evaluated(gang_job(assets, steps=6), every=2))
+    halting = evaluated(gang_job(assets, steps=6), every=100)
+    halting["training_config"]["halt_at"] = {"at": [2, 4, 6]}
+    halted = system.submit(halting)
+    reasons = []
+
+    for _ in range(2):
+        reasons.append(system.wait_for_status(halted, "PAUSED", seconds=120)["status_reason"])
+        wait_for(lambda: no_job_runs(system), seconds=60, what="both nodes free")
+        assert system.call("POST", f"/v1/jobs/{halted}/resume", {})[0] == 202
+    completed = system.wait_for_status(halted, "COMPLETED", seconds=120)
+    undisturbed = system.wait_for_status(whole, "COMPLETED", seconds=10)
+
+    assert reasons == ["halted at step 2", "halted at step 4"]
+    assert (undisturbed["attempt"], completed["attempt"]) == (1, 3)
+    attempts = system.get(f"/v1/jobs/{halted}/attempts")["attempts"]
+    assert [(each["start_step"], each["end_step"]) for each in attempts] == [(0, 2), (2, 4), (4, 6)]
+    assert [each["end_reason"] for each in attempts] == [*reasons, "completed"]
+    assert losses(system, halted, of="eval_loss") == losses(system, whole, of="eval_loss")
+    assert losses(system, halted) == losses(system, whole)
+    assert model_hash(system, halted) == model_hash(system, whole)
 
 
 def test_a_training_survives_the_loss_of_one_of_its_nodes(

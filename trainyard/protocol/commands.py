@@ -14,7 +14,7 @@ STOPS = ("pause", "cancel", "requeue")
 class Stop:
     """End at the next step boundary; `number` tells a later stop from one that was given up."""
 
-    kind: str  # one of STOPS, and the type of its message
+    kind: str  # one of STOPS, and the type of its message; HALT, which ranks know by themselves, has none
     save_checkpoint: bool
     force: bool = False  # end also when the checkpoint can't be saved
     number: int = 0

@@ -19,7 +19,8 @@ MAX_STEP = 2**31 - 1
 MAX_TOKENS = 2**62
 REASON = re.compile(r"[A-Z][A-Z0-9_]*")
 PHASES = ("TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING")
-STOPPED = ("pause", "cancel", "requeue")
+HALT = "halt"  # the job's document, not a request, named the step
+STOPPED = ("pause", "cancel", "requeue", HALT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ class PauseFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """How a run ended; ``stopped`` is the stop command it followed, None when it ran to its end.
+    """How a run ended; ``stopped`` is the stop command it followed, or HALT, None when it ran to its end.
 
     All other fields may be missing when parsed: hours of work must not depend on them.
     """

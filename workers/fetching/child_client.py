@@ -38,7 +38,7 @@ def run_child(
     """
     command = [sys.executable, "-m", module, "--die-with", str(os.getpid())]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(proxies=proxies)
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(proxies=proxies)
     ) as process:
         try:
             on_start(process)
@@ -82,7 +82,8 @@ def _received(process: subprocess.Popen[bytes], stalled_seconds: float) -> Gener
             yield from map(json.loads, filter(None, lines))
 
 
-def _environment(*, proxies: bool) -> dict[str, str]:
+def child_environment(*, proxies: bool = False) -> dict[str, str]:
+    """This process's environment without our settings, and without the machine's proxies unless they may be used."""
     return {
         name: value
         for name, value in os.environ.items()

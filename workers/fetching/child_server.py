@@ -88,12 +88,9 @@ class _Shown(io.TextIOBase):
 
 def serve(work: Callable[[dict[str, Any], ProgressReporter], JSON]) -> int:
     """Read the request, do the work, answer. Exceptions of the work are reported without secrets."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--die-with", required=True, type=int)
-    die_with_parent(parser.parse_args().die_with)
-    hide_from_same_user()
+    become_child()
     request = json.loads(sys.stdin.buffer.read())
-    sys.stderr = sys.stdout = _Shown(secrets_in(request))
+    speak_without(secrets_in(request))
     heart = ProgressReporter()
     try:
         heart.send({"answer": work(request, heart)})
@@ -101,6 +98,19 @@ def serve(work: Callable[[dict[str, Any], ProgressReporter], JSON]) -> int:
         sys.stderr.write(traceback.format_exc())
         return 1
     return 0
+
+
+def become_child() -> None:
+    """Die with the parent that the command line names, and hide from other processes of the user."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--die-with", required=True, type=int)
+    die_with_parent(parser.parse_args().die_with)
+    hide_from_same_user()
+
+
+def speak_without(secrets: tuple[str, ...]) -> None:
+    """Redact these in whatever is printed from now on."""
+    sys.stderr = sys.stdout = _Shown(secrets)
 
 
 def secrets_in(request: Mapping[str, Any]) -> tuple[str, ...]:

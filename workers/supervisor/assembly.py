@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from app.database.engine import Database
+from app.domain.lifecycle.events import EventType
 from app.domain.spec.hyperparameters import parsing
 from app.services.attempts import artifacts, leases
 from app.services.attempts.leases import ControlRequests
@@ -33,9 +34,12 @@ from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.recorders import Recorders
-from workers.supervisor.recording.report_writer import Reporter
+from workers.supervisor.recording.report_writer import Note, Reporter
 from workers.supervisor.recording.run_size import RunSizeWatch
 from workers.supervisor.recording.tensorboard_store import TensorboardStore
+from workers.tracking.trackers import Trackers
+
+TRACKING = "TRACKING"  # reason of events about tracking services
 
 
 class Assembly:
@@ -67,6 +71,7 @@ class Assembly:
         self.observations = Observations(
             custom=work.framework == parsing.CUSTOM,
             saved_before=work.saves_on_request,
+            halts=work.document.training_config.halt_at is not None,
             time_limit_seconds=work.max_runtime_seconds,
         )
         self.processes = ProcessRegistry(run, held_here(work))
@@ -139,6 +144,14 @@ class Assembly:
             self.settings.fetch.allow,
             on_note=lambda note: recorders.reporter.add(connection_event(note, self.context.redaction)),
         )
+
+    def trackers(self, recorders: Recorders) -> Trackers:
+        """The tracking services of the user's that the job names; serves nothing for others."""
+
+        def warn(message: str, data: dict[str, object]) -> None:
+            recorders.reporter.add(Note(kind=EventType.WARNING, reason=TRACKING, message=message, data=data))
+
+        return Trackers(self.settings, self.db, self.work, warn)
 
     def stop_controller(
         self, ranks: RankGroup, *, withdraw: Callable[[str, Callable[[], None]], None]

@@ -14,6 +14,7 @@ from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.recorders import Recorders
 from workers.supervisor.recording.report_writer import Reporter
+from workers.tracking.trackers import Trackers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,7 @@ class FinishedAttempt:
     observations: Observations
     ranks: RankGroup
     recorders: Recorders
+    trackers: Trackers
     renewal: LeaseRenewal
     loop: EventLoop
     disk: DiskSpaceWatch

@@ -113,6 +113,7 @@ class Supervisor:
             self._disk, answer=lambda answer: self._loop.call(lambda: self._ranks.answer(answer)), on_lost=self._lose
         )
         self._gate = assembly.gate(self._recorders)
+        self._trackers = assembly.trackers(self._recorders)
         self._ranks = assembly.rank_group(
             self._recorders, on_training=self._keep_tokens, on_pause_failed=self._pause_failed
         )
@@ -128,6 +129,7 @@ class Supervisor:
         if self._work.max_runtime_seconds is not None:
             self.stops.limit_time(self._work.max_runtime_seconds - self._work.ran_seconds)
         self._renewal.start()
+        self._trackers.start()
         try:
             self._train()
             if not self._lost:
@@ -294,6 +296,7 @@ class Supervisor:
                     observations=self._observed,
                     ranks=self._ranks,
                     recorders=self._recorders,
+                    trackers=self._trackers,
                     renewal=self._renewal,
                     loop=self._loop,
                     disk=self._disk,
@@ -303,6 +306,8 @@ class Supervisor:
             )
             log.info("the end is written: %s", ending or "the attempt ends on another node")
             self.following = ending.restart if ending is not None else None
+            if ending is not None and ending.restart is None:
+                self._trackers.end(ending.state)
             self._lost = False  # a renewal may have read the next attempt's token as a lost lease
         except LeaseLost as error:
             self._lose(str(error))
@@ -312,6 +317,7 @@ class Supervisor:
         if self._run_size is not None:
             self._run_size.stop()
         self._renewal.stop()
+        self._trackers.close()
         if self._keeping is not None:
             self._keeping.join(KEEPING_SECONDS)  # a copy that takes longer is given up
         self._recorders.close()

@@ -12,6 +12,7 @@ from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.admin.control_plane import admin_plane
 from app.cli.admin.database import admin_database
 from app.cli.output import json_option, print_json
+from app.cli.text_options import pair
 from app.domain.errors import InvalidRequest
 from app.domain.lifecycle.states import JobState
 
@@ -106,14 +107,6 @@ def export(status: tuple[str, ...], project: str | None, form: str) -> None:
                 table.writerow([_plain(item.get(name, getattr(job, name, ""))) for name in EXPORTED])
             else:
                 click.echo(json.dumps(item))
-
-
-def pair(text: str) -> tuple[str, str]:
-    """(key, value) of a label written KEY=VALUE. Raises BadParameter."""
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise click.BadParameter(f"{text!r} is not a label; write KEY=VALUE")
-    return key, value
 
 
 def first_message(messages: object) -> str:

@@ -6,10 +6,11 @@ import click
 
 from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
 from app.cli.admin.database import admin_database
-from app.cli.admin.job_admin import change, delete, export, pair
+from app.cli.admin.job_admin import change, delete, export
 from app.cli.admin.job_commands import cancel, checkpoint, compare, pause, resume, retry
 from app.cli.admin.job_preemption import preempt
 from app.cli.output import age, json_option, print_fields, print_json, print_table
+from app.cli.text_options import pair
 from app.domain.lifecycle.states import JobState
 
 if TYPE_CHECKING:

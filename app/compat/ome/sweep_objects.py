@@ -23,16 +23,19 @@ from app.domain.lifecycle.states import JobState
 from app.domain.sweeps.states import SweepState, TrialState
 from app.services.jobs.details import JobDetails
 from app.services.rows import Sweep, SweepEvent, Trial
+from app.services.sweeps.commands import RESUMED
 from app.services.sweeps.foreign import ShownSweep, counted_as
 from app.services.sweeps.listing import TrialDetails
 
 _ENDS = {
     TrialState.COMPLETED: "Succeeded",
     TrialState.STOPPED: "EarlyStopped",
+    TrialState.EXPLOITED: "EarlyStopped",
     TrialState.FAILED: "Failed",
     TrialState.CANCELLED: "Cancelled",
 }
 _PREFIX = "sweep-"
+_VERSIONS = 10**5  # a resource version has five digits for them
 
 
 def shown_object(found: JobDetails | ShownSweep) -> dict[str, Any]:
@@ -41,7 +44,7 @@ def shown_object(found: JobDetails | ShownSweep) -> dict[str, Any]:
 
 
 def shown_version(found: JobDetails | ShownSweep) -> str:
-    return version_of(found) if isinstance(found, JobDetails) else version_of_sweep(found.sweep)
+    return version_of(found) if isinstance(found, JobDetails) else version_of_sweep(found)
 
 
 def is_withdrawn(found: JobDetails | ShownSweep) -> bool:
@@ -56,8 +59,9 @@ def sweep_name(sweep: Sweep) -> str:
     return str(_foreign(sweep)["name"])
 
 
-def version_of_sweep(sweep: Sweep) -> str:
-    return resource_version(sweep.updated_at, sweep.version)
+def version_of_sweep(found: ShownSweep) -> str:
+    """Changes whenever the object does, which shows the states of its trials' jobs."""
+    return resource_version(found.changed_at, found.version % _VERSIONS)
 
 
 def of_trials(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def object_of_sweep(found: ShownSweep) -> dict[str, Any]:
             "name": foreign["name"],
             "namespace": sweep.project,
             "uid": uid_of(sweep),
-            "resourceVersion": version_of_sweep(sweep),
+            "resourceVersion": version_of_sweep(found),
             "generation": 1,
             "creationTimestamp": moment(sweep.created_at),
             "labels": foreign["labels"],
@@ -98,7 +102,7 @@ def status_of_sweep(found: ShownSweep) -> dict[str, Any]:
         "conditions": list(_conditions(found)),
         "jobsStatus": [{"name": f"{sweep_name(sweep)}-job-0", **_counts(found)}],
         "retryCount": found.retries,
-        "lastReconcileTime": moment(sweep.updated_at),
+        "lastReconcileTime": moment(found.changed_at),
         "trialCounts": _by_state(found),
         "trials": [_trial(sweep, each) for each in found.trials],
     }
@@ -164,7 +168,7 @@ def _counts(found: ShownSweep) -> dict[str, int]:
     return {
         "ready": sum(count for status, count in running.items() if status and STATES[JobState(status)] == "Running"),
         "active": sum(running.values()) - suspended - ended,
-        "succeeded": counted_as(found, TrialState.COMPLETED, TrialState.STOPPED),
+        "succeeded": counted_as(found, TrialState.COMPLETED, TrialState.STOPPED, TrialState.EXPLOITED),
         "failed": counted_as(found, TrialState.FAILED, TrialState.CANCELLED),
         "suspended": suspended,
     }
@@ -178,6 +182,8 @@ def _conditions(found: ShownSweep) -> Iterator[dict[str, Any]]:
         yield condition("Running", "TrialsStarted", _progress(found), sweep.started_at, holds=is_running)
     if state == SweepState.PAUSED:
         yield condition("Suspended", "Suspended", "TrainJob is suspended", sweep.updated_at)
+    elif state == SweepState.RUNNING and sweep.status_reason == RESUMED:
+        yield condition("Suspended", "Resumed", "TrainJob is resumed", sweep.updated_at, holds=False)
     elif state == SweepState.COMPLETED:
         message = f"{sweep.status_reason}; {_progress(found)}"
         yield condition("Succeeded", "TrialsCompleted", message, sweep.finished_at)

@@ -21,6 +21,7 @@ class RetainedCheckpoint:
     attempt: int = 1
     score: float | None = None
     pinned: bool = False
+    kept: bool = False  # at a step of the document's save_at: neither counted nor deleted
 
     @property
     def age(self) -> tuple[int, int]:
@@ -35,13 +36,16 @@ def best(checkpoints: Sequence[RetainedCheckpoint]) -> RetainedCheckpoint | None
 
 
 def to_prune(checkpoints: Sequence[RetainedCheckpoint], *, limit: int) -> list[RetainedCheckpoint]:
-    """The checkpoints to delete so that at most ``limit`` stay; never the newest, the best or a pinned one."""
+    """The checkpoints to delete so that at most ``limit`` stay besides the kept ones; never the newest, the best or a
+    pinned one.
+    """
     by_age = sorted(checkpoints, key=lambda c: c.age)
     protected = {c.checkpoint_id for c in by_age if c.pinned} | {c.checkpoint_id for c in by_age[-1:]}
     if (top := best(checkpoints)) is not None:
         protected.add(top.checkpoint_id)
-    surplus = len(by_age) - max(limit, 1)
-    candidates = [c for c in by_age if c.checkpoint_id not in protected]
+    counted = [c for c in by_age if not c.kept]
+    surplus = len(counted) - max(limit, 1)
+    candidates = [c for c in counted if c.checkpoint_id not in protected]
     return candidates[: max(surplus, 0)]
 
 

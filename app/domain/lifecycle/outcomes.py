@@ -52,6 +52,7 @@ class Decision:
     policy: Policy | None = None
     recovery: Recovery | None = None  # of a failure
     via: JobState | None = None  # intermediate state, where the table has no direct transition
+    halt: str = ""  # why the job is PAUSED although its attempt ended otherwise: it had reached its halt, and saved
 
     @property
     def restarts(self) -> bool:
@@ -86,10 +87,22 @@ def decide(
     )
 
 
+def at_halt(decision: Decision, state: JobState, reason: str) -> Decision:
+    """The same for an attempt that had made and saved every step up to a halt of the document: the job would continue
+    past it, so it is PAUSED. An end, a pause, and a return to an earlier checkpoint stay.
+    """
+    returns = decision.state is JobState.QUEUED or decision.restarts
+    rolls_back = decision.recovery is not None and decision.recovery.rolls_back
+    if not returns or rolls_back or not allowed(state, JobState.PAUSED):
+        return decision
+    return Decision(state=JobState.PAUSED, recovery=decision.recovery, halt=reason)
+
+
 def _stopped(kind: OutcomeKind, requested: str | None, preemption: Preemption) -> JobState | None:
     """The state that the control request leads to, whether the ranks stopped for it or failed meanwhile."""
+    terminates = preemption == "terminate"
+    if requested == "preempt" and terminates:  # also while the ranks halted by their document
+        return JobState.PREEMPTED
     if kind == "paused" or requested == "pause":
         return JobState.PAUSED
-    if (kind == "preempted" or requested == "preempt") and preemption == "terminate":
-        return JobState.PREEMPTED
-    return None
+    return JobState.PREEMPTED if kind == "preempted" and terminates else None

@@ -8,6 +8,7 @@ from app.domain.routing import DEFAULT_PRIORITY
 from app.domain.spec.section import Section
 
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
+STEPS, EPOCHS = "steps", "epochs"  # HaltAt.unit
 # Mount.type: an input of the job, its code, its outputs, a directory that is empty at the start of an attempt, or files
 # of the document
 DATA, MODEL, CODE, OUTPUT, EMPTY, MEMORY = ("data", "model", "code", "output", "empty", "memory")
@@ -73,6 +74,14 @@ class OnDivergence(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HaltAt(Section):
+    """Amounts of training at which the run evaluates, saves a checkpoint and stops; ascending, each once."""
+
+    unit: str = STEPS
+    at: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingConfig(Section):
     training_type: str = ""
     base_model: BaseModel = BaseModel()
@@ -85,6 +94,7 @@ class TrainingConfig(Section):
     priority: int = DEFAULT_PRIORITY
     evaluation: Evaluation | None = None
     on_divergence: OnDivergence = OnDivergence()
+    halt_at: HaltAt | None = None
     warm: bool = True
 
 
@@ -225,6 +235,7 @@ class CheckpointConfig(Section):
     save_steps: int = 500
     save_epochs: int = 1  # set by the supervisor for save_strategy epoch
     save_total_limit: int = 3
+    save_at: tuple[int, ...] = ()
     metric_for_best_model: str | None = None
     greater_is_better: bool | None = None
     save_on_each_node: bool = False
@@ -258,6 +269,17 @@ class SchedulingConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tracker(Section):
+    """A service of the user's that receives the job's metrics; ``username``: the token is a password."""
+
+    kind: str = ""
+    url: str | None = None
+    experiment: str | None = None
+    username: str | None = None
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobDocument(Section):
     name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -266,3 +288,4 @@ class JobDocument(Section):
     resource_config: ResourceConfig = ResourceConfig()
     output_config: OutputConfig = OutputConfig()
     scheduling_config: SchedulingConfig = SchedulingConfig()
+    tracking: tuple[Tracker, ...] = ()

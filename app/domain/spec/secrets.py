@@ -50,6 +50,9 @@ def take_secrets(document: JobDocument, variables: Collection[str] = ()) -> tupl
         data_config=data.changed(sources=sources),
         output_config=_masked(output),
     )
+    if document.tracking:
+        trackers = (each.changed(token=MASK) if each.token else each for each in document.tracking)
+        masked = masked.changed(tracking=tuple(trackers))
     return _without_contents(masked), secrets
 
 
@@ -61,6 +64,7 @@ def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, 
         if name in variables or is_secret(name, value):
             secrets[f"{_ENVIRONMENT}.{name}"] = value
     secrets |= dict(_contents(document))
+    secrets |= {tracker_token_path(i): each.token for i, each in enumerate(document.tracking) if each.token}
     for path, value in secrets.items():
         _refuse_mask(value, path)
     for i, source in enumerate(document.data_config.sources):
@@ -133,6 +137,11 @@ def with_secrets(document: JobDocument, secrets: Mapping[str, str]) -> JobDocume
 def source_path(index: int) -> str:
     """Dotted path of a data source's location."""
     return f"data_config.sources.{index}.path"
+
+
+def tracker_token_path(index: int) -> str:
+    """Dotted path of a tracking service's token."""
+    return f"tracking.{index}.token"
 
 
 def unsigned(location: str) -> str:

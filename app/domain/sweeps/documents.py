@@ -7,7 +7,9 @@ from typing import Any
 
 from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.sweeps.parameters import Value
-from app.domain.sweeps.spec import NONE, EarlyStopping
+from app.domain.sweeps.population import halts_of_members
+from app.domain.sweeps.promotions import halts_of
+from app.domain.sweeps.spec import NONE, EarlyStopping, Method
 
 ENVIRONMENT = "environment."
 REFERENCE = re.compile(r"\$\(sweep\.([\w.-]+)\)", re.ASCII)
@@ -71,12 +73,65 @@ def with_evaluation(job: Mapping[str, Any], rule: EarlyStopping) -> dict[str, An
     """
     found = copy.deepcopy(dict(job))
     training = _object(found, "training_config")
-    is_script = _object(training, "framework").get("type") == CUSTOM
-    if rule.name == NONE or is_script or training.get("evaluation") is not None or not training:
+    if rule.name == NONE or runs_script(job) or training.get("evaluation") is not None or not training:
         return found
     training["evaluation"] = (
         {"strategy": "epoch"} if rule.unit == "epochs" else {"strategy": "steps", "steps": rule.min}
     )
+    return found
+
+
+def runs_script(job: Mapping[str, Any]) -> bool:
+    """Whether the job runs a script, of whose steps the platform knows nothing before they are made."""
+    return bool(_object(_object(job, "training_config"), "framework").get("type") == CUSTOM)
+
+
+def names_halts(job: Mapping[str, Any]) -> bool:
+    """Whether the job says itself where it halts."""
+    return _object(job, "training_config").get("halt_at") is not None
+
+
+def with_halts(document: dict[str, Any], rule: EarlyStopping, bracket: int) -> dict[str, Any]:
+    """The document of a trial with its halts, if it has any."""
+    halts = halts_of(rule, bracket)
+    if halts:
+        _node(document, ["training_config"])["halt_at"] = {"unit": rule.unit, "at": list(halts)}
+    return document
+
+
+def with_halts_of_member(document: dict[str, Any], method: Method, *, after: int) -> dict[str, Any]:
+    """The document of a member of a population, which halts at every interval of its training.
+
+    ``after``: the step that it begins with. Should the checkpoint turn out to be damaged, it begins anew, and has
+    nothing to report before that step.
+    """
+    training = _node(document, ["training_config"])
+    halts = halts_of_members(method.interval or 1, int(training["hyperparameters"]["max_steps"]))
+    if at := [step for step in halts if step > after]:
+        training["halt_at"] = {"unit": "steps", "at": at}
+    return document
+
+
+def with_start(document: dict[str, Any], checkpoint_id: str) -> dict[str, Any]:
+    """The document of a trial that begins with a checkpoint."""
+    _node(document, ["training_config"])["resume_from_checkpoint"] = checkpoint_id
+    return document
+
+
+def with_own_results(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of a trial whose model goes nowhere but to its job's own results, with one checkpoint at a time."""
+    output = _node(document, ["output_config"])
+    for name in ("output_path", "push_to_hub", "hub_repo_id", "hub_private"):
+        output.pop(name, None)
+    _node(output, ["checkpoint"])["save_total_limit"] = 1
+    return document
+
+
+def with_saves(job: Mapping[str, Any], steps: Iterable[int]) -> dict[str, Any]:
+    """The job with checkpoints after these steps, besides those that it saves at already."""
+    found = copy.deepcopy(dict(job))
+    checkpoint = _node(found, ["output_config", "checkpoint"])
+    checkpoint["save_at"] = sorted({*(checkpoint.get("save_at") or ()), *steps})
     return found
 
 

@@ -14,7 +14,7 @@ class Observation:
     """``objectives`` have signs with which smaller is better; they are empty while there are none.
 
     ``step`` is that of a stopped trial's last report. ``violations`` has a number for each constraint; above 0 it is
-    violated.
+    violated. ``reports`` are (rung, value) with values like ``objectives``, for methods that learn from rungs.
     """
 
     number: int
@@ -23,6 +23,7 @@ class Observation:
     objectives: tuple[float, ...] = ()
     step: int = 0
     violations: tuple[float, ...] = ()
+    reports: tuple[tuple[int, float], ...] = ()
 
     @property
     def is_feasible(self) -> bool:
@@ -37,6 +38,8 @@ class Observation:
             found["step"] = self.step
         if self.violations:
             found["violations"] = list(self.violations)
+        if self.reports:
+            found["reports"] = [list(each) for each in self.reports]
         return found
 
     @staticmethod
@@ -48,4 +51,31 @@ class Observation:
             objectives=tuple(raw.get("objectives", ())),
             step=raw.get("step", 0),
             violations=tuple(raw.get("violations", ())),
+            reports=tuple((rung, value) for rung, value in raw.get("reports", ())),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierResult:
+    """A result of an earlier sweep that a sweep begins with: an observation with a number below 0, and the trial that
+    it comes from, which may be deleted since. ``sweep_id`` is empty where that was not stored.
+
+    ``judged_by``: the constraints by which its violations were measured, as a hash; empty for none.
+    """
+
+    observation: Observation
+    sweep_id: str = ""
+    number: int = 0
+    job_id: str | None = None
+    judged_by: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.observation.to_json()
+        if self.sweep_id:
+            names = ("sweep_id", "number", "job_id", "judged_by")
+            found["origin"] = {name: getattr(self, name) for name in names}
+        return found
+
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> "EarlierResult":
+        return EarlierResult(observation=Observation.from_json(raw), **raw.get("origin", {}))

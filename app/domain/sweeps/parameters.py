@@ -14,7 +14,7 @@ Value = int | float | bool | str
 Kind = Literal["int", "double", "categorical", "bool"]
 Scale = Literal["linear", "log"]
 
-MAX_VALUES = 1_000
+MAX_VALUES = 10_000
 MAX_NAME = 200
 MAX_TEXT = 4_096
 # Whole numbers up to here are exact as floats, too, which the methods compute with.

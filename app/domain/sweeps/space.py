@@ -11,7 +11,7 @@ from app.domain.names import did_you_mean
 from app.domain.sweeps.conditions import Condition, parse_condition
 from app.domain.sweeps.parameters import Parameter, Value, same
 
-MAX_PARAMETERS, MAX_CONDITIONS = 64, 64
+MAX_PARAMETERS, MAX_CONDITIONS = 256, 64
 
 
 @dataclass(frozen=True)

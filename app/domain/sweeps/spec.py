@@ -10,12 +10,14 @@ from app.domain.spec.metric_goals import Goal, goal_of
 MAXIMIZE: Goal = "maximize"
 NONE, MEDIAN, ASHA, HYPERBAND, PATIENCE = "none", "median", "asha", "hyperband", "patience"
 EARLY_STOPPING = (NONE, MEDIAN, ASHA, HYPERBAND, PATIENCE)
-GRID, RANDOM, SOBOL, TPE, GP, CMAES, ANNEAL, NSGA2 = (
-    *("grid", "random", "sobol", "tpe", "gp", "cmaes", "anneal", "nsga2"),
+GRID, RANDOM, SOBOL, TPE, GP, CMAES, ANNEAL, NSGA2, PBT, BOHB = (
+    *("grid", "random", "sobol", "tpe", "gp", "cmaes", "anneal", "nsga2", "pbt", "bohb"),
 )
-METHODS = (GRID, RANDOM, SOBOL, TPE, GP, CMAES, ANNEAL, NSGA2)
+METHODS = (GRID, RANDOM, SOBOL, TPE, GP, CMAES, ANNEAL, NSGA2, PBT, BOHB)
+UNITS = ("steps", "epochs", "tokens")  # of rungs
+STOP, PAUSE = "stop", "pause"  # EarlyStopping.losers
 # Limits of the document; (lowest, highest) of the options of methods.
-MAX_TRIALS, MAX_PARALLEL, MAX_OBJECTIVES, MAX_METRIC = 10_000, 1_000, 4, 128
+MAX_TRIALS, MAX_PARALLEL, MAX_OBJECTIVES, MAX_METRIC = 100_000, 1_000, 4, 128
 MAX_SEED = 2**31 - 1
 STARTUP_TRIALS, SIGMA0, RESTARTS, POPULATION = (1, MAX_TRIALS), (1e-6, 10.0), (0, 100), (2, 1_000)
 AVG_BEST_IDX, SHRINK_COEF = (1.0, 1_000.0), (0.0, 100.0)
@@ -84,19 +86,26 @@ class Method(Part):
     population: int = 50
     avg_best_idx: float = 2.0
     shrink_coef: float = 0.1
+    interval: int | None = None  # pbt: optimizer steps between halts
+    explore: Literal["perturb", "resample"] = "perturb"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStopping(Part):
-    """Rungs are ``min × reductionᵏ`` up to ``max``, for patience every ``min``."""
+    """Rungs are ``min × reductionᵏ`` up to ``max``, for patience every ``min``.
+
+    ``losers``: stop – trials train on while they are compared, and losers are cancelled; pause – each trial halts at
+    its rungs, exactly, and only winners are resumed.
+    """
 
     name: str = NONE
-    unit: Literal["steps", "epochs"] = "steps"
+    unit: Literal["steps", "epochs", "tokens"] = "steps"
     min: int = 0
     max: int = 0
     reduction: int = 3
     patience: int = 3
     startup_trials: int = 5
+    losers: Literal["stop", "pause"] = "stop"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,18 +138,19 @@ class FailedTrials(Part):
 @dataclass(frozen=True, kw_only=True)
 class WarmStart(Part):
     """``sweeps``: ids of earlier ones. ``kind`` results: they count for the method; transfer: only their best values
-    are tried first.
+    are tried first. ``count``: an earlier result may be the best of this sweep.
     """
 
     sweeps: tuple[str, ...] = ()
     kind: Literal["results", "transfer"] = "results"
+    count: bool = False
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         return super().from_json({**raw, "sweeps": tuple(raw.get("sweeps") or ())})
 
     def to_json(self) -> dict[str, Any]:
-        return {"sweeps": list(self.sweeps), "kind": self.kind}
+        return {"sweeps": list(self.sweeps), "kind": self.kind, "count": self.count}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +171,8 @@ class SweepSpec:
     warm_start: WarmStart = WarmStart()
     enqueue: tuple[Mapping[str, Any], ...] = ()
     keep_checkpoints_of_best: int = 3
+    share_trunks: bool | None = None  # None: where the framework resumes exactly
+    verify_trunks: int = 0  # so many forks are also trained from the start, and their weights compared
     deterministic: bool = False
 
     @classmethod
@@ -184,6 +196,8 @@ class SweepSpec:
             warm_start=WarmStart.from_json(raw.get("warm_start") or {}),
             enqueue=tuple(raw.get("enqueue") or ()),
             keep_checkpoints_of_best=cls.keep_checkpoints_of_best if kept is None else kept,
+            share_trunks=raw.get("share_trunks"),
+            verify_trunks=raw.get("verify_trunks") or 0,
             deterministic=bool(raw.get("deterministic")),
         )
 
@@ -204,5 +218,7 @@ class SweepSpec:
             "warm_start": self.warm_start.to_json(),
             "enqueue": [dict(values) for values in self.enqueue],
             "keep": {"checkpoints_of_best": self.keep_checkpoints_of_best},
+            "share_trunks": self.share_trunks,
+            "verify_trunks": self.verify_trunks,
             "deterministic": self.deterministic,
         }

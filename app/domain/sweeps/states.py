@@ -19,6 +19,7 @@ class TrialState(StrEnum):
     STOPPED = "STOPPED"  # ended early by its sweep; its reports count
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+    EXPLOITED = "EXPLOITED"  # population based training: a fork of a better trial replaces it
 
 
 _S = SweepState

@@ -58,6 +58,10 @@ _TRAINING: Table = {
     "training_config.retry_on_hang": acted_on("false: a hang fails the job at once"),
     "training_config.on_divergence.learning_rate_factor": acted_on("lowers the learning rate at a rollback"),
     "training_config.on_divergence.max_rollbacks": acted_on("the maximum number of rollbacks before the job fails"),
+    "training_config.halt_at.unit": acted_on("what the amounts count"),
+    "training_config.halt_at.at": acted_on(
+        "pauses the job at each of these amounts, with a checkpoint; amounts that do not ascend, and CUSTOM, are 400"
+    ),
     "training_config.warm": acted_on("false: agent and ranks are started as new processes instead of forked"),
 }
 
@@ -163,6 +167,7 @@ _RESULT: Table = {
     f"{_CHECKPOINT}.save_strategy": acted_on("when to save checkpoints"),
     f"{_CHECKPOINT}.save_steps": acted_on("steps between checkpoints"),
     f"{_CHECKPOINT}.save_total_limit": acted_on("how many checkpoints to retain; the newest and the best always are"),
+    f"{_CHECKPOINT}.save_at": acted_on("checkpoints at these steps, which save_total_limit never deletes"),
     f"{_CHECKPOINT}.metric_for_best_model": acted_on("selects the best checkpoint"),
     f"{_CHECKPOINT}.greater_is_better": acted_on("selects the best checkpoint"),
     f"{_OUTPUT}.credentials": _CREDENTIALS,
@@ -181,6 +186,14 @@ _RESULT: Table = {
     f"{_OUTPUT}.merge_lora": acted_on("exports the merged model instead of the adapter"),
 }
 
+_TRACKING: Table = {
+    "tracking.kind": acted_on("the kind of service; wandb and unknown ones are 400"),
+    "tracking.url": acted_on("the server that receives the metrics; a private address that is not allowed is 400"),
+    "tracking.experiment": acted_on("the experiment in which the job is a run"),
+    "tracking.username": acted_on("basic authentication in place of a bearer token"),
+    "tracking.token": acted_on("the access token; stored encrypted, shown as ***"),
+}
+
 FIELDS: Table = {
     "name": acted_on("shown and filtered by"),
     "labels": acted_on("shown and filtered by"),
@@ -188,4 +201,5 @@ FIELDS: Table = {
     **_DATA,
     **_PLACEMENT,
     **_RESULT,
+    **_TRACKING,
 }

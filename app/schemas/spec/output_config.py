@@ -5,7 +5,7 @@ from app.domain.spec.model import CheckpointConfig, OutputConfig
 from app.domain.spec.rules.output import EXPORT_FORMATS
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.credentials import Credentials, StorageOptions
-from app.schemas.strict_fields import Choice, Flag, Section, Text, Whole, says
+from app.schemas.strict_fields import Amounts, Choice, Flag, Section, Text, Whole, says
 
 
 class CheckpointConfigSchema(DocumentSchema):
@@ -20,6 +20,12 @@ class CheckpointConfigSchema(DocumentSchema):
         **says(
             "Checkpoints to keep; the newest and the best are never deleted", default=CheckpointConfig.save_total_limit
         ),
+    )
+    save_at = Amounts(
+        **says(
+            "Optimizer steps after which a checkpoint is saved as well, without evaluation; ascending, each once. "
+            "save_total_limit neither counts nor deletes these checkpoints"
+        )
     )
     metric_for_best_model = Text(
         longest=128,

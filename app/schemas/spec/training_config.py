@@ -6,11 +6,12 @@ from typing import Any
 from marshmallow import fields, validate
 
 from app.domain.spec.hyperparameters.trainer_arguments import ARGUMENTS
-from app.domain.spec.model import ROLLBACK, STOP, BaseModel, OnDivergence, TrainingConfig
+from app.domain.spec.model import EPOCHS, ROLLBACK, STEPS, STOP, BaseModel, HaltAt, OnDivergence, TrainingConfig
 from app.domain.spec.rules.model import DTYPES, known_model_kwargs
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.credentials import Credentials, StorageOptions
 from app.schemas.strict_fields import (
+    Amounts,
     Choice,
     Flag,
     FreeObject,
@@ -149,6 +150,15 @@ class OnDivergenceSchema(DocumentSchema):
     )
 
 
+class HaltAtSchema(DocumentSchema):
+    unit = Choice((STEPS, EPOCHS), load_default=HaltAt.unit, **says("What at counts: optimizer steps, or epochs"))
+    at = Amounts(
+        required=True,
+        shortest=1,
+        **says("Ascending amounts, each once; the run ignores those up to where it starts, and from its end on"),
+    )
+
+
 class TrainingConfigSchema(DocumentSchema):
     training_type = Choice(
         TRAINING_TYPES,
@@ -189,6 +199,13 @@ class TrainingConfigSchema(DocumentSchema):
     evaluation = Section(EvaluationSchema, **says("Default: at every checkpoint if there is validation data"))
     on_divergence = Section(
         OnDivergenceSchema, **says("Action when the loss explodes or becomes NaN or infinite; default stop")
+    )
+    halt_at = Section(
+        HaltAtSchema,
+        **says(
+            "Amounts of training at which the run evaluates (if it has validation data), saves a checkpoint and stops: "
+            "the job is PAUSED, and continues from there when it is resumed; not with CUSTOM"
+        ),
     )
     warm = Flag(
         **says(

@@ -59,7 +59,7 @@ def new_checkpoint_id() -> str:
 
 
 def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, new: NewCheckpoint) -> Recorded:
-    """Record a checkpoint and retire those beyond ``save_total_limit``, in one transaction.
+    """Record a checkpoint and retire those beyond ``save_total_limit``, in one transaction; those of ``save_at`` stay.
 
     Idempotent, also under a stale token. Raises LeaseLost when ``fence`` is stale and the checkpoint is not recorded:
     its files are orphans then.
@@ -289,9 +289,10 @@ def _retention_input(job: Job, rows: list[Checkpoint]) -> list[RetainedCheckpoin
     document = job.document
     values = document.training_config.hyperparameters
     kind = "" if job.framework == CUSTOM else method_of(job.training_type, values)
-    metric, greater = best_rule(document.output_config.checkpoint, kind)
-    found = scores([c.metrics for c in rows], metric, greater_is_better=greater)
+    settings = document.output_config.checkpoint
+    metric, greater = best_rule(settings, kind)
+    found, save_at = scores([c.metrics for c in rows], metric, greater_is_better=greater), frozenset(settings.save_at)
     return [
-        RetainedCheckpoint(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=score)
+        RetainedCheckpoint(checkpoint_id=c.id, step=c.step, attempt=c.attempt, score=score, kept=c.step in save_at)
         for c, score in zip(rows, found, strict=True)
     ]

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import what_to_do
 from app.domain.lifecycle.events import EventType
-from app.domain.lifecycle.outcomes import Decision, Outcome, decide
+from app.domain.lifecycle.halts import halted_at
+from app.domain.lifecycle.outcomes import Decision, Outcome, at_halt, decide
 from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER, Backoff
 from app.domain.lifecycle.states import JobState
 from app.domain.nodes.reliability import effect_on_node
@@ -17,7 +18,7 @@ from app.domain.units import WHOLE
 from app.models import Attempt, Job, Lease, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import database_now, utc_now
-from app.services.attempts import checkpoints, recovery
+from app.services.attempts import checkpoints, halted_attempts, recovery
 from app.services.lifecycle import transitions
 from app.services.nodes import quarantine, reliability, stuck_devices
 from app.services.queues import gpu_hours
@@ -67,10 +68,10 @@ def end_attempt(
     if outcome.left_behind:
         leave_behind(session, attempt, actor)
     free(session, job.id, number)
-    reason = _reason(outcome, decision)
+    reason, message = _reason(outcome, decision), decision.halt or outcome.message
     if decision.via is not None:
-        transitions.transition(session, job, decision.via, actor=actor, reason=reason, message=outcome.message)
-    transitions.transition(session, job, decision.state, actor=actor, reason=reason, message=outcome.message, **changes)
+        transitions.transition(session, job, decision.via, actor=actor, reason=reason, message=message)
+    transitions.transition(session, job, decision.state, actor=actor, reason=reason, message=message, **changes)
     return Ending(state=decision.state)
 
 
@@ -101,13 +102,15 @@ def _decide(
         found = recovery.recovery_of(
             session, job, attempt, outcome.cause, backoff, blamed=_blamed(attempt, outcome), may_restart=may_restart
         )
-    return decide(
+    decision = decide(
         outcome.kind,
         state=job.state,
         requested=job.requested,
         preemption=job.document.scheduling_config.on_preemption,
         recovery=found,
     )
+    halt = halted_attempts.reached(session, job, attempt, outcome.end_step)
+    return decision if halt is None else at_halt(decision, job.state, halted_at(halt))
 
 
 def _changes(session: Session, job: Job, outcome: Outcome, decision: Decision) -> dict[str, Any]:

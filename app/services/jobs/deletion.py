@@ -1,12 +1,15 @@
-"""Deletion of an ended job, with or without its files; refused while another job still needs them.
+"""Deletion of ended jobs, with or without their files; refused while another job still needs them.
 
 The intent is recorded first, with an audit entry; the remaining steps are idempotent. A coordinator, or a repeated
 request, finishes an interrupted deletion.
 """
 
 import logging
+import time
+from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import String, cast, delete, select, update
+from sqlalchemy import ColumnElement, String, cast, delete, select, update
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
@@ -27,6 +30,8 @@ log = logging.getLogger(__name__)
 
 # Deleting millions of rows in one transaction would block other writers for too long.
 METRICS_AT_ONCE = 10_000
+# A stopping coordinator waits for the jobs that it is deleting; the others are deleted in later rounds.
+ROUND_SECONDS = 20.0
 
 
 def remove(plane: ControlPlane, caller: Caller, job_id: str, *, artifacts: bool) -> None:
@@ -39,12 +44,47 @@ def remove(plane: ControlPlane, caller: Caller, job_id: str, *, artifacts: bool)
     _finish(plane.db, plane.storage, job_id)
 
 
+def begin_for_sweep(session: Session, reading: ReadingRules, caller: Caller, sweep_id: str) -> Sequence[str]:
+    """Record the deletion of all jobs of a sweep, with their files, in the caller's transaction; `finish` follows it.
+
+    Returns their ids. Raises IllegalTransition while one has not ended, StillNeeded while another job reads from one.
+    A constant number of queries: there may be thousands of them.
+    """
+    query = select(Job.id, Job.name, Job.status, Job.project).where(Job.sweep_id == sweep_id)
+    jobs = session.execute(query.order_by(Job.id).with_for_update()).all()
+    for job in jobs:
+        if job.status not in TERMINAL:
+            raise IllegalTransition(f"job {job.id} of the sweep is {job.status}; cancel it first")
+    of_it = select(Job.id).where(Job.sweep_id == sweep_id)
+    _refuse_while_needed(session, reading, jobs, of_it)
+    begun = {each.job_id: each for each in session.scalars(select(JobDeletion).where(JobDeletion.job_id.in_(of_it)))}
+    for job in jobs:
+        if job.id in begun:
+            begun[job.id].artifacts = True
+        else:
+            session.add(JobDeletion(job_id=job.id, artifacts=True, begun_at=utc_now()))
+            _record(session, caller, job, artifacts=True)
+    _retire_checkpoints(session, Checkpoint.job_id.in_(of_it))
+    return [job.id for job in jobs]
+
+
+def finish(plane: ControlPlane, job_ids: Sequence[str], *, seconds: float) -> int:
+    """Finish recorded deletions for so long; returns how many are left, which a coordinator finishes."""
+    return len(job_ids) - _finish_each(plane.db, plane.storage, job_ids, seconds=seconds)
+
+
 def finish_begun(db: Database, storage: Storage) -> int:
-    """Finish every recorded deletion, also those of dead processes; returns how many. Failed ones are retried later."""
+    """Finish recorded deletions, also those of dead processes; returns how many. The others are for later rounds."""
     with db.read() as session:
         begun = session.scalars(select(JobDeletion.job_id).order_by(JobDeletion.begun_at, JobDeletion.job_id)).all()
-    finished = 0
-    for job_id in begun:
+    return _finish_each(db, storage, begun, seconds=ROUND_SECONDS)
+
+
+def _finish_each(db: Database, storage: Storage, job_ids: Sequence[str], *, seconds: float) -> int:
+    ends_at, finished = time.monotonic() + seconds, 0
+    for job_id in job_ids:
+        if time.monotonic() >= ends_at:
+            break
         try:
             _finish(db, storage, job_id)
             finished += 1
@@ -60,16 +100,23 @@ def _deletable(session: Session, reading: ReadingRules, caller: Caller, job_id: 
         raise IllegalTransition(
             f"job {job_id} is {job.status} and cannot be deleted; only a job that has ended can: cancel it first"
         )
-    # Locked before the pins are read: a submission that pins one at this moment is either seen or finds none.
-    ids = session.scalars(select(Checkpoint.id).where(Checkpoint.job_id == job_id).with_for_update()).all()
-    living = Job.status.not_in(TERMINAL)
-    user = session.scalar(select(Job.id).where(Job.resume_checkpoint_id.in_(ids), living).limit(1))
-    user = user or _reader(session, reading, job)
-    if user is not None:
-        raise StillNeeded(
-            f"job {user} has not ended and reads from {job_id}; wait for its end or cancel it, then delete this one"
-        )
+    _refuse_while_needed(session, reading, [job], [job_id])
     return job
+
+
+def _refuse_while_needed(session: Session, reading: ReadingRules, jobs: Sequence[Any], of_them: Any) -> None:  # noqa: ANN401 – as below
+    """``jobs``: rows with id and project, all of one project; ``of_them``: their ids, or a query for those."""
+    # Locked before the pins are read: a submission that pins one at this moment is either seen or finds none.
+    of_jobs = Checkpoint.job_id.in_(of_them)
+    session.execute(select(Checkpoint.id).where(of_jobs).order_by(Checkpoint.id).with_for_update()).all()
+    pinned = select(Job.id, Checkpoint.job_id).join(Checkpoint, Checkpoint.id == Job.resume_checkpoint_id)
+    pin = session.execute(pinned.where(of_jobs, Job.status.not_in(TERMINAL)).limit(1)).first()
+    found = (pin[0], pin[1]) if pin is not None else _reader(session, reading, jobs)
+    if found is not None:
+        reader, read = found
+        raise StillNeeded(
+            f"job {reader} has not ended and reads from {read}; wait for its end or cancel it, then delete this one"
+        )
 
 
 def _begin(session: Session, job: Job, caller: Caller, *, artifacts: bool) -> None:
@@ -77,6 +124,11 @@ def _begin(session: Session, job: Job, caller: Caller, *, artifacts: bool) -> No
     if begun is not None and (begun.artifacts or not artifacts):
         return  # a repeated request; the first one is in the audit trail
     session.merge(JobDeletion(job_id=job.id, artifacts=artifacts, begun_at=utc_now()))
+    _record(session, caller, job, artifacts=artifacts)
+    _retire_checkpoints(session, Checkpoint.job_id == job.id)
+
+
+def _record(session: Session, caller: Caller, job: Any, *, artifacts: bool) -> None:  # noqa: ANN401 – a row or a Job
     audit.record(
         session,
         actor=caller.actor,
@@ -85,11 +137,15 @@ def _begin(session: Session, job: Job, caller: Caller, *, artifacts: bool) -> No
         target=job.id,
         data={"name": job.name, "status": job.status, "artifacts": artifacts},
     )
-    # From here on no job can start from its checkpoints, whose files are deleted next.
+
+
+def _retire_checkpoints(session: Session, of_them: ColumnElement[bool]) -> None:
+    """From here on no job can start from these checkpoints, whose files are deleted next."""
     session.execute(
         update(Checkpoint)
-        .where(Checkpoint.job_id == job.id, Checkpoint.deleted_at.is_(None))
+        .where(of_them, Checkpoint.deleted_at.is_(None))
         .values(deleted_at=utc_now(), is_best=False)
+        .execution_options(synchronize_session=False)
     )
 
 
@@ -109,19 +165,22 @@ def _finish(db: Database, storage: Storage, job_id: str) -> None:
                 return
 
 
-def _reader(session: Session, reading: ReadingRules, job: Job) -> str | None:
-    """An unfinished job whose model or data lies among the results of this one."""
+def _reader(session: Session, reading: ReadingRules, jobs: Sequence[Any]) -> tuple[str, str] | None:
+    """An unfinished job whose model or data lies among the results of one of these, and that one."""
+    ids = {job.id for job in jobs}
+    if not jobs:
+        return None
     document = cast(Job.spec, String)
     query = select(Job.id, Job.spec).where(
-        Job.project == job.project,
+        Job.project == jobs[0].project,
         Job.status.not_in(TERMINAL),
-        Job.id != job.id,
-        # A file URI may write any character of the id as a percent code.
-        document.contains(job.id) | document.contains("%", autoescape=True),
+        # A file URI may write any character of an id as a percent code.
+        document.contains(jobs[0].id if len(jobs) == 1 else "job-") | document.contains("%", autoescape=True),
     )
     for row in session.execute(query):
-        if any(owner == job.id for owner, _ in submission.read_results(JobDocument.from_json(row.spec), reading)):
-            return str(row.id)
+        for owner, _ in submission.read_results(JobDocument.from_json(row.spec), reading):
+            if owner in ids:
+                return str(row.id), owner
     return None
 
 

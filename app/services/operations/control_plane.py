@@ -1,6 +1,7 @@
 """Assembles the control plane from the settings."""
 
 from app.database.engine import Database
+from app.domain.sweeps.rules.limits import Limits
 from app.security.secrets import SecretBox
 from app.services.nodes.capacity import Inventory
 from app.services.queues.waiting_jobs import WaitingLimit
@@ -21,4 +22,9 @@ def control_plane(settings: Settings, db: Database, dispatcher: Rings) -> Contro
         inventory=Inventory(),
         estimates=Estimates(),
         waiting_limit=WaitingLimit(settings.scheduler.max_waiting_jobs),
+        sweep_limits=Limits(
+            max_trials=settings.sweep.max_trials,
+            max_parameters=settings.sweep.max_parameters,
+            max_values=settings.sweep.max_values,
+        ),
     )

@@ -79,6 +79,15 @@ def _searches(session: Session, caller: Caller) -> Iterator[Measurement]:
         projects = sorted({project for project, _ in counted})
         values = [((each, str(state)), counted.get((each, str(state)), 0)) for each in projects for state in states]
         yield Gauge(name=name, meaning=meaning, labels=("project", "state"), values=values)
+    trunks = (
+        select(Sweep.project, func.sum(Trial.fork_step))
+        .join(Sweep, Sweep.id == Trial.sweep_id)
+        .where(Trial.fork_step > 0, Trial.source != "exploited")
+        .group_by(Sweep.project)
+    )
+    spared = [((row[0],), row[1]) for row in session.execute(_seen(trunks, Sweep.project, caller))]
+    meaning = "Steps that trials of sweeps did not train because they began with another one's checkpoint"
+    yield Gauge(name="trunk_steps", meaning=meaning, labels=("project",), values=spared)
 
 
 def _jobs(session: Session, caller: Caller) -> Gauge:

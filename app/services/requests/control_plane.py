@@ -11,6 +11,7 @@ from app.domain.errors import CannotFit
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
+from app.domain.sweeps.rules.limits import Limits
 from app.models import Job
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
@@ -56,6 +57,7 @@ class ControlPlane:
     inventory: Capacity
     estimates: StartEstimates
     waiting_limit: SubmissionLimit
+    sweep_limits: Limits
 
     def nudge(self, job: Job) -> None:
         """Wake the nodes that run the job: its supervisors read the request at once."""

@@ -22,6 +22,7 @@ def reading_rules(settings: Settings) -> ReadingRules:
         output_roots=tuple(map(str, settings.storage.output_roots)),
         claims_dir=claims_dir,
         fetch_allow=settings.fetch.allow,
+        tracking_allow=settings.tracking.allow,
         image_sources=settings.images.sources,
         image_digests=settings.images.require_digest,
         real_path=RealPaths(frozenset({*roots, data_dir, storage_dir, claims_dir})),

@@ -12,6 +12,8 @@ from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Attempt, Job, Sweep, Trial
 from app.models.base import utc_now
+from app.services.sweeps import warm_starts
+from app.services.sweeps.halting.halted import count as halted_count
 from app.services.sweeps.observing import device_seconds
 
 # When the first trials all fail by a cause that values rarely have, the others would fail, too.
@@ -21,13 +23,16 @@ OF_THE_FIXED_PART = frozenset({"MODEL_NOT_FOUND", "DATA_NOT_FOUND", "DATA_INVALI
 
 @dataclass(frozen=True, kw_only=True)
 class Used:
-    """Of a sweep so far; ``without_improvement`` are the trials that have completed since the best one did."""
+    """Of a sweep so far; ``without_improvement`` are the trials that have completed since the best one did,
+    ``halted`` those of the running ones that wait at a rung without a device.
+    """
 
     trials: int
     by_state: Mapping[str, int]
     device_seconds: float
     seconds: float
     without_improvement: int
+    halted: int = 0
 
 
 def used(session: Session, sweep: Sweep) -> Used:
@@ -45,31 +50,42 @@ def used(session: Session, sweep: Sweep) -> Used:
         device_seconds=ended + _running_device_seconds(session, sweep.id),
         seconds=max(0.0, (end - sweep.started_at).total_seconds()) if sweep.started_at else 0.0,
         without_improvement=session.scalar(since) or 0,
+        halted=halted_count(session, sweep.id) if counts.get(TrialState.RUNNING) else 0,
     )
 
 
 def exhausted(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used) -> str:
     """Which part of the budget is used up; empty: there may be another trial."""
+    most = spec.budget.max_trials
+    if most is not None and so_far.trials >= most:
+        return f"max_trials: {most} trials were made"
+    return _spent(session, sweep, spec, so_far)
+
+
+def is_spent(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
+    """Whether more than its trials is used up, so that those that wait at a rung have little time left."""
+    return bool(_spent(session, sweep, spec, used(session, sweep)))
+
+
+def _spent(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used) -> str:
     budget = spec.budget
-    if budget.max_trials is not None and so_far.trials >= budget.max_trials:
-        return f"max_trials: {budget.max_trials} trials were made"
     if budget.max_device_hours is not None and so_far.device_seconds >= budget.max_device_hours * 3600:
         return f"max_device_hours: {so_far.device_seconds / 3600:.2f} device hours were used"
     if budget.max_seconds is not None and so_far.seconds >= budget.max_seconds:
         return f"max_seconds: {so_far.seconds:.0f} seconds have passed"
     if budget.patience is not None and so_far.without_improvement >= budget.patience:
-        than = (
-            f"than trial {sweep.best_number}"
-            if sweep.best_number is not None
-            else "than none: each breaks a constraint"
-        )
-        return f"patience: {so_far.without_improvement} trials were not better {than}"
+        than = _named(sweep.best_number) if sweep.best_number is not None else "none: each breaks a constraint"
+        return f"patience: {so_far.without_improvement} trials were not better than {than}"
     if budget.target is not None and sweep.best_number is not None:
-        best = session.get_one(Trial, (sweep.id, sweep.best_number)).objectives or [math.inf]
-        sign = spec.objectives[0].sign
-        if sign * best[0] <= sign * budget.target:
-            return f"target: trial {sweep.best_number} reached {best[0]:g}"
+        best = warm_starts.best_trial(session, sweep, spec)
+        sign, value = spec.objectives[0].sign, (best.objectives if best is not None else None) or [math.inf]
+        if sign * value[0] <= sign * budget.target:
+            return f"target: {_named(sweep.best_number)} reached {value[0]:g}"
     return ""
+
+
+def _named(number: int) -> str:
+    return f"trial {number}" if number >= 0 else "the best result of an earlier sweep"
 
 
 def too_many_failed(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used) -> str:

@@ -1,6 +1,7 @@
 """Commands for a sweep that exists: pause, resume, stop, cancel, change, delete. One transaction each."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import delete as sql_delete
@@ -11,19 +12,32 @@ from app.domain.errors import IllegalTransition, InvalidRequest
 from app.domain.lifecycle.states import TERMINAL as JOB_ENDED
 from app.domain.spec.model import JobDocument
 from app.domain.sweeps.events import SweepEventType
-from app.domain.sweeps.rules import check_budget
+from app.domain.sweeps.rules.document import check_other_budget
+from app.domain.sweeps.rules.limits import OF_THE_FORMAT, Limits
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TERMINAL, SweepState
 from app.models import Job, Sweep
 from app.security.permissions import Caller
-from app.services.jobs import control_requests
+from app.services.jobs import control_requests, deletion
 from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.sweeps import budget, history, lookup, resuming
+from app.services.sweeps.halting.halted import halted_trials
 from app.services.sweeps.stepping import cancel_trials
 
+RESUMED = "resumed"  # status reason of a sweep that was paused
 CHANGEABLE = ("budget", "priority", "labels")
+DELETING_SECONDS = 10.0  # of a request that deletes jobs; a coordinator deletes the others
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deleted:
+    """``jobs`` are deleted with the sweep; ``jobs_left`` of them are still there, and a coordinator deletes them."""
+
+    sweep_id: str
+    jobs: int
+    jobs_left: int
 
 
 def pause(
@@ -46,8 +60,9 @@ def pause(
         if sweep.status != SweepState.PAUSED:
             _require(sweep, "paused", SweepState.PENDING, SweepState.RUNNING)
             history.move(session, sweep, SweepState.PAUSED, actor=caller.actor, reason="paused")
+        at_rungs = {trial.number for trial, _, _ in halted_trials(session, sweep)}
         for trial, job in [] if finish_trials else lookup.locked_jobs(session, sweep):
-            if job.state in JOB_ENDED:
+            if job.state in JOB_ENDED or trial.number in at_rungs:
                 continue
             try:
                 asked = control_requests.request_pause(session, job.id, actor=caller.actor, force=force)
@@ -71,7 +86,7 @@ def resume(plane: ControlPlane, caller: Caller, sweep_id: str, *, on_written: On
         sweep = lookup.find_for_change(session, caller, sweep_id)
         _require(sweep, "resumed", SweepState.PAUSED)
         sweep.submits_as = caller.key_id
-        history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason="resumed")
+        history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason=RESUMED)
         session.flush()
         resuming.resume_paused(session, sweep, actor=caller.actor)
         on_written(session, sweep)
@@ -142,7 +157,7 @@ def change(
         sweep = lookup.find_for_change(session, caller, sweep_id)
         _require(sweep, "changed", *(state for state in SweepState if state not in TERMINAL), SweepState.COMPLETED)
         before = dict(sweep.spec)
-        _apply(sweep, changes)
+        _apply(sweep, changes, plane.sweep_limits)
         message = f"changed: {', '.join(sorted(changes))}"
         data = {"changes": dict(changes)}
         history.record(session, sweep, SweepEventType.CHANGED, actor=caller.actor, message=message, data=data)
@@ -155,29 +170,37 @@ def change(
     return sweep
 
 
-def delete(plane: ControlPlane, caller: Caller, sweep_id: str) -> None:
-    """Delete a sweep that has ended, with its trials' records; their jobs stay. Raises IllegalTransition before."""
+def delete(plane: ControlPlane, caller: Caller, sweep_id: str, *, jobs: bool = False) -> Deleted:
+    """Delete a sweep that has ended, with its trials' records; ``jobs``: also their jobs with their files.
+
+    Raises IllegalTransition before its end, and StillNeeded while another job reads from one of its jobs.
+    """
+    ids: Sequence[str] = ()
     with plane.db.write() as session:
         sweep = lookup.find_for_change(session, caller, sweep_id)
         _require(sweep, "deleted", *TERMINAL)
-        of_it = select(Job.id).where(Job.sweep_id == sweep.id).order_by(Job.id)
-        session.scalars(of_it.with_for_update()).all()  # a plain update would lock them in arbitrary order
-        session.execute(
-            update(Job)
-            .where(Job.sweep_id == sweep.id)
-            .values(sweep_id=None)
-            .execution_options(synchronize_session=False)
-        )
+        if jobs:
+            ids = deletion.begin_for_sweep(session, plane.reading, caller, sweep.id)
+        _release_jobs(session, sweep)
         audit.record(
             session,
             actor=caller.actor,
             action="sweep.delete",
             project=sweep.project,
             target=sweep.id,
-            data={"name": sweep.name, "status": sweep.status},
+            data={"name": sweep.name, "status": sweep.status, **({"jobs": len(ids)} if jobs else {})},
         )
         session.flush()
         session.execute(sql_delete(Sweep).where(Sweep.id == sweep.id).execution_options(synchronize_session=False))
+    return Deleted(sweep_id=sweep_id, jobs=len(ids), jobs_left=deletion.finish(plane, ids, seconds=DELETING_SECONDS))
+
+
+def _release_jobs(session: Session, sweep: Sweep) -> None:
+    of_it = select(Job.id).where(Job.sweep_id == sweep.id).order_by(Job.id)
+    session.scalars(of_it.with_for_update()).all()  # a plain update would lock them in arbitrary order
+    session.execute(
+        update(Job).where(Job.sweep_id == sweep.id).values(sweep_id=None).execution_options(synchronize_session=False)
+    )
 
 
 def _continue(session: Session, sweep: Sweep, caller: Caller) -> None:
@@ -191,7 +214,7 @@ def _continue(session: Session, sweep: Sweep, caller: Caller) -> None:
         history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason="budget changed")
 
 
-def _apply(sweep: Sweep, changes: Mapping[str, Any]) -> None:
+def _apply(sweep: Sweep, changes: Mapping[str, Any], limits: Limits) -> None:
     if "labels" in changes:
         sweep.labels = dict(changes["labels"])
     if "priority" in changes:
@@ -200,7 +223,8 @@ def _apply(sweep: Sweep, changes: Mapping[str, Any]) -> None:
         sweep.base = document.changed(scheduling_config=scheduling).to_json()
     if "budget" in changes:
         sweep.spec = {**sweep.spec, "budget": {**sweep.spec["budget"], **changes["budget"]}}
-        check_budget(SweepSpec.from_json(sweep.spec))
+        is_new = "max_trials" in changes["budget"]  # what was allowed when the sweep was created stays allowed
+        check_other_budget(SweepSpec.from_json(sweep.spec), limits if is_new else OF_THE_FORMAT)
     sweep.mark_changed()
 
 

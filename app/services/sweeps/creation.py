@@ -12,7 +12,6 @@ from app.domain.errors import Conflict, InvalidRequest
 from app.domain.ids import new_id
 from app.domain.spec.model import JobDocument
 from app.domain.spec.secrets import MASK, take_secrets
-from app.domain.sweeps import rules
 from app.domain.sweeps.documents import (
     ENVIRONMENT,
     path_of,
@@ -24,6 +23,8 @@ from app.domain.sweeps.documents import (
     without_paths,
 )
 from app.domain.sweeps.parameters import Value
+from app.domain.sweeps.rules import document as rules
+from app.domain.sweeps.rules.early_stopping import without_impossible_halts
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Job, Sweep
@@ -134,8 +135,9 @@ def check(
     """All checks before the transaction that writes the sweep."""
     target = project or caller.home_project
     caller.require_project(target)
+    spec, instead = without_impossible_halts(spec)
     spec = replace(spec, job=with_evaluation(with_scheduling(spec.job, GIVES_WAY), spec.early_stopping))
-    space = rules.check(spec)
+    space = rules.check(spec, plane.sweep_limits)
     placed = [
         _placed(plane, caller, spec, values, complete=complete, project=target, forwarded=forwarded)
         for values in _spread(space.examples())
@@ -158,7 +160,7 @@ def check(
         base=masked,
         known=warm_starts.as_json(known),
         secrets=stored.spec.secrets,
-        warnings=_warnings(placed),
+        warnings=[*instead, *_warnings(placed)],
     )
 
 
@@ -252,6 +254,7 @@ def row(plane: ControlPlane, caller: Caller, checked: CheckedSweep, origin: Swee
         spec=spec.to_json(),
         base=dict(checked.base),
         known=list(checked.known),
+        best_number=warm_starts.best_number(checked.known, spec),
         sealed_secrets=plane.box.seal(dict(checked.secrets)) if checked.secrets else "",
         foreign=dict(origin.foreign),
         alias=origin.alias,

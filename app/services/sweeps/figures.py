@@ -19,12 +19,17 @@ from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import NONE, PATIENCE, Objective, SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Sweep, Trial, TrialReport
-from app.services.sweeps import importance
 from app.services.sweeps.launching import space_of
+from app.services.sweeps.search import importance
 
 MOST_TRIALS = 10_000  # that are read, the first ones
 MOST_REPORTS = 20_000
-_MEASURED = (TrialState.COMPLETED, TrialState.STOPPED)
+# A member that a fork has replaced is drawn as one that was stopped.
+_DRAWN_AS = {
+    TrialState.COMPLETED: TrialState.COMPLETED,
+    TrialState.STOPPED: TrialState.STOPPED,
+    TrialState.EXPLOITED: TrialState.STOPPED,
+}
 
 Measured = tuple[Point, Sequence[float]]  # the value of one objective, and all objectives as measured
 
@@ -168,12 +173,12 @@ def _points(session: Session, sweep: Sweep, spec: SweepSpec, place: int) -> list
 def _measured(session: Session, sweep: Sweep, spec: SweepSpec, place: int) -> list[Measured]:
     """Trials with a value of every objective, in the order of numbers."""
     columns = (Trial.number, Trial.state, Trial.values, Trial.objectives, Trial.violations)
-    query = select(*columns).where(Trial.sweep_id == sweep.id, Trial.state.in_(_MEASURED))
+    query = select(*columns).where(Trial.sweep_id == sweep.id, Trial.state.in_(_DRAWN_AS))
     return [
         (
             Point(
                 number=row.number,
-                state=row.state,
+                state=_DRAWN_AS[row.state],
                 value=row.objectives[place],
                 values=row.values,
                 is_feasible=not any(each > 0 for each in row.violations),

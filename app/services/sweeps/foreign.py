@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, select, tuple_
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, load_only
 
 from app.domain.errors import Conflict, IllegalTransition
 from app.domain.lifecycle.states import JobState
@@ -39,42 +39,91 @@ _JOB_STATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ShownSweep:
-    """``trials``: the newest, by number; ``counts``: trials by (state, status of the job)."""
+    """``trials``: the newest, by number, without reports; ``counts``: trials by (state, status of the job).
+
+    ``changed_at`` and ``version`` also change with the jobs of its trials.
+    """
 
     sweep: Sweep
     trials: Sequence[TrialDetails] = ()
     best: Trial | None = None
     counts: Mapping[tuple[str, str | None], int]
     retries: int = 0
+    changed_at: datetime
+    version: int
 
     @property
     def spec(self) -> SweepSpec:
         return SweepSpec.from_json(self.sweep.spec)
 
 
-def shown(session: Session, sweep: Sweep, *, most: int = MOST_TRIALS) -> ShownSweep:
-    """``most``: how many of its trials."""
-    newest = select(Trial).where(Trial.sweep_id == sweep.id).order_by(Trial.number.desc()).limit(most)
-    trials = session.scalars(newest).all()[::-1]
-    counted = (
-        select(Trial.state, Job.status, func.count(), func.sum(Job.retries_used))
+def shown(session: Session, sweep: Sweep) -> ShownSweep:
+    return shown_all(session, [sweep])[0]
+
+
+def shown_all(session: Session, sweeps: Sequence[Sweep]) -> list[ShownSweep]:
+    """In the order given, with a constant number of queries."""
+    ids = [sweep.id for sweep in sweeps]
+    counts = _counts(session, ids)
+    trials = _newest_trials(session, ids)
+    best = select(Trial).join(Sweep, (Sweep.id == Trial.sweep_id) & (Sweep.best_number == Trial.number))
+    bests = {trial.sweep_id: trial for trial in session.scalars(best.where(Sweep.id.in_(ids)))}
+    return [
+        ShownSweep(
+            sweep=sweep,
+            trials=trials.get(sweep.id, ()),
+            best=bests.get(sweep.id),
+            counts={(row.state, row.status): row.trials for row in counts.get(sweep.id, ())},
+            retries=sum(row.retries or 0 for row in counts.get(sweep.id, ())),
+            changed_at=max([sweep.updated_at, *(row.changed for row in counts.get(sweep.id, ()) if row.changed)]),
+            version=sweep.version + sum(row.versions or 0 for row in counts.get(sweep.id, ())),
+        )
+        for sweep in sweeps
+    ]
+
+
+def _counts(session: Session, ids: Collection[str]) -> dict[str, list[Any]]:
+    """By sweep: its trials by state and status of the job, and what changes with these jobs."""
+    query = (
+        select(
+            Trial.sweep_id,
+            Trial.state,
+            Job.status,
+            func.count().label("trials"),
+            func.sum(Job.retries_used).label("retries"),
+            func.max(Job.updated_at).label("changed"),
+            func.sum(Job.version).label("versions"),
+        )
         .outerjoin(Job, Job.id == Trial.job_id)
-        .where(Trial.sweep_id == sweep.id)
-        .group_by(Trial.state, Job.status)
+        .where(Trial.sweep_id.in_(ids))
+        .group_by(Trial.sweep_id, Trial.state, Job.status)
     )
-    rows = session.execute(counted).all()
-    return ShownSweep(
-        sweep=sweep,
-        trials=listing.trial_details(session, sweep.id, trials),
-        best=session.get(Trial, (sweep.id, sweep.best_number)) if sweep.best_number is not None else None,
-        counts={(state, status): count for state, status, count, _ in rows},
-        retries=sum(retries or 0 for *_, retries in rows),
+    found: dict[str, list[Any]] = {}
+    for row in session.execute(query):
+        found.setdefault(row.sweep_id, []).append(row)
+    return found
+
+
+def _newest_trials(session: Session, ids: Collection[str]) -> dict[str, list[TrialDetails]]:
+    """By sweep: its newest trials by number; numbers have no gaps. Of a job dialects show nothing but its status."""
+    of_job = load_only(Job.id, Job.status, raiseload=True)
+    query = (
+        select(Trial, Job)
+        .join(Sweep, Sweep.id == Trial.sweep_id)
+        .outerjoin(Job, Job.id == Trial.job_id)
+        .where(Sweep.id.in_(ids), Trial.number >= Sweep.next_number - MOST_TRIALS)
+        .options(of_job)
+        .order_by(Trial.sweep_id, Trial.number)
     )
+    found: dict[str, list[TrialDetails]] = {}
+    for trial, job in session.execute(query):
+        found.setdefault(trial.sweep_id, []).append(TrialDetails(trial=trial, job=job, reports=()))
+    return found
 
 
 def shown_new(sweep: Sweep) -> ShownSweep:
     """A sweep that was just created, or is only previewed: it has no trials yet."""
-    return ShownSweep(sweep=sweep, counts={})
+    return ShownSweep(sweep=sweep, counts={}, changed_at=sweep.updated_at, version=sweep.version)
 
 
 def previewed(plane: ControlPlane, caller: Caller, checked: CheckedSweep, origin: SweepOrigin) -> ShownSweep:
@@ -128,8 +177,9 @@ def listed(
 
 
 def changed_since(session: Session, caller: Caller, dialect: str, moment: datetime) -> Sequence[Sweep]:
-    """Those that were changed at this time or later, oldest first."""
-    query = _of(caller, dialect, select(Sweep)).where(Sweep.updated_at >= moment)
+    """Those that were changed, or whose jobs were, at this time or later, oldest first."""
+    of_jobs = select(Job.sweep_id).where(Job.sweep_id.is_not(None), Job.updated_at >= moment)
+    query = _of(caller, dialect, select(Sweep)).where((Sweep.updated_at >= moment) | Sweep.id.in_(of_jobs))
     found: Sequence[Sweep] = session.scalars(query.order_by(Sweep.created_at, Sweep.id)).all()
     return found
 
@@ -139,6 +189,10 @@ def newest_change(session: Session, caller: Caller, dialect: str) -> tuple[int, 
     counted = _of(caller, dialect, select(func.count(), func.max(Sweep.updated_at), func.sum(Sweep.version)))
     count, newest, versions = session.execute(counted).one()
     return count, newest, versions
+
+
+def by_id(session: Session, ids: Collection[str]) -> dict[str, Sweep]:
+    return {sweep.id: sweep for sweep in session.scalars(select(Sweep).where(Sweep.id.in_(ids)))}
 
 
 def existing(session: Session, ids: Collection[str]) -> set[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from app.domain.errors import Conflict
 from app.domain.spec.user_tokens import PREFIX
 from app.domain.sweeps.documents import with_values_at
-from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.spec import MAX_SEED, SweepSpec
 from app.models import Sweep
 from app.security.permissions import Caller
 from app.security.secrets import SecretKeyMissing
@@ -40,6 +40,7 @@ def fork(
         "name": changes.get("name") or f"{first.name[:120]}-fork",
         "labels": changes.get("labels", first.labels),
         "job": with_values_at(first.spec["job"], own),
+        "method": _other_draws(first.spec["method"]),
         **{name: changes[name] for name in CHANGEABLE if name in changes},
         "budget": {**first.spec["budget"], **changes.get("budget", {})},
         "warm_start": {"sweeps": [first.id], "kind": "results"},
@@ -55,6 +56,11 @@ def fork(
         forwarded=forwarded,
         on_written=on_written,
     )
+
+
+def _other_draws(method: Mapping[str, Any]) -> dict[str, Any]:
+    """With the seed of the first sweep, its random draws would be tried again."""
+    return {**method, "seed": (method["seed"] + 1) % (MAX_SEED + 1)}
 
 
 def _secrets(plane: ControlPlane, first: Sweep) -> dict[str, str]:

@@ -1,19 +1,22 @@
 """The history of a sweep: changes of its state and other events, each in the transaction of its change."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import IllegalTransition
-from app.domain.ids import new_id
+from app.domain.ids import first_id, new_id
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.states import TERMINAL, TRANSITIONS, SweepState, allowed
 from app.domain.webhooks import wants
 from app.models import Sweep, SweepEvent, Webhook, WebhookDelivery
 from app.models.base import utc_now
+from app.security.permissions import Caller
 from app.services.lifecycle import audit
+from app.services.requests.existing_rows import existing_in
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 ACTOR = "sweeps"  # the coordinator, where it acts by the rules of a sweep
@@ -90,6 +93,38 @@ def events_after(session: Session, sweep_id: str, seq: int, *, limit: int = 500)
     """The next events, oldest first."""
     query = select(SweepEvent).where(SweepEvent.sweep_id == sweep_id, SweepEvent.seq > seq)
     return session.scalars(query.order_by(SweepEvent.seq).limit(limit)).all()
+
+
+def newest_events(
+    session: Session, caller: Caller, dialect: str, *, limit: int, since: datetime | None = None
+) -> Sequence[SweepEvent]:
+    """The newest events of the caller's sweeps of a dialect, `since` a time, oldest first."""
+    query = _of_dialect(caller, dialect).order_by(SweepEvent.id.desc()).limit(limit)
+    if since is not None:
+        query = query.where(SweepEvent.id > first_id("evt", since))
+    return session.scalars(query).all()[::-1]
+
+
+def events_behind(session: Session, caller: Caller, dialect: str, event_id: str, *, limit: int) -> Sequence[SweepEvent]:
+    """The next events of the caller's sweeps of a dialect after this one, oldest first."""
+    query = _of_dialect(caller, dialect).where(SweepEvent.id > event_id)
+    return session.scalars(query.order_by(SweepEvent.id).limit(limit)).all()
+
+
+def newest_event(session: Session) -> str | None:
+    """Id of the newest event of all sweeps: ids sort by time."""
+    return session.scalar(select(func.max(SweepEvent.id)))
+
+
+def existing_events(session: Session, ids: Collection[str]) -> set[str]:
+    """Those of the ids that are of events of sweeps."""
+    return existing_in(session, SweepEvent.id, ids)
+
+
+def _of_dialect(caller: Caller, dialect: str) -> Select[Any]:
+    query = select(SweepEvent).join(Sweep, Sweep.id == SweepEvent.sweep_id)
+    query = query.where(Sweep.foreign[dialect]["name"].as_string().is_not(None))
+    return query if caller.project is None else query.where(Sweep.project == caller.project)
 
 
 def _event(

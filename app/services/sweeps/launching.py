@@ -6,33 +6,32 @@ flooded with trials.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, InvalidRequest, LimitExceeded, Unauthenticated
-from app.domain.lifecycle.states import JobState
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.space import Space
-from app.domain.sweeps.spec import FREE, SweepSpec
+from app.domain.sweeps.spec import FREE, PBT, SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
 from app.services.jobs.submission import Checked
 from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import budget, history, lookup, trials
+from app.services.sweeps.forking import trunks
+from app.services.sweeps.halting.halted import Load, load_of
 from app.services.sweeps.history import ACTOR
 from app.services.sweeps.observed import known_to_method
-from app.services.sweeps.suggestions import SearchUnavailable, Suggestion
+from app.services.sweeps.search.suggestions import SearchUnavailable, Suggestion
 from app.services.sweeps.trials import NewTrial
 
 # A trial beyond the one that may wait is made when it is expected to start within this time.
 STARTS_SOON_SECONDS = 10.0
 STARTS_NOW_SECONDS = 1.0
-WAITING = (JobState.PENDING, JobState.QUEUED)
-
-_KEY_ENDED = "the API key that submits its trials is revoked or expired; pause the sweep and resume it with another key"
+KEY_ENDED = "the API key that submits its trials is revoked or expired; pause the sweep and resume it with another key"
 
 logger = logging.getLogger(__name__)
 
@@ -71,40 +70,28 @@ def launch(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
     try:
         new = _next(spec, sweep, suggestions, asked)
     except SearchUnavailable as error:
-        _wait(plane, sweep_id, error.message)
+        wait(plane, sweep_id, error.message)
         return False
     except BadSpec as error:  # a condition that no draw meets
         _finish(plane, sweep_id, SweepState.FAILED, reason="no values", message=error.message)
         return False
     if new is None:
-        message = "every point of the grid was tried"
-        _finish(plane, sweep_id, SweepState.COMPLETED, reason="grid", message=message)
+        _finish_method(plane, sweep, spec)
         return False
-    return _make(plane, sweep, spec, new, room)
+    return _begin(plane, sweep, spec, new, room)
 
 
-@dataclass(frozen=True)
-class _Room:
-    """Trials of the sweep that have not ended, and those of them that wait for devices."""
-
-    alive: int
-    waiting: int
-
-
-def _room(session: Session, sweep: Sweep, spec: SweepSpec) -> _Room | None:
+def _room(session: Session, sweep: Sweep, spec: SweepSpec) -> Load | None:
     """None when there is no room for another trial."""
-    running = select(Trial.job_id).where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
-    alive = session.scalar(select(func.count()).select_from(running.subquery())) or 0
-    limit = spec.budget.parallel_trials
-    if isinstance(limit, int) and alive >= limit:
+    load, limit = load_of(session, sweep), spec.budget.parallel_trials
+    if isinstance(limit, int) and load.alive >= limit:
         return None
-    if spec.deterministic and alive and _first_of_generation(session, sweep, spec) is None:
+    if spec.deterministic and load.alive and first_of_generation(session, sweep, spec) is None:
         return None
-    waiting = session.scalar(select(func.count()).where(Job.id.in_(running), Job.status.in_(WAITING))) or 0
-    return _Room(alive, waiting)
+    return load
 
 
-def _first_of_generation(session: Session, sweep: Sweep, spec: SweepSpec) -> Trial | None:
+def first_of_generation(session: Session, sweep: Sweep, spec: SweepSpec) -> Trial | None:
     """Of a deterministic sweep the trial that the next one shares its knowledge with; None: the next one is the first.
 
     Generations of `parallel_trials` know the same, so that values do not depend on which trial ends first.
@@ -127,7 +114,7 @@ def _enqueued(session: Session, sweep: Sweep, spec: SweepSpec) -> int | None:
 
 
 def _question(session: Session, sweep: Sweep, spec: SweepSpec) -> _Question:
-    first = _first_of_generation(session, sweep, spec)
+    first = first_of_generation(session, sweep, spec)
     seen = sweep.seq if first is None else first.seen_seq
     return _Question(
         seen_seq=seen,
@@ -152,25 +139,36 @@ def space_of(spec: SweepSpec) -> Space:
     return Space.from_json(spec.parameters, spec.require)
 
 
-def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: _Room) -> bool:
+def _begin(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: Load) -> bool:
+    """Make the trial, as a fork of an earlier one where they have steps in common."""
+    begins = trunks.begin(plane, sweep, spec, new)
+    if isinstance(begins, trunks.Waits):
+        wait(plane, sweep.id, begins.reason)
+        return False
+    return _make(plane, sweep, spec, begins, room)
+
+
+def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: Load) -> bool:
     try:
         checked = trials.check(plane, sweep, new)
     except InvalidRequest as error:
         return _refuse(plane, sweep.id, new, f"{error.field}: {error.message}" if error.field else error.message)
     except LimitExceeded as error:
-        _wait(plane, sweep.id, error.message)
+        wait(plane, sweep.id, error.message)
         return False
     if not _starts_soon(spec, checked, room):
         return False
     try:
         job = _store(plane, sweep.id, new, checked)
     except LimitExceeded as error:
-        _wait(plane, sweep.id, error.message)
+        wait(plane, sweep.id, error.message)
         return False
     except Unauthenticated:
-        _wait(plane, sweep.id, _KEY_ENDED)
+        wait(plane, sweep.id, KEY_ENDED)
         return False
     except InvalidRequest as error:
+        if new.fork is not None:  # its checkpoint was deleted meanwhile
+            return _make(plane, sweep, spec, replace(new, fork=None), room)
         return _refuse(plane, sweep.id, new, error.message)
     if job is None:
         return False
@@ -178,7 +176,7 @@ def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, roo
     return True
 
 
-def _starts_soon(spec: SweepSpec, checked: Checked, room: _Room) -> bool:
+def _starts_soon(spec: SweepSpec, checked: Checked, room: Load) -> bool:
     wait = checked.wait_seconds
     if spec.budget.parallel_trials == FREE:
         return room.alive == 0 or (room.waiting == 0 and wait is not None and wait <= STARTS_NOW_SECONDS)
@@ -211,7 +209,7 @@ def _refuse(plane: ControlPlane, sweep_id: str, new: NewTrial, reason: str) -> b
     return False  # what follows from it is for the next step to decide
 
 
-def _wait(plane: ControlPlane, sweep_id: str, reason: str) -> None:
+def wait(plane: ControlPlane, sweep_id: str, reason: str) -> None:
     """Note why there is no further trial yet; it is tried again."""
     with plane.db.write() as session:
         sweep = lookup.locked(session, sweep_id)
@@ -219,6 +217,20 @@ def _wait(plane: ControlPlane, sweep_id: str, reason: str) -> None:
             sweep.pending_reason = reason
             sweep.mark_changed()
             logger.info("sweep %s makes no further trial yet: %s", sweep_id, reason)
+
+
+def _finish_method(plane: ControlPlane, sweep: Sweep, spec: SweepSpec) -> None:
+    """The method has no further values. Members of a population may still be replaced by forks while any trains."""
+    if spec.method.name != PBT:
+        message = "every point of the grid was tried"
+        _finish(plane, sweep.id, SweepState.COMPLETED, reason="grid", message=message)
+        return
+    running = select(Trial.number).where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING).limit(1)
+    with plane.db.read() as session:
+        is_over = session.scalar(running) is None
+    if is_over:
+        message = "every member of the population has trained to its end"
+        _finish(plane, sweep.id, SweepState.COMPLETED, reason="population", message=message)
 
 
 def _finish(plane: ControlPlane, sweep_id: str, ends_as: SweepState, *, reason: str, message: str) -> None:

@@ -1,19 +1,21 @@
 """Reading sweeps and trials: pages, one with its figures, the best results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.domain.sweeps.forecast import RECENT, Forecast, forecast
+from app.domain.sweeps.observations import EarlierResult
 from app.domain.sweeps.spec import SweepSpec
-from app.domain.sweeps.states import TrialState
+from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial, TrialReport
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
-from app.services.sweeps import budget, lookup
+from app.services.sweeps import budget, lookup, warm_starts
 from app.services.sweeps.budget import Used
 
 ORDERS: Orders = {
@@ -30,13 +32,17 @@ TRIAL_ORDERS: Orders = {
 
 @dataclass(frozen=True, kw_only=True)
 class SweepDetails:
-    """A sweep as it is shown; ``best`` is empty for several objectives, which have a front."""
+    """A sweep as it is shown; ``best`` is empty for several objectives, which have a front. ``origin``: of a best one
+    that is an earlier result.
+    """
 
     sweep: Sweep
     spec: SweepSpec
     used: Used
     best: Trial | None
+    origin: EarlierResult | None
     eta_seconds: float | None
+    forecast: Forecast | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +78,31 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
 def details(session: Session, sweep: Sweep) -> SweepDetails:
     spec = SweepSpec.from_json(sweep.spec)
     so_far = budget.used(session, sweep)
-    best = session.get(Trial, (sweep.id, sweep.best_number)) if sweep.best_number is not None else None
-    return SweepDetails(sweep=sweep, spec=spec, used=so_far, best=best, eta_seconds=_eta(spec, so_far))
+    best = warm_starts.best_trial(session, sweep, spec)
+    origin = warm_starts.earlier_result(sweep, best.number) if best is not None and best.number < 0 else None
+    return SweepDetails(sweep=sweep, spec=spec, used=so_far, best=best, origin=origin, eta_seconds=_eta(spec, so_far))
+
+
+def with_forecast(session: Session, details: SweepDetails) -> SweepDetails:
+    """With what one more device hour is likely to bring; None for several objectives, and where there will be none."""
+    sweep, spec, best = details.sweep, details.spec, details.best
+    if best is None or best.value is None or sweep.status in (SweepState.CANCELLED, SweepState.FAILED):
+        return details
+    query = (
+        select(Trial.value, Trial.violations)
+        .where(Trial.sweep_id == sweep.id, Trial.state == TrialState.COMPLETED)
+        .order_by(Trial.observed_seq.desc())
+        .limit(RECENT)
+    )
+    values = [None if any(each > 0 for each in row.violations) else row.value for row in session.execute(query)]
+    found = forecast(
+        values[::-1],
+        best=best.value,
+        sign=spec.objectives[0].sign,
+        completed=details.used.by_state[TrialState.COMPLETED],
+        device_hours=details.used.device_seconds / 3600,
+    )
+    return replace(details, forecast=found)
 
 
 def _eta(spec: SweepSpec, so_far: Used) -> float | None:
@@ -82,7 +111,8 @@ def _eta(spec: SweepSpec, so_far: Used) -> float | None:
     ended = so_far.trials - running
     if not ended or spec.budget.max_trials is None:
         return None
-    left = max(0, spec.budget.max_trials - so_far.trials) + running / 2
+    # Most of those that wait at a rung end there.
+    left = max(0, spec.budget.max_trials - so_far.trials) + (running - so_far.halted) / 2
     return round(so_far.seconds / ended * left, 1)
 
 

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
 from app.domain.sweeps.results import mean_of, selected
 from app.domain.sweeps.spec import Constraint, EarlyStopping, Objective
-from app.models import Job, Metric
+from app.models import Job, Metric, Trial
 from app.services.jobs import reports
 
 REPORT_PREFIX = "report."
@@ -52,7 +52,8 @@ def step_of_rung(job: Job, rule: EarlyStopping, rung: int) -> int | None:
 
 def first_value_from(session: Session, job_id: str, metric: str, step: int) -> tuple[int, float] | None:
     """The first point of the metric at this step or later: (step, value); the value may be NaN."""
-    query = select(Metric.step, Metric.value).where(Metric.job_id == job_id, Metric.name == metric, Metric.step >= step)
+    own = _points(session, job_id)
+    query = select(Metric.step, Metric.value).where(own, Metric.name == metric, Metric.step >= step)
     row = session.execute(query.order_by(Metric.step).limit(1)).one_or_none()
     return None if row is None else (row.step, math.nan if row.value is None else row.value)
 
@@ -68,7 +69,7 @@ def _measured(session: Session, job: Job, metric: str, select_: str, *, is_lower
         return _of_report(session, job, metric)
     if select_ == "best":
         best = func.min(Metric.value) if is_lower_better else func.max(Metric.value)
-        found: float | None = session.scalar(select(best).where(Metric.job_id == job.id, Metric.name == metric))
+        found: float | None = session.scalar(select(best).where(_points(session, job.id), Metric.name == metric))
         return found
     count = mean_of(select_) or 1
     return selected(_newest(session, job.id, metric, count)[::-1], select_)
@@ -82,6 +83,25 @@ def _of_report(session: Session, job: Job, metric: str) -> float | None:
 
 def _newest(session: Session, job_id: str, metric: str, count: int) -> list[tuple[int, float]]:
     """The newest points, newest first."""
-    query = select(Metric.step, Metric.value).where(Metric.job_id == job_id, Metric.name == metric)
+    query = select(Metric.step, Metric.value).where(_points(session, job_id), Metric.name == metric)
     rows = session.execute(query.order_by(Metric.step.desc()).limit(count))
     return [(row.step, math.nan if row.value is None else row.value) for row in rows]
+
+
+def _points(session: Session, job_id: str) -> ColumnElement[bool]:
+    """Which points are those of a trial's job: its own, and of a fork what was measured before it branched off.
+
+    Its trunk is the same as if it had trained it. That of a trial which population based training replaced is not:
+    its values were others.
+    """
+    found: list[ColumnElement[bool]] = [Metric.job_id == job_id]
+    job = session.get(Job, job_id)
+    if job is None or job.resume_checkpoint_id is None:
+        return found[0]
+    trial, branch = session.scalar(select(Trial).where(Trial.job_id == job_id)), math.inf
+    while trial is not None and trial.parent_number is not None and trial.source != "exploited":
+        branch = min(branch, trial.fork_step)
+        trial = session.get(Trial, (trial.sweep_id, trial.parent_number))
+        if trial is not None and trial.job_id is not None:
+            found.append((Metric.job_id == trial.job_id) & (Metric.step <= int(branch)))
+    return or_(*found)

@@ -13,12 +13,17 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.sweeps.events import SweepEventType
+from app.domain.sweeps.population import is_replaced
+from app.domain.sweeps.promotions import waits
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Job, Sweep, Trial, TrialReport
 from app.models.base import utc_now
 from app.services.jobs import control_requests
-from app.services.sweeps import history, lookup, measures, rung_reports
+from app.services.sweeps import history, lookup, measures, rung_reports, warm_starts
+from app.services.sweeps.halting import decisions
+from app.services.sweeps.halting.halted import count as halted_count
+from app.services.sweeps.halting.halted import undecided
 from app.services.sweeps.history import ACTOR
 
 
@@ -42,7 +47,7 @@ class _Pass:
 def has_news(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     """Whether `observe` would write anything; reads only, so that most passes take no lock."""
     running = _running(session, sweep.id)
-    if _ended(spec, running):
+    if _ended(session, sweep, spec, running) or _resumed_by_hand(session, sweep, spec, running):
         return True
     return any(
         rung_reports.next_report(session, spec, trial, job) is not None for trial, job in running if job is not None
@@ -53,12 +58,14 @@ def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Recorded:
     """Write everything that is new; the caller has locked the sweep."""
     now = _Pass(session, sweep, spec, Recorded())
     running = _running(session, sweep.id)
+    for trial, report in _resumed_by_hand(session, sweep, spec, running):
+        decisions.continue_by_hand(session, sweep, spec, trial, report)
     now.recorded.reports = rung_reports.record(session, sweep, spec, running)
     if any(job is not None and _is_to_be_stopped(trial, job) for trial, job in running):
         for loser, its_job in lookup.locked_jobs(session, sweep):
             if _is_to_be_stopped(loser, its_job):
                 _request_end(now, loser, its_job.id)
-    for trial, job in _ended(spec, running):
+    for trial, job in _ended(session, sweep, spec, running):
         _take_end(now, trial, job)
     if now.recorded.reports or now.recorded.ended:
         sweep.mark_changed()
@@ -75,10 +82,33 @@ def _running(session: Session, sweep_id: str) -> list[tuple[Trial, Job | None]]:
     return [(row.Trial, row.Job) for row in session.execute(query)]
 
 
-def _ended(spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]) -> list[tuple[Trial, Job | None]]:
-    """Trials whose ends are to be recorded: of a deterministic sweep a whole generation, in the order of numbers."""
+def _ended(
+    session: Session, sweep: Sweep, spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]
+) -> list[tuple[Trial, Job | None]]:
+    """Trials whose ends are to be recorded: of a deterministic sweep a whole generation, in the order of numbers.
+
+    Halted trials of it may wait for long: those are not waited for.
+    """
     ended = [(trial, job) for trial, job in running if job is None or job.state in TERMINAL]
-    return ended if not spec.deterministic or len(ended) == len(running) else []
+    if not ended or not spec.deterministic:
+        return ended
+    halted = halted_count(session, sweep.id) if waits(spec) else 0
+    return ended if len(ended) + halted == len(running) else []
+
+
+def _resumed_by_hand(
+    session: Session, sweep: Sweep, spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]
+) -> list[tuple[Trial, TrialReport]]:
+    """Trials with a report that waits for a decision, whose jobs have been resumed by a person."""
+    if not waits(spec):
+        return []
+    reports = {report.number: report for report in undecided(session, sweep)}
+    is_idle = (*TERMINAL, JobState.PAUSED)
+    return [
+        (trial, reports[trial.number])
+        for trial, job in running
+        if job is not None and trial.number in reports and job.state not in is_idle and not trial.stop_reason
+    ]
 
 
 def _is_to_be_stopped(trial: Trial, job: Job) -> bool:
@@ -97,6 +127,8 @@ def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
     sweep.seq += 1
     now.recorded.ended += 1
     trial.observed_seq, trial.finished_at = sweep.seq, utc_now()
+    if waits(now.spec):
+        decisions.close(now.session, sweep, now.spec, trial)
     if job is None:
         trial.state, trial.reason = TrialState.CANCELLED, "its job was deleted"
     else:
@@ -135,7 +167,8 @@ def _judge_end(now: _Pass, trial: Trial, job: Job) -> None:
             trial.state = TrialState.COMPLETED
             trial.reason = "breaks a constraint" if any(each > 0 for each in trial.violations) else ""
     elif trial.stop_reason:
-        trial.state, trial.reason = TrialState.STOPPED, trial.stop_reason
+        trial.state = TrialState.EXPLOITED if is_replaced(trial.stop_reason) else TrialState.STOPPED
+        trial.reason = trial.stop_reason
         _take_last_value(now, trial, job)
     elif job.state is JobState.FAILED:
         trial.state, trial.reason = TrialState.FAILED, f"{job.error_type}: {job.error_message}"[:2000]
@@ -164,7 +197,7 @@ def _note_best(now: _Pass, trial: Trial) -> None:
     is_candidate = trial.state == TrialState.COMPLETED and not any(each > 0 for each in trial.violations)
     if not is_candidate or len(spec.objectives) != 1 or trial.objectives is None:
         return
-    best = now.session.get(Trial, (sweep.id, sweep.best_number)) if sweep.best_number is not None else None
+    best = warm_starts.best_trial(now.session, sweep, spec)
     sign, value = spec.objectives[0].sign, trial.objectives[0]
     if best is not None and best.objectives is not None and sign * value >= sign * best.objectives[0]:
         return

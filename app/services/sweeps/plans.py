@@ -1,7 +1,7 @@
 """What a sweep would do, without creating it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.domain.sweeps.grid import grid_size
@@ -11,6 +11,7 @@ from app.domain.sweeps.rungs import brackets_of, rungs_of
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import ASHA, GRID, HYPERBAND, MAX_TRIALS, SweepSpec
 from app.services.sweeps.creation import CheckedSweep
+from app.services.sweeps.forking import trunks
 from app.services.sweeps.launching import Suggests
 
 SHOWN_SUGGESTIONS = 5
@@ -18,11 +19,15 @@ SHOWN_SUGGESTIONS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPlan:
-    """``rungs``: each with the trials that are expected to reach it; median and patience end an unknown number."""
+    """``rungs``: each with the trials that are expected to reach it; median and patience end an unknown number.
+
+    ``trunks``: trials, of the first whose values are known, that begin with an earlier one's checkpoint after a step.
+    """
 
     grid_size: int | None
     rungs: list[dict[str, float]]
     suggestions: list[Mapping[str, Value]]
+    trunks: list[dict[str, int]]
     warnings: list[str]
 
 
@@ -34,6 +39,7 @@ def plan(suggestions: Suggests, checked: CheckedSweep) -> SweepPlan:
         suggestions=first_suggestions(
             suggestions, checked.spec, checked.space, [Observation.from_json(raw) for raw in checked.known]
         ),
+        trunks=[asdict(trunk) for trunk in trunks.expected(checked.spec, checked.base)],
         warnings=list(checked.warnings),
     )
 

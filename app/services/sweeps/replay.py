@@ -13,6 +13,8 @@ from app.domain.sweeps.rungs import RungReport, judge
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Sweep, Trial, TrialReport
 from app.services.sweeps import rung_reports
+from app.services.sweeps.forking import replaying as populations
+from app.services.sweeps.halting import replaying
 from app.services.sweeps.launching import Suggests, space_of
 from app.services.sweeps.observed import known_to_method
 
@@ -70,8 +72,10 @@ def read(session: Session, sweep: Sweep) -> StoredSweep:
 
 def replay(stored: StoredSweep, suggestions: Suggests) -> Replay:
     """Trials whose values the document or a person chose have no suggestion, and are not counted."""
-    differences = [*_suggestions(stored, suggestions), *_decisions(stored)]
-    return Replay(suggestions=len(stored.suggested), decisions=len(stored.reports), differences=differences)
+    forks = [*populations.forks(stored.spec, space_of(stored.spec), stored.reports, stored.trials)]
+    differences = [*_suggestions(stored, suggestions), *_decisions(stored), *_forks(forks)]
+    suggested = len(stored.suggested) + len(forks)
+    return Replay(suggestions=suggested, decisions=len(stored.reports), differences=differences)
 
 
 def _suggestions(stored: StoredSweep, suggestions: Suggests) -> Iterator[Difference]:
@@ -84,10 +88,32 @@ def _suggestions(stored: StoredSweep, suggestions: Suggests) -> Iterator[Differe
             )
 
 
+def _forks(found: Sequence[populations.ReplayedFork]) -> Iterator[Difference]:
+    """Forks of a population that have another winner, or other values."""
+    for each in found:
+        trial = each.trial
+        if trial.parent_number != each.winner:
+            yield Difference(
+                what="decision",
+                number=trial.number,
+                rung=trial.fork_step,
+                stored=trial.parent_number,
+                replayed=each.winner,
+            )
+        elif trial.values != each.values:
+            yield Difference(
+                what="suggestion", number=trial.number, rung=None, stored=trial.values, replayed=dict(each.values)
+            )
+
+
 def _decisions(stored: StoredSweep) -> Iterator[Difference]:
-    """Each report is judged by the earlier ones of its rung, and by its trial's own."""
+    """Each report is judged by the earlier ones of its rung, and by its trial's own; one that waited, by all that were
+    there when its sweep decided.
+    """
     of_rung: dict[int, list[RungReport]] = {}
     of_trial: dict[int, list[RungReport]] = {}
+    waited = replaying.replayed(stored.spec, stored.reports, stored.trials)
+    waited |= populations.decisions(stored.spec, stored.reports, stored.trials)
     for report in stored.reports:
         trial = stored.trials[report.number]
         mine = rung_reports.as_judged(stored.spec, report, trial.bracket)
@@ -95,7 +121,10 @@ def _decisions(stored: StoredSweep) -> Iterator[Difference]:
         verdict = judge(stored.spec.early_stopping, mine, [*of_rung.get(mine.rung, ()), *own])
         of_rung.setdefault(mine.rung, []).append(mine)
         of_trial.setdefault(mine.number, []).append(mine)
-        replayed = (verdict.continues or trial.promoted, verdict.rank, verdict.of)
+        if report.decided_seq is None:
+            continue
+        continues = trial.promoted or rung_reports.decided_at_once(stored.spec, report, verdict)
+        replayed = waited.get((report.number, report.rung), (continues, verdict.rank, verdict.of))
         found = (report.continues, report.rank, report.compared)
         if replayed[1:] != found[1:] or (replayed[0] != found[0] and not trial.promoted):
             yield Difference(

@@ -6,35 +6,63 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.lifecycle.states import TERMINAL
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.sweeps.events import SweepEventType
-from app.domain.sweeps.rungs import RungReport, judge, rungs_of
-from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.promotions import halts, waits
+from app.domain.sweeps.rungs import RungReport, Verdict, judge, rungs_of
+from app.domain.sweeps.spec import PBT, SweepSpec
 from app.models import Job, Sweep, Trial, TrialReport
 from app.services.sweeps import history, measures
 from app.services.sweeps.history import ACTOR
 
 Found = tuple[int, int, float]  # rung, optimizer step, value
+Due = tuple[Trial, Job, Found]
+# Where an epoch ends is known to a few steps only (`measures.step_of_rung`).
+_EPOCH_SLACK = 3
 
 
 def record(session: Session, sweep: Sweep, spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]) -> int:
     """Write and judge every report that is due, in the order of trials; returns how many."""
     recorded = 0
     while due := _due(session, spec, running):
-        for trial, found in due:
-            _write(session, sweep, spec, trial, found)
+        for trial, job, found in due:
+            _write(session, sweep, spec, trial, job, found)
         recorded += len(due)
     return recorded
 
 
 def next_report(session: Session, spec: SweepSpec, trial: Trial, job: Job) -> Found | None:
-    """The next report of a trial, if its job has measured it."""
-    rung = _next_rung(spec, trial)
+    """The next report of a trial, if its job has measured it.
+
+    A trial that halts at the rung reports when it has halted; one whose checkpoint failed trains on, and reports then.
+    """
+    rung = next_rung(spec, trial)
     step = measures.step_of_rung(job, spec.early_stopping, rung) if rung is not None else None
     if rung is None or step is None or job.current_step < step:
         return None
-    found = measures.first_value_from(session, job.id, spec.objectives[0].metric, step)
+    if _is_halt(spec, rung) and not _has_settled(spec, job, step):
+        return None
+    metric = spec.objectives[0].metric
+    found = measures.first_value_from(session, job.id, metric, step)
+    if found is None and _has_halted(spec, job, rung) and not trial.paused:
+        # It would wait for ever: what it has measured before the rung counts.
+        found = measures.newest_value(session, job.id, metric) or (job.current_step, math.nan)
     return None if found is None else (rung, *found)
+
+
+def next_rung(spec: SweepSpec, trial: Trial) -> int | None:
+    """The lowest rung above what the trial has reported; None: there is no other.
+
+    A fork is judged in its trunk, too, as if it had trained that itself, but not with what had other values.
+    """
+    replaces = trial.source == "exploited"
+    rule, after = spec.early_stopping, max(trial.rung or 0, trial.fork_step if replaces else 0)
+    if trial.stop_reason:
+        return None
+    if spec.method.name == PBT:
+        every = spec.method.interval or 1
+        return (after // every + 1) * every
+    return next((rung for rung in rungs_of(rule, trial.bracket) if rung > after), None)
 
 
 def compared(session: Session, spec: SweepSpec, report: TrialReport) -> list[RungReport]:
@@ -55,61 +83,96 @@ def as_judged(spec: SweepSpec, report: TrialReport, bracket: int) -> RungReport:
     return RungReport(number=report.number, rung=report.rung, value=value, seq=report.seq, bracket=bracket)
 
 
-def _due(session: Session, spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]) -> list[tuple[Trial, Found]]:
+def _is_halt(spec: SweepSpec, rung: int) -> bool:
+    return halts(spec) and (spec.method.name == PBT or rung < spec.early_stopping.max)
+
+
+def _has_settled(spec: SweepSpec, job: Job, step: int) -> bool:
+    """Whether the job stands at the rung's step, or has passed it."""
+    return job.state is JobState.PAUSED or job.state in TERMINAL or _has_passed(spec, job, step)
+
+
+def _has_passed(spec: SweepSpec, job: Job, step: int) -> bool:
+    return job.current_step > (step if spec.early_stopping.unit == "steps" else step + _EPOCH_SLACK)
+
+
+def _has_halted(spec: SweepSpec, job: Job, rung: int) -> bool:
+    step = measures.step_of_rung(job, spec.early_stopping, rung)
+    stands = step is not None and not _has_passed(spec, job, step)
+    return stands and _is_halt(spec, rung) and job.state is JobState.PAUSED
+
+
+def _due(session: Session, spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]) -> list[Due]:
     """The next report of each trial that has one; of a deterministic sweep the first by rung and number.
 
     There a report waits until trials with lower numbers have reached its rung, or have ended: then each is judged by
-    the same others however fast the nodes are.
+    the same others however fast the nodes are. Reports that wait for decisions need no order.
     """
-    due: list[tuple[Trial, Found]] = []
+    due: list[Due] = []
     awaited: list[tuple[int, int]] = []  # rung, number
     for trial, job in running:
-        rung = _next_rung(spec, trial)
+        rung = next_rung(spec, trial)
         if job is None or rung is None:
             continue
         found = next_report(session, spec, trial, job)
         if found is not None:
-            due.append((trial, found))
+            due.append((trial, job, found))
         elif job.state not in TERMINAL:
             awaited.append((rung, trial.number))
-    if not spec.deterministic:
+    if not spec.deterministic or waits(spec):
         return due
     ready = [
-        (trial, found)
-        for trial, found in due
+        (trial, job, found)
+        for trial, job, found in due
         if not any(rung <= found[0] and number < trial.number for rung, number in awaited)
     ]
-    return sorted(ready, key=lambda each: (each[1][0], each[0].number))[:1]
+    return sorted(ready, key=lambda each: (each[2][0], each[0].number))[:1]
 
 
-def _next_rung(spec: SweepSpec, trial: Trial) -> int | None:
-    rule = spec.early_stopping
-    if rule.name == "none" or trial.stop_reason:
-        return None
-    return next((rung for rung in rungs_of(rule, trial.bracket) if trial.rung is None or rung > trial.rung), None)
-
-
-def _write(session: Session, sweep: Sweep, spec: SweepSpec, trial: Trial, found: Found) -> None:
+def _write(session: Session, sweep: Sweep, spec: SweepSpec, trial: Trial, job: Job, found: Found) -> None:
     rung, step, value = found
     sweep.seq += 1
     report = TrialReport(
         sweep_id=sweep.id, number=trial.number, rung=rung, seq=sweep.seq, value=value if math.isfinite(value) else None
     )
     verdict = judge(spec.early_stopping, as_judged(spec, report, trial.bracket), compared(session, spec, report))
-    report.continues = verdict.continues or trial.promoted
     report.rank, report.compared = verdict.rank, verdict.of
     session.add(report)
     trial.rung, trial.step = rung, step
-    place = f"rank {verdict.rank} of {verdict.of} at {rung} {spec.early_stopping.unit}"
-    if not report.continues:
-        trial.stop_reason = place
+    what = _settle(spec, trial, job, report, verdict)
     history.record(
         session,
         sweep,
         SweepEventType.TRIAL_REPORTED,
         actor=ACTOR,
-        reason="continues" if report.continues else "stops",
-        message=f"trial {trial.number}: {place}",
+        reason=what,
+        message=f"trial {trial.number}: {_place(spec, report)}",
         data={"number": trial.number, "rung": rung, "rank": verdict.rank, "of": verdict.of},
     )
     session.flush()
+
+
+def _settle(spec: SweepSpec, trial: Trial, job: Job, report: TrialReport, verdict: Verdict) -> str:
+    """Decide about the report, unless its trial waits for others; what becomes of the trial, in a word."""
+    has_halted = _has_halted(spec, job, report.rung)
+    report.continues = trial.promoted or decided_at_once(spec, report, verdict)
+    # One without a finite value can't win; of a population it is replaced like the others.
+    can_wait = report.value is not None or spec.method.name == PBT
+    if waits(spec) and has_halted and can_wait and not trial.promoted:
+        report.continues = False
+        return "waits"
+    report.decided_seq = report.seq
+    if not report.continues:
+        trial.stop_reason = _place(spec, report)
+        return "stops"
+    trial.paused = trial.paused or has_halted  # until its job is requeued
+    return "continues"
+
+
+def decided_at_once(spec: SweepSpec, report: TrialReport, verdict: Verdict) -> bool:
+    """Whether a trial continues whose report waits for no other; one that has passed a halt is not stopped any more."""
+    return report.value is not None if waits(spec) else verdict.continues
+
+
+def _place(spec: SweepSpec, report: TrialReport) -> str:
+    return f"rank {report.rank} of {report.compared} at {report.rung} {spec.early_stopping.unit}"

@@ -14,9 +14,11 @@ from app.models import Job, Sweep, Trial
 from app.services.jobs import control_requests
 from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import budget, history, kept_checkpoints, launching, lookup, observing, resuming
-from app.services.sweeps.best import best_numbers
+from app.services.sweeps.forking import populations, verification
+from app.services.sweeps.halting import promoting
 from app.services.sweeps.history import ACTOR
 from app.services.sweeps.launching import Suggests
+from app.services.sweeps.observed import best_numbers
 
 ACTIVE = (SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED, SweepState.FINISHING)
 logger = logging.getLogger(__name__)
@@ -50,11 +52,21 @@ def step(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         sweep = session.get(Sweep, sweep_id)
         if sweep is None or sweep.status not in ACTIVE:
             return False
-        is_due = _is_due(session, sweep, SweepSpec.from_json(sweep.spec))
+        spec = SweepSpec.from_json(sweep.spec)
+        is_due = _is_due(session, sweep, spec)
     if is_due:
         _record_news(plane, sweep_id)
+    if spec.verify_trunks:
+        verification.advance(plane, sweep_id)
+    if is_due:
         _end_if_done(plane, sweep_id)
-    return all(launching.launch(plane, suggestions, sweep_id) for _ in range(MOST_AT_ONCE))
+    return all(_use_room(plane, suggestions, sweep_id) for _ in range(MOST_AT_ONCE))
+
+
+def _use_room(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
+    """A halted trial that has earned it continues, or else a new one begins; whether to ask again at once."""
+    has_decided = populations.decide(plane, sweep_id) or promoting.promote(plane, sweep_id)
+    return has_decided or launching.launch(plane, suggestions, sweep_id)
 
 
 def _is_due(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
@@ -134,12 +146,14 @@ def _end_if_done(plane: ControlPlane, sweep_id: str) -> None:
 
 
 def _is_done(session: Session, sweep: Sweep) -> bool:
-    return sweep.status == SweepState.FINISHING and _alive(session, sweep.id) == 0
+    is_over = sweep.status == SweepState.FINISHING and _alive(session, sweep.id) == 0
+    return is_over and not verification.is_open(session, sweep)
 
 
 def _end(session: Session, sweep: Sweep) -> None:
     message, to = sweep.status_reason, SweepState(sweep.ends_as or SweepState.COMPLETED)
-    if to is SweepState.COMPLETED and _completed(session, sweep.id) == 0:
+    # An earlier result may be the best before any trial.
+    if to is SweepState.COMPLETED and sweep.best_number is None and _completed(session, sweep.id) == 0:
         to, message = SweepState.FAILED, f"no trial completed; {message}"
     history.move(session, sweep, to, actor=ACTOR, message=message)
 
@@ -158,7 +172,7 @@ def cancel_trials(session: Session, sweep: Sweep, *, actor: str, reason: str, co
         asked = control_requests.request_cancel(session, job.id, actor=actor, reason=f"by its sweep: {reason}")
         if asked.requested == "cancel":
             to_nudge.append(asked)
-    return to_nudge
+    return to_nudge + verification.cancel(session, sweep, actor=actor, reason=f"by its sweep: {reason}")
 
 
 def _alive(session: Session, sweep_id: str) -> int:

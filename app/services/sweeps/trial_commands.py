@@ -15,6 +15,7 @@ from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.sweeps import history, listing, lookup, trials
+from app.services.sweeps.halting import promoting
 from app.services.sweeps.launching import space_of
 from app.services.sweeps.trials import NewTrial
 
@@ -98,7 +99,10 @@ def stop(
 def promote(
     plane: ControlPlane, caller: Caller, sweep_id: str, number: int, *, on_written: OnWritten = not_stored
 ) -> None:
-    """Exempt a running trial from early stopping. Idempotent. Raises IllegalTransition for one that is ending."""
+    """Exempt a running trial from early stopping; one that is halted continues. Idempotent.
+
+    Raises IllegalTransition for one that is ending.
+    """
     with plane.db.write() as session:
         sweep = lookup.find_for_change(session, caller, sweep_id)
         trial = lookup.find_trial(session, sweep, number)
@@ -124,6 +128,7 @@ def promote(
                 target=f"{sweep.id}/{number}",
             )
         session.flush()
+        promoting.continue_promoted(session, sweep, actor=caller.actor)
         on_written(session, (sweep, listing.one_trial(session, sweep, number)))
 
 

@@ -8,12 +8,12 @@ from sqlalchemy.orm import Session
 from app.domain.spec.model import JobDocument
 from app.domain.spec.secrets import with_secrets
 from app.domain.spec.user_tokens import PREFIX
-from app.domain.sweeps.documents import trial_document
+from app.domain.sweeps.documents import trial_document, with_halts, with_halts_of_member, with_saves, with_start
 from app.domain.sweeps.draws import seed_of
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.rungs import bracket_of
-from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.spec import PBT, SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Job, Sweep, Trial
 from app.models.base import utc_now
@@ -28,18 +28,29 @@ from app.services.sweeps.history import ACTOR
 SWEEP_LABEL, TRIAL_LABEL = "trainyard/sweep", "trainyard/trial"
 _VARIABLES = "training_config.environment."
 _OF_TRIALS = "of_trials"
-Source = Literal["method", "enqueued", "added"]
+Source = Literal["method", "enqueued", "added", "exploited"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fork:
+    """The checkpoint of an earlier trial that a new one begins with, saved after ``step`` steps."""
+
+    parent_number: int
+    checkpoint_id: str
+    step: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewTrial:
-    """A trial that is to be stored; ``seen_seq`` is what its suggestion knew."""
+    """A trial that is to be stored; ``seen_seq`` is what its suggestion knew, ``save_at`` where others branch off."""
 
     number: int
     values: dict[str, Value]
     source: Source
     seen_seq: int
     note: str = ""
+    fork: Fork | None = None
+    save_at: tuple[int, ...] = ()
 
 
 def caller_of(sweep: Sweep) -> Caller:
@@ -52,9 +63,25 @@ def check(plane: ControlPlane, sweep: Sweep, new: NewTrial, *, caller: Caller | 
 
     Raises InvalidRequest for a document that breaks a rule.
     """
-    secrets = plane.box.open(sweep.sealed_secrets)
+    return submitted(plane, sweep, document_of(sweep, new), caller=caller)
+
+
+def document_of(sweep: Sweep, new: NewTrial) -> dict[str, Any]:
+    """What the trial's job is submitted with, but for secrets."""
     labels = {**sweep.labels, SWEEP_LABEL: sweep.id, TRIAL_LABEL: str(new.number)}
     raw = trial_document(sweep.base, new.values, name=f"{sweep.name[:120]}-{new.number}", labels=labels)
+    spec = SweepSpec.from_json(sweep.spec)
+    raw = with_halts(raw, spec.early_stopping, bracket_of(spec.early_stopping, new.number))
+    if spec.method.name == PBT:
+        raw = with_halts_of_member(raw, spec.method, after=new.fork.step if new.fork is not None else 0)
+    if new.fork is not None:
+        raw = with_start(raw, new.fork.checkpoint_id)
+    return with_saves(raw, new.save_at) if new.save_at else raw
+
+
+def submitted(plane: ControlPlane, sweep: Sweep, raw: dict[str, Any], *, caller: Caller | None = None) -> Checked:
+    """All checks of a submission of this document with the sweep's secrets. Raises InvalidRequest."""
+    secrets = plane.box.open(sweep.sealed_secrets)
     document = with_secrets(
         JobDocument.from_json(raw), {path: value for path, value in secrets.items() if not path.startswith(PREFIX)}
     )
@@ -123,20 +150,30 @@ def _add(session: Session, sweep: Sweep, new: NewTrial, *, actor: str, job_id: s
         seen_seq=new.seen_seq,
         bracket=bracket_of(spec.early_stopping, new.number),
         note=new.note,
+        parent_number=new.fork.parent_number if new.fork is not None else None,
+        fork_checkpoint_id=new.fork.checkpoint_id if new.fork is not None else None,
+        fork_step=new.fork.step if new.fork is not None else 0,
     )
     fill(trial)
     sweep.next_number = new.number + 1
     sweep.pending_reason = ""
     data: dict[str, Any] = {"number": new.number, "job_id": job_id, "values": new.values, "source": new.source}
+    if new.fork is not None:
+        data |= {"forked_from": new.fork.parent_number, "fork_step": new.fork.step}
     history.record(
         session,
         sweep,
         SweepEventType.TRIAL_STARTED,
         actor=actor,
-        message=f"trial {new.number}: {', '.join(f'{name}={value}' for name, value in new.values.items())}"[:2000],
+        message=f"{_named(new)}: {', '.join(f'{name}={value}' for name, value in new.values.items())}"[:2000],
         data=data,
     )
     sweep.mark_changed()
     session.add(trial)
     session.flush()
     return trial
+
+
+def _named(new: NewTrial) -> str:
+    begins = f", a fork of trial {new.fork.parent_number} at step {new.fork.step}" if new.fork is not None else ""
+    return f"trial {new.number}{begins}"

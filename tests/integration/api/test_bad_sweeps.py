@@ -37,7 +37,7 @@ def without_validation() -> dict[str, Any]:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], int, str, str]] = {
-    "no parameters": ({"parameters": {}}, 400, "parameters", "name 1 to 64 parameters"),
+    "no parameters": ({"parameters": {}}, 400, "parameters", "name 1 to 256 parameters"),
     "an unknown name": (
         with_parameter("learning_rat", type="double", min=0.1, max=1.0),
         400,
@@ -95,6 +95,14 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str, str]] = {
         "method.name",
         "",
     ),
+    "rungs in tokens": (
+        {"early_stopping": {"name": "asha", "unit": "tokens", "min": 10**9, "max": 2 * 10**9}},
+        400,
+        "early_stopping.unit",
+        "use steps or epochs",
+    ),
+    "bohb without rungs": ({"method": {"name": "bohb"}}, 400, "method.name", "hyperband"),
+    "nothing that counts": ({"warm_start": {"count": True}}, 400, "warm_start.count", "no sweep is named"),
     "an unknown method": ({"method": {"name": "bayes"}}, 422, "method.name", "tpe"),
     "no trials at a time": ({"budget": {"max_trials": 4, "parallel_trials": 0}}, 422, "budget.parallel_trials", "free"),
     "a budget of nothing": ({"budget": {"max_trials": 0}}, 422, "budget.max_trials", ""),

@@ -15,6 +15,7 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.scheduling import planner
 from tests.builders.factories import make_attempt, make_job, make_node, make_queue
+from tests.builders.sweeps import make_sweep, make_trial
 from tests.systems.apps import Api
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -60,6 +61,17 @@ def test_jobs_are_counted_by_project_queue_and_state(api: Api) -> None:
     assert of(found, "jobs", project="default", queue="default", state="TRAINING") == 0
     assert of(found, "jobs", project="other", queue="night", state="FAILED") == 1
     assert of(found, "jobs", project="other", queue="default", state="QUEUED") is None
+
+
+def test_steps_that_trunks_spared_are_summed_by_project(api: Api) -> None:
+    """Those of population based training are no trunks: what its forks begin with had other values."""
+    with api.db.write() as session:
+        sweep = make_sweep(session)
+        make_trial(session, sweep)
+        for step, source in ((13, "method"), (7, "enqueued"), (100, "exploited")):
+            make_trial(session, sweep, parent_number=0, fork_step=step, source=source)
+
+    assert of(figures(api), "trunk_steps", project="default") == 20
 
 
 def test_waits_are_a_histogram_that_only_grows(api: Api) -> None:

@@ -80,6 +80,7 @@ def test_history_has_values_by_trial_and_the_best_so_far(api: Api) -> None:
             (TrialState.FAILED, None, []),
             (TrialState.CANCELLED, None, []),
             (TrialState.COMPLETED, [3.0], [-0.5]),
+            (TrialState.EXPLOITED, [2.0], []),
         ):
             make_trial(session, sweep, state=state, objectives=objectives, violations=violations)
 
@@ -93,9 +94,10 @@ def test_history_has_values_by_trial_and_the_best_so_far(api: Api) -> None:
         (1, "STOPPED", True),
         (2, "COMPLETED", False),
         (5, "COMPLETED", True),
+        (6, "STOPPED", True),
     ]
     assert other["best"] == [{"number": 0, "value": 1.0}, {"number": 5, "value": 3.0}]
-    assert other["measured"] == 4
+    assert other["measured"] == 5
 
 
 def test_parallel_and_slices_have_axes_and_positions(api: Api) -> None:

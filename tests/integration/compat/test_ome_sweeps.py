@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from app.domain.lifecycle.states import JobState
-from app.models import Job
+from app.domain.sweeps.states import TrialState
+from app.models import Job, Trial
 from app.security.permissions import Role
 from tests.builders.sweep_runs import STEPS, SweepRun
 from tests.integration.compat.test_ome import CORE, JOBS, LONGER_AGO, TABLE, created, manifest, patch, refused, said
@@ -126,6 +127,18 @@ def test_failed_trials_fail_it(api: Api) -> None:
     assert found["status"]["conditions"][-1]["type"] == "Failed"
     assert found["status"]["trials"][0]["message"] == "SCRIPT_ERROR: exit code 1"
     assert found["status"]["jobsStatus"][0]["failed"] == 4
+
+
+def test_a_replaced_member_of_a_population_counts_as_stopped_early(api: Api) -> None:
+    with run_of(api, tuned(api)) as run:
+        run.step()
+        run.end(0, JobState.CANCELLED)
+        with run.db.write() as session:
+            session.get_one(Trial, (run.id, 0)).state = TrialState.EXPLOITED
+
+    found = said(api.call("GET", f"{JOBS}/words"))
+    assert found["status"]["trials"][0]["state"] == "EarlyStopped"
+    assert found["status"]["jobsStatus"][0]["succeeded"] == 1
 
 
 @pytest.mark.both_databases

@@ -8,7 +8,7 @@ import pytest
 
 from app.cli.client import watch as watching
 from app.cli.local import demo_sweep
-from app.domain.sweeps import rules
+from app.domain.sweeps.rules import document as rules
 from app.domain.sweeps.rungs import rungs_of
 from app.domain.sweeps.spec import SweepSpec
 from app.schemas.sweeps import CreateSweepSchema

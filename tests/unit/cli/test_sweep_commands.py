@@ -305,6 +305,24 @@ def test_of_several_objectives_one_is_chosen(server: ScriptedServer) -> None:
     assert (chosen.exit_code, json.loads(server.seen[-1][3])) == (0, {"name": "best-3"})
 
 
+def test_an_earlier_result_is_chosen_by_its_number(server: ScriptedServer) -> None:
+    answers = best_answers(-2, 3)
+    server.script(success(sweep()), success(answers), success({"job_id": "job-9", "status": ""}, 201))
+
+    chosen = run("best", "sweep-1", "--submit", "--trial", "-2")
+
+    assert (chosen.exit_code, json.loads(server.seen[-1][3])) == (0, {"name": "best--2"})
+
+
+def test_a_best_result_of_an_earlier_sweep_is_no_trial_to_read(server: ScriptedServer) -> None:
+    server.script(success(sweep("COMPLETED", best=-2, trials=1)), success(page(trial(0, "COMPLETED"))))
+
+    answer = run("watch", "sweep-1", "--json")
+
+    assert answer.exit_code == 0
+    assert paths(server) == ["/v1/sweeps/sweep-1", "/v1/sweeps/sweep-1/trials?order_by=-number&page_size=100"]
+
+
 def test_replay_exits_with_3_when_something_differs(server: ScriptedServer) -> None:
     difference = {"what": "suggestion", "number": 3, "rung": None, "stored": {"lr": 0.1}, "replayed": {"lr": 0.2}}
     server.script(

@@ -27,6 +27,24 @@ def test_header_says_method_trials_best_device_hours_and_time_left() -> None:
     )
 
 
+def test_header_says_what_the_next_device_hour_may_bring() -> None:
+    forecast = {"expected_best_after_an_hour": 1.4, "expected_improvement": 0.012, "trials": 3.2}
+
+    running, ended = (of(sweep(status, best=17, forecast=forecast)) for status in ("RUNNING", "COMPLETED"))
+    assert table.header(running).endswith("   next device hour 1.4 (better by 0.012)")
+    assert "next device hour" not in table.header(ended)
+
+
+def test_a_result_of_an_earlier_sweep_is_named_by_its_own() -> None:
+    earlier = {"sweep_id": "sweep-0", "number": 4}
+    shown = sweep(best=-2)
+    shown["best"]["earlier"] = earlier
+
+    assert table.best(of(shown)) == "best 1.412 (#4 of sweep-0)"
+    found = row(trial(-2, "COMPLETED", step=900, objectives=[1.412], earlier=earlier))
+    assert (found[0], found[-1]) == ("-2", "#4 of sweep-0")
+
+
 def test_header_of_a_new_sweep_has_what_is_known() -> None:
     document = {**DOCUMENT, "early_stopping": {"name": "none"}, "method": {"name": "grid"}, "budget": {}}
 

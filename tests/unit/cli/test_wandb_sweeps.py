@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.cli.client.sweeps.wandb import NotTranslated, translated
-from app.domain.sweeps import rules
+from app.domain.sweeps.rules import document as rules
 from app.domain.sweeps.spec import SweepSpec
 from app.schemas.sweeps import CreateSweepSchema
 from tests.builders.factories import make_document

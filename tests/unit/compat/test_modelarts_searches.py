@@ -14,9 +14,9 @@ from app.compat.modelarts.requests import CreateSchema
 from app.compat.modelarts.searches import FIELD, Search, search_of
 from app.compat.modelarts.to_native import to_native
 from app.domain.errors import BadSpec, NotFound
-from app.domain.sweeps import rules
 from app.domain.sweeps.documents import trial_document
 from app.domain.sweeps.draws import random_values
+from app.domain.sweeps.rules import document as rules
 from app.domain.sweeps.space import Space
 from app.http.errors import BadShape
 from app.http.request_body import validated

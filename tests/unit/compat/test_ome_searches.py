@@ -15,9 +15,9 @@ from app.compat.ome.runtimes import BUILT_IN
 from app.compat.ome.searches import LEARNING_RATES, PARAMETERS, Search, search_of
 from app.compat.ome.to_native import to_native
 from app.domain.errors import BadSpec
-from app.domain.sweeps import rules
 from app.domain.sweeps.documents import trial_document
 from app.domain.sweeps.draws import random_values
+from app.domain.sweeps.rules import document as rules
 from app.domain.sweeps.space import Space
 from app.http.request_body import validated
 from tests.unit.compat.test_ome import LLAMA, TUNING

@@ -87,8 +87,10 @@ def test_a_key_may_have_a_limit_of_its_own() -> None:
 # ---- checkpoints
 
 
-def kept(step: int, score_: float | None = None, *, pinned: bool = False) -> RetainedCheckpoint:
-    return RetainedCheckpoint(checkpoint_id=f"c{step}", step=step, score=score_, pinned=pinned)
+def kept(
+    step: int, score_: float | None = None, *, pinned: bool = False, by_document: bool = False
+) -> RetainedCheckpoint:
+    return RetainedCheckpoint(checkpoint_id=f"c{step}", step=step, score=score_, pinned=pinned, kept=by_document)
 
 
 @given(st.lists(st.tuples(st.floats(-9, 9) | st.none(), st.booleans()), max_size=12), st.integers(0, 6))
@@ -107,6 +109,17 @@ def test_retention_never_deletes_the_newest_the_best_or_a_pinned_one(
 
 def test_retention_deletes_the_oldest_beyond_the_limit() -> None:
     assert [c.step for c in to_prune([kept(s) for s in (3, 1, 2, 4)], limit=2)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("by_document", "limit", "gone"), [((2, 4), 2, [1]), ((1, 2, 3, 4, 5), 1, []), ((5,), 1, [1, 2, 3]), ((), 4, [1])]
+)
+def test_checkpoints_of_save_at_are_neither_counted_nor_deleted(
+    by_document: tuple[int, ...], limit: int, gone: list[int]
+) -> None:
+    checkpoints = [kept(step, by_document=step in by_document) for step in (1, 2, 3, 4, 5)]
+
+    assert [c.step for c in to_prune(checkpoints, limit=limit)] == gone
 
 
 def test_a_score_is_higher_for_the_better_model() -> None:

@@ -10,10 +10,10 @@ import pytest
 from app.cli.client.sweeps.wandb import METHODS
 from app.domain.spec.job_spec import from_document
 from app.domain.spec.locations.paths import ReadingRules
-from app.domain.sweeps import rules
 from app.domain.sweeps.documents import trial_document
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.parameters import Value
+from app.domain.sweeps.rules import document as rules
 from app.domain.sweeps.spec import EARLY_STOPPING, SweepSpec
 from app.domain.sweeps.spec import METHODS as OURS
 from app.domain.sweeps.states import SweepState, TrialState
@@ -24,7 +24,10 @@ from tests.builders.example_jobs import ROOT, SOMEWHERE, filled_in
 EXAMPLES = sorted((ROOT / "examples" / "sweeps").glob("*.json"))
 PAGES = {
     name: (ROOT / "docs" / name).read_text(encoding="utf-8")
-    for name in ("reference/sweeps.md", "how-to/sweeps.md", "tutorials/tune-a-model.md")
+    for name in (
+        *("reference/sweeps.md", "reference/sweep-requests.md"),
+        *("how-to/sweeps.md", "tutorials/tune-a-model.md"),
+    )
 }
 BLOCKS = [
     pytest.param(block, id=f"{name}-{i}")
@@ -84,7 +87,8 @@ def test_every_example_is_in_the_list() -> None:
 
 @pytest.mark.parametrize("names", [OURS, EARLY_STOPPING[1:], SweepState, TrialState, SweepEventType])
 def test_the_reference_explains_every_word(names: Any) -> None:
-    tables = re.sub(r"<!-- generated: .*?<!-- end -->", "", PAGES["reference/sweeps.md"], flags=re.DOTALL)
+    pages = PAGES["reference/sweeps.md"] + PAGES["reference/sweep-requests.md"]
+    tables = re.sub(r"<!-- generated: .*?<!-- end -->", "", pages, flags=re.DOTALL)
 
     assert [name for name in names if f"`{name}`" not in tables] == []
 

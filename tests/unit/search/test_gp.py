@@ -4,7 +4,7 @@ import pytest
 
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.spec import Method, Objective, SweepSpec
-from app.services.sweeps.suggestions import Suggestions
+from app.services.sweeps.search.suggestions import Suggestions
 from tests.builders.search_questions import NUMBERS, completed, mixed_history, quadratic, space_of
 
 SPACE = space_of(NUMBERS)
@@ -14,7 +14,7 @@ SPEC = SweepSpec(method=Method(name="gp"), objectives=(Objective(metric="eval_lo
 @pytest.fixture(scope="module")
 def suggestions(owned_pids):
     started = Suggestions()
-    started.suggest(SPEC, SPACE, number=0, observations=[])
+    started.suggest(SPEC, SPACE, number=40, observations=mixed_history(SPACE, 40))
     owned_pids.add(started.child_pid)
     yield started
     started.close()

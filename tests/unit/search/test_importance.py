@@ -13,7 +13,7 @@ from app.domain.sweeps.draws import random_values
 from app.domain.sweeps.observations import Observation
 from app.search.distributions import distributions_of
 from app.search.importance import importance
-from app.services.sweeps.importance import question
+from app.services.sweeps.search.importance import question
 from tests.builders.search_questions import CONDITIONAL, PLAIN, completed, space_of
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.sweeps.spec import Method
-from app.services.sweeps.importance import question
+from app.services.sweeps.search.importance import question
 from tests.builders.search_questions import NUMBERS, PLAIN, mixed_history, program_without, space_of
 
 ROOT = Path(__file__).parents[3]
@@ -63,7 +63,10 @@ def test_a_condition_that_is_never_met_names_its_field():
 def test_a_bad_question_costs_no_other_one_its_answer():
     (first, second), printed = answers_of(line(1, "guess"), line(2))
 
-    assert first == {"id": 1, "error": "ValueError: there is no method guess; known: tpe, gp, cmaes, nsga2, sobol"}
+    assert first == {
+        "id": 1,
+        "error": "ValueError: there is no method guess; known: tpe, gp, cmaes, nsga2, sobol, bohb",
+    }
     assert second["values"].keys() == NUMBERS.keys()
     assert "Traceback" in printed
 

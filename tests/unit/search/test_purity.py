@@ -50,5 +50,5 @@ def test_trials_with_other_numbers_get_other_values(name):
 
 
 def test_an_unknown_method_is_named_with_the_known_ones():
-    with pytest.raises(ValueError, match="no method guess; known: tpe, gp, cmaes, nsga2, sobol"):
+    with pytest.raises(ValueError, match="no method guess; known: tpe, gp, cmaes, nsga2, sobol, bohb"):
         answer(question_of("guess", SPACES["numbers"]))

@@ -17,6 +17,7 @@ class Observations:
     saved_before: bool = (
         False  # a script saved on request in an earlier attempt; this one may not have announced it yet
     )
+    halts: bool = False  # the job's document names steps at which the ranks stop by themselves
     stopping: str | None = None  # pause | cancel | requeue | preempt | TIME_LIMIT: the stop in progress
     forced: bool = False  # the ranks must stop, saved or not
     saves: bool = True  # the ranks save before they stop

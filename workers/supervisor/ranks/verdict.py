@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from app.domain.lifecycle.halts import halted_at
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
-from trainyard.protocol.messages import Failure, RankExit
+from trainyard.protocol.messages import HALT, Failure, RankExit
 from workers.rank.agent import EXIT_STOPPED, TEARDOWN_SECONDS
 from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
 
@@ -53,7 +54,8 @@ KILLED_CHILD = "killed by signal"  # PyTorch's wording
 
 
 def judge(observed: Observations) -> Outcome:
-    """A finished training stays finished; else a requested stop explains the end; else it is a fault.
+    """A finished training stays finished, a halted one paused; else a requested stop explains the end; else it is a
+    fault.
 
     A fault that a GPU failure during the attempt can explain is attributed to that GPU.
     """
@@ -68,6 +70,8 @@ def _judge(observed: Observations) -> Outcome:
         return _fault(observed.failure.error_type, observed.failure.message, observed.failure.stack)
     if _finished(observed):
         return Outcome(kind="completed", exit_code=0)
+    if _halted(observed) and observed.stopping != "cancel":
+        return Outcome(kind="paused", message=_halted_at(observed), exit_code=observed.exit_code)
     if observed.stopping == TIME_LIMIT:
         limit = observed.time_limit_seconds
         return _fault("MAX_RUNTIME_EXCEEDED", f"the job ran longer than its max_runtime_seconds of {limit}")
@@ -110,6 +114,18 @@ def _finished(observed: Observations) -> bool:
         return observed.result.stopped is None
     # A script without hooks reports by its exit code alone.
     return observed.custom and not observed.has_connected and observed.stopping is None
+
+
+def _halted(observed: Observations) -> bool:
+    """Whether the ranks stopped where the job's document says so, whatever was requested meanwhile."""
+    if not observed.halts or observed.result is None or observed.result.stopped != HALT:
+        return False
+    return observed.exit_code == 0 or _hangs_in_its_exit(observed)
+
+
+def _halted_at(observed: Observations) -> str:
+    step = observed.result.step if observed.result is not None else None
+    return "halted" if step is None else halted_at(step)
 
 
 def _failed_by_itself(observed: Observations) -> bool:

@@ -10,8 +10,10 @@ import click
 from app.cli.client.connection import server
 from app.cli.client.submit import warn
 from app.cli.client.sweeps import table
+from app.cli.client.sweeps.changes import change, fork
 from app.cli.client.sweeps.importance import importance
 from app.cli.client.sweeps.submit import submit
+from app.cli.client.sweeps.trials import add, promote, stop_trial, trial
 from app.cli.client.sweeps.watch import watch
 from app.cli.output import age, duration, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_text
@@ -88,7 +90,7 @@ def trials(sweep_id: str, state: tuple[str, ...], limit: int, as_json: bool) -> 
 @click.argument("sweep_id")
 @click.option("--top", type=click.IntRange(1, MOST_BEST), default=1, show_default=True, help="Number of trials.")
 @click.option("--submit", "submits", is_flag=True, help="Train the best one again, as a new job with its values.")
-@click.option("--trial", type=click.IntRange(0), help="With --submit: this one of the best trials.")
+@click.option("--trial", type=int, help="With --submit: this one of the best trials; below 0: of the earlier results.")
 @json_option
 def best(sweep_id: str, top: int, submits: bool, trial: int | None, as_json: bool) -> None:  # noqa: FBT001
     """Show the best trials of SWEEP_ID; of several objectives those that no other trial surpasses."""
@@ -167,14 +169,26 @@ def cancel(sweep_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
 
 @sweep.command()
 @click.argument("sweep_id")
-def delete(sweep_id: str) -> None:
-    """Delete the ended SWEEP_ID and the records of its trials; their jobs stay."""
+@click.option("--jobs", is_flag=True, help="Also delete the jobs of its trials: checkpoints, models, logs.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation of --jobs.")
+@json_option
+def delete(sweep_id: str, jobs: bool, yes: bool, as_json: bool) -> None:  # noqa: FBT001
+    """Delete the ended SWEEP_ID and the records of its trials; their jobs stay unless --jobs is given."""
     with server() as client:
-        client.sweeps.delete(sweep_id)
-    click.echo(f"{sweep_id} deleted")
+        if jobs and not yes:
+            found = client.sweeps.get(sweep_id)
+            what = f"{found['name']} and the jobs of its {found['trials']} trials with their checkpoints and models"
+            click.confirm(f"Delete {what}?", abort=True, err=True)
+        answer = client.sweeps.delete(sweep_id, jobs=jobs)
+    if as_json:
+        print_json({"sweep_id": sweep_id, "deleted": True, "jobs": answer["jobs"], "jobs_left": answer["jobs_left"]})
+        return
+    click.echo(f"{sweep_id} deleted, and {answer['jobs']} jobs" if jobs else f"{sweep_id} deleted")
+    if answer["jobs_left"]:
+        click.echo(f"The server is still deleting the files of {answer['jobs_left']} of them.", err=True)
 
 
-for _command in (submit, watch, importance):
+for _command in (submit, watch, importance, trial, add, stop_trial, promote, change, fork):
     sweep.add_command(_command)
 
 
@@ -210,6 +224,7 @@ def _fields(found: Sweep) -> dict[str, Any]:
         "device hours": found["device_hours"],
         "elapsed": duration(found["elapsed_seconds"]),
         "time left": f"about {table.about(found['eta_seconds'])}" if found["eta_seconds"] is not None else "",
+        "next device hour": table.forecast(found).removeprefix("next device hour "),
         "created": f"{found['created_at']} by {found['created_by']}",
     }
 

@@ -2,14 +2,22 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from app.cli.output import duration
 from app.domain.sweeps.rungs import rungs_of
 from app.domain.sweeps.spec import NONE, PATIENCE, EarlyStopping
-from trainyard.records import Sweep, Trial, Value
+from trainyard.records import BestTrial, EarlierResult, Sweep, Trial, Value
 
 # As short as in a sentence; the API's states are in capitals.
-STATES = {"RUNNING": "running", "COMPLETED": "done", "STOPPED": "stopped", "FAILED": "failed", "CANCELLED": "cancelled"}
+STATES = {
+    "RUNNING": "running",
+    "COMPLETED": "done",
+    "STOPPED": "stopped",
+    "EXPLOITED": "exploited",
+    "FAILED": "failed",
+    "CANCELLED": "cancelled",
+}
 SHOWN_RUNGS = 5
 LONGEST_VALUE = 32  # characters
 _LOW, _HIGH = 0.001, 100_000
@@ -20,6 +28,8 @@ def header(sweep: Sweep) -> str:
     parts = [f"{sweep['sweep_id']} {sweep['name']}", method(sweep), _trials(sweep), best(sweep), _device_hours(sweep)]
     if sweep["eta_seconds"] is not None and sweep["status"] in ("RUNNING", "FINISHING"):
         parts.append(f"about {about(sweep['eta_seconds'])}")
+    if sweep["status"] in ("RUNNING", "FINISHING"):
+        parts.append(forecast(sweep))
     return "   ".join(part for part in parts if part)
 
 
@@ -41,7 +51,17 @@ def best(sweep: Sweep) -> str:
     found = sweep["best"]
     if not found or not found["objectives"]:
         return ""
-    return f"best {number(found['objectives'][0])} (#{found['number']})"
+    name = _origin(found.get("earlier")) or f"#{found['number']}"
+    return f"best {number(found['objectives'][0])} ({name})"
+
+
+def forecast(sweep: Sweep) -> str:
+    """``next device hour 1.4 (better by 0.012)``."""
+    found = sweep.get("forecast")
+    if not found:
+        return ""
+    expected = number(found["expected_best_after_an_hour"])
+    return f"next device hour {expected} (better by {number(found['expected_improvement'])})"
 
 
 def metrics(sweep: Sweep) -> list[str]:
@@ -69,7 +89,12 @@ def row(sweep: Sweep, trial: Trial) -> list[str]:
 
 
 def rung(trial: Trial) -> str:
-    """``2 of 9 at 300``: the rank at the last rung, of the reports it was compared with."""
+    """``2 of 9 at 300``: the rank at the last rung, of the reports it was compared with.
+
+    Of a result of an earlier sweep ``#4 of SWEEP``, the trial that it was there.
+    """
+    if trial["number"] < 0:
+        return _origin(cast("BestTrial", trial)["earlier"]) or "of an earlier sweep"
     if trial["state"] in ("FAILED", "CANCELLED") or not trial["reports"]:
         return shortened(trial["reason"]) if trial["state"] in ("FAILED", "CANCELLED") else ""
     last = trial["reports"][-1]
@@ -147,6 +172,10 @@ def _objectives(trial: Trial, count: int) -> Iterator[str]:
     for i in range(count):
         value = values[i] if i < len(values) else None
         yield "" if value is None else number(value)
+
+
+def _origin(earlier: EarlierResult | None) -> str:
+    return f"#{earlier['number']} of {earlier['sweep_id']}" if earlier else ""
 
 
 def _step(trial: Trial) -> str:

@@ -96,7 +96,8 @@ class _Reader:
     def _with_best(self, sweep: Sweep, trials: list[Trial]) -> list[Trial]:
         """The trials, and the best one where it is older; it has ended, so that it is read once."""
         number = sweep["best"]["number"] if sweep["best"] else None
-        if number is None or any(trial["number"] == number for trial in trials):
+        # A number below 0 is that of an earlier sweep's result.
+        if number is None or number < 0 or any(trial["number"] == number for trial in trials):
             return trials
         if self._best is None or self._best["number"] != number:
             self._best = self._client.sweeps.trial(self._sweep_id, number)

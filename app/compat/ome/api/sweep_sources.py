@@ -1,7 +1,7 @@
 """Lists and watches of TrainingJobs: jobs, and sweeps beside them, in the order of their creation."""
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from app.compat.ome.api.sources import (
@@ -24,6 +24,7 @@ from app.services.jobs.details import JobDetails
 from app.services.rows import Session, Sweep
 from app.services.sweeps import foreign
 
+_CHUNK = 20  # sweeps that are read together, with up to 100 trials each
 _ACTIONS = AuditActions(("job.delete", "sweep.delete"), ("job.patch", "sweep.patch"))
 
 
@@ -38,7 +39,7 @@ def newest_of_sweeps(session: Session) -> tuple[int, Any, Any]:
 
 def _groups(session: Session, options: ListOptions) -> Iterable[Group]:
     of_jobs = groups_of_jobs(_objects)(session, options)
-    of_sweeps = (_group(session, each) for each in _sweeps(session, options))
+    of_sweeps = _grouped(session, _sweeps(session, options))
     return heapq.merge(of_jobs, of_sweeps, key=lambda group: key_of(group.position))
 
 
@@ -48,9 +49,11 @@ def _sweeps(session: Session, options: ListOptions) -> Sequence[Sweep]:
     return foreign.listed(session, caller(), DIALECT, after=key_of(options.after) if options.after else None)
 
 
-def _group(session: Session, sweep: Sweep) -> Group:
-    found = foreign.shown(session, sweep)
-    return Group(sweep.id, position_of(sweep), [object_of_sweep(found)], is_deleted=is_withdrawn(found))
+def _grouped(session: Session, sweeps: Sequence[Sweep]) -> Iterator[Group]:
+    for start in range(0, len(sweeps), _CHUNK):
+        for found in foreign.shown_all(session, sweeps[start : start + _CHUNK]):
+            objects = [object_of_sweep(found)]
+            yield Group(found.sweep.id, position_of(found.sweep), objects, is_deleted=is_withdrawn(found))
 
 
 def _objects(_session: Session, found: Sequence[JobDetails]) -> list[list[Object]]:

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 Value = int | float | bool | str
 Kind = Literal["int", "float", "bool", "choice", "names", "text"]
+# From which step on a value has an effect on the weights: from the first one, from the first one whose learning rate it
+# changes, or from none.
+Matters = Literal["start", "schedule", "never"]
 
 LARGEST_WHOLE = 2**31 - 1  # steps are stored in 32 bits
 LONGEST_NAMES = 4096
@@ -22,7 +25,8 @@ class Hyperparameter:
     """A hyperparameter that users may set; ``minimum`` and ``maximum`` are inclusive.
 
     A value of the kind "names" is stored as names joined by commas. ``only_with`` names another
-    hyperparameter and those of its values for which this one has an effect.
+    hyperparameter and those of its values for which this one has an effect. ``matters``: from which step on two
+    trainings differ that differ in this value.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Hyperparameter:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     only_with: tuple[str, tuple[Value, ...]] | None = None
+    matters: Matters = "start"
 
     def parse(self, text: str) -> Value:
         """The typed value of ``text``. Raises InvalidHyperparameter."""

@@ -30,7 +30,9 @@ def _with_scheduler(*schedulers: str) -> tuple[str, tuple[str, ...]]:
 
 _LENGTH = (
     Hyperparameter("num_train_epochs", "float", 3.0, "Passes over the training data", 0.001, 100_000),
-    Hyperparameter("max_steps", "int", -1, "Optimizer steps; overrides num_train_epochs; -1 = not set", -1),
+    Hyperparameter(
+        "max_steps", "int", -1, "Optimizer steps; overrides num_train_epochs; -1 = not set", -1, matters="schedule"
+    ),
     Hyperparameter(
         "early_stopping_patience",
         "int",
@@ -55,6 +57,7 @@ _SCHEDULE = (
         "Steps in which the learning rate rises from 0",
         0,
         only_with=_with_scheduler(*_WITH_WARMUP),
+        matters="schedule",
     ),
     Hyperparameter(
         "warmup_ratio",
@@ -64,6 +67,7 @@ _SCHEDULE = (
         0.0,
         0.99,
         only_with=_with_scheduler(*_WITH_WARMUP),
+        matters="schedule",
     ),
     Hyperparameter(
         "lr_scheduler_type", "choice", "linear", "The learning rate schedule after the warm-up", choices=SCHEDULERS
@@ -85,6 +89,7 @@ _SCHEDULE = (
         0.0,
         1.0,
         only_with=_with_scheduler(*_MIN_LR),
+        matters="schedule",
     ),
     Hyperparameter(
         "warmup_lr_rate",
@@ -117,6 +122,7 @@ _SCHEDULE = (
         0.001,
         1.0,
         only_with=_with_scheduler("warmup_stable_decay"),
+        matters="schedule",
     ),
     Hyperparameter(
         "lr_decay_type",
@@ -125,6 +131,7 @@ _SCHEDULE = (
         "How it falls",
         choices=("cosine", "linear", "1-sqrt"),
         only_with=_with_scheduler("warmup_stable_decay"),
+        matters="schedule",
     ),
     Hyperparameter(
         "lr_plateau_factor",
@@ -168,7 +175,7 @@ _REGULARIZATION = (
 _COURSE = (
     Hyperparameter("gradient_checkpointing", "bool", False, "Recompute activations: less memory, slower"),
     Hyperparameter("eval_batch_size", "int", 0, "Records per device when evaluating; 0 = as batch_size", 0, 65_536),
-    Hyperparameter("logging_steps", "int", 1, "A point of every metric each this many steps", 1),
+    Hyperparameter("logging_steps", "int", 1, "A point of every metric each this many steps", 1, matters="never"),
     Hyperparameter(
         "full_determinism", "bool", False, "On GPUs only kernels that give the same bits every time: slower, exact"
     ),

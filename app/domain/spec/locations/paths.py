@@ -53,6 +53,7 @@ class ReadingRules:
     output_roots: tuple[str, ...] = ()  # below which results may be written, {project} in them; empty: all roots
     claims_dir: str = ""  # volume claims, which belong to projects: only pvc:// leads there
     fetch_allow: tuple[str, ...] = ()
+    tracking_allow: tuple[str, ...] = ()
     image_sources: tuple[str, ...] = ()  # registries and repositories of images, {project} in them
     image_digests: bool = False  # whether they are named with their digest
     real_path: Callable[[str], str] = os.path.normpath

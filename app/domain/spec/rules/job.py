@@ -21,7 +21,7 @@ from app.domain.spec.locations.paths import (
     check_source,
 )
 from app.domain.spec.model import BaseModel, JobDocument, OutputConfig
-from app.domain.spec.rules import data, image, model, mounts, output, training
+from app.domain.spec.rules import data, halts, image, model, mounts, output, tracking, training
 from app.domain.spec.secrets import MODEL_PATH, Place, parts_with_credentials
 from app.domain.units import WHOLE
 
@@ -37,6 +37,7 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
     _check_locations(document, rules)
     image.refuse_foreign_image(document, rules)
     _check_access(document, rules)
+    tracking.check(document, rules)
 
 
 def devices_are_asked_for(document: JobDocument) -> None:
@@ -124,6 +125,7 @@ RULES: tuple[Callable[[JobDocument], None], ...] = (
     *model.RULES,
     *data.RULES,
     *training.LATER_RULES,
+    *halts.RULES,
     *output.RULES,
     *mounts.RULES,
     *image.RULES,

@@ -307,6 +307,17 @@ def test_corrupt_checkpoint_is_not_the_best_any_more(db, work, taker):
         assert (job.best_checkpoint_id, job.latest_checkpoint_id) == (good.checkpoint_id, good.checkpoint_id)
 
 
+def test_checkpoints_of_the_documents_steps_stay_beside_those_that_the_limit_allows(db, work):
+    with db.write() as session:
+        settings = {"save_total_limit": 1, "save_at": [100, 300]}
+        session.get_one(Job, work.job_id).spec = {"output_config": {"checkpoint": settings}}
+
+    pruned = [[uri.rpartition("/")[2] for _, uri in walks.save(db, work, step).prune] for step in (50, 100, 200, 300)]
+
+    assert pruned == [[], [], ["50"], []]
+    assert [step for step, gone in _after_saving(db, work, 400) if not gone] == [100, 300, 400]
+
+
 def test_checkpoint_that_could_not_be_stored_frees_its_room(db, work, tmp_path):
     taker = Taker(db, work, tmp_path, FullStorage)
 

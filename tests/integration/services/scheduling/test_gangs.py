@@ -253,6 +253,26 @@ def test_a_pause_reaches_all_and_pauses_the_job(database: Database, gang: str) -
     assert attempt_of(database, gang).ending is None
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["first part waits", "first part has waited long enough"])
+def test_a_halt_of_which_only_the_first_part_knows_pauses_the_job(
+    database: Database, gang: str, *, waits: bool
+) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    halted = Outcome(kind="paused", message="halted at step 4", end_step=4, exit_code=0)
+
+    assert gang_parts.finish(database, first, halted, NO_WAIT) is None
+    if not waits:
+        gang_parts.end_others(database, first, halted)
+        assert gang_parts.finish(database, first, halted, NO_WAIT, waits=False) is None
+    ended = [gang_parts.finish(database, second, Outcome(kind="completed", exit_code=0), NO_WAIT)]
+    if waits:
+        ended.append(gang_parts.finish(database, first, halted, NO_WAIT))
+
+    assert ended[-1] is not None
+    assert ended[-1].state is JobState.PAUSED
+    assert (job_of(database, gang).status_reason, job_of(database, gang).retries_used) == ("halted at step 4", 0)
+
+
 def test_gpu_time_counts_each_part(database: Database) -> None:
     for name in ("n1", "n2"):
         make_node(database, name, device_type="h100", memory_mb=80_000)

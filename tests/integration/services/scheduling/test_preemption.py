@@ -55,6 +55,35 @@ def test_a_preempted_job_ends_or_waits_again_as_its_document_says(
     assert [(event.actor, event.message) for event in asked] == [("planner", "job-1 is more urgent")]
 
 
+@pytest.mark.parametrize(
+    ("document", "requested", "after"),
+    [
+        (REQUEUE, None, JobState.PAUSED),
+        (REQUEUE, "preempt", JobState.PAUSED),
+        (REQUEUE, "requeue", JobState.PAUSED),
+        (factories.make_document(), "preempt", JobState.PREEMPTED),
+    ],
+)
+def test_a_job_that_halts_by_its_document_frees_its_devices_unless_preemption_ends_it(
+    database: Database, document: dict[str, Any], requested: str | None, after: JobState
+) -> None:
+    work = training(database, document=document, max_retries=0)
+    with database.write() as session:
+        session.get_one(Job, work.job_id).requested = requested
+
+    ending = work_orders.finish(
+        database, work, Outcome(kind="paused", message="halted at step 4", end_step=4, exit_code=0), NO_WAIT
+    )
+
+    job = job_of(database, work.job_id)
+    assert (ending.state, job.status_reason, job.requested) == (after, "halted at step 4", None)
+    assert (job.retries_used, job.error_type, record_of(database, work.job_id, 1).end_reason) == (
+        0,
+        None,
+        "halted at step 4",
+    )
+
+
 def test_preemption_never_counts_however_often(database: Database) -> None:
     make_node(database)
     job_id = make_job(database, JobState.QUEUED, document=REQUEUE, max_retries=0)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.population_runs import PopulationRun
 from tests.builders.sweep_runs import SweepRun
 from tests.systems.apps import Api
 
@@ -15,6 +16,19 @@ def make_run(api: Api) -> Iterator[Callable[..., SweepRun]]:
 
     def make(**changes: Any) -> SweepRun:
         made.append(SweepRun(api, **changes))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.close()
+
+
+@pytest.fixture
+def make_population(api: Api) -> Iterator[Callable[..., PopulationRun]]:
+    made: list[PopulationRun] = []
+
+    def make(**changes: Any) -> PopulationRun:
+        made.append(PopulationRun(api, **changes))
         return made[-1]
 
     yield make

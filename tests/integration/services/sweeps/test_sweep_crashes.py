@@ -77,11 +77,12 @@ def run_with_deaths(run: SweepRun, chance: random.Random) -> int:
 
 
 @pytest.mark.both_databases
-@pytest.mark.parametrize("seed", [7, 8])
-def test_a_sweep_whose_coordinators_die_ends_as_an_undisturbed_one(make_run: Make, seed: int) -> None:
-    undisturbed = make_run(**DETERMINISTIC)
+@pytest.mark.parametrize(("seed", "losers"), [(7, "stop"), (8, "stop"), (7, "pause")])
+def test_a_sweep_whose_coordinators_die_ends_as_an_undisturbed_one(make_run: Make, seed: int, losers: str) -> None:
+    document = {**DETERMINISTIC, "early_stopping": {**ASHA, "losers": losers}}
+    undisturbed = make_run(**document)
     undisturbed.run()
-    disturbed = make_run(**DETERMINISTIC)
+    disturbed = make_run(**document)
 
     assert run_with_deaths(disturbed, random.Random(seed)) > 10
     assert outcome(disturbed) == outcome(undisturbed)
@@ -94,11 +95,13 @@ def test_a_sweep_whose_coordinators_die_ends_as_an_undisturbed_one(make_run: Mak
 
 
 @pytest.mark.both_databases
-@pytest.mark.parametrize("method", ["random", "tpe", "anneal"])
-def test_every_suggestion_and_decision_replays(make_run: Make, api: Api, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "losers"), [("random", "stop"), ("tpe", "stop"), ("anneal", "stop"), ("anneal", "pause")]
+)
+def test_every_suggestion_and_decision_replays(make_run: Make, api: Api, method: str, losers: str) -> None:
     run = make_run(
         method={"name": method, "seed": 3, "startup_trials": 3},
-        early_stopping={"name": "asha", "min": 3, "max": 27},
+        early_stopping={**ASHA, "losers": losers},
         budget={"max_trials": 10, "parallel_trials": 3},
     )
     run_with_deaths(run, random.Random(method))

@@ -194,6 +194,8 @@ REFUSED: list[tuple[Any, ...]] = [
         ("training_config.on_divergence", {"action": "rollback", "learning_rate_factor": 0.0}),
         "training_config.on_divergence.learning_rate_factor",
     ),
+    (("training_config.halt_at", {"at": [4, 2]}), "training_config.halt_at.at"),
+    ((f"{_OUTPUT}.checkpoint", {"save_at": [4, 4]}), f"{_OUTPUT}.checkpoint.save_at"),
     (("training_config.resume_from_checkpoint", "newest"),),
     (("training_config.resume_from_checkpoint", "job-1:oldest"),),
     ((f"{_DATA}.sources", []),),

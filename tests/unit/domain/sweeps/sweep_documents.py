@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import InvalidRequest
-from app.domain.sweeps.rules import check
+from app.domain.sweeps.rules.document import check
 from app.domain.sweeps.spec import SweepSpec
 
 JOB: dict[str, Any] = {

@@ -141,7 +141,7 @@ def test_contains(raw: dict[str, Any], value: Any, expected: object) -> None:
         ({"type": "int"}, "parameters.a.min"),
         ({"type": "categorical"}, "parameters.a.values"),
         ({"type": "int", "values": []}, "parameters.a.values"),
-        ({"type": "int", "values": list(range(1_001))}, "parameters.a.values"),
+        ({"type": "int", "values": list(range(10_001))}, "parameters.a.values"),
         ({"type": "int", "values": 3}, "parameters.a.values"),
         ({"type": "int", "values": [1, 2, 1]}, "parameters.a.values"),
         ({"type": "double", "values": [1, 1.0]}, "parameters.a.values"),

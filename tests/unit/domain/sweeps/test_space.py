@@ -105,8 +105,8 @@ def test_values_by_hand_get_the_form_of_drawn_ones() -> None:
 @pytest.mark.parametrize(
     ("parameters", "require", "field", "part"),
     [
-        ({}, [], "parameters", "1 to 64"),
-        ({f"a{i}": 1 for i in range(65)}, [], "parameters", "1 to 64"),
+        ({}, [], "parameters", "1 to 256"),
+        ({f"a{i}": 1 for i in range(257)}, [], "parameters", "1 to 256"),
         ({"a": {"type": "bool", "only_if": {"b": [1]}}}, [], "parameters.a.only_if.b", "no other parameter"),
         ({"a": {"type": "bool", "only_if": {"a": [True]}}}, [], "parameters.a.only_if.a", "no other parameter"),
         (

@@ -33,6 +33,8 @@ def test_everything_has_a_default_that_is_written() -> None:
         "population": 50,
         "avg_best_idx": 2.0,
         "shrink_coef": 0.1,
+        "interval": None,
+        "explore": "perturb",
     }
     assert written["budget"]["parallel_trials"] == 1
     assert written["early_stopping"]["name"] == "none"

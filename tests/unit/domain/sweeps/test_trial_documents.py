@@ -10,11 +10,13 @@ from app.domain.sweeps.documents import (
     trial_document,
     wire_text,
     with_evaluation,
+    with_halts,
+    with_halts_of_member,
     with_scheduling,
     with_words,
 )
 from app.domain.sweeps.parameters import Value
-from app.domain.sweeps.spec import EarlyStopping
+from app.domain.sweeps.spec import EarlyStopping, Method
 from tests.unit.domain.sweeps.sweep_documents import JOB, SCRIPT
 
 
@@ -136,3 +138,22 @@ def test_a_job_that_says_when_it_evaluates_and_a_script_stay_as_they_are() -> No
     rule = EarlyStopping(name="asha", min=30, max=270)
     for training in ({"framework": {"type": "CUSTOM"}}, {"framework": {"type": "FSDP"}, "evaluation": {}}):
         assert with_evaluation({"training_config": training}, rule) == {"training_config": training}
+
+
+@pytest.mark.parametrize(("after", "at"), [(0, [100, 200]), (100, [200]), (200, None)])
+def test_a_member_of_a_population_halts_at_every_interval_above_the_step_it_begins_with(
+    after: int, at: list[int] | None
+) -> None:
+    job = {"training_config": {"hyperparameters": {"max_steps": "300"}}}
+
+    found = with_halts_of_member(job, Method(name="pbt", interval=100), after=after)
+
+    assert found["training_config"].get("halt_at") == (None if at is None else {"unit": "steps", "at": at})
+
+
+def test_a_trial_halts_at_the_rungs_of_its_bracket() -> None:
+    rule = EarlyStopping(name="hyperband", min=3, max=27, losers="pause")
+
+    found = [with_halts({"training_config": {}}, rule, bracket)["training_config"] for bracket in range(3)]
+
+    assert found == [{"halt_at": {"unit": "steps", "at": [3, 9]}}, {"halt_at": {"unit": "steps", "at": [9]}}, {}]

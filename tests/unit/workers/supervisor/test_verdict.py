@@ -146,6 +146,48 @@ CASES = {
     "nothing was ever heard": ({"exit_code": 1}, "failed", "RANK_KILLED"),
     "paused": ({"stopping": "pause", "result": result("pause"), "exit_code": 0}, "paused", ""),
     "requeued": ({"stopping": "requeue", "result": result("requeue"), "exit_code": 0}, "requeued", ""),
+    "halted": ({"halts": True, "result": result("halt"), "exit_code": 0}, "paused", ""),
+    "halted, and hangs in its exit": (
+        {"halts": True, "result": result("halt"), "failure": AttemptFailed("HANG", "no end"), "terminated": True},
+        "paused",
+        "",
+    ),
+    "halted while a pause was requested": (
+        {"halts": True, "stopping": "pause", "result": result("halt"), "exit_code": 0},
+        "paused",
+        "",
+    ),
+    "halted while its node was drained": (
+        {"halts": True, "stopping": "requeue", "forced": True, "result": result("halt"), "exit_code": 0},
+        "paused",
+        "",
+    ),
+    "halted while it was preempted": (
+        {"halts": True, "stopping": "preempt", "result": result("halt"), "exit_code": 0},
+        "paused",
+        "",
+    ),
+    "halted when its time was over": (
+        {"halts": True, "stopping": TIME_LIMIT, "result": result("halt"), "exit_code": 0},
+        "paused",
+        "",
+    ),
+    "cancelled while it halted": (
+        {"halts": True, "stopping": "cancel", "forced": True, "result": result("halt"), "exit_code": 0},
+        "cancelled",
+        "",
+    ),
+    "halted, and a rank crashed": (
+        {"halts": True, "result": result("halt"), "exit_code": 1, "exits": [gone(rank=1)]},
+        "failed",
+        "TRAINER_ERROR",
+    ),
+    "halted without a halt in the document": ({"result": result("halt"), "exit_code": 0}, "failed", "NO_RESULT"),
+    "paused at a step of a document with halts": (
+        {"halts": True, "stopping": "pause", "result": result("pause"), "exit_code": 0},
+        "paused",
+        "",
+    ),
     "finished before it paused": ({"stopping": "pause", "result": result(), "exit_code": 0}, "completed", ""),
     "finished before it was cancelled": ({"stopping": "cancel", "result": result(), "exit_code": 0}, "completed", ""),
     "cancelled": ({"stopping": "cancel", "exit_code": 143, "exits": [KILLED], "terminated": True}, "cancelled", ""),
@@ -249,6 +291,12 @@ def test_gpu_that_broke_meanwhile_explains_what_ranks_end_by(seen, cause):
 
     assert verdict.cause == cause
     assert verdict.message.startswith(BROKEN) == (cause == "DEVICE_FAULT")
+
+
+def test_halt_names_its_step():
+    verdict = judge(Observations(custom=False, halts=True, result=result("halt"), exit_code=0))
+
+    assert verdict.message == "halted at step 5"
 
 
 def test_time_limit_is_named():

@@ -10,11 +10,14 @@ from torch import nn
 from torch.optim import Optimizer
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from app.domain.lifecycle.halts import completes_epoch
+from trainyard.protocol.messages import HALT
 from workers.rank.run_context import CHECKPOINT_FAILED, RunContext, Saved, Stop
 from workers.rank.spec_sections import output_config
 from workers.trainers.distributed import StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.checkpoints.best_weights import BestWeights
 from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopping
+from workers.trainers.hf_trainer.loop.halts import PlannedStops, halt_instead_of
 from workers.trainers.hf_trainer.loop.lr_schedule import learning_rate_factor
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting
 
@@ -36,7 +39,8 @@ class CheckpointSaver(Protocol):
 
 
 class StopAndSaveCallback(TrainerCallback):
-    """Applies the control requests that all ranks agreed on; writes and hands over each checkpoint.
+    """Applies the control requests that all ranks agreed on, and the document's halts; writes and hands over each
+    checkpoint.
 
     Added after `Reporting`, `EarlyStopping` and `BestWeights`, and after the trainer's own flow callback has set what
     is due at this step.
@@ -61,6 +65,7 @@ class StopAndSaveCallback(TrainerCallback):
         self._boundary = boundary
         self._saving = saving
         self._epochs = output_config(context.spec).checkpoint.save_epochs
+        self._planned = PlannedStops(context.spec)
         self._reserved = False
         self._asked = False
         self._phase = ""
@@ -69,9 +74,10 @@ class StopAndSaveCallback(TrainerCallback):
     def agree_on_stop(self, step: int) -> Stop | None:
         """Ask all ranks again after the last step and its checkpoint."""
         self._context.settle()
-        self.stop = self.stop or self._boundary.decide().stop
-        if self.stop is not None and self.stop.save_checkpoint and step == self.saved_step:
-            self._secure(self.stop)
+        if self.stop is None:  # else its checkpoint is stored already
+            self.stop = self._boundary.decide().stop
+            if self.stop is not None and self.stop.save_checkpoint and step == self.saved_step:
+                self._secure(self.stop)
         return self.stop
 
     def is_unsaved(self, step: int) -> bool:
@@ -97,13 +103,16 @@ class StopAndSaveCallback(TrainerCallback):
         self._first_step.close()
         self._context.check()
         decision = self._boundary.decide()
-        self._asked = decision.save
-        if decision.stop is not None:
-            self.stop = decision.stop
+        stop, self._asked = decision.stop, decision.save or self._planned.saves(state)
+        if self._planned.halts(state):
+            stop = halt_instead_of(stop)
+            self._evaluate_at_halt(args, state, control)
+        if stop is not None:
+            self.stop = stop
             control.should_training_stop = True
             self._prepare_stop(args, state, control)
-        elif decision.save:
-            control.should_save = True
+        elif self._asked:
+            control.should_save = not self._saves_at_epoch_end(args, state)
         elif not self._reserved and args.save_strategy != "no" and model is not None and optimizer is not None:
             self._reserved = True
             self._saving.reserve(model, optimizer)
@@ -113,8 +122,10 @@ class StopAndSaveCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """The trainer also ends an epoch when it stops in the middle of one."""
-        if state.global_step == self.saved_step or not self._is_due(args, state, control):
+        if state.global_step == self.saved_step:
             control.should_save = False
+        elif self._asked or not self._is_due(args, state, control):
+            control.should_save = self._asked
         if self.stop is not None:
             due = self.is_unsaved(state.global_step)
             control.should_save = due
@@ -157,9 +168,22 @@ class StopAndSaveCallback(TrainerCallback):
         due at this step happens before the save.
         """
         wants = self.stop is not None and self.stop.save_checkpoint
-        at_epoch_end = "epoch" in (args.save_strategy, args.eval_strategy) and _completes_epoch(state)
-        control.should_save = wants and not at_epoch_end
+        control.should_save = wants and not self._saves_at_epoch_end(args, state)
         control.should_evaluate = control.should_evaluate and wants
+
+    @staticmethod
+    def _saves_at_epoch_end(args: TrainingArguments, state: TrainerState) -> bool:
+        """Whether a checkpoint of this step has to wait for what is due at the end of its epoch."""
+        return "epoch" in (args.save_strategy, args.eval_strategy) and completes_epoch(state.epoch or 0.0)
+
+    @staticmethod
+    def _evaluate_at_halt(args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
+        """Evaluate at each halt, if the run evaluates at all; also when a request stops it there: a resumed run does
+        not come by again.
+        """
+        comes_anyway = args.eval_strategy == "epoch" and completes_epoch(state.epoch or 0.0)
+        if args.eval_strategy != "no" and not comes_anyway:
+            control.should_evaluate = True
 
     def _secure(self, stop: Stop) -> bool:
         """Stop only when the checkpoint is in storage; otherwise all ranks abandon a pause that is not forced."""
@@ -167,6 +191,12 @@ class StopAndSaveCallback(TrainerCallback):
             problem = self._context.secure() if self._context.rank == 0 else ""
             if not self._boundary.any_rank(bool(problem)):
                 return not self._is_abandoned(stop)
+        if stop.kind == HALT:
+            self.stop = None
+            self._context.note(
+                CHECKPOINT_FAILED, f"continues past its halt, as its checkpoint is not stored: {problem}"
+            )
+            return False
         # The request may have been upgraded meanwhile.
         latest = self._context.stop or stop
         if self._boundary.any_rank(latest.kind != "pause" or latest.force):
@@ -224,8 +254,3 @@ class StopAndSaveCallback(TrainerCallback):
             position["reward_sha256"] = self._context.spec.reward_sha256
         metrics = self._reporting.metrics_at(state.global_step)
         return Saved(step=state.global_step, epoch=epoch, metrics=metrics, data_position=position)
-
-
-def _completes_epoch(state: TrainerState) -> bool:
-    epoch = state.epoch or 0.0
-    return abs(epoch - round(epoch)) < 1e-9

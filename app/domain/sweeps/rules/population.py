@@ -1,0 +1,102 @@
+"""Rules of population based training: members that halt together, and values that may change between checkpoints."""
+
+from app.domain.errors import BadSpec
+from app.domain.spec.document import is_custom
+from app.domain.spec.hyperparameters.tables import FIXED_ON_RESUME
+from app.domain.spec.model import JobDocument
+from app.domain.sweeps.documents import ENVIRONMENT
+from app.domain.sweeps.parameters import Parameter
+from app.domain.sweeps.population import EXPLORE
+from app.domain.sweeps.rules.early_stopping import length
+from app.domain.sweeps.rules.objectives import REPORT
+from app.domain.sweeps.space import Space
+from app.domain.sweeps.spec import NONE, PBT, SweepSpec
+
+MAX_HALTS = 1_000
+_LENGTHS = ("max_steps", "num_train_epochs")
+
+
+def check_population(spec: SweepSpec, space: Space, documents: list[JobDocument]) -> None:
+    """``documents`` are those of trials at the ends of the space. Raises BadSpec."""
+    if spec.method.explore not in EXPLORE:
+        raise BadSpec(f"must be {' or '.join(EXPLORE)}", field="method.explore")
+    if spec.method.name != PBT:
+        return
+    if is_custom(documents[0]):
+        raise BadSpec(
+            "pbt halts trainings at a step and forks their checkpoints exactly, which a CUSTOM script does not; use "
+            "another method with early_stopping",
+            field="method.name",
+        )
+    if documents[0].training_config.halt_at is not None:
+        raise BadSpec("is set by pbt, by its interval; leave it out", field="job.training_config.halt_at")
+    if documents[0].output_config.checkpoint.resume_from_best:
+        raise BadSpec(
+            "members of pbt continue from their newest checkpoint, where they have halted; leave it out",
+            field="job.output_config.checkpoint.resume_from_best",
+        )
+    if spec.early_stopping.name != NONE:
+        raise BadSpec("pbt replaces its worst members itself; leave it out, or use none", field="early_stopping.name")
+    if spec.objectives[0].metric.startswith(REPORT):
+        raise BadSpec(
+            "pbt needs an objective that is measured while a trial trains, not one of its report",
+            field="objective.metric",
+        )
+    for parameter in space.parameters:
+        if not parameter.is_constant:
+            _may_change(parameter)
+    _halts(spec, documents[0])
+    _members(spec)
+
+
+def _may_change(parameter: Parameter) -> None:
+    """Only hyperparameters and variables with which a job may start from another one's checkpoint."""
+    name, field = parameter.name, f"parameters.{parameter.name}"
+    if name in _LENGTHS:
+        raise BadSpec("is the same for all members of pbt, which halt together; set max_steps in job", field=field)
+    if name in FIXED_ON_RESUME:
+        raise BadSpec(
+            f"{name} may not vary with pbt: a fork starts from its winner's checkpoint, whose content depends on it; "
+            "set it in job, or use another method",
+            field=field,
+        )
+    if "." in name and not name.startswith(ENVIRONMENT):
+        raise BadSpec(
+            f"{name} may not vary with pbt: a fork starts from its winner's checkpoint, with the same model, data and "
+            "devices; vary hyperparameters, set it in job, or use another method",
+            field=field,
+        )
+
+
+def _halts(spec: SweepSpec, document: JobDocument) -> None:
+    interval, steps = spec.method.interval, int(length(document, "max_steps"))
+    if steps <= 0:
+        raise BadSpec(
+            "is missing: pbt compares its members after every interval of it; set it above method.interval",
+            field="job.training_config.hyperparameters.max_steps",
+        )
+    if interval is None:
+        raise BadSpec(
+            "is missing: say after how many optimizer steps the members of pbt are compared", field="method.interval"
+        )
+    if not 1 <= interval < steps:
+        raise BadSpec(
+            f"must be from 1 to below max_steps, {steps}, so that members halt at all", field="method.interval"
+        )
+    if (steps - 1) // interval > MAX_HALTS:
+        raise BadSpec(f"makes more than {MAX_HALTS:,} halts in {steps} steps; raise it", field="method.interval")
+
+
+def _members(spec: SweepSpec) -> None:
+    population, most = spec.method.population, spec.budget.max_trials
+    if most is not None and population > most:
+        raise BadSpec(
+            f"is {population}, more than budget.max_trials, {most}, for which every member counts, and every fork, "
+            "too; lower it, or raise max_trials",
+            field="method.population",
+        )
+    if len(spec.enqueue) > population:
+        raise BadSpec(
+            f"has {len(spec.enqueue)} entries, more than method.population, {population}, of which each is one",
+            field="enqueue",
+        )

@@ -1,0 +1,39 @@
+"""The tracking section of a job document: services of the user's that receive the job's metrics."""
+
+from typing import Any
+
+from marshmallow import fields, pre_load, validate
+
+from app.domain.spec.rules.tracking import KINDS, MOST_TRACKERS
+from app.schemas.documents import DocumentSchema
+from app.schemas.strict_fields import Text, says
+
+
+class TrackerSchema(DocumentSchema):
+    kind = Text(longest=64, required=True, **says(f"The kind of service: {', '.join(KINDS)}"))
+    url = Text(
+        longest=2048,
+        **says(
+            "The server's address, http or https, without credentials; a private one only if the operator allows it",
+            format="uri",
+        ),
+    )
+    experiment = Text(longest=250, shortest=1, **says("The experiment's name, created if missing; default the project"))
+    username = Text(longest=255, **says("For servers with basic authentication; the token is its password"))
+    token = Text(longest=4096, **says("Stored encrypted, shown as ***; sent as a bearer token"))
+
+    @pre_load
+    def _kind_alone(self, values: object, **_: Any) -> object:
+        """Of a kind that is not served nothing else is read: the rule about the kind answers, not one about names."""
+        if isinstance(values, dict) and isinstance(values.get("kind"), str) and values["kind"] not in KINDS:
+            return {"kind": values["kind"]}
+        return values
+
+
+def tracker_list(**more: Any) -> fields.List[Any]:
+    return fields.List(
+        fields.Nested(TrackerSchema),
+        validate=validate.Length(max=MOST_TRACKERS),
+        **more,
+        **says("Services that receive the job's parameters and metrics"),
+    )

@@ -1,0 +1,23 @@
+"""Attempts that had reached a halt of their document when they ended otherwise: by a crash, a drain, a lost node."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.halts import is_halt
+from app.models import Attempt, Checkpoint, Job
+
+
+def reached(session: Session, job: Job, attempt: Attempt, end_step: int) -> int | None:
+    """The halt that is the last step this attempt saved, if it made none after it.
+
+    Its successor would start from that checkpoint and ignore the halt. None for an attempt that started there.
+    """
+    halts = job.document.training_config.halt_at
+    if halts is None:
+        return None
+    mine = (Checkpoint.job_id == job.id) & (Checkpoint.attempt == attempt.number) & Checkpoint.deleted_at.is_(None)
+    saved = session.scalars(select(Checkpoint).where(mine).order_by(Checkpoint.step.desc()).limit(1)).first()
+    if saved is None or saved.diverged or saved.step < end_step or saved.step <= attempt.start_step:
+        return None
+    is_one = is_halt(halts, step=saved.step, epoch=saved.epoch, total_steps=job.total_steps)
+    return saved.step if is_one else None

@@ -1,0 +1,65 @@
+"""Makes each decision about a halted trial again, from the reports that it rested on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from app.domain.sweeps.promotions import Ladder, waits
+from app.domain.sweeps.rungs import RungReport
+from app.domain.sweeps.spec import PBT, SweepSpec
+from app.domain.sweeps.states import TrialState
+from app.models import Trial, TrialReport
+from app.services.sweeps import rung_reports
+
+Decision = tuple[bool, int, int]  # continues, rank, of
+_Event = tuple[int, TrialReport]
+
+
+def replayed(
+    spec: SweepSpec, reports: Sequence[TrialReport], trials: Mapping[int, Trial]
+) -> dict[tuple[int, int], Decision]:
+    """By number and rung the decisions that were made later than their reports were recorded.
+
+    A trial continues if it was the next in line. Which of the others end, and when, also depends on the budget: an end
+    is replayed as such, with its rank.
+    """
+    found: dict[tuple[int, int], Decision] = {}
+    if not waits(spec) or spec.method.name == PBT:
+        return found
+    ladder = Ladder(spec.early_stopping)
+    completed = sorted(
+        each.observed_seq for each in trials.values() if each.state == TrialState.COMPLETED and each.observed_seq
+    )
+    for seq, report in _events(reports):
+        trial = trials[report.number]
+        mine = rung_reports.as_judged(spec, report, trial.bracket)
+        is_in_line = report.decided_seq != report.seq and not _left_the_line(trial, report)
+        if seq == report.seq:
+            ladder.add(mine, waits=is_in_line)
+            continue
+        standing = ladder.standing(mine)
+        has_completed = bool(completed) and completed[0] < seq
+        continues = report.continues and (trial.promoted or _is_next(ladder, mine, has_completed=has_completed))
+        found[(report.number, report.rung)] = (continues, standing.rank, standing.of)
+        if is_in_line:
+            ladder.decide(mine)
+    return found
+
+
+def _events(reports: Sequence[TrialReport]) -> Iterator[_Event]:
+    """Reports and later decisions, in the order in which they were recorded."""
+    recorded = [(each.seq, each) for each in reports]
+    decided = [(each.decided_seq, each) for each in reports if each.decided_seq not in (None, each.seq)]
+    yield from sorted([*recorded, *decided], key=lambda event: event[0] or 0)
+
+
+def _left_the_line(trial: Trial, report: TrialReport) -> bool:
+    """Whether a person decided instead of the sweep: the trial was promoted, stopped or cancelled by hand."""
+    return trial.promoted or (not report.continues and report.decided_seq == trial.observed_seq)
+
+
+def _is_next(ladder: Ladder, mine: RungReport, *, has_completed: bool) -> bool:
+    """While a trial has earned it, it continues; else the best of a rung, or the best of all if none has completed."""
+    earned = ladder.first()
+    if earned is not None:
+        return earned.report == mine
+    last = (ladder.first(least=1), None if has_completed else ladder.best())
+    return any(each is not None and each.report == mine for each in last)

@@ -1,0 +1,1 @@
+"""Asks for suggestions and importances: in this process, or of a child that imports the libraries."""

@@ -1,0 +1,113 @@
+"""Forks that are also trained from the start: the weights must be the same, or no further trial is a fork."""
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import select, update
+
+from app.domain.lifecycle.states import JobState
+from app.models import Job, SweepEvent
+from app.models.base import utc_now
+from app.services.sweeps import commands
+from app.services.sweeps.trials import caller_of
+from tests.builders.sweep_runs import SweepRun, constant
+from tests.integration.services.sweeps.test_trunks import LENGTHS, forks, job_of
+
+Make = Callable[..., SweepRun]
+
+
+@pytest.fixture
+def run(make_run: Make) -> SweepRun:
+    """Of its three trials the first has saved where the others branch off; one fork is verified."""
+    made = make_run(
+        job=job_of(),
+        parameters=LENGTHS,
+        method={"name": "grid", "order": "natural"},
+        budget={"parallel_trials": 3},
+        verify_trunks=1,
+    )
+    made.step()
+    made.train(0, to=13, curve=constant(1.0))
+    made.save(0, 13)
+    made.step()
+    return made
+
+
+def verifying(run: SweepRun) -> list[Job]:
+    with run.db.read() as session:
+        jobs = session.scalars(select(Job).where(Job.sweep_id == run.id).order_by(Job.id))
+        return [job for job in jobs if "trainyard/verifies" in job.labels]
+
+
+def end(run: SweepRun, job: Job, digest: str, state: JobState = JobState.COMPLETED) -> None:
+    with run.db.write() as session:
+        changes = {"status": state, "finished_at": utc_now(), "report": {"model_hash": digest}, "elapsed_seconds": 5.0}
+        session.execute(update(Job).where(Job.id == job.id).values(**changes))
+
+
+def complete(run: SweepRun, number: int, digest: str = "same") -> None:
+    run.train(number, to=24, curve=constant(1.0))
+    run.end(number, report={"model_hash": digest})
+    run.step()
+
+
+def reasons(run: SweepRun) -> list[str]:
+    with run.db.read() as session:
+        query = select(SweepEvent.reason).where(SweepEvent.sweep_id == run.id).order_by(SweepEvent.seq)
+        return [reason for reason in session.scalars(query) if reason.startswith(("VERIFIES", "TRUNK"))]
+
+
+@pytest.mark.both_databases
+def test_fork_is_trained_from_the_start_before_the_sweep_ends(run: SweepRun) -> None:
+    assert forks(run) == [(None, 0), (0, 13), (None, 0)]
+    complete(run, 1)
+    (job,) = verifying(run)
+
+    document, fork = job.document, run.job(1).document
+    assert document.training_config.resume_from_checkpoint is None
+    assert document.training_config.hyperparameters == fork.training_config.hyperparameters
+    assert (job.labels["trainyard/verifies"], job.sweep_id) == ("1", run.id)
+    complete(run, 0)
+    complete(run, 2)
+    assert (run.sweep().status, len(verifying(run))) == ("FINISHING", 1)
+    end(run, job, "same")
+    run.step()
+
+    trial = run.trials()[1]
+    assert (run.sweep().status, run.sweep().trunks_refused) == ("COMPLETED", "")
+    assert trial.note == f"weights: equal to those of {job.id}, which trained from the start"
+    assert trial.device_seconds >= 5.0
+    assert reasons(run) == ["VERIFIES", "TRUNK_VERIFIED"]
+
+
+def test_other_weights_end_the_sharing(run: SweepRun) -> None:
+    complete(run, 1, "mine")
+    (job,) = verifying(run)
+    end(run, job, "other")
+    run.step()
+
+    assert f"weights of trial 1, a fork of trial 0: not those of {job.id}" in run.sweep().trunks_refused
+    assert reasons(run) == ["VERIFIES", "TRUNK_DIFFERS"]
+
+
+def test_verification_that_fails_proves_nothing(run: SweepRun) -> None:
+    complete(run, 1)
+    end(run, verifying(run)[0], "", JobState.FAILED)
+    run.step()
+
+    assert run.trials()[1].note.startswith("weights: not compared")
+    assert (run.sweep().trunks_refused, reasons(run)[-1]) == ("", "TRUNK_NOT_VERIFIED")
+    assert len(verifying(run)) == 1
+
+
+def test_cancelled_sweep_cancels_its_verification(run: SweepRun) -> None:
+    complete(run, 1)
+    commands.cancel(run.plane, caller_of(run.sweep()), run.id)
+
+    (job,) = verifying(run)
+    assert job.state is JobState.CANCELLED or job.requested == "cancel"
+    end(run, job, "", JobState.CANCELLED)
+    for number in (0, 2):
+        run.end(number, JobState.CANCELLED)
+    run.step()
+    assert run.sweep().status == "CANCELLED"

@@ -1,0 +1,100 @@
+"""Rules of tracking: what a job may name as a service that receives its metrics, and how its token is kept."""
+
+from typing import Any
+
+import pytest
+
+from app.domain.errors import BadSpec, InvalidRequest
+from app.domain.spec.job_spec import from_document
+from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.model import JobDocument
+from app.domain.spec.secrets import with_secrets
+from app.domain.sweeps.rules.paths import kind_of
+from tests.builders.submitted import changed, refusal, spec_of
+
+URL = "https://mlflow.example/tracking"
+
+
+def tracked(*trackers: dict[str, Any]) -> dict[str, Any]:
+    return changed(("tracking", list(trackers)))
+
+
+def mlflow(**values: Any) -> dict[str, Any]:
+    return {"kind": "mlflow", "url": URL, **values}
+
+
+def test_token_is_a_secret_that_is_masked_and_can_be_put_back() -> None:
+    spec = spec_of(tracked(mlflow(token="first"), mlflow(experiment="other", username="me", token="second")))
+
+    assert [tracker.token for tracker in spec.document.tracking] == ["***", "***"]
+    assert spec.secrets == {"tracking.0.token": "first", "tracking.1.token": "second"}
+    assert [each.token for each in with_secrets(spec.document, spec.secrets).tracking] == ["first", "second"]
+    assert "first" not in repr(with_secrets(spec.document, spec.secrets))
+
+
+def test_masked_token_is_refused() -> None:
+    assert refusal(tracked(mlflow(token="***"))).field == "tracking.0.token"
+
+
+def test_document_without_tracking_is_stored_without_it() -> None:
+    assert "tracking" not in spec_of(changed()).document.to_json()
+
+
+@pytest.mark.parametrize(
+    ("tracker", "field", "why"),
+    [
+        ({"kind": "wandb"}, "kind", "kind wandb is not served; use kind mlflow"),
+        ({"kind": "mlfow", "url": URL}, "kind", "known: mlflow (did you mean mlflow?)"),
+        ({"kind": "mlflow"}, "url", "needs url"),
+        (mlflow(url="ftp://mlflow.example"), "url", "other schemes are not served"),
+        (mlflow(url="https://me:pass@mlflow.example"), "url", "no user, password or fragment"),
+        (mlflow(url=f"{URL}?token=x"), "url", "the URL has no query"),
+        (mlflow(url=f"{URL}#x"), "url", "no user, password or fragment"),
+        (mlflow(url="https://mlflow.example/a/../b"), "url", "leads up"),
+        (mlflow(url="https://ümlflow.example"), "url", "in ASCII"),
+        *(
+            (mlflow(url=f"http://{host}:5000"), "url", "TRAINYARD_TRACKING_ALLOW")
+            for host in ("127.0.0.1", "localhost", "[::1]", "169.254.169.254", "10.1.2.3", "0x7f.1", "2130706433")
+        ),
+        (mlflow(token="two words"), "token", "no spaces"),
+        (mlflow(token="line\nbreak"), "token", "no spaces"),
+        (mlflow(username="a:b", token="x"), "username", "no colon"),
+        (mlflow(username="me"), "token", "needs its password"),
+    ],
+)
+def test_service_that_cannot_be_served_is_refused_with_a_way_out(tracker: dict[str, Any], field: str, why: str) -> None:
+    error = refusal(tracked(mlflow(experiment="good"), tracker))
+
+    assert error.field == f"tracking.1.{field}"
+    assert why in error.message
+    assert "pass@" not in error.message
+
+
+def test_same_place_twice_is_refused() -> None:
+    error = refusal(tracked(mlflow(), mlflow(url=f"{URL}/")))
+
+    assert (error.field, "same url and experiment" in error.message) == ("tracking.1", True)
+
+
+def test_private_server_that_the_operator_allows_is_accepted() -> None:
+    rules = ReadingRules(roots=("/srv",), tracking_allow=("10.0.0.0/8", "mlflow.internal"))
+
+    for url in ("http://10.1.2.3:5000", "http://mlflow.internal"):
+        spec = from_document(JobDocument.from_json(tracked(mlflow(url=url))), rules)
+        assert spec.document.tracking[0].url == url
+
+    with pytest.raises(InvalidRequest):
+        from_document(JobDocument.from_json(tracked(mlflow(url="http://192.168.1.1"))), rules)
+
+
+def test_hosts_that_data_may_come_from_are_no_tracking_servers() -> None:
+    rules = ReadingRules(roots=("/srv",), fetch_allow=("10.0.0.0/8",))
+
+    with pytest.raises(BadSpec):
+        from_document(JobDocument.from_json(tracked(mlflow(url="http://10.1.2.3"))), rules)
+
+
+@pytest.mark.parametrize("path", ["tracking.0.token", "tracking.0.url", "tracking"])
+def test_no_sweep_varies_it(path: str) -> None:
+    with pytest.raises(BadSpec, match="may not vary"):
+        kind_of(path, tracked(mlflow(token="x")))

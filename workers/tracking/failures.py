@@ -1,0 +1,17 @@
+"""Why something could not be delivered to a tracking service."""
+
+
+class NotDelivered(Exception):
+    """``refused``: the service was reached and said no, which does not pass by itself."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.refused = refused
+
+
+class ProcessEnded(NotDelivered):
+    """The process that speaks to the service has ended, which says nothing about the service."""
+
+    def __init__(self) -> None:
+        super().__init__("the process that speaks to it has ended")

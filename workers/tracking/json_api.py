@@ -1,0 +1,90 @@
+"""JSON requests to a tracking server, at addresses that were checked; what it answers is bounded and never trusted."""
+
+import base64
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from app.domain.spec.rules.tracking import ALLOW_SETTING
+from app.services.access.guarded_http import FAILURES, Request, exchange, problem_of
+from workers.tracking.failures import NotDelivered
+
+MOST_BYTES = 4 << 20
+SHOWN_CHARACTERS = 300
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class ServerRefuses(NotDelivered):
+    """An answer other than 2xx; ``code`` is the server's own name for the error."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        text = f"it answers {status}" + (f" {code}" if code else "") + (f": {message}" if message else "")
+        super().__init__(text, refused=status not in PASSING)
+        self.code = code
+
+
+@dataclass(kw_only=True)
+class JsonApi:
+    """``allow``: private hosts and networks that may be connected to."""
+
+    base: str
+    username: str
+    token: str
+    allow: tuple[str, ...]
+    deadline: float = 0.0  # of the requests to come, by the monotonic clock
+
+    def limit(self, seconds: float) -> None:
+        """All requests until the next call end within this time."""
+        self.deadline = time.monotonic() + seconds
+
+    def get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """Raises NotDelivered."""
+        return self._call("GET", f"{path}?{urlencode(query)}", None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises NotDelivered."""
+        return self._call("POST", path, json.dumps(body).encode())
+
+    def _call(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+        request = Request(method=method, url=f"{self.base}/{path}", headers=self._headers(), body=body)
+        try:
+            with exchange(request, self.allow, self.deadline) as (response, _):
+                status, text = response.status, response.read(MOST_BYTES, decode_content=False)
+        except TimeoutError as error:
+            raise NotDelivered("it does not answer in time") from error
+        except FAILURES as error:
+            raise NotDelivered(problem_of(error, setting=ALLOW_SETTING)) from error
+        answer = _object(text)
+        if 200 <= status < 300:
+            if answer is None:
+                raise NotDelivered("it answers with something else than JSON; is url a tracking server?", refused=True)
+            return answer
+        raise ServerRefuses(status, *_said(answer or {}))
+
+    def _headers(self) -> dict[str, str]:
+        if not self.token:
+            return {}
+        if not self.username:
+            return {"Authorization": f"Bearer {self.token}"}
+        login = base64.b64encode(f"{self.username}:{self.token}".encode()).decode()
+        return {"Authorization": f"Basic {login}"}
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text or b"{}")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _said(answer: Mapping[str, Any]) -> tuple[str, str]:
+    """(error code, message) of the server's answer, as far as they are short texts."""
+    code, message = answer.get("error_code"), answer.get("message")
+    return (
+        code[:64] if isinstance(code, str) else "",
+        " ".join(message[:SHOWN_CHARACTERS].split()) if isinstance(message, str) else "",
+    )

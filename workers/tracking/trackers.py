@@ -1,0 +1,94 @@
+"""All tracking services of a job, as its supervisor sees them: started, finished, closed."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
+
+from app.database.engine import Database
+from app.services.attempts.work_orders import Work
+from config.settings import Settings
+from workers.tracking.points import count_after
+from workers.tracking.relay import Relay, Service
+from workers.tracking.run_facts import service_request
+
+log = logging.getLogger(__name__)
+
+# For a service that was away at the last try, for attempts whose end users wait for, and for the job's last state.
+SHORT_SECONDS = 2.0
+OnWarning = Callable[[str, dict[str, object]], None]
+
+
+class Trackers:
+    """Serves nothing for jobs without ``tracking``, and on nodes of a gang other than the first.
+
+    ``on_warning`` gets message and data for the job's history, on any thread.
+    """
+
+    def __init__(self, settings: Settings, db: Database, work: Work, on_warning: OnWarning) -> None:
+        self._end_seconds = settings.tracking.end_seconds
+        self._db, self._work, self._on_warning = db, work, on_warning
+        self._relays = tuple(
+            Relay(db, work.job_id, service, lambda problem: on_warning(problem, {}))
+            for service in self._services(settings, work)
+        )
+
+    def start(self) -> None:
+        """From here on new points are delivered."""
+        for relay in self._relays:
+            relay.start()
+
+    def finish(self, *, hurries: bool) -> None:
+        """Deliver the rest within a bounded time, and say in the job's history what could not be delivered."""
+        now = time.monotonic()
+        rounds = [
+            (relay, relay.begin_round(), SHORT_SECONDS if hurries or relay.problem else self._end_seconds)
+            for relay in self._relays
+        ]
+        for relay, last, seconds in rounds:
+            relay.wait(last, max(0.0, now + seconds - time.monotonic()))
+            self._report(relay)
+
+    def end(self, state: str) -> None:
+        """Send the job's state to the services that answer, once that is written."""
+        now, at_ms = time.monotonic(), int(time.time() * 1000)
+        rounds = [(relay, relay.begin_round(state, at_ms)) for relay in self._relays if not relay.problem]
+        for relay, last in rounds:
+            relay.wait(last, max(0.0, now + SHORT_SECONDS - time.monotonic()))
+
+    def close(self) -> None:
+        for relay in self._relays:
+            relay.close()
+
+    def _services(self, settings: Settings, work: Work) -> tuple[Service, ...]:
+        """Never raises: secrets that can't be opened fail the attempt elsewhere, with their cause."""
+        try:
+            return tuple(_services(settings, work))
+        except Exception as error:
+            log.exception("tracking is not served")
+            self._on_warning(f"tracking is not served because of a fault of the platform: {type(error).__name__}", {})
+            return ()
+
+    def _report(self, relay: Relay) -> None:
+        """Never raises: the job's results must not depend on this."""
+        try:
+            missing = count_after(self._db, self._work.job_id, relay.reached, attempt=self._work.attempt)
+        except Exception as error:  # noqa: BLE001 – whatever the database has; its next user reports it
+            log.warning("%s: what it lacks could not be counted: %s", relay.what, error)
+            return
+        if missing:
+            points = "1 metric point was" if missing == 1 else f"{missing} metric points were"
+            problem = f": {relay.problem}" if relay.problem else ""
+            self._on_warning(f"{relay.what}: {points} not delivered{problem}", {"points": missing})
+
+
+def _services(settings: Settings, work: Work) -> Iterable[Service]:
+    """The services of the job's document, in its order."""
+    ours = settings.tracking
+    for number, tracker in enumerate(work.document.tracking if work.part == 0 else ()):
+        yield Service(
+            what=f"tracking.{number} ({tracker.kind} at {urlsplit(tracker.url or '').hostname})",
+            first=service_request(settings, work, number),
+            timeout_seconds=ours.timeout_seconds,
+            flush_seconds=ours.flush_seconds,
+        )
