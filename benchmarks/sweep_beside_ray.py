@@ -30,10 +30,10 @@ END_SECONDS = 1800.0
 TRIAL = """\
 import os, time
 from trainyard import hooks
-with hooks.init() as run:
-    time.sleep({seconds})
-    run.progress(1, 1)
-    run.log_metrics({{"loss": (float(os.environ["X"]) - 1) ** 2}}, step=1)
+run = hooks.init()
+time.sleep({seconds})
+run.progress(1, 1)
+run.log_metrics({{"loss": (float(os.environ["X"]) - 1) ** 2}}, step=1)
 """
 # Prints the seconds of each sweep that a line on its standard input asks for.
 RAY = """\

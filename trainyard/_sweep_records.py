@@ -85,11 +85,15 @@ class Sweep(TypedDict):
 
 
 class TrialReport(TypedDict):
-    """A value of the objective at a rung, and the decision there: ``rank`` among ``compared`` reports."""
+    """A value of the objective at a rung, and the decision there: ``rank`` among ``compared`` reports.
+
+    While it is not decided, the trial has halted and waits.
+    """
 
     rung: int
     value: float | None
     continues: bool
+    is_decided: bool
     rank: int
     compared: int
     at: str

@@ -20,9 +20,16 @@ class TrialReportSchema(Schema):
     rung = fields.Integer()
     value = fields.Float(allow_none=True, **says("null: not finite"))
     continues = fields.Boolean()
+    is_decided = fields.Method(
+        "_is_decided",
+        metadata={"type": "boolean", "description": "false: the trial has halted and waits for a decision"},
+    )
     rank = fields.Integer()
     compared = fields.Integer(**says("Reports that it was compared with, and its own"))
     at = Moment()
+
+    def _is_decided(self, report: Any) -> bool:  # noqa: ANN401 – a row of TrialReport
+        return report.decided_seq is not None
 
 
 class TrialSchema(Schema):

@@ -78,9 +78,16 @@ def trial(number: int, state: str = "RUNNING", **changes: Any) -> dict[str, Any]
     }
 
 
-def report(rung: int, value: float | None, rank: int, compared: int, *, continues: bool = True) -> dict[str, Any]:
-    at = "2026-11-20T11:24:00.000Z"
-    return {"rung": rung, "value": value, "continues": continues, "rank": rank, "compared": compared, "at": at}
+def report(rung: int, value: float | None, rank: int, compared: int, **decision: bool) -> dict[str, Any]:
+    decided = {"continues": True, "is_decided": True, **decision}
+    return {
+        "rung": rung,
+        "value": value,
+        "rank": rank,
+        "compared": compared,
+        "at": "2026-11-20T11:24:00.000Z",
+        **decided,
+    }
 
 
 def page(*trials: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 """
 
 import json
+import posixpath
 import re
 import threading
 import time
@@ -101,6 +102,8 @@ class FakeMlflow(ThreadingHTTPServer):
 
     def _create_run(self, asked: Json) -> Json:
         info = {"status": "RUNNING", "start_time": asked["start_time"], "lifecycle_stage": "active"}
+        for tag in asked["tags"]:
+            _check_name(tag["key"])
         run = Run(f"{len(self.runs) + 1:032x}", asked["experiment_id"], info | {"run_name": asked["run_name"]})
         run.tags |= {tag["key"]: tag["value"] for tag in asked["tags"]}
         self.runs[run.id] = run
@@ -128,8 +131,7 @@ class FakeMlflow(ThreadingHTTPServer):
         if len(metrics) > MOST_METRICS or len(metrics) + len(params) + len(tags) > MOST_IN_ALL:
             raise Refused(400, "INVALID_PARAMETER_VALUE", "A batch logging request can contain at most 1000 metrics.")
         for each in (*metrics, *params, *tags):
-            if not _NAME.fullmatch(each["key"]):
-                raise Refused(400, "INVALID_PARAMETER_VALUE", f'Invalid value "{each["key"]}"')
+            _check_name(each["key"])
         for each in params:
             if run.params.get(each["key"], each["value"]) != each["value"]:
                 raise Refused(400, "INVALID_PARAMETER_VALUE", "Changing param values is not allowed.")
@@ -155,6 +157,13 @@ class FakeMlflow(ThreadingHTTPServer):
         if asked["run_id"] not in self.runs:
             raise Refused(404, "RESOURCE_DOES_NOT_EXIST", f"Run with id={asked['run_id']} not found")
         return self.runs[asked["run_id"]]
+
+
+def _check_name(name: str) -> None:
+    """Names have a set of characters, and are paths in their normal form that do not lead up."""
+    is_path = posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
+    if not is_path or not _NAME.fullmatch(name):
+        raise Refused(400, "INVALID_PARAMETER_VALUE", f'Invalid value "{name}"')
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -193,9 +202,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running_mlflow(port: int = 0) -> Iterator[FakeMlflow]:
+def running_mlflow(port: int = 0, *, kind: type[FakeMlflow] = FakeMlflow) -> Iterator[FakeMlflow]:
     """A server that answers while the block runs."""
-    with FakeMlflow(port) as server:
+    with kind(port) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -19,18 +19,19 @@ from workers.tracking.mlflow_run import MlflowRun, RunFacts
 
 
 class Conversation:
-    """Answers one request after the other, each within the time that one may take."""
+    """Answers one request after the other, each within the time that a round of calls may take."""
 
     def __init__(self, first: dict[str, Any]) -> None:
         service = first["service"]
-        self._seconds = float(service["timeout_seconds"])
-        self._secrets = tuple(filter(None, (service["token"],)))
+        self._seconds = float(service["round_seconds"])
         self._api = JsonApi(
             base=service["url"].rstrip("/"),
             username=service["username"],
             token=service["token"],
             allow=tuple(service["allow"]),
+            call_seconds=float(service["timeout_seconds"]),
         )
+        self.secrets = self._api.secrets
         self._run = MlflowRun(self._api, RunFacts(**first["facts"]))
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +39,7 @@ class Conversation:
         try:
             return {"seq": self._act(request)}
         except NotDelivered as error:
-            return {"problem": shown(error.message, self._secrets), "refused": error.refused}
+            return {"problem": shown(error.message, self.secrets), "refused": error.refused}
 
     def _act(self, request: dict[str, Any]) -> int:
         if "service" in request:
@@ -57,8 +58,8 @@ def main() -> int:
     for line in sys.stdin.buffer:
         request = json.loads(line)
         if conversation is None:
-            speak_without(tuple(filter(None, (request["service"]["token"],))))
             conversation = Conversation(request)
+            speak_without(conversation.secrets)
         try:
             answer = conversation.answer(request)
         except Exception:  # noqa: BLE001 – the outermost: the parent sees that no answer came

@@ -10,10 +10,11 @@ from urllib.parse import urlencode
 
 from app.domain.spec.rules.tracking import ALLOW_SETTING
 from app.services.access.guarded_http import FAILURES, Request, exchange, problem_of
+from workers.fetching.uris import shown
 from workers.tracking.failures import NotDelivered
 
 MOST_BYTES = 4 << 20
-SHOWN_CHARACTERS = 300
+CODE_CHARACTERS, MESSAGE_CHARACTERS = 64, 300  # of what a server says
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -28,17 +29,24 @@ class ServerRefuses(NotDelivered):
 
 @dataclass(kw_only=True)
 class JsonApi:
-    """``allow``: private hosts and networks that may be connected to."""
+    """``allow``: private hosts and networks that may be connected to; a call takes at most ``call_seconds``."""
 
     base: str
     username: str
     token: str
     allow: tuple[str, ...]
+    call_seconds: float
     deadline: float = 0.0  # of the requests to come, by the monotonic clock
 
     def limit(self, seconds: float) -> None:
         """All requests until the next call end within this time."""
         self.deadline = time.monotonic() + seconds
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that no message may contain: the token, and the login that has it encoded."""
+        # A server may echo the login with or without its padding. It is first: the token's text may be part of it.
+        return tuple(filter(None, (self._login().rstrip("="), self.token)))
 
     def get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Raises NotDelivered."""
@@ -50,8 +58,9 @@ class JsonApi:
 
     def _call(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
         request = Request(method=method, url=f"{self.base}/{path}", headers=self._headers(), body=body)
+        deadline = min(self.deadline, time.monotonic() + self.call_seconds)
         try:
-            with exchange(request, self.allow, self.deadline) as (response, _):
+            with exchange(request, self.allow, deadline) as (response, _):
                 status, text = response.status, response.read(MOST_BYTES, decode_content=False)
         except TimeoutError as error:
             raise NotDelivered("it does not answer in time") from error
@@ -62,15 +71,15 @@ class JsonApi:
             if answer is None:
                 raise NotDelivered("it answers with something else than JSON; is url a tracking server?", refused=True)
             return answer
-        raise ServerRefuses(status, *_said(answer or {}))
+        raise ServerRefuses(status, *_said(answer or {}, self.secrets))
 
     def _headers(self) -> dict[str, str]:
         if not self.token:
             return {}
-        if not self.username:
-            return {"Authorization": f"Bearer {self.token}"}
-        login = base64.b64encode(f"{self.username}:{self.token}".encode()).decode()
-        return {"Authorization": f"Basic {login}"}
+        return {"Authorization": f"Basic {self._login()}" if self.username else f"Bearer {self.token}"}
+
+    def _login(self) -> str:
+        return base64.b64encode(f"{self.username}:{self.token}".encode()).decode() if self.username else ""
 
 
 def _object(text: bytes) -> dict[str, Any] | None:
@@ -81,10 +90,11 @@ def _object(text: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _said(answer: Mapping[str, Any]) -> tuple[str, str]:
-    """(error code, message) of the server's answer, as far as they are short texts."""
+def _said(answer: Mapping[str, Any], secrets: tuple[str, ...]) -> tuple[str, str]:
+    """(error code, message) of the server's answer, as far as they are texts: short, and without secrets."""
     code, message = answer.get("error_code"), answer.get("message")
+    # Secrets go first: a part of one that a cut leaves is not found any more.
     return (
-        code[:64] if isinstance(code, str) else "",
-        " ".join(message[:SHOWN_CHARACTERS].split()) if isinstance(message, str) else "",
+        shown(code, secrets)[:CODE_CHARACTERS] if isinstance(code, str) else "",
+        " ".join(shown(message, secrets)[:MESSAGE_CHARACTERS].split()) if isinstance(message, str) else "",
     )

@@ -15,11 +15,13 @@ from workers.tracking.json_api import JsonApi, ServerRefuses
 API = "api/2.0/mlflow"
 JOB_TAG, SEQ_TAG, STEP_TAG = "trainyard.job_id", "trainyard.seq", "trainyard.last_step"
 ATTEMPT_TAG, STATE_TAG, CHANGED_TAG = "trainyard.attempt", "trainyard.state", "trainyard.changed_parameters"
+BEGUN_TAG = "trainyard.begun_attempt"  # the newest that has opened the run, with or without points
 REPEATED_TAG = "trainyard.repeated_in_attempt_"
 RUNNING, LATER = "RUNNING", "SCHEDULED"
 _ENDS = {"COMPLETED": "FINISHED", "FAILED": "FAILED", "CANCELLED": "KILLED", "PREEMPTED": "KILLED"}
 _NOT_FOUND, _EXISTS = "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]", re.ASCII)
+_LEADING_DOTS = re.compile(r"^\.\.+")
 LONGEST_NAME, LONGEST_PARAM, LONGEST_TAG = 250, 500, 5000
 PARAMS_PER_CALL = 100
 
@@ -60,6 +62,8 @@ class MlflowRun:
             tags, params = _pairs(found, "tags"), _pairs(found, "params")
         self._last_step = _number(tags.get(STEP_TAG), -1)
         self._attempt = tags.get(ATTEMPT_TAG, "")
+        if _number(tags.get(BEGUN_TAG), 0) > self._facts.attempt:
+            return _number(tags.get(SEQ_TAG), 0)  # the later attempt has described it
         self._describe(params)
         if found is not None:
             self._api.post(f"{API}/runs/update", {"run_id": self._id, "status": RUNNING})
@@ -81,7 +85,13 @@ class MlflowRun:
         self._last_step, self._attempt = last_step, str(attempt)
 
     def end(self, state: str, at_ms: int) -> None:
-        """Write the job's state after the attempt; the run is ended with the job. Raises NotDelivered."""
+        """Write the job's state after the attempt; the run is ended with the job. Raises NotDelivered.
+
+        Not when a later attempt has begun: its state is the newer one.
+        """
+        run = self._api.get(f"{API}/runs/get", {"run_id": self._id}).get("run")
+        if _number(_pairs(run if isinstance(run, dict) else {}, "tags").get(BEGUN_TAG), 0) > self._facts.attempt:
+            return
         self._api.post(f"{API}/runs/log-batch", {"run_id": self._id, "tags": _listed({STATE_TAG: state})})
         status: dict[str, Any] = {"status": _ENDS.get(state, LATER)}
         if state in _ENDS:
@@ -131,7 +141,7 @@ class MlflowRun:
         """Tags, and parameters that the run lacks: they can't change, so that new values of known ones are a tag."""
         params = {_name(name): value[:LONGEST_PARAM] for name, value in self._facts.params.items()}
         changed = [f"{name}={value}" for name, value in params.items() if known.get(name, value) != value]
-        tags = {**self._facts.tags, STATE_TAG: RUNNING}
+        tags = {**self._facts.tags, STATE_TAG: RUNNING, BEGUN_TAG: str(self._facts.attempt)}
         if changed:
             tags[CHANGED_TAG] = f"attempt {self._facts.attempt}: {', '.join(changed)}"
         self._api.post(f"{API}/runs/log-batch", {"run_id": self._id, "tags": _listed(tags)})
@@ -143,12 +153,14 @@ class MlflowRun:
 
 def _name(name: str) -> str:
     """A name as MLflow takes it: a path without odd characters, and without empty or dotted parts."""
-    parts = (part for part in _NOT_IN_NAMES.sub("_", name).split("/") if part.strip(". "))
-    return "/".join(parts)[:LONGEST_NAME] or "_"
+    parts = (part for part in _NOT_IN_NAMES.sub("_", name[:LONGEST_NAME]).split("/") if part.strip(". "))
+    return _LEADING_DOTS.sub("_", "/".join(parts)) or "_"
 
 
 def _listed(values: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"key": key[:LONGEST_NAME], "value": value[:LONGEST_TAG]} for key, value in values.items()]
+    """As MLflow takes them, which refuses a whole call for one name; of names that become equal, the last."""
+    named = {_name(key): value[:LONGEST_TAG] for key, value in values.items()}
+    return [{"key": key, "value": value} for key, value in named.items()]
 
 
 def _pairs(run: Mapping[str, Any], kind: str) -> dict[str, str]:

@@ -16,11 +16,12 @@ from app.database.transient_errors import is_transient
 from workers.tracking.child import START_SECONDS, TrackingChild
 from workers.tracking.failures import NotDelivered, ProcessEnded
 from workers.tracking.points import next_batch
+from workers.tracking.run_facts import CALLS_IN_A_ROUND
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 60.0  # after failures
-REQUESTS_IN_AN_ANSWER = 2.0  # of the child's time: more than that, it hangs
+TIMEOUTS_IN_AN_ANSWER = CALLS_IN_A_ROUND + 1.0  # more than that, the child hangs
 GIVING_UP_SECONDS = 5.0
 TOO_LATE = "it does not answer in time"
 
@@ -158,7 +159,7 @@ class Relay:
     def _ask(self, request: Mapping[str, Any], more_seconds: float = 0.0) -> int:
         if self._child is None:
             raise ProcessEnded
-        return self._child.ask(request, self._service.timeout_seconds * REQUESTS_IN_AN_ANSWER + more_seconds)
+        return self._child.ask(request, self._service.timeout_seconds * TIMEOUTS_IN_AN_ANSWER + more_seconds)
 
     def _drop_child(self) -> None:
         with self._lock:

@@ -15,6 +15,7 @@ from workers.job_secrets import opened_secrets
 
 SWEEP_LABEL, TRIAL_LABEL = "trainyard/sweep", "trainyard/trial"
 MOST_PARAMS = 500
+CALLS_IN_A_ROUND = 4.0  # a round of calls, such as finding the run and describing it, may take so many timeouts
 
 
 def service_request(settings: Settings, work: Work, number: int) -> dict[str, Any]:
@@ -26,6 +27,7 @@ def service_request(settings: Settings, work: Work, number: int) -> dict[str, An
         "token": opened_secrets(settings, work.sealed_secrets).get(tracker_token_path(number), ""),
         "allow": list(settings.tracking.allow),
         "timeout_seconds": settings.tracking.timeout_seconds,
+        "round_seconds": settings.tracking.timeout_seconds * CALLS_IN_A_ROUND,
     }
     return {"service": service, "facts": _facts(work, tracker)}
 

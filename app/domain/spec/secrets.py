@@ -1,7 +1,7 @@
 """Secrets in a job document: detection by name or form, removal, and masking."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -132,6 +132,12 @@ def with_secrets(document: JobDocument, secrets: Mapping[str, str]) -> JobDocume
         if last in node:
             node[last] = value
     return JobDocument.from_json(found)
+
+
+def secret_variables(paths: Iterable[str]) -> list[str]:
+    """The names of the environment's variables among these paths of secrets, whatever the names look like."""
+    prefix = f"{_ENVIRONMENT}."
+    return [path.removeprefix(prefix) for path in paths if path.startswith(prefix)]
 
 
 def source_path(index: int) -> str:

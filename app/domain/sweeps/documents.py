@@ -66,6 +66,10 @@ def with_scheduling(job: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
     return found
 
 
+def with_priority(job: Mapping[str, Any], priority: int) -> dict[str, Any]:
+    return {**job, _SCHEDULING: {**_object(job, _SCHEDULING), "priority": priority}}
+
+
 def with_evaluation(job: Mapping[str, Any], rule: EarlyStopping) -> dict[str, Any]:
     """The job with an evaluation at every rung, unless it says itself when it evaluates, or runs a script.
 

@@ -28,13 +28,12 @@ _REPLACED = "replaced by a fork of trial "
 class Member:
     """A trial at a halt; smaller values are better, and an infinite one is none.
 
-    ``has_checkpoint``: of this halt, so that it can be forked. ``is_exempt``: it is never replaced.
+    ``has_checkpoint``: of this halt, so that it can be forked.
     """
 
     number: int
     value: float
     has_checkpoint: bool = True
-    is_exempt: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def replacements(members: Sequence[Member], *, most: int) -> list[Replacement]:
     The worst one is replaced by the best one, the next by the next; one that is no worse than its winner stays.
     """
     order, count = ranked(members), truncated(len(members))
-    losers = [member for member in reversed(order[len(order) - count :]) if not member.is_exempt]
+    losers = [*reversed(order[len(order) - count :])]
     winners = [member for member in order[:count] if member.has_checkpoint]
     # Of no winner there is nothing to pair, however many losers there are.
     pairs = zip(losers[:most], cycle(winners), strict=False)

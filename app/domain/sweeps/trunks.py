@@ -71,7 +71,7 @@ def refusal(spec: SweepSpec, document: JobDocument) -> str:
 
 def check_sharing(spec: SweepSpec, document: JobDocument) -> None:
     """Raises BadSpec where the sweep asks for trunks that its trials can't have."""
-    reason = refusal(spec, document)
+    reason = refusal(spec, document) or _nothing_shared(spec, document)
     if spec.share_trunks and reason:
         raise BadSpec(f"{reason}; leave it out, or set it to false", field="share_trunks")
     if not spec.verify_trunks:
@@ -86,6 +86,14 @@ def check_sharing(spec: SweepSpec, document: JobDocument) -> None:
             "a training that is compared with a fork never halts; set early_stopping.losers to stop, or leave it out",
             field="verify_trunks",
         )
+
+
+def _nothing_shared(spec: SweepSpec, document: JobDocument) -> str:
+    """Why trials have no steps in common, where each parameter matters from the first step on."""
+    later = sorted(name for name, matters in _matters(document).items() if matters != "start")
+    if spec.parameters.keys() & set(later):
+        return ""
+    return f"every parameter matters from the first step on; of this training only {', '.join(later)} may matter later"
 
 
 def shared_names(spec: SweepSpec, document: JobDocument) -> frozenset[str]:

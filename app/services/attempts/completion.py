@@ -49,9 +49,7 @@ def end_attempt(
     Lease and devices are released, or handed to the next attempt when the supervisor restarts it in place, which
     ``may_restart`` permits.
     """
-    attempt = session.get_one(Attempt, (job.id, number))
-    if outcome.kind == "requeued" and not outcome.message and job.requested == "requeue":
-        outcome = replace(outcome, message=job.requested_reason)
+    attempt, outcome = session.get_one(Attempt, (job.id, number)), _with_reason(job, outcome)
     decision = _decide(session, job, attempt, outcome, backoff, may_restart=may_restart)
     changes = _changes(session, job, outcome, decision)
     rollback_step = None
@@ -62,6 +60,8 @@ def end_attempt(
     _close_record(session, attempt, outcome, decision, rollback_step)
     _record_end(session, job, attempt, outcome, actor)
     changes |= _count_usage(session, job, attempt, outcome.ran_seconds)
+    if decision.state is JobState.PAUSED:
+        changes |= halted_attempts.where_it_stands(session, job, attempt, outcome.end_step)
     _record_on_nodes(session, attempt, outcome)
     if decision.restarts:
         return Ending(state=job.state, restart=recovery.restart_in_place(session, job, attempt, **changes))
@@ -73,6 +73,12 @@ def end_attempt(
         transitions.transition(session, job, decision.via, actor=actor, reason=reason, message=message)
     transitions.transition(session, job, decision.state, actor=actor, reason=reason, message=message, **changes)
     return Ending(state=decision.state)
+
+
+def _with_reason(job: Job, outcome: Outcome) -> Outcome:
+    """A requeue has the reason of its request, unless it has one of its own."""
+    is_requested = outcome.kind == "requeued" and job.requested == "requeue"
+    return replace(outcome, message=job.requested_reason) if is_requested and not outcome.message else outcome
 
 
 def _count_usage(session: Session, job: Job, attempt: Attempt, ran_seconds: float) -> dict[str, float]:
@@ -110,7 +116,7 @@ def _decide(
         recovery=found,
     )
     halt = halted_attempts.reached(session, job, attempt, outcome.end_step)
-    return decision if halt is None else at_halt(decision, job.state, halted_at(halt))
+    return decision if halt is None else at_halt(decision, job.state, halted_at(halt.step))
 
 
 def _changes(session: Session, job: Job, outcome: Outcome, decision: Decision) -> dict[str, Any]:

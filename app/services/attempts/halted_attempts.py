@@ -1,5 +1,7 @@
 """Attempts that had reached a halt of their document when they ended otherwise: by a crash, a drain, a lost node."""
 
+from typing import Any
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -7,8 +9,8 @@ from app.domain.lifecycle.halts import is_halt
 from app.models import Attempt, Checkpoint, Job
 
 
-def reached(session: Session, job: Job, attempt: Attempt, end_step: int) -> int | None:
-    """The halt that is the last step this attempt saved, if it made none after it.
+def reached(session: Session, job: Job, attempt: Attempt, end_step: int) -> Checkpoint | None:
+    """The checkpoint of the halt that is the last step this attempt saved, if it made none after it.
 
     Its successor would start from that checkpoint and ignore the halt. None for an attempt that started there.
     """
@@ -20,4 +22,13 @@ def reached(session: Session, job: Job, attempt: Attempt, end_step: int) -> int 
     if saved is None or saved.diverged or saved.step < end_step or saved.step <= attempt.start_step:
         return None
     is_one = is_halt(halts, step=saved.step, epoch=saved.epoch, total_steps=job.total_steps)
-    return saved.step if is_one else None
+    return saved if is_one else None
+
+
+def where_it_stands(session: Session, job: Job, attempt: Attempt, end_step: int) -> dict[str, Any]:
+    """Columns for a job that pauses at its halt: the attempt may have ended before it reported its last steps."""
+    saved = reached(session, job, attempt, end_step)
+    if saved is None:
+        return {}
+    progress = min(1.0, saved.step / job.total_steps) if job.total_steps else job.progress
+    return {"current_step": saved.step, "current_epoch": saved.epoch, "progress": progress}

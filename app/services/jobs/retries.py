@@ -1,6 +1,6 @@
 """Retry of an ended job: a new job, its child, repeats the work from a checkpoint or from the start."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from app.domain.errors import BadSpec, Conflict, IllegalTransition, InvalidReque
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.frameworks.custom import processes_per_node
 from app.domain.spec.model import JobDocument, ResourceConfig
-from app.domain.spec.secrets import with_secrets
+from app.domain.spec.secrets import secret_variables, with_secrets
 from app.domain.spec.user_tokens import PREFIX
 from app.models import Checkpoint, Job
 from app.security.permissions import Caller
@@ -44,6 +44,7 @@ class _Order:
     project: str
     document: JobDocument
     forwarded: Mapping[str, str]
+    secret_variables: Collection[str]  # of the environment: those of the parent, whatever their names
 
 
 def retry(
@@ -63,7 +64,12 @@ def retry(
         order = _order(session, plane.box, _ended(lookup.find(session, caller, job_id)), wanted)
     with _named_as_asked(wanted):
         checked = submission.check(
-            plane, caller, complete(order.document.to_json()), project=order.project, forwarded=order.forwarded
+            plane,
+            caller,
+            complete(order.document.to_json()),
+            project=order.project,
+            forwarded=order.forwarded,
+            secret_variables=order.secret_variables,
         )
         with plane.db.write() as session:
             # Locked, so that a concurrent deletion can't leave an orphaned child.
@@ -71,21 +77,15 @@ def retry(
             entered = submission.enter(session, caller, checked)
             stored = submission.store(session, plane, caller, checked, entered, parent=parent)
             child = session.get_one(Job, stored.id)
-            audit.record(
-                session,
-                actor=caller.actor,
-                action="job.retry",
-                project=parent.project,
-                target=parent.id,
-                data={
-                    "child_job_id": child.id,
-                    "checkpoint_id": child.resume_checkpoint_id,
-                    "resources": dict(wanted.resources),
-                },
-            )
+            _record(session, caller, parent, child, wanted)
             on_written(session, details.changed(session, child))
     plane.dispatcher.ring_admit(child.id, child.queue, child.priority)
     return child
+
+
+def _record(session: Session, caller: Caller, parent: Job, child: Job, wanted: Retry) -> None:
+    data = {"child_job_id": child.id, "checkpoint_id": child.resume_checkpoint_id, "resources": dict(wanted.resources)}
+    audit.record(session, actor=caller.actor, action="job.retry", project=parent.project, target=parent.id, data=data)
 
 
 def _ended(job: Job) -> Job:
@@ -119,7 +119,12 @@ def _order(session: Session, box: SecretBox, job: Job, wanted: Retry) -> _Order:
     )
     carried_over = {path.removeprefix(PREFIX): token for path, token in secrets.items() if path.startswith(PREFIX)}
     changed = _with_resources(document, wanted.resources)
-    return _Order(project=job.project, document=changed, forwarded=carried_over | dict(wanted.forwarded))
+    return _Order(
+        project=job.project,
+        document=changed,
+        forwarded=carried_over | dict(wanted.forwarded),
+        secret_variables=secret_variables(secrets),
+    )
 
 
 def _start(session: Session, job: Job, wanted: Retry) -> Checkpoint | None:

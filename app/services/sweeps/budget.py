@@ -8,7 +8,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import RUNNING
-from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.rules.limits import Limits
+from app.domain.sweeps.spec import GRID, SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Attempt, Job, Sweep, Trial
 from app.models.base import utc_now
@@ -54,11 +55,20 @@ def used(session: Session, sweep: Sweep) -> Used:
     )
 
 
-def exhausted(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used) -> str:
+def most_trials(spec: SweepSpec, limits: Limits) -> int | None:
+    """How many trials the sweep may make; None for a grid, which ends after its points, as many as were allowed."""
+    if spec.budget.max_trials is not None or spec.method.name == GRID:
+        return spec.budget.max_trials
+    return limits.max_trials
+
+
+def exhausted(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used, limits: Limits) -> str:
     """Which part of the budget is used up; empty: there may be another trial."""
-    most = spec.budget.max_trials
+    most = most_trials(spec, limits)
     if most is not None and so_far.trials >= most:
-        return f"max_trials: {most} trials were made"
+        is_named = spec.budget.max_trials is not None
+        why = "" if is_named else ", as many as are allowed here (TRAINYARD_SWEEP_MAX_TRIALS)"
+        return f"max_trials: {most} trials were made{why}"
     return _spent(session, sweep, spec, so_far)
 
 

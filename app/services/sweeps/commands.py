@@ -8,12 +8,13 @@ from sqlalchemy import delete as sql_delete
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from app.domain.errors import IllegalTransition, InvalidRequest
+from app.domain.errors import Conflict, IllegalTransition, InvalidRequest
 from app.domain.lifecycle.states import TERMINAL as JOB_ENDED
 from app.domain.spec.model import JobDocument
+from app.domain.sweeps.documents import with_priority
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.rules.document import check_other_budget
-from app.domain.sweeps.rules.limits import OF_THE_FORMAT, Limits
+from app.domain.sweeps.rules.limits import Limits
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TERMINAL, SweepState
 from app.models import Job, Sweep
@@ -28,6 +29,7 @@ from app.services.sweeps.stepping import cancel_trials
 
 RESUMED = "resumed"  # status reason of a sweep that was paused
 CHANGEABLE = ("budget", "priority", "labels")
+_CHANGED_IN = (*(state for state in SweepState if state not in TERMINAL), SweepState.COMPLETED)
 DELETING_SECONDS = 10.0  # of a request that deletes jobs; a coordinator deletes the others
 
 
@@ -149,15 +151,18 @@ def change(
     """Set parts of the budget, the priority of further trials, or labels; labels are replaced as a whole.
 
     A larger budget lets a completed sweep continue with what it knows. Raises InvalidRequest when nothing is named,
-    IllegalTransition for a sweep that was cancelled or has failed.
+    IllegalTransition for a sweep that was cancelled or has failed, and Conflict when another change came between.
     """
     if not changes:
         raise InvalidRequest(f"the body names nothing to change; name at least one of {', '.join(CHANGEABLE)}")
+    checked = _checked(plane, caller, sweep_id, changes["budget"]) if "budget" in changes else None
     with plane.db.write() as session:
         sweep = lookup.find_for_change(session, caller, sweep_id)
-        _require(sweep, "changed", *(state for state in SweepState if state not in TERMINAL), SweepState.COMPLETED)
+        _require(sweep, "changed", *_CHANGED_IN)
         before = dict(sweep.spec)
-        _apply(sweep, changes, plane.sweep_limits)
+        if checked is not None and checked != before:
+            raise Conflict(f"sweep {sweep.id} was changed meanwhile; repeat the request")
+        _apply(sweep, changes)
         message = f"changed: {', '.join(sorted(changes))}"
         data = {"changes": dict(changes)}
         history.record(session, sweep, SweepEventType.CHANGED, actor=caller.actor, message=message, data=data)
@@ -165,7 +170,7 @@ def change(
             session, actor=caller.actor, action="sweep.change", project=sweep.project, target=sweep.id, data=data
         )
         if before["budget"] != sweep.spec["budget"]:
-            _continue(session, sweep, caller)
+            _continue(session, sweep, caller, plane.sweep_limits)
         on_written(session, sweep)
     return sweep
 
@@ -203,28 +208,46 @@ def _release_jobs(session: Session, sweep: Sweep) -> None:
     )
 
 
-def _continue(session: Session, sweep: Sweep, caller: Caller) -> None:
+def _continue(session: Session, sweep: Sweep, caller: Caller, limits: Limits) -> None:
     """A sweep that has completed, or is about to, makes trials again if its budget now allows them."""
     completes = sweep.status == SweepState.FINISHING and sweep.ends_as == SweepState.COMPLETED
     if sweep.status != SweepState.COMPLETED and not completes:
         return
     spec = SweepSpec.from_json(sweep.spec)
-    if not budget.exhausted(session, sweep, spec, budget.used(session, sweep)):
+    if not budget.exhausted(session, sweep, spec, budget.used(session, sweep), limits):
         sweep.ends_as, sweep.finished_at = None, None
         history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason="budget changed")
 
 
-def _apply(sweep: Sweep, changes: Mapping[str, Any], limits: Limits) -> None:
+def _checked(plane: ControlPlane, caller: Caller, sweep_id: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The spec with which these changes of the budget were checked: to walk a grid takes seconds, which may not be
+    spent in a transaction that keeps all others from writing.
+    """
+    with plane.db.read() as session:
+        sweep = lookup.find(session, caller, sweep_id)
+        _require(sweep, "changed", *_CHANGED_IN)
+        spec = dict(sweep.spec)
+    check_other_budget(
+        SweepSpec.from_json(_with_budget(spec, changes)), plane.sweep_limits if "max_trials" in changes else None
+    )
+    return spec
+
+
+def _with_budget(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {**spec, "budget": {**spec["budget"], **changes}}
+
+
+def _apply(sweep: Sweep, changes: Mapping[str, Any]) -> None:
     if "labels" in changes:
         sweep.labels = dict(changes["labels"])
     if "priority" in changes:
         document = JobDocument.from_json(sweep.base)
         scheduling = document.scheduling_config.changed(priority=changes["priority"])
         sweep.base = document.changed(scheduling_config=scheduling).to_json()
+        # What answers show, and what a fork begins with.
+        sweep.spec = {**sweep.spec, "job": with_priority(sweep.spec["job"], changes["priority"])}
     if "budget" in changes:
-        sweep.spec = {**sweep.spec, "budget": {**sweep.spec["budget"], **changes["budget"]}}
-        is_new = "max_trials" in changes["budget"]  # what was allowed when the sweep was created stays allowed
-        check_other_budget(SweepSpec.from_json(sweep.spec), limits if is_new else OF_THE_FORMAT)
+        sweep.spec = _with_budget(sweep.spec, changes["budget"])
     sweep.mark_changed()
 
 

@@ -14,6 +14,7 @@ from app.domain.sweeps import figures
 from app.domain.sweeps.figures import FEWEST_COMPLETED, Front, History, Importance, Parallel, Point, Report, Rungs
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.parameters import Parameter
+from app.domain.sweeps.promotions import halts
 from app.domain.sweeps.rungs import rungs_of
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import NONE, PATIENCE, Objective, SweepSpec
@@ -83,20 +84,20 @@ def front(session: Session, sweep: Sweep, *, x: str, y: str, max_points: int) ->
 
 
 def rungs(session: Session, sweep: Sweep) -> Rungs:
-    """Raises InvalidRequest for a sweep without early stopping."""
+    """Raises InvalidRequest for a sweep without early stopping. A population's rungs are its halts."""
     spec = SweepSpec.from_json(sweep.spec)
     rule, objective = spec.early_stopping, spec.objectives[0]
-    if rule.name == NONE:
+    if rule.name == NONE and not halts(spec):
         raise InvalidRequest(
             "the sweep has no rungs, because its early_stopping is none; figures/history shows the values of its trials"
         )
     counts = _counts(session, sweep.id)
     reports = _reports(session, sweep.id, sum(trials for trials, _ in counts.values()))
-    # Patience has a rung for every evaluation, of which those are left out that no trial has come to.
+    # Patience and populations have many rungs, of which those are left out that no trial has come to.
     found = []
     for at in sorted({*counts, *(rungs_of(rule) if rule.name != PATIENCE else ())}):
         trials, continued = counts.get(at, (0, 0))
-        is_last = at >= rule.max
+        is_last = rule.name != NONE and at >= rule.max
         found.append(
             figures.rung(at, reports.get(at, []), objective, trials=trials, continued=continued, is_last=is_last)
         )

@@ -61,7 +61,7 @@ def launch(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         if sweep is None or sweep.status not in (SweepState.PENDING, SweepState.RUNNING):
             return False
         spec = SweepSpec.from_json(sweep.spec)
-        if budget.exhausted(session, sweep, spec, budget.used(session, sweep)):
+        if budget.exhausted(session, sweep, spec, budget.used(session, sweep), plane.sweep_limits):
             return False
         room = _room(session, sweep, spec)
         if room is None:
@@ -141,11 +141,21 @@ def space_of(spec: SweepSpec) -> Space:
 
 def _begin(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: Load) -> bool:
     """Make the trial, as a fork of an earlier one where they have steps in common."""
+    if room.waiting and not _may_start(plane, sweep, spec, new, room):
+        return False
     begins = trunks.begin(plane, sweep, spec, new)
     if isinstance(begins, trunks.Waits):
         wait(plane, sweep.id, begins.reason)
         return False
     return _make(plane, sweep, spec, begins, room)
+
+
+def _may_start(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: Load) -> bool:
+    """Whether it would start soon, which costs less to ask than what it has in common with others."""
+    try:
+        return _starts_soon(spec, trials.check(plane, sweep, new), room)
+    except (InvalidRequest, LimitExceeded):
+        return True  # for `_make` to record
 
 
 def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: Load) -> bool:

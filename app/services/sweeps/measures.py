@@ -45,9 +45,16 @@ def step_of_rung(job: Job, rule: EarlyStopping, rung: int) -> int | None:
         return rung
     if not job.total_steps or not job.total_epochs:
         return None
+    if is_exact(job, rule):
+        return rung
     # Epochs are reported with two digits, and the last batch of one may be short: the evaluation at the end of an
     # epoch may come a step before this product.
     return max(1, math.floor(rung * job.total_steps / job.total_epochs) - 1)
+
+
+def is_exact(job: Job, rule: EarlyStopping) -> bool:
+    """Whether `step_of_rung` is the very step: rungs are steps, or each epoch is a single one."""
+    return rule.unit == "steps" or job.total_steps == job.total_epochs
 
 
 def first_value_from(session: Session, job_id: str, metric: str, step: int) -> tuple[int, float] | None:

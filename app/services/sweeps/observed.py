@@ -21,7 +21,6 @@ _STATES: dict[str, State] = {
     TrialState.STOPPED: "stopped",
     TrialState.EXPLOITED: "stopped",
     TrialState.FAILED: "failed",
-    TrialState.EXPLOITED: "stopped",
 }
 _COLUMNS = (Trial.number, Trial.values, Trial.state, Trial.objectives, Trial.violations, Trial.step, Trial.observed_seq)
 

@@ -1,6 +1,7 @@
 """Computes every suggestion and every decision of a sweep again from what is stored, and compares."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,12 +42,16 @@ class Replay:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSweep:
-    """What a replay rests on; ``suggested`` has, for each trial of the method, what the method knew."""
+    """What a replay rests on; ``suggested`` has, for each trial of the method, what the method knew.
+
+    ``by_hand``: number and rung of the reports at which a person let a halted trial continue.
+    """
 
     spec: SweepSpec
     suggested: Sequence[tuple[Trial, Sequence[Observation]]]
     reports: Sequence[TrialReport]
     trials: Mapping[int, Trial]
+    by_hand: AbstractSet[tuple[int, int]]
 
 
 def read(session: Session, sweep: Sweep) -> StoredSweep:
@@ -58,6 +63,7 @@ def read(session: Session, sweep: Sweep) -> StoredSweep:
     spec = SweepSpec.from_json(sweep.spec)
     rows = session.scalars(select(Trial).where(Trial.sweep_id == sweep.id).order_by(Trial.number)).all()
     reports = select(TrialReport).where(TrialReport.sweep_id == sweep.id).order_by(TrialReport.seq)
+    trials = {row.number: row for row in rows}
     return StoredSweep(
         spec=spec,
         suggested=[
@@ -66,7 +72,8 @@ def read(session: Session, sweep: Sweep) -> StoredSweep:
             if row.source == "method"
         ],
         reports=session.scalars(reports).all(),
-        trials={row.number: row for row in rows},
+        trials=trials,
+        by_hand=replaying.continued_by_hand(session, sweep.id, trials),
     )
 
 
@@ -112,7 +119,7 @@ def _decisions(stored: StoredSweep) -> Iterator[Difference]:
     """
     of_rung: dict[int, list[RungReport]] = {}
     of_trial: dict[int, list[RungReport]] = {}
-    waited = replaying.replayed(stored.spec, stored.reports, stored.trials)
+    waited = replaying.replayed(stored.spec, stored.reports, stored.trials, stored.by_hand)
     waited |= populations.decisions(stored.spec, stored.reports, stored.trials)
     for report in stored.reports:
         trial = stored.trials[report.number]
@@ -126,7 +133,7 @@ def _decisions(stored: StoredSweep) -> Iterator[Difference]:
         continues = trial.promoted or rung_reports.decided_at_once(stored.spec, report, verdict)
         replayed = waited.get((report.number, report.rung), (continues, verdict.rank, verdict.of))
         found = (report.continues, report.rank, report.compared)
-        if replayed[1:] != found[1:] or (replayed[0] != found[0] and not trial.promoted):
+        if replayed != found:
             yield Difference(
                 what="decision", number=report.number, rung=report.rung, stored=list(found), replayed=list(replayed)
             )

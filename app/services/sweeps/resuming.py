@@ -20,6 +20,7 @@ from app.services.sweeps.halting.halted import halted_trials
 from app.services.sweeps.halting.repeated import halted_again
 
 _CONTINUING = (SweepState.RUNNING, SweepState.FINISHING)
+_STAYS = " stays paused: "  # part of the reason why one of them waits
 
 
 def has_paused(session: Session, sweep: Sweep) -> bool:
@@ -29,6 +30,8 @@ def has_paused(session: Session, sweep: Sweep) -> bool:
     if sweep.status not in _CONTINUING or room_for_members(session, sweep) == 0:
         return False
     is_settled = (Job.status == JobState.PAUSED) | Job.requested.is_distinct_from("pause")
+    if _STAYS in sweep.pending_reason:  # until none of them waits any more
+        return True
     return session.scalar(query.where(is_settled).limit(1)) is not None or bool(halted_again(session, sweep))
 
 
@@ -38,7 +41,7 @@ def resume_paused(session: Session, sweep: Sweep, *, actor: str) -> None:
         return
     halted = {trial.number for trial, _, _ in halted_trials(session, sweep)}
     again = halted_again(session, sweep)
-    spec, room = SweepSpec.from_json(sweep.spec), room_for_members(session, sweep)
+    spec, room, reason = SweepSpec.from_json(sweep.spec), room_for_members(session, sweep), ""
     for trial, job in lookup.locked_jobs(session, sweep):
         if not (trial.paused or trial.number in again) or job.requested == "pause":
             continue
@@ -50,7 +53,16 @@ def resume_paused(session: Session, sweep: Sweep, *, actor: str) -> None:
             try:
                 control_requests.resume(session, job.id, actor=actor)
             except LimitExceeded as error:
-                sweep.pending_reason = f"trial {trial.number} stays paused: {error.message}"
+                reason = reason or f"trial {trial.number}{_STAYS}{error.message}"
                 continue
             room = room - 1 if room is not None else None
         trial.paused = False
+    _note(sweep, reason)
+
+
+def _note(sweep: Sweep, reason: str) -> None:
+    """Say why one of them waits, or that none does, unless the sweep makes no trial for another reason."""
+    is_free = not sweep.pending_reason or _STAYS in sweep.pending_reason
+    if is_free and sweep.pending_reason != reason:
+        sweep.pending_reason = reason
+        sweep.mark_changed()

@@ -93,7 +93,7 @@ def _has_settled(spec: SweepSpec, job: Job, step: int) -> bool:
 
 
 def _has_passed(spec: SweepSpec, job: Job, step: int) -> bool:
-    return job.current_step > (step if spec.early_stopping.unit == "steps" else step + _EPOCH_SLACK)
+    return job.current_step > (step if measures.is_exact(job, spec.early_stopping) else step + _EPOCH_SLACK)
 
 
 def _has_halted(spec: SweepSpec, job: Job, rung: int) -> bool:

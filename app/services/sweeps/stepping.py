@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.lifecycle.states import TERMINAL
+from app.domain.sweeps.rules.limits import Limits
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
@@ -53,7 +54,7 @@ def step(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         if sweep is None or sweep.status not in ACTIVE:
             return False
         spec = SweepSpec.from_json(sweep.spec)
-        is_due = _is_due(session, sweep, spec)
+        is_due = _is_due(session, sweep, spec, plane.sweep_limits)
     if is_due:
         _record_news(plane, sweep_id)
     if spec.verify_trunks:
@@ -69,7 +70,7 @@ def _use_room(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool
     return has_decided or launching.launch(plane, suggestions, sweep_id)
 
 
-def _is_due(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
+def _is_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> bool:
     """Whether `_record_news` has anything to write; reads only, so that most steps take no lock."""
     if observing.has_news(session, sweep, spec) or resuming.has_paused(session, sweep):
         return True
@@ -78,7 +79,8 @@ def _is_due(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     if sweep.status == SweepState.PAUSED:
         return False
     so_far = budget.used(session, sweep)
-    return bool(budget.exhausted(session, sweep, spec, so_far) or budget.too_many_failed(session, sweep, spec, so_far))
+    used_up = budget.exhausted(session, sweep, spec, so_far, limits)
+    return bool(used_up or budget.too_many_failed(session, sweep, spec, so_far))
 
 
 def _record_news(plane: ControlPlane, sweep_id: str) -> None:
@@ -91,12 +93,12 @@ def _record_news(plane: ControlPlane, sweep_id: str) -> None:
         to_nudge = observing.observe(session, sweep, spec).to_nudge
         session.flush()
         resuming.resume_paused(session, sweep, actor=ACTOR)
-        to_nudge += _finish_if_due(session, sweep, spec)
+        to_nudge += _finish_if_due(session, sweep, spec, plane.sweep_limits)
     for job in to_nudge:
         plane.nudge(job)
 
 
-def _finish_if_due(session: Session, sweep: Sweep, spec: SweepSpec) -> list[Job]:
+def _finish_if_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> list[Job]:
     """Move the sweep to FINISHING when its budget is used up or too many trials have failed.
 
     Returns the jobs whose supervisors are to be nudged after the commit.
@@ -110,7 +112,8 @@ def _finish_if_due(session: Session, sweep: Sweep, spec: SweepSpec) -> list[Job]
     elif sweep.status in (SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED):
         so_far = budget.used(session, sweep)
         failure = budget.too_many_failed(session, sweep, spec, so_far)
-        used_up = budget.exhausted(session, sweep, spec, so_far) if sweep.status != SweepState.PAUSED else ""
+        is_paused = sweep.status == SweepState.PAUSED
+        used_up = "" if is_paused else budget.exhausted(session, sweep, spec, so_far, limits)
         if failure:
             sweep.ends_as = SweepState.FAILED
             history.move(session, sweep, SweepState.FINISHING, actor=ACTOR, reason="failed trials", message=failure)

@@ -14,7 +14,7 @@ from app.services.jobs import control_requests
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
-from app.services.sweeps import history, listing, lookup, trials
+from app.services.sweeps import budget, history, listing, lookup, trials
 from app.services.sweeps.halting import promoting
 from app.services.sweeps.launching import space_of
 from app.services.sweeps.trials import NewTrial
@@ -27,7 +27,7 @@ def add(
     plane: ControlPlane, caller: Caller, sweep_id: str, values: Mapping[str, Any], *, on_written: OnWritten = not_stored
 ) -> None:
     """Try these values, too; the trial counts for the budget. Raises BadSpec for values outside of the space,
-    IllegalTransition for a sweep that takes no trials any more, QuotaExceeded when `max_trials` are there.
+    IllegalTransition for a sweep that takes no trials any more, QuotaExceeded when the most that are allowed are there.
     """
     for _ in range(_RACES):
         seen, new = _wanted(plane, caller, sweep_id, values)
@@ -53,9 +53,10 @@ def _wanted(plane: ControlPlane, caller: Caller, sweep_id: str, values: Mapping[
     _require_open(seen)
     spec = SweepSpec.from_json(seen.spec)
     checked = space_of(spec).check(values, field="values")
-    most = spec.budget.max_trials
+    most = budget.most_trials(spec, plane.sweep_limits)
     if most is not None and seen.next_number >= most:
-        raise QuotaExceeded(f"the sweep has made its {most} trials; raise budget.max_trials by PATCH first")
+        way_out = "budget.max_trials by PATCH" if spec.budget.max_trials is not None else "TRAINYARD_SWEEP_MAX_TRIALS"
+        raise QuotaExceeded(f"the sweep has made its {most} trials; raise {way_out} first")
     return seen, NewTrial(number=seen.next_number, values=checked, source="added", seen_seq=seen.seq)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from sqlalchemy.orm import Session
 
 from app.domain.spec.model import JobDocument
-from app.domain.spec.secrets import with_secrets
+from app.domain.spec.secrets import secret_variables, with_secrets
 from app.domain.spec.user_tokens import PREFIX
 from app.domain.sweeps.documents import trial_document, with_halts, with_halts_of_member, with_saves, with_start
 from app.domain.sweeps.draws import seed_of
@@ -26,7 +26,6 @@ from app.services.sweeps import history
 from app.services.sweeps.history import ACTOR
 
 SWEEP_LABEL, TRIAL_LABEL = "trainyard/sweep", "trainyard/trial"
-_VARIABLES = "training_config.environment."
 _OF_TRIALS = "of_trials"
 Source = Literal["method", "enqueued", "added", "exploited"]
 
@@ -86,7 +85,7 @@ def submitted(plane: ControlPlane, sweep: Sweep, raw: dict[str, Any], *, caller:
         JobDocument.from_json(raw), {path: value for path, value in secrets.items() if not path.startswith(PREFIX)}
     )
     forwarded = {path.removeprefix(PREFIX): token for path, token in secrets.items() if path.startswith(PREFIX)}
-    hidden = [path.removeprefix(_VARIABLES) for path in secrets if path.startswith(_VARIABLES)]
+    hidden = secret_variables(secrets)
     return submission.check(
         plane, caller or caller_of(sweep), document, project=sweep.project, forwarded=forwarded, secret_variables=hidden
     )

@@ -1,12 +1,15 @@
 """Secrets that documents of other vocabularies name: files of the operator's, read when the job is submitted."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.models import Job
+from app.domain.lifecycle.states import JobState
+from app.models import Job, Sweep
 from tests.integration.compat.test_ome import JOBS, manifest
+from tests.integration.compat.test_ome_sweeps import TRAINER, tuned
 from tests.integration.compat.test_runai import BODY, TRAININGS
 from tests.systems.apps import Api
 
@@ -50,6 +53,40 @@ def test_job_gets_the_secret_and_no_answer_contains_it(api: Api, ask: Any) -> No
     assert VALUE not in api.call("GET", f"/v1/jobs/{job.id}").text
     warned = [event for event in api.get(f"/v1/jobs/{job.id}/events")["events"] if event["reason"] == "NOT_ACTED_ON"]
     assert "PLACE" not in str(warned)
+
+
+@pytest.mark.parametrize("ask", [by_runai, by_ome])
+def test_secret_stays_one_when_its_job_is_retried(api: Api, ask: Any) -> None:
+    lay_down(api)
+    ask(api)
+    with api.db.write() as session:
+        (parent,) = session.query(Job).all()
+        parent.status = JobState.FAILED
+
+    child_id = api.data(api.post(f"/v1/jobs/{parent.id}/retry"), 201)["job_id"]
+
+    with api.db.read() as session:
+        child = session.get_one(Job, child_id)
+    secrets = api.app.extensions["trainyard"].plane.box.open(child.sealed_secrets)
+    assert secrets == {"training_config.environment.PLACE": VALUE}
+    assert child.spec["training_config"]["environment"]["PLACE"] == "***"
+    assert VALUE not in api.call("GET", f"/v1/jobs/{child_id}").text
+
+
+def test_secret_of_a_search_stays_one_in_its_fork(api: Api) -> None:
+    lay_down(api)
+    variables = [{"name": "PLACE", "valueFrom": {"secretKeyRef": {"name": "db", "key": "url"}}}]
+    first = tuned(api, trainer={**TRAINER, "env": variables})
+
+    created = api.data(api.post(f"/v1/sweeps/sweep-{first['metadata']['uid']}/fork", {}), 201)
+
+    with api.db.read() as session:
+        fork = session.get_one(Sweep, created["sweep_id"])
+    assert api.app.extensions["trainyard"].plane.box.open(fork.sealed_secrets) == {
+        "training_config.environment.PLACE": VALUE
+    }
+    assert VALUE not in json.dumps([fork.base, fork.spec])
+    assert VALUE not in api.call("GET", f"/v1/sweeps/{fork.id}").text
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,15 @@ def test_fork_takes_its_changes_from_a_file_and_options_win(server: ScriptedServ
     assert answer.stderr == "Warning: job.x: no effect\nFollow it with: trainyard sweep watch sweep-2\n"
 
 
+def test_fork_refuses_a_budget_of_the_file_that_is_no_object(tmp_path: Path) -> None:
+    file = tmp_path / "fork.json"
+    file.write_text('{"budget": [3]}')
+
+    answer = run("fork", "sweep-1", "--file", str(file), "--max-trials", "20")
+
+    assert (answer.exit_code, "budget of the file must be an object" in answer.stderr) == (2, True)
+
+
 def test_fork_without_changes_and_as_json(server: ScriptedServer) -> None:
     server.script(success(CREATED, 201))
 
@@ -103,7 +112,8 @@ def test_fork_is_followed_to_its_end(server: ScriptedServer) -> None:
 
 
 def test_a_trial_is_shown_with_its_decisions(server: ScriptedServer) -> None:
-    reports = [report(100, 1.5, 1, 9), report(300, None, 4, 4, continues=False)]
+    waits = report(900, 1.4, 1, 2, continues=False, is_decided=False)
+    reports = [report(100, 1.5, 1, 9), report(300, None, 4, 4, continues=False), waits]
     found = trial(4, "STOPPED", step=300, reports=reports, objectives=[1.5], reason="rank 4 of 4", promoted=True)
     server.script(success({**found, "forked_from": 2, "steps_saved": 50}), success(sweep()))
 
@@ -119,6 +129,7 @@ def test_a_trial_is_shown_with_its_decisions(server: ScriptedServer) -> None:
         "early stopping exempt",
         "100 1.5 1 of 9 continues 2026-11-20T11:24:00.000Z",
         "300 not finite 4 of 4 ends 2026-11-20T11:24:00.000Z",
+        "900 1.4 1 of 2 waits 2026-11-20T11:24:00.000Z",
     ):
         assert line in lines
     assert "values learning_rate=2.1e-4, data_config.batch_size=16, lr_scheduler_type=linear" in lines

@@ -57,6 +57,7 @@ def test_a_translated_file_is_a_document_that_the_api_accepts() -> None:
         ({"value": 8}, {"values": [8]}),
         ({"value": "adamw", "distribution": "constant"}, {"values": ["adamw"]}),
         ({"values": [8, 16], "distribution": "categorical"}, {"values": [8, 16]}),
+        ({"values": ["1e-5", "2.5E-4", "1e", "e5"]}, {"values": [1e-5, 2.5e-4, "1e", "e5"]}),
         ({"min": 1, "max": 8}, {"type": "int", "min": 1, "max": 8}),
         ({"min": 1, "max": 8.0}, {"type": "double", "min": 1, "max": 8.0}),
         ({"min": 1, "max": 8, "distribution": "uniform"}, {"type": "double", "min": 1, "max": 8}),

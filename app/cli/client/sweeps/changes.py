@@ -98,7 +98,7 @@ def fork(sweep_id: str, name: str, file: Path | None, *, watches: bool, as_json:
     changes |= {"name": name} if name else {}
     changes |= {"labels": labels} if labels is not None else {}
     if budget:
-        changes["budget"] = {**(changes.get("budget") or {}), **budget}
+        changes["budget"] = {**_object(changes, "budget"), **budget}
     with server() as client:
         created = client.sweeps.fork(sweep_id, **changes)
         warn(created["warnings"])
@@ -111,6 +111,13 @@ def fork(sweep_id: str, name: str, file: Path | None, *, watches: bool, as_json:
         else:
             click.echo(created["sweep_id"])
             click.echo(f"Follow it with: trainyard sweep watch {created['sweep_id']}", err=True)
+
+
+def _object(changes: dict[str, Any], name: str) -> dict[str, Any]:
+    found = changes.get(name) or {}
+    if not isinstance(found, dict):
+        raise click.UsageError(f"{name} of the file must be an object")
+    return found
 
 
 def _budget(options: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from app.cli.output import json_option, print_fields, print_json, print_table
 from app.domain.sweeps.documents import wire_text
 from app.domain.sweeps.parameters import Value
 from trainyard.client import Client
-from trainyard.records import Sweep, Trial
+from trainyard.records import Sweep, Trial, TrialReport
 
 _NUMBER = click.IntRange(min=0)
 
@@ -145,9 +145,15 @@ def _print_reports(of: Sweep, found: Trial) -> None:
             report["rung"],
             "not finite" if report["value"] is None else table.number(report["value"]),
             f"{report['rank']} of {report['compared']}",
-            "continues" if report["continues"] else "ends",
+            _decision(report),
             report["at"],
         )
         for report in found["reports"]
     ]
     print_table(("rung", metric, "rank", "decision", "at"), rows, empty="")
+
+
+def _decision(report: TrialReport) -> str:
+    if not report["is_decided"]:
+        return "waits"
+    return "continues" if report["continues"] else "ends"

@@ -1,11 +1,13 @@
 """Parameters of sweep files of Weights & Biases: values, and distributions that have an equal of ours."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 _KEYS = ("value", "values", "min", "max", "q", "distribution")
 _OF_VALUES = ("constant", "categorical")
+_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", re.ASCII)
 
 
 class NotTranslated(Exception):
@@ -54,7 +56,12 @@ def _listed(raw: Mapping[str, Any], distribution: object, field: str) -> dict[st
     for value in values:
         if not isinstance(value, bool | int | float | str):
             raise NotTranslated(f"{field}: {value!r:.80} must be a number, a text, true or false")
-    return {"values": values}
+    return {"values": [_as_meant(value) for value in values]}
+
+
+def _as_meant(value: Any) -> Any:  # noqa: ANN401 – a value of YAML
+    """A number that YAML 1.1 reads as a text because it has an exponent but no dot, such as 1e-5."""
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
 def _uniform(raw: Mapping[str, Any], field: str) -> dict[str, Any]:

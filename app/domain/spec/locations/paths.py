@@ -54,6 +54,7 @@ class ReadingRules:
     claims_dir: str = ""  # volume claims, which belong to projects: only pvc:// leads there
     fetch_allow: tuple[str, ...] = ()
     tracking_allow: tuple[str, ...] = ()
+    project: str = ""  # whose jobs these are, if that is known
     image_sources: tuple[str, ...] = ()  # registries and repositories of images, {project} in them
     image_digests: bool = False  # whether they are named with their digest
     real_path: Callable[[str], str] = os.path.normpath
@@ -62,6 +63,7 @@ class ReadingRules:
         """The rules for jobs of a project."""
         return replace(
             self,
+            project=project,
             output_roots=tuple(root.replace(_PROJECT, project) for root in self.output_roots),
             image_sources=tuple(source.replace(_PROJECT, project) for source in self.image_sources),
         )

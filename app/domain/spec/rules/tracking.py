@@ -1,9 +1,11 @@
 """Rules of ``tracking``: where a job's metrics are sent, besides the database."""
 
 import re
+from urllib.parse import unquote, urlsplit
 
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.names import did_you_mean
+from app.domain.spec.locations.hosts import address_of, is_allowed
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.locations.service_urls import check_service_url
 from app.domain.spec.model import JobDocument, Tracker
@@ -19,15 +21,20 @@ _USERNAME = re.compile(r"[\x21-\x39\x3b-\x7e]+")  # without a colon, which ends 
 
 def check(document: JobDocument, rules: ReadingRules) -> None:
     """Raise BadSpec for the first tracking service that can't be served."""
-    seen: set[tuple[str | None, str | None]] = set()
+    seen: set[tuple[str, int, str, str]] = set()
     for number, tracker in enumerate(document.tracking):
         field = f"tracking.{number}"
         _check_kind(tracker, field)
         _check_url(tracker, rules, field)
         _check_login(tracker, field)
-        place = ((tracker.url or "").rstrip("/"), tracker.experiment)
+        _check_token_is_safe(tracker, rules, field)
+        place = _place(tracker, rules)
         if place in seen:
-            raise BadSpec("names the same url and experiment as an earlier one; leave one of them out", field=field)
+            raise BadSpec(
+                "names the same url and experiment as an earlier one (without an experiment it is the project); leave "
+                "one of them out",
+                field=field,
+            )
         seen.add(place)
 
 
@@ -67,3 +74,22 @@ def _check_login(tracker: Tracker, field: str) -> None:
         raise BadSpec("a username has no spaces, no colon and only ASCII characters", field=f"{field}.username")
     if tracker.username and not tracker.token:
         raise BadSpec("username needs its password; give it as token", field=f"{field}.token")
+
+
+def _check_token_is_safe(tracker: Tracker, rules: ReadingRules, field: str) -> None:
+    parts = urlsplit(tracker.url or "")
+    host = (parts.hostname or "").rstrip(".")
+    if tracker.token and parts.scheme == "http" and not is_allowed(host, address_of(host), rules.tracking_allow):
+        raise BadSpec(
+            "http sends the token readable for others; use https, or have the administrator list this host in "
+            f"{ALLOW_SETTING}",
+            field=f"{field}.url",
+        )
+
+
+def _place(tracker: Tracker, rules: ReadingRules) -> tuple[str, int, str, str]:
+    """Where the run is: two that write to the same one would overwrite each other's notes in it."""
+    parts = urlsplit(tracker.url or "")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    host = (parts.hostname or "").rstrip(".")
+    return host, port, unquote(parts.path).rstrip("/"), tracker.experiment or rules.project

@@ -16,7 +16,7 @@ from app.domain.sweeps.rules.early_stopping import check_early_stopping
 from app.domain.sweeps.rules.limits import DEFAULT, Limits, check_space, check_trials
 from app.domain.sweeps.rules.objectives import check_constraints, check_objectives
 from app.domain.sweeps.rules.parameters import check_parameters
-from app.domain.sweeps.rules.population import check_population
+from app.domain.sweeps.rules.population import check_members, check_population
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import (
     ANNEAL,
@@ -73,11 +73,17 @@ def check(spec: SweepSpec, limits: Limits = DEFAULT) -> Space:
     return space
 
 
-def check_other_budget(spec: SweepSpec, limits: Limits) -> None:
-    """A budget that takes the place of another one. Raises BadSpec."""
+def check_other_budget(spec: SweepSpec, limits: Limits | None) -> None:
+    """A budget that takes the place of another one. May take seconds for a grid with conditions. Raises BadSpec.
+
+    Without ``limits`` its number of trials is the same: what was allowed when the sweep was created stays allowed.
+    """
     check_budget(spec)
+    check_members(spec)
+    if limits is None:
+        return
     check_trials(spec, limits)
-    if spec.method.name == GRID and spec.budget.max_trials is None:
+    if spec.method.name == GRID:
         _grid_ends(spec, Space.from_json(spec.parameters, spec.require), limits)
 
 

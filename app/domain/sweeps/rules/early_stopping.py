@@ -22,6 +22,8 @@ def check_early_stopping(spec: SweepSpec, documents: list[JobDocument]) -> None:
     if rule.name not in EARLY_STOPPING:
         raise _bad(f"must be one of {', '.join(EARLY_STOPPING)}", "name")
     if rule.name == NONE:
+        if rule.losers == PAUSE:
+            raise _bad("has no effect without early stopping; name a rule such as asha, or leave it out", "losers")
         return
     if len(spec.objectives) > 1:
         raise _bad("compares trials by one objective; name one, or use none", "name")
@@ -61,6 +63,12 @@ def _can_halt(rule: EarlyStopping, documents: list[JobDocument]) -> None:
             "streamed data has no known length, so trials can't halt at the end of an epoch; use steps, or set losers "
             "to stop",
             "unit",
+        )
+    if any(document.output_config.checkpoint.resume_from_best for document in documents):
+        raise BadSpec(
+            "a trial that has halted resumes from the checkpoint of its halt; leave it out, or set "
+            "early_stopping.losers to stop",
+            field="job.output_config.checkpoint.resume_from_best",
         )
 
 

@@ -14,6 +14,7 @@ from app.domain.sweeps.spec import NONE, PBT, SweepSpec
 
 MAX_HALTS = 1_000
 _LENGTHS = ("max_steps", "num_train_epochs")
+_STOPS_EARLY = "early_stopping_patience"
 
 
 def check_population(spec: SweepSpec, space: Space, documents: list[JobDocument]) -> None:
@@ -42,11 +43,21 @@ def check_population(spec: SweepSpec, space: Space, documents: list[JobDocument]
             "pbt needs an objective that is measured while a trial trains, not one of its report",
             field="objective.metric",
         )
-    for parameter in space.parameters:
-        if not parameter.is_constant:
-            _may_change(parameter)
+    _may_vary(space)
     _halts(spec, documents[0])
-    _members(spec)
+    check_members(spec)
+
+
+def _may_vary(space: Space) -> None:
+    varied = [parameter for parameter in space.parameters if not parameter.is_constant]
+    if not varied:
+        raise BadSpec(
+            "nothing varies, so that a fork of pbt would train as its winner does; give at least one parameter more "
+            "than one value",
+            field="parameters",
+        )
+    for parameter in varied:
+        _may_change(parameter)
 
 
 def _may_change(parameter: Parameter) -> None:
@@ -54,6 +65,11 @@ def _may_change(parameter: Parameter) -> None:
     name, field = parameter.name, f"parameters.{parameter.name}"
     if name in _LENGTHS:
         raise BadSpec("is the same for all members of pbt, which halt together; set max_steps in job", field=field)
+    if name == _STOPS_EARLY:
+        raise BadSpec(
+            f"{name} may not vary with pbt, which ends its worst members itself; set it in job, for all of them",
+            field=field,
+        )
     if name in FIXED_ON_RESUME:
         raise BadSpec(
             f"{name} may not vary with pbt: a fork starts from its winner's checkpoint, whose content depends on it; "
@@ -87,13 +103,26 @@ def _halts(spec: SweepSpec, document: JobDocument) -> None:
         raise BadSpec(f"makes more than {MAX_HALTS:,} halts in {steps} steps; raise it", field="method.interval")
 
 
-def _members(spec: SweepSpec) -> None:
+def check_members(spec: SweepSpec) -> None:
+    """That the budget and the method make every member. Raises BadSpec."""
+    if spec.method.name != PBT:
+        return
     population, most = spec.method.population, spec.budget.max_trials
     if most is not None and population > most:
         raise BadSpec(
             f"is {population}, more than budget.max_trials, {most}, for which every member counts, and every fork, "
             "too; lower it, or raise max_trials",
             field="method.population",
+        )
+    if population == most:
+        raise BadSpec(
+            f"is {most}, as is method.population, so that no fork fits, of which each counts, too; raise it",
+            field="budget.max_trials",
+        )
+    if spec.budget.running == "cancel":
+        raise BadSpec(
+            "ends the members of pbt when the last fork is made, before any has trained to its end; use finish",
+            field="budget.running",
         )
     if len(spec.enqueue) > population:
         raise BadSpec(

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.sweeps.population import Member, Replacement, ranked, replacements
+from app.domain.sweeps.rules.limits import Limits
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Checkpoint, Job, Sweep, Trial, TrialReport
@@ -26,7 +27,7 @@ class Generation:
     checkpoints: Mapping[int, str]
 
 
-def complete_generation(session: Session, sweep: Sweep, spec: SweepSpec) -> Generation | None:
+def complete_generation(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> Generation | None:
     """The members at the lowest rung of which any waits; None while one has yet to get there, or to be made."""
     halted = halted_trials(session, sweep)
     if not halted:
@@ -36,21 +37,18 @@ def complete_generation(session: Session, sweep: Sweep, spec: SweepSpec) -> Gene
     if _is_awaited(session, sweep, rung) or not _is_whole(session, sweep, spec):
         return None
     found = _checkpoints(session, [job.id for _, job, _ in there], rung)
-    members = [
-        member_of(spec, report, has_checkpoint=job.id in found, is_exempt=trial.promoted)
-        for trial, job, report in there
-    ]
+    members = [member_of(spec, report, has_checkpoint=job.id in found) for _, job, report in there]
     return Generation(
         rung=rung,
         places={member.number: place for place, member in enumerate(ranked(members), start=1)},
-        replacements=replacements(members, most=_forks_left(session, sweep, spec)),
+        replacements=replacements(members, most=_forks_left(session, sweep, spec, limits)),
         checkpoints={trial.number: found[job.id] for trial, job, _ in there if job.id in found},
     )
 
 
-def member_of(spec: SweepSpec, report: TrialReport, *, has_checkpoint: bool, is_exempt: bool) -> Member:
+def member_of(spec: SweepSpec, report: TrialReport, *, has_checkpoint: bool) -> Member:
     value = math.inf if report.value is None else spec.objectives[0].sign * report.value
-    return Member(number=report.number, value=value, has_checkpoint=has_checkpoint, is_exempt=is_exempt)
+    return Member(number=report.number, value=value, has_checkpoint=has_checkpoint)
 
 
 def _is_awaited(session: Session, sweep: Sweep, rung: int) -> bool:
@@ -76,11 +74,12 @@ def _is_whole(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     return sweep.status == SweepState.FINISHING or (session.scalar(made) or 0) >= spec.method.population
 
 
-def _forks_left(session: Session, sweep: Sweep, spec: SweepSpec) -> int:
+def _forks_left(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> int:
     """How many trials the budget allows yet."""
-    if sweep.status != SweepState.RUNNING or budget.exhausted(session, sweep, spec, budget.used(session, sweep)):
+    so_far = budget.used(session, sweep)
+    if sweep.status != SweepState.RUNNING or budget.exhausted(session, sweep, spec, so_far, limits):
         return 0
-    most = spec.budget.max_trials
+    most = budget.most_trials(spec, limits)
     return spec.method.population if most is None else most - sweep.next_number
 
 

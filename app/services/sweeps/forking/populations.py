@@ -56,7 +56,7 @@ def decide(plane: ControlPlane, sweep_id: str) -> bool:
         if sweep is None or sweep.status not in _DECIDES:
             return False
         spec = SweepSpec.from_json(sweep.spec)
-        found = complete_generation(session, sweep, spec) if spec.method.name == PBT else None
+        found = _generation(session, plane, sweep, spec)
     if found is None:
         return False
     try:
@@ -118,12 +118,16 @@ def _carry_out(plane: ControlPlane, plan: _Plan) -> bool:
     return True
 
 
+def _generation(session: Session, plane: ControlPlane, sweep: Sweep, spec: SweepSpec) -> Generation | None:
+    return complete_generation(session, sweep, spec, plane.sweep_limits) if spec.method.name == PBT else None
+
+
 def _write(session: Session, plane: ControlPlane, plan: _Plan) -> _Written | None:
     """None when the plan is out of date; nothing is written then."""
     sweep, found = lookup.locked(session, plan.seen.id), plan.generation
     lookup.locked_jobs(session, sweep)  # before one of them is changed
     is_same = all(getattr(sweep, name) == getattr(plan.seen, name) for name in ("status", "next_number", "seq"))
-    if not is_same or complete_generation(session, sweep, plan.spec) != found:
+    if not is_same or _generation(session, plane, sweep, plan.spec) != found:
         return None
     sweep.seq += 1
     forks = {pair.loser.number: new.fork for pair, (new, _) in zip(found.replacements, plan.forks, strict=False)}

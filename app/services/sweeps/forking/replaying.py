@@ -39,10 +39,10 @@ def decisions(
     """
     found: dict[tuple[int, int], Decision] = {}
     for generation in _generations(spec, reports, trials):
-        losers, places = _pairs(spec, generation, trials), _places(spec, generation)
+        losers, places = _pairs(spec, generation), _places(spec, generation)
         for each in generation.reports:
             found[each.number, each.rung] = (each.number not in losers, places[each.number], len(places))
-    return found | _by_hand(spec, reports, trials)
+    return found | _by_hand(spec, reports)
 
 
 def forks(
@@ -50,7 +50,7 @@ def forks(
 ) -> Iterator[ReplayedFork]:
     """Every fork of a population with the winner and the values that it has to have."""
     for generation in _generations(spec, reports, trials):
-        winners: list[int | None] = [*_pairs(spec, generation, trials).values()]
+        winners: list[int | None] = [*_pairs(spec, generation).values()]
         winners += [None] * (len(generation.forks) - len(winners))
         for trial, winner in zip(generation.forks, winners, strict=False):
             values = trials[winner].values if winner is not None else trial.values
@@ -65,50 +65,47 @@ def _generations(spec: SweepSpec, reports: Sequence[TrialReport], trials: Mappin
     """In the order in which they were decided about."""
     if spec.method.name != PBT:
         return
-    groups: dict[int, list[TrialReport]] = {}
-    for report in reports:
-        if report.decided_seq is not None and _is_of_generation(report, trials[report.number]):
-            groups.setdefault(report.decided_seq, []).append(report)
-    for seq, group in sorted(groups.items()):
+    for seq, group in sorted(_decided_together(reports).items()):
+        if len(group) < 2:
+            continue
         made = [trial for trial in trials.values() if trial.source == "exploited" and trial.seen_seq == seq]
         yield _Generation(group, sorted(made, key=lambda trial: trial.number))
 
 
-def _is_of_generation(report: TrialReport, trial: Trial) -> bool:
-    """Not one that was decided about when it was recorded, when its trial ended, or by a person."""
-    is_by_hand = report.continues and trial.promoted
-    return report.decided_seq not in (report.seq, trial.observed_seq) and not is_by_hand
+def _decided_together(reports: Sequence[TrialReport]) -> dict[int, list[TrialReport]]:
+    """Reports by the `seq` of their decision. That of a generation is the same for all of its members; one that was
+    decided about when it was recorded, when its trial ended, or by a person, has its own.
+    """
+    found: dict[int, list[TrialReport]] = {}
+    for report in reports:
+        if report.decided_seq is not None:
+            found.setdefault(report.decided_seq, []).append(report)
+    return found
 
 
-def _pairs(spec: SweepSpec, generation: _Generation, trials: Mapping[int, Trial]) -> dict[int, int]:
+def _pairs(spec: SweepSpec, generation: _Generation) -> dict[int, int]:
     """Loser → winner, in the order of the losers, which is that of their forks."""
     parents = {fork.parent_number for fork in generation.forks}
-    members = [
-        member_of(
-            spec,
-            report,
-            has_checkpoint=report.number in parents,
-            is_exempt=report.continues and trials[report.number].promoted,
-        )
-        for report in generation.reports
-    ]
+    members = [member_of(spec, report, has_checkpoint=report.number in parents) for report in generation.reports]
     found = replacements(members, most=len(generation.forks))
     return {each.loser.number: each.winner.number for each in found}
 
 
 def _places(spec: SweepSpec, generation: _Generation) -> dict[int, int]:
-    members = [member_of(spec, report, has_checkpoint=True, is_exempt=False) for report in generation.reports]
+    members = [member_of(spec, report, has_checkpoint=True) for report in generation.reports]
     return {member.number: place for place, member in enumerate(ranked(members), start=1)}
 
 
-def _by_hand(
-    spec: SweepSpec, reports: Sequence[TrialReport], trials: Mapping[int, Trial]
-) -> dict[tuple[int, int], Decision]:
-    """Ends and continuations that do not follow from the reports, as they are stored."""
+def _by_hand(spec: SweepSpec, reports: Sequence[TrialReport]) -> dict[tuple[int, int], Decision]:
+    """Ends and continuations that do not follow from the reports, as they are stored.
+
+    So is the decision about the only member that is left, which always continues.
+    """
     if spec.method.name != PBT:
         return {}
     return {
         (each.number, each.rung): (each.continues, each.rank, each.compared)
-        for each in reports
-        if each.decided_seq not in (None, each.seq) and not _is_of_generation(each, trials[each.number])
+        for group in _decided_together(reports).values()
+        for each in group
+        if len(group) == 1 and each.decided_seq != each.seq
     }

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.defaults import completed
 from app.domain.spec.document import typed_hyperparameters
+from app.domain.spec.hyperparameters.parameter import InvalidHyperparameter
 from app.domain.spec.model import JobDocument
 from app.domain.sweeps.documents import trial_document
 from app.domain.sweeps.grid import grid_values
@@ -70,11 +71,18 @@ class Sharing:
         """After how many steps a trial with one set of values may begin where one with the other is; 0 for none."""
         if not self.alike(first, second):
             return 0
+        lengths = (self.length(first), self.length(second))
+        if 0 in lengths:
+            return 0
         steps = first_difference(self._document(first), self._document(second))
-        return min(steps, latest_branch(self._spec, self.length(first)), latest_branch(self._spec, self.length(second)))
+        return min(steps, *(latest_branch(self._spec, length) for length in lengths))
 
     def length(self, values: Mapping[str, Value]) -> int:
-        return int(typed_hyperparameters(self._document(values))["max_steps"])
+        """In steps; 0 for values that no trial can have together, which are refused when it is made."""
+        try:
+            return int(typed_hyperparameters(self._document(values))["max_steps"])
+        except InvalidHyperparameter:
+            return 0
 
     def is_worthwhile(self, steps: int, values: Mapping[str, Value]) -> bool:
         return steps >= WORTHWHILE * self.length(values)

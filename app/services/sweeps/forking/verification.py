@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, exists, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import InvalidRequest, LimitExceeded, Unauthenticated
@@ -29,6 +29,7 @@ from app.services.sweeps.trials import NewTrial
 VERIFIES_LABEL = "trainyard/verifies"
 DIFFERS, VERIFIED, NOT_VERIFIED = "TRUNK_DIFFERS", "TRUNK_VERIFIED", "TRUNK_NOT_VERIFIED"
 _SETTLED = "weights: "  # begins what a settled fork's note says of it
+_KEY_ENDED = "the API key that submits its trials is revoked or expired"
 _GOING_ON = (SweepState.RUNNING, SweepState.FINISHING)
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,8 @@ def advance(plane: ControlPlane, sweep_id: str) -> None:
         spec = SweepSpec.from_json(sweep.spec)
         if sweep.status not in _GOING_ON:
             return
-        chosen = [(fork, _job_of(session, sweep.id, fork.number)) for fork in _open(session, sweep, spec)]
+        jobs = _by_fork(session, sweep.id)
+        chosen = [(fork, jobs.get(str(fork.number))) for fork in _open(session, sweep, spec)]
     for fork, job in chosen:
         if job is None and _goes_on(sweep):
             _submit(plane, sweep, fork)
@@ -85,27 +87,45 @@ def _open(session: Session, sweep: Sweep, spec: SweepSpec) -> Sequence[Trial]:
 
 
 def _jobs(sweep_id: str) -> Select[Job]:
+    """Its jobs with the label that are no trial's: the document of a sweep may set the same label."""
     label = Job.labels[VERIFIES_LABEL].as_string()
-    return select(Job).where(Job.sweep_id == sweep_id, label.is_not(None))
+    is_of_trial = exists().where(Trial.sweep_id == sweep_id, Trial.job_id == Job.id)
+    return select(Job).where(Job.sweep_id == sweep_id, label.is_not(None), ~is_of_trial)
 
 
-def _job_of(session: Session, sweep_id: str, number: int) -> Job | None:
-    mine = Job.labels[VERIFIES_LABEL].as_string() == str(number)
-    return session.scalar(_jobs(sweep_id).where(mine).order_by(Job.id).limit(1))
+def _by_fork(session: Session, sweep_id: str) -> dict[str, Job]:
+    """The job that verifies each fork, by the label's value, which is the fork's number; of several the first."""
+    newest_first = session.scalars(_jobs(sweep_id).order_by(Job.id.desc()))
+    return {str(job.labels[VERIFIES_LABEL]): job for job in newest_first}
 
 
 def _submit(plane: ControlPlane, sweep: Sweep, fork: Trial) -> None:
     try:
         checked = trials.submitted(plane, sweep, _document(sweep, fork))
         job = _store(plane, sweep.id, fork, checked)
-    except (LimitExceeded, Unauthenticated) as error:  # it is tried again
-        logger.info("fork %s of sweep %s is not verified yet: %s", fork.number, sweep.id, error.message)
+    except LimitExceeded as error:
+        _wait(plane, sweep.id, fork.number, error.message)
+        return
+    except Unauthenticated:
+        if sweep.status == SweepState.FINISHING:  # it can't be resumed with another key any more
+            _settle(plane, sweep.id, fork.number, NOT_VERIFIED, f"not compared: {_KEY_ENDED}")
         return
     except InvalidRequest as error:
         _settle(plane, sweep.id, fork.number, NOT_VERIFIED, f"not compared, the job was refused: {error.message}")
         return
     if job is not None:
         plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
+
+
+def _wait(plane: ControlPlane, sweep_id: str, number: int, reason: str) -> None:
+    """It is tried again. Only a sweep that makes no further trial says so: before, `launching` writes its reason."""
+    logger.info("fork %s of sweep %s is not verified yet: %s", number, sweep_id, reason)
+    message = f"a fork is not verified yet: {reason}"
+    with plane.db.write() as session:
+        sweep = lookup.locked(session, sweep_id)
+        if sweep.status == SweepState.FINISHING and sweep.pending_reason != message:
+            sweep.pending_reason = message
+            sweep.mark_changed()
 
 
 def _document(sweep: Sweep, fork: Trial) -> dict[str, Any]:
@@ -122,7 +142,8 @@ def _store(plane: ControlPlane, sweep_id: str, fork: Trial, checked: Checked) ->
     """None where another coordinator has done it, or the sweep makes no further job."""
     with plane.db.write() as session:
         sweep = lookup.locked(session, sweep_id)
-        if sweep.status not in _GOING_ON or not _goes_on(sweep) or _job_of(session, sweep_id, fork.number) is not None:
+        is_over = sweep.status not in _GOING_ON or not _goes_on(sweep)
+        if is_over or str(fork.number) in _by_fork(session, sweep_id):
             return None
         caller = trials.caller_of(sweep)
         entered = submission.enter(session, caller, checked)
@@ -136,6 +157,8 @@ def _store(plane: ControlPlane, sweep_id: str, fork: Trial, checked: Checked) ->
         history.record(
             session, sweep, SweepEventType.CHANGED, actor=ACTOR, reason="VERIFIES", message=message, data=data
         )
+        if sweep.status == SweepState.FINISHING:
+            sweep.pending_reason = ""
         sweep.mark_changed()
         return job
 

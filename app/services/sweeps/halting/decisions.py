@@ -11,7 +11,6 @@ from app.domain.sweeps.rungs import RungReport
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Sweep, Trial, TrialReport
 from app.services.sweeps import history
-from app.services.sweeps.halting.halted import undecided
 from app.services.sweeps.history import ACTOR
 
 
@@ -66,10 +65,10 @@ def continue_by_hand(session: Session, sweep: Sweep, spec: SweepSpec, trial: Tri
 
 def close(session: Session, sweep: Sweep, spec: SweepSpec, trial: Trial) -> None:
     """The trial has ended, by a request or otherwise: its report waits no more. The sweep's `seq` is that end's."""
-    for report in undecided(session, sweep):
-        if report.number == trial.number:
-            rank, of = _standing(session, sweep, spec, trial, report)
-            _decide(sweep, report, continues=False, rank=rank, of=of)
+    of_trial = (TrialReport.sweep_id == sweep.id) & (TrialReport.number == trial.number)
+    for report in session.scalars(select(TrialReport).where(of_trial, TrialReport.decided_seq.is_(None))).all():
+        rank, of = _standing(session, sweep, spec, trial, report)
+        _decide(sweep, report, continues=False, rank=rank, of=of)
 
 
 def place_of(sweep: Sweep, report: TrialReport) -> str:

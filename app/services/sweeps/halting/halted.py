@@ -20,7 +20,7 @@ _IS_NEWEST = (
 
 @dataclass(frozen=True)
 class Load:
-    """Trials that have, or wait for, devices, and those of them that wait."""
+    """Trials that have, or wait for, devices, and those of them that wait, be it until the queue takes them back."""
 
     alive: int
     waiting: int
@@ -46,7 +46,9 @@ def load_of(session: Session, sweep: Sweep) -> Load:
     running = select(Trial.job_id).where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
     all_of_it = session.scalar(select(func.count()).select_from(running.subquery())) or 0
     waiting = session.scalar(select(func.count()).where(Job.id.in_(running), Job.status.in_(WAITING))) or 0
-    return Load(all_of_it - (count(session, sweep.id) if all_of_it else 0), waiting)
+    if not all_of_it:
+        return Load(0, 0)
+    return Load(all_of_it - count(session, sweep.id), waiting + _to_be_requeued(session, sweep.id))
 
 
 def has_room(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
@@ -61,6 +63,14 @@ def undecided(session: Session, sweep: Sweep) -> Sequence[TrialReport]:
     """Reports that wait for a decision, in the order in which they were recorded."""
     query = select(TrialReport).where(TrialReport.sweep_id == sweep.id, TrialReport.decided_seq.is_(None))
     return session.scalars(query.order_by(TrialReport.seq)).all()
+
+
+def _to_be_requeued(session: Session, sweep_id: str) -> int:
+    """Trials that continue as soon as the queue takes them back: a full one has not yet."""
+    is_undecided = select(TrialReport.seq).where(_IS_NEWEST, TrialReport.decided_seq.is_(None)).exists()
+    of_it = (Trial.sweep_id == sweep_id, Trial.state == TrialState.RUNNING, Trial.paused, Trial.stop_reason == "")
+    query = select(func.count()).select_from(Trial).join(Job, Job.id == Trial.job_id)
+    return session.scalar(query.where(*of_it, Job.status == JobState.PAUSED, ~is_undecided)) or 0
 
 
 def _are_halted(sweep_id: str) -> tuple[ColumnElement[bool], ...]:

@@ -52,10 +52,13 @@ def promote(plane: ControlPlane, sweep_id: str) -> bool:
 
 
 def continue_promoted(session: Session, sweep: Sweep, *, actor: str) -> None:
-    """Continue the halted trials that were promoted by hand; the caller has locked the sweep, and flushed."""
+    """Continue the halted trials that were promoted by hand; the caller has locked the sweep, and flushed.
+
+    Their jobs are requeued once a paused sweep is resumed, and those of a population when there is room.
+    """
     spec = SweepSpec.from_json(sweep.spec)
     halted = halted_trials(session, sweep)
-    if _decides(sweep, spec) and any(trial.promoted for trial, _, _ in halted):
+    if waits(spec) and any(trial.promoted for trial, _, _ in halted):
         ladder = _ladder(session, sweep, spec, halted)
         _apply(session, sweep, Choice(continues=_by_hand(halted, ladder)), actor=actor)
 

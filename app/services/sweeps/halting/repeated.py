@@ -5,18 +5,21 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.halts import halted_at
 from app.domain.lifecycle.states import JobState
+from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Job, Sweep, Trial, TrialReport
+from app.services.sweeps import rung_reports
 
 
 def halted_again(session: Session, sweep: Sweep) -> set[int]:
     """Numbers of the trials that stand at a halt about which their sweep has decided: they continue at once.
 
-    One that a person has paused there stays, which the reason of its job tells apart.
+    One that stands at a later halt has a report that is yet to be recorded. One that a person has paused stays, which
+    the reason of its job tells apart. The step of a trial's value tells nothing: it may lie before the halt.
     """
     of_trial = (TrialReport.sweep_id == Trial.sweep_id) & (TrialReport.number == Trial.number)
     query = (
-        select(Trial.number, Job.status_reason, Job.current_step)
+        select(Trial, Job)
         .join(Job, Job.id == Trial.job_id)
         .join(TrialReport, of_trial & (TrialReport.rung == Trial.rung))
         .where(
@@ -26,7 +29,12 @@ def halted_again(session: Session, sweep: Sweep) -> set[int]:
             Trial.paused.is_(False),
             TrialReport.decided_seq.is_not(None),
             Job.status == JobState.PAUSED,
-            Job.current_step <= Trial.step,
         )
     )
-    return {row.number for row in session.execute(query) if row.status_reason == halted_at(row.current_step)}
+    spec = SweepSpec.from_json(sweep.spec)
+    return {
+        row.Trial.number
+        for row in session.execute(query)
+        if row.Job.status_reason == halted_at(row.Job.current_step)
+        and rung_reports.next_report(session, spec, row.Trial, row.Job) is None
+    }

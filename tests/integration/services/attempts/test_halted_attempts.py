@@ -8,7 +8,7 @@ from app.database.engine import Database
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Job
-from app.services.attempts import work_orders
+from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Work
 from tests.builders import factories
 from tests.builders.recovering import record_of, training
@@ -63,6 +63,31 @@ def test_job_halts_when_its_halt_was_saved(
     assert record_of(database, work.job_id, 1).cause == (outcome.get("cause", "RANK_KILLED") or None)
 
 
+@pytest.mark.parametrize("requested", [None, "pause"], ids=str)
+def test_job_stands_at_its_halt_when_the_last_steps_were_not_reported(
+    database: Database, requested: str | None
+) -> None:
+    work = started(database, halting(2, 4), total_steps=8)
+    save(database, work, 4)
+    with database.write() as session:
+        job = session.get_one(Job, work.job_id)
+        job.current_step, job.requested = 3, requested
+
+    assert ended(database, work, end_step=3) is JobState.PAUSED
+    job = job_of(database, work.job_id)
+    assert (job.current_step, job.current_epoch, job.progress) == (4, 1.0, 0.5)
+
+
+def test_lost_node_whose_last_steps_were_not_reported_leaves_the_job_at_its_halt(database: Database) -> None:
+    work = started(database, halting(2, 4))
+    save(database, work, 4)
+    lease = leases.live(database)[0]
+
+    assert leases.revoke(database, lease, cause="NODE_LOST", message="lost", actor="test", backoff=NO_WAIT)
+    job = job_of(database, work.job_id)
+    assert (job.state, job.status_reason, job.current_step) == (JobState.PAUSED, "halted at step 4", 4)
+
+
 @pytest.mark.parametrize(
     ("document", "saved", "end_step", "total"),
     [
@@ -114,3 +139,14 @@ def test_diverged_run_goes_back_and_does_not_halt(database: Database) -> None:
     save(database, work, 4, loss=1.0)
 
     assert ended(database, work, end_step=3, cause="DIVERGED", may_restart=False) is JobState.QUEUED
+
+
+def test_diverged_run_that_is_to_pause_does_not_stand_at_its_halt(database: Database) -> None:
+    work = started(database, halting(4, on_divergence={"action": "rollback"}))
+    save(database, work, 2, loss=1.0)
+    save(database, work, 4, loss=1.0)
+    with database.write() as session:
+        session.get_one(Job, work.job_id).requested = "pause"
+
+    assert ended(database, work, end_step=3, cause="DIVERGED", may_restart=False) is JobState.PAUSED
+    assert job_of(database, work.job_id).current_step != 4

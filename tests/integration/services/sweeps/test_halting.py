@@ -315,6 +315,20 @@ def test_a_replay_finds_a_promotion_that_was_not_earned(make_run: Make, api: Api
     assert (answer["is_equal"], answer["differences"][0]["what"]) == (False, "decision")
 
 
+def test_a_replay_checks_a_promotion_whose_trial_a_person_promotes_later(make_run: Make, api: Api) -> None:
+    run = make_asha(make_run, trials=9)
+    halt_all(run, [0.5, 0.1, 0.9])
+    api.data(api.post(f"/v1/sweeps/{run.id}/trials/1/promote"))
+    assert (run.trials()[1].promoted, replays(api, run)) == (True, True)
+    with run.db.write() as session:  # another one was better then
+        session.get_one(TrialReport, (run.id, 0, 3)).value = 0.05
+
+    differences = api.get(f"/v1/sweeps/{run.id}/replay")["differences"]
+    assert (1, [True, 1, 3], [False, 2, 3]) in [
+        (each["number"], each["stored"], each["replayed"]) for each in differences
+    ]
+
+
 def test_a_sweep_of_a_script_stops_its_losers_and_says_so(api: Api) -> None:
     job = make_sweep_document()["job"]
     job["training_config"]["framework"] = {"type": "CUSTOM", "custom_script_path": "/srv/train.py"}

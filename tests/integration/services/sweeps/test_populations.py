@@ -252,3 +252,63 @@ def test_a_stopped_population_trains_to_its_end_without_forks(make_population: M
     run.run()
 
     assert (run.sweep().status, run.states()) == ("COMPLETED", ["COMPLETED"] * 4)
+
+
+def replay(api: Api, run: PopulationRun) -> list[object]:
+    return list(api.get(f"/v1/sweeps/{run.id}/replay")["differences"])
+
+
+@pytest.mark.both_databases
+def test_a_promotion_after_the_decision_leaves_the_replay_equal(make_population: Make, api: Api) -> None:
+    run = make_population()
+    advance(run)
+    assert replay(api, run) == []
+    for number in (1, 3):  # the winner, and another one
+        api.data(api.post(f"/v1/sweeps/{run.id}/trials/{number}/promote"))
+
+    assert replay(api, run) == []
+    advance(run)
+    assert run.trials()[3].promoted
+    assert replay(api, run) == []
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_halted_member_that_is_promoted_continues_at_once(
+    make_population: Make, api: Api, *, is_paused: bool
+) -> None:
+    run = make_population()
+    run.step()
+    for number in (0, 1, 2):
+        run.advance(number, constant(VALUES[number]))
+    run.step()
+    if is_paused:
+        api.data(api.post(f"/v1/sweeps/{run.id}/pause"))
+    api.data(api.post(f"/v1/sweeps/{run.id}/trials/2/promote"))
+    assert run.job(2).status == ("PAUSED" if is_paused else "QUEUED")
+    if is_paused:
+        api.data(api.post(f"/v1/sweeps/{run.id}/resume"))
+    assert [run.job(number).status for number in (0, 1, 2)] == ["PAUSED", "PAUSED", "QUEUED"]
+
+    run.advance(3, constant(VALUES[3]))
+    run.step()
+    assert run.replaced() == {4: 1}  # of the three others the worst
+    assert [trial.number for trial in run.trials() if trial.stop_reason] == [0]
+    assert replay(api, run) == []
+
+
+def test_rungs_of_a_population_are_its_halts(make_population: Make, api: Api) -> None:
+    run = make_population()
+    assert api.get(f"/v1/sweeps/{run.id}/figures/rungs")["rungs"] == []
+    advance(run)
+
+    (rung,) = api.get(f"/v1/sweeps/{run.id}/figures/rungs")["rungs"]
+    assert (rung["rung"], rung["trials"], rung["continued"], rung["best"]) == (9, 4, 3, 0.1)
+    assert {report["number"]: report["continues"] for report in rung["reports"]} == {
+        0: True,
+        1: True,
+        2: False,
+        3: True,
+    }
+    drawn = api.call("GET", f"/v1/sweeps/{run.id}/figures/rungs", headers={"Accept": "image/svg+xml"})
+    assert (drawn.status_code, drawn.mimetype) == (200, "image/svg+xml")

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 from app.database.engine import Database
+from app.domain.sweeps.rules.document import check_other_budget
+from app.domain.sweeps.rules.limits import Limits
+from app.domain.sweeps.spec import SweepSpec
+from app.models import Sweep
 from tests.builders.sweep_runs import SweepRun, constant
 from tests.builders.sweeps import make_sweep_document
 from tests.systems.apps import Api
@@ -67,6 +71,17 @@ def test_a_fork_may_be_without_a_bound_of_the_first_sweep(make_run: Make, api: A
     assert (budget["target"], budget["max_trials"], budget["max_seconds"]) == (None, None, 3600)
 
 
+def test_another_priority_is_shown_and_goes_to_a_fork(make_run: Make, api: Api) -> None:
+    run = make_run()
+
+    shown = api.data(api.call("PATCH", f"/v1/sweeps/{run.id}", json={"priority": 7}))
+    created = api.data(api.post(f"/v1/sweeps/{run.id}/fork", {}), 201)
+
+    scheduling = shown["document"]["job"]["scheduling_config"]
+    assert (scheduling["priority"], scheduling["preemptible"]) == (7, True)
+    assert run.another(created["sweep_id"]).sweep().base["scheduling_config"]["priority"] == 7
+
+
 def test_a_fork_does_not_draw_the_values_of_the_first_sweep_again(make_run: Make, api: Api) -> None:
     run = make_run()
     run.run()
@@ -117,3 +132,48 @@ def test_a_sweep_from_before_a_lower_limit_can_be_changed(make_run: Make, small:
     shown = small.data(small.call("PATCH", f"/v1/sweeps/{run.id}", json={"budget": {"parallel_trials": 3}}))
 
     assert (shown["document"]["budget"]["max_trials"], shown["document"]["budget"]["parallel_trials"]) == (4, 3)
+
+
+@pytest.mark.parametrize(("budget", "status"), [({"parallel_trials": 1}, 200), ({"max_trials": 3}, 409)])
+def test_a_budget_is_checked_while_others_may_write(
+    make_run: Make, api: Api, monkeypatch: pytest.MonkeyPatch, budget: dict[str, Any], status: int
+) -> None:
+    run = make_run(budget={"max_trials": 4, "parallel_trials": 1})
+
+    def check_slowly(spec: SweepSpec, limits: Limits | None) -> None:
+        with api.db.write() as session:  # another request, which would wait for a transaction of this one
+            sweep = session.get_one(Sweep, run.id)
+            sweep.spec = {**sweep.spec, "budget": {**sweep.spec["budget"], **budget}}
+            sweep.labels = {"seen": "yes"}
+        check_other_budget(spec, limits)
+
+    monkeypatch.setattr("app.services.sweeps.commands.check_other_budget", check_slowly)
+    answer = api.call("PATCH", f"/v1/sweeps/{run.id}", json={"budget": {"max_trials": 9}})
+
+    assert answer.status_code == status
+    assert run.sweep().labels == {"seen": "yes"}
+    assert run.sweep().spec["budget"]["max_trials"] == (9 if status == 200 else 3)
+
+
+def test_the_setting_ends_a_sweep_without_a_number_of_trials(small: Api) -> None:
+    run = SweepRun(small, budget={"max_seconds": 3600, "parallel_trials": 1})
+
+    run.run(curve=constant(1.0))
+
+    sweep = run.sweep()
+    assert (sweep.status, len(run.trials())) == ("COMPLETED", 3)
+    assert "3 trials were made, as many as are allowed here (TRAINYARD_SWEEP_MAX_TRIALS)" in sweep.status_reason
+    run.close()
+
+
+def test_no_trial_is_added_above_the_setting(make_run: Make, small: Api) -> None:
+    run = make_run(budget={"max_seconds": 3600, "parallel_trials": 1})
+    for number in range(3):
+        run.step()
+        run.end(number)
+        run.step()
+    values = {"learning_rate": 1e-3, "weight_decay": 0.0}
+
+    problem = small.problem(small.post(f"/v1/sweeps/{run.id}/trials", {"values": values}), 429)
+
+    assert "has made its 3 trials; raise TRAINYARD_SWEEP_MAX_TRIALS first" in problem["message"]

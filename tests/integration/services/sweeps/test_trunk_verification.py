@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import select, update
 
 from app.domain.lifecycle.states import JobState
-from app.models import Job, SweepEvent
+from app.models import ApiKey, Job, Queue, SweepEvent
 from app.models.base import utc_now
+from app.models.queue import DEFAULT_QUEUE
 from app.services.sweeps import commands
 from app.services.sweeps.trials import caller_of
 from tests.builders.sweep_runs import SweepRun, constant
@@ -111,3 +112,67 @@ def test_cancelled_sweep_cancels_its_verification(run: SweepRun) -> None:
         run.end(number, JobState.CANCELLED)
     run.step()
     assert run.sweep().status == "CANCELLED"
+
+
+@pytest.mark.both_databases
+def test_key_that_ends_before_leaves_a_finishing_sweep_unverified(run: SweepRun) -> None:
+    complete(run, 0)
+    complete(run, 2)
+    run.train(1, to=24, curve=constant(1.0))
+    run.end(1, report={"model_hash": "same"})
+    with run.db.write() as session:
+        session.get_one(ApiKey, run.sweep().submits_as).revoked_at = utc_now()
+    run.step()
+    run.step()
+
+    trial = run.trials()[1]
+    assert trial.note == "weights: not compared: the API key that submits its trials is revoked or expired"
+    assert (run.sweep().status, run.sweep().trunks_refused) == ("COMPLETED", "")
+    assert (reasons(run), verifying(run)) == (["TRUNK_NOT_VERIFIED"], [])
+
+
+@pytest.mark.both_databases
+def test_full_queue_delays_a_verification_and_the_sweep_says_so(run: SweepRun) -> None:
+    complete(run, 0)
+    complete(run, 2)
+    limit_queue(run, 0)
+    complete(run, 1)
+    assert run.sweep().status == "FINISHING"
+    assert run.sweep().pending_reason.startswith("a fork is not verified yet: ")
+    assert "max_waiting_jobs" in run.sweep().pending_reason
+
+    limit_queue(run, None)
+    run.step()
+    assert (len(verifying(run)), run.sweep().pending_reason) == (1, "")
+
+
+def limit_queue(run: SweepRun, most: int | None) -> None:
+    with run.db.write() as session:
+        session.get_one(Queue, DEFAULT_QUEUE).max_waiting_jobs = most
+
+
+@pytest.mark.both_databases
+def test_label_of_a_trial_makes_its_job_no_verification(make_run: Make) -> None:
+    run = make_run(
+        labels={"trainyard/verifies": "1"},
+        job=job_of(),
+        parameters=LENGTHS,
+        method={"name": "grid", "order": "natural"},
+        budget={"parallel_trials": 3},
+        verify_trunks=1,
+    )
+    run.step()
+    run.train(0, to=13, curve=constant(1.0))
+    run.save(0, 13)
+    run.step()
+    complete(run, 1)
+
+    of_trials = {trial.job_id for trial in run.trials()}
+    (job,) = [job for job in verifying(run) if job.id not in of_trials]
+    assert job.document.training_config.resume_from_checkpoint is None
+    for number in (0, 2):
+        complete(run, number)
+    assert run.sweep().status == "FINISHING"
+    end(run, job, "same")
+    run.step()
+    assert (run.sweep().status, reasons(run)) == ("COMPLETED", ["VERIFIES", "TRUNK_VERIFIED"])

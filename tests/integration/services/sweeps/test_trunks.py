@@ -210,6 +210,21 @@ def test_dry_run_tells_the_trunks(api: Api) -> None:
     assert answer["trunks"] == [{"trial": 1, "forked_from": 0, "step": 13}, {"trial": 2, "forked_from": 0, "step": 7}]
 
 
+def test_values_that_no_trial_can_have_together_cost_that_trial_alone(api: Api, make: Make) -> None:
+    """Warm-up is given as steps or as a ratio, not as both: the two in the middle of this grid are refused."""
+    job = job_of()
+    job["training_config"]["hyperparameters"] = {"lr_scheduler_type": "constant_with_warmup", "max_steps": "20"}
+    grid: dict[str, Any] = {"warmup_steps": {"type": "int", "values": [0, 5]}, "warmup_ratio": {"values": [0.1, 0.0]}}
+    changes: dict[str, Any] = {"job": job, "parameters": grid, "method": {"name": "grid", "order": "natural"}}
+    api.data(api.post("/v1/sweeps?dry_run=true", make_sweep_document(**changes)), 200)
+    run = make(**changes)
+
+    for _ in range(4):
+        run.step()
+
+    assert sorted(run.states()) == ["FAILED", "RUNNING", "RUNNING", "RUNNING"]
+
+
 def test_sharing_that_the_framework_does_not_do_is_refused(api: Api) -> None:
     job = job_of()
     job["training_config"]["framework"] = {"type": "MEGATRON"}

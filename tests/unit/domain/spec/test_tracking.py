@@ -56,6 +56,8 @@ def test_document_without_tracking_is_stored_without_it() -> None:
             (mlflow(url=f"http://{host}:5000"), "url", "TRAINYARD_TRACKING_ALLOW")
             for host in ("127.0.0.1", "localhost", "[::1]", "169.254.169.254", "10.1.2.3", "0x7f.1", "2130706433")
         ),
+        (mlflow(url="http://mlflow.example", token="x"), "url", "use https, or have the administrator list this host"),
+        (mlflow(url="HTTP://mlflow.example:443", token="x"), "url", "TRAINYARD_TRACKING_ALLOW"),
         (mlflow(token="two words"), "token", "no spaces"),
         (mlflow(token="line\nbreak"), "token", "no spaces"),
         (mlflow(username="a:b", token="x"), "username", "no colon"),
@@ -74,6 +76,44 @@ def test_same_place_twice_is_refused() -> None:
     error = refusal(tracked(mlflow(), mlflow(url=f"{URL}/")))
 
     assert (error.field, "same url and experiment" in error.message) == ("tracking.1", True)
+
+
+OF_SUPPORT = ReadingRules(roots=("/srv",)).of("support")
+
+
+@pytest.mark.parametrize(
+    "tracker",
+    [
+        mlflow(url="https://MLflow.example:443/tracking/"),
+        mlflow(experiment="support"),
+        mlflow(url="https://mlflow.example./tracking", experiment="support"),
+    ],
+)
+def test_same_run_is_refused_however_it_is_written(tracker: dict[str, Any]) -> None:
+    with pytest.raises(BadSpec, match="without an experiment it is the project"):
+        from_document(JobDocument.from_json(tracked(mlflow(), tracker)), OF_SUPPORT)
+
+
+@pytest.mark.parametrize(
+    "tracker",
+    [
+        mlflow(experiment="other"),
+        mlflow(url="https://mlflow.example:8443/tracking"),
+        mlflow(url="https://mlflow.example/another"),
+    ],
+)
+def test_two_runs_are_accepted(tracker: dict[str, Any]) -> None:
+    spec = from_document(JobDocument.from_json(tracked(mlflow(), tracker)), OF_SUPPORT)
+
+    assert len(spec.document.tracking) == 2
+
+
+def test_token_over_http_goes_to_hosts_that_the_operator_lists() -> None:
+    rules = ReadingRules(roots=("/srv",), tracking_allow=("10.0.0.0/8", "mlflow.internal"))
+
+    for url in ("http://10.1.2.3:5000", "http://MLflow.internal"):
+        spec = from_document(JobDocument.from_json(tracked(mlflow(url=url, token="x"))), rules)
+        assert spec.secrets == {"tracking.0.token": "x"}
 
 
 def test_private_server_that_the_operator_allows_is_accepted() -> None:

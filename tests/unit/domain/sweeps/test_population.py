@@ -79,12 +79,6 @@ def test_a_winner_without_a_checkpoint_is_not_forked() -> None:
     assert pairs(population) == []
 
 
-def test_an_exempt_member_is_not_replaced() -> None:
-    population = [*members(0.1, 0.2, 0.3), Member(number=3, value=0.4, is_exempt=True)]
-
-    assert pairs(population) == []
-
-
 def test_a_member_that_is_no_worse_than_its_winner_stays() -> None:
     assert pairs(members(0.5, 0.5, 0.5, 0.5)) == []
     assert pairs(members(math.inf, math.inf)) == []

@@ -7,6 +7,7 @@ A real one: `mlflow server --port 5000` of any virtual environment, then this fi
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def api(request: pytest.FixtureRequest) -> Iterator[JsonApi]:
 
 
 def api_of(url: str, token: str = "") -> JsonApi:
-    api = JsonApi(base=url.rstrip("/"), username="", token=token, allow=("127.0.0.1",))
+    api = JsonApi(base=url.rstrip("/"), username="", token=token, allow=("127.0.0.1",), call_seconds=30)
     api.limit(30)
     return api
 
@@ -163,6 +164,49 @@ def test_names_are_made_acceptable(api: JsonApi, job_id: str) -> None:
     seen = run_in(api, job_id)
     assert set(seen["metrics"]) == {"rewards/chosen", "___/x"}
     assert seen["params"] == {"a b_c_": "1"}
+
+
+def test_names_of_tags_are_made_acceptable(api: JsonApi, job_id: str) -> None:
+    long = f"{'x' * 249}/y"
+    names = ("trainyard.label.team/", "a//b", "./c", "d/../e", "..f", "g(1)", long)
+    run = MlflowRun(api, replace(facts(job_id), tags=dict.fromkeys(names, "v")))
+
+    run.open()
+
+    tags = run_in(api, job_id)["tags"]
+    assert {name for name, value in tags.items() if value == "v"} == {
+        "trainyard.label.team",
+        "a/b",
+        "c",
+        "d/e",
+        "_f",
+        "g_1_",
+        "x" * 249,
+    }
+
+
+@pytest.mark.parametrize("name", ["team/", "a//b", "./c", "d/../e", "..f", "/g", "g(1)"])
+def test_other_names_are_refused_by_the_server(api: JsonApi, job_id: str, name: str) -> None:
+    MlflowRun(api, facts(job_id)).open()
+
+    body = {"run_id": run_in(api, job_id)["id"], "tags": [{"key": name, "value": "v"}]}
+    with pytest.raises(ServerRefuses) as caught:
+        api.post(f"{API}/runs/log-batch", body)
+
+    assert caught.value.refused
+
+
+def test_late_attempt_leaves_the_state_of_its_successor(api: JsonApi, job_id: str) -> None:
+    first = MlflowRun(api, facts(job_id))
+    first.open()
+    MlflowRun(api, facts(job_id, attempt=2)).open()
+
+    first.end("PAUSED", 1_700_000_009_000)
+    MlflowRun(api, facts(job_id)).open()
+
+    seen = run_in(api, job_id)
+    assert (seen["status"], seen["tags"]["trainyard.state"]) == ("RUNNING", "RUNNING")
+    assert seen["tags"]["trainyard.begun_attempt"] == "2"
 
 
 def test_largest_batch_is_taken(api: JsonApi, job_id: str) -> None:

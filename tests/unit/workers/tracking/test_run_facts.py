@@ -9,7 +9,7 @@ from app.services.attempts.work_orders import Work
 from app.services.sweeps import trials
 from config.settings import load_settings
 from tests.builders.submitted import changed, spec_of
-from workers.tracking import run_facts
+from workers.tracking import relay, run_facts
 
 KEY = "k" * 43 + "="
 SETTINGS = load_settings({"TRAINYARD_SECURITY_SECRET_KEY": KEY, "TRAINYARD_TRACKING_ALLOW": "10.0.0.1"})
@@ -46,6 +46,14 @@ def test_service_gets_its_token_and_the_run_no_secret() -> None:
     told = json.dumps(asked["facts"])
     assert "s3cret" not in told
     assert "t0p" not in told
+
+
+def test_round_of_calls_has_more_time_than_one_call_and_ends_before_the_process_counts_as_hung() -> None:
+    service = run_facts.service_request(SETTINGS, work(), 0)["service"]
+
+    assert service["timeout_seconds"] == SETTINGS.tracking.timeout_seconds
+    assert service["round_seconds"] == 4 * SETTINGS.tracking.timeout_seconds
+    assert service["round_seconds"] < relay.TIMEOUTS_IN_AN_ANSWER * SETTINGS.tracking.timeout_seconds
 
 
 def test_parameters_are_what_people_compare_runs_by() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import BadSpec
+from app.domain.sweeps import grid as grids
 from app.domain.sweeps.rules.document import check, check_other_budget
 from app.domain.sweeps.rules.limits import DEFAULT, OF_THE_FORMAT, Limits
 from app.domain.sweeps.spec import SweepSpec
@@ -87,3 +88,19 @@ def test_another_budget_is_checked_as_a_new_one() -> None:
     with pytest.raises(BadSpec, match="at most 50"):
         check_other_budget(spec(), SMALL)
     check_other_budget(spec(budget={"max_seconds": 60}), SMALL)
+
+
+@pytest.mark.parametrize("most", [400, None])
+def test_the_points_of_a_grid_are_checked_for_every_other_number_of_trials(
+    most: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grids, "MAX_MISSES", 2_000)
+    parameters = {name: {"type": "int", "min": 0, "max": 1_000} for name in ("a", "b")}
+    grid = of_script(parameters=parameters, method={"name": "grid", "order": "natural"}, budget={"max_trials": 1})
+    grid = replace(grid, require=("a == b",))
+    check_other_budget(grid, DEFAULT)
+
+    other = replace(grid, budget=replace(grid.budget, max_trials=most))
+    with pytest.raises(BadSpec, match="nearly nothing"):
+        check_other_budget(other, DEFAULT)
+    check_other_budget(other, None)  # its number of trials is not what changes

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.sweeps.rules.document import check
+from app.domain.errors import BadSpec
+from app.domain.sweeps.rules.document import check, check_other_budget
+from app.domain.sweeps.rules.limits import DEFAULT
 from app.domain.sweeps.spec import SweepSpec
 from tests.unit.domain.sweeps.sweep_documents import JOB, RATE, SCRIPT, refused, sweep, with_training
 
@@ -31,7 +33,7 @@ EPOCHS = with_training(JOB, hyperparameters={"num_train_epochs": "5"})
         {"parameters": {"environment.MODE": {"values": ["a", "b"]}, "lora_dropout": {"values": [0.0, 0.1]}}},
         {"parameters": {"learning_rate": RATE, "lora_r": 16, "data_config.batch_size": 8}},  # constants
         {"budget": {"max_seconds": 60}},
-        {"budget": {"max_trials": 8}},
+        {"budget": {"max_trials": 9}},
         *({"job": with_training(JOB, framework={"type": framework})} for framework in ("FSDP", "DEEPSPEED")),
         {"job": with_training(JOB, training_type="SFT", framework={"type": "MEGATRON"})},
     ],
@@ -63,6 +65,14 @@ def test_what_is_accepted(changes: dict[str, Any]) -> None:
         ({"method": {**METHOD, "interval": 0}}, "method.interval", "must be from 1"),
         ({"method": {**METHOD, "explore": "guess"}}, "method.explore", "perturb or resample"),
         ({"method": {**METHOD, "population": 27}}, "method.population", "more than budget.max_trials, 26"),
+        ({"budget": {"max_trials": 8}}, "budget.max_trials", "no fork fits, of which each counts, too; raise it"),
+        ({"budget": {"max_trials": 26, "running": "cancel"}}, "budget.running", "use finish"),
+        ({"parameters": {"learning_rate": 1e-4, "lora_r": {"values": [8]}}}, "parameters", "nothing varies"),
+        (
+            {"parameters": {"early_stopping_patience": {"values": [2, 3]}}},
+            "parameters.early_stopping_patience",
+            "may not vary with pbt",
+        ),
         ({"method": {**METHOD, "population": 1}}, "method.population", "from 2"),
         ({"enqueue": [{}] * 9}, "enqueue", "more than method.population, 8"),
         ({"job": EPOCHS}, "job.training_config.hyperparameters.max_steps", "is missing"),
@@ -86,3 +96,14 @@ def test_what_is_refused(changes: dict[str, Any], field: str, says: str) -> None
 
     assert found.field == field
     assert says in found.message
+
+
+def test_another_budget_has_room_for_every_member() -> None:
+    def changed(most: int) -> SweepSpec:
+        return SweepSpec.from_json(sweep(**{**POPULATION, "budget": {"max_trials": most}}))
+
+    check_other_budget(changed(9), DEFAULT)
+    with pytest.raises(BadSpec, match=r"is 8, more than budget\.max_trials, 7") as caught:
+        check_other_budget(changed(7), DEFAULT)
+
+    assert caught.value.field == "method.population"

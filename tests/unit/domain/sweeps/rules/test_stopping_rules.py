@@ -28,6 +28,15 @@ EPOCHS = {"name": "asha", "unit": "epochs", "min": 1, "max": 3, "losers": "pause
             "early_stopping.unit",
             "use steps, or set losers to stop",
         ),
+        ({"early_stopping": {"name": "none", "losers": "pause"}}, "early_stopping.losers", "name a rule such as asha"),
+        (
+            {
+                "job": {**JOB, "output_config": {"checkpoint": {"resume_from_best": True}}},
+                "early_stopping": {"name": "asha", "min": 100, "max": 900, "losers": "pause"},
+            },
+            "job.output_config.checkpoint.resume_from_best",
+            "leave it out",
+        ),
     ],
 )
 def test_halts_that_are_refused(changes: dict[str, Any], field: str, way_out: str) -> None:
