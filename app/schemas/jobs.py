@@ -171,7 +171,8 @@ class JobSchema(Schema):
     resource_config = Section(ResourceConfigSchema, attribute="stored.resource_config")
     output_config = Section(OutputConfigSchema, attribute="stored.output_config")
     scheduling_config = Section(SchedulingConfigSchema, attribute="stored.scheduling_config")
-    tracking = tracker_list(attribute="stored.tracking")
+    # Jobs of earlier versions are stored without it.
+    tracking = tracker_list(attribute="stored.tracking", dump_default=list)
     project = fields.String(attribute="job.project")
     created_by = fields.String(attribute="job.created_by")
     status = fields.String(attribute="job.status")
