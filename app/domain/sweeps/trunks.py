@@ -107,7 +107,7 @@ def shared_names(spec: SweepSpec, document: JobDocument) -> frozenset[str]:
 def latest_branch(spec: SweepSpec, total: int) -> int:
     """The last step after which a trial of so many steps may begin with another one's checkpoint.
 
-    One that halts at rungs is measured there: it has to come by the first one itself.
+    One that halts at rungs is measured there: it trains up to the first one itself.
     """
     rule = spec.early_stopping
     if rule.losers != PAUSE or not rule.min:

@@ -1,6 +1,7 @@
 """Forks that are also trained from the start: the weights must be the same, or no further trial is a fork."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import select, update
@@ -19,6 +20,10 @@ Make = Callable[..., SweepRun]
 
 @pytest.fixture
 def run(make_run: Make) -> SweepRun:
+    return branched(make_run)
+
+
+def branched(make_run: Make, **changes: Any) -> SweepRun:
     """Of its three trials the first has saved where the others branch off; one fork is verified."""
     made = make_run(
         job=job_of(),
@@ -26,6 +31,7 @@ def run(make_run: Make) -> SweepRun:
         method={"name": "grid", "order": "natural"},
         budget={"parallel_trials": 3},
         verify_trunks=1,
+        **changes,
     )
     made.step()
     made.train(0, to=13, curve=constant(1.0))
@@ -153,18 +159,7 @@ def limit_queue(run: SweepRun, most: int | None) -> None:
 
 @pytest.mark.both_databases
 def test_label_of_a_trial_makes_its_job_no_verification(make_run: Make) -> None:
-    run = make_run(
-        labels={"trainyard/verifies": "1"},
-        job=job_of(),
-        parameters=LENGTHS,
-        method={"name": "grid", "order": "natural"},
-        budget={"parallel_trials": 3},
-        verify_trunks=1,
-    )
-    run.step()
-    run.train(0, to=13, curve=constant(1.0))
-    run.save(0, 13)
-    run.step()
+    run = branched(make_run, labels={"trainyard/verifies": "1"})
     complete(run, 1)
 
     of_trials = {trial.job_id for trial in run.trials()}

@@ -195,7 +195,7 @@ def spec(**changes: Any) -> SweepSpec:
         ({"parameters": {"learning_rate": {"values": [1e-3, 1e-4]}}}, "every parameter matters from the first step on"),
     ],
 )
-def test_sweeps_that_can_not_share_are_told_why(changes: dict[str, Any], reason: str) -> None:
+def test_sweeps_that_cannot_share_say_why(changes: dict[str, Any], reason: str) -> None:
     found = spec(**changes)
     document = JobDocument.from_json(dict(found.job))
 
@@ -229,7 +229,7 @@ def test_forks_that_there_are_none_of_can_not_be_verified(changes: dict[str, Any
     assert refused.value.field == "verify_trunks"
 
 
-def test_trial_that_halts_comes_by_its_first_rung_itself() -> None:
+def test_trial_that_halts_trains_up_to_its_first_rung_itself() -> None:
     halting = {"name": "asha", "min": 100, "max": 300}
 
     assert latest_branch(spec(), 300) == 300

@@ -43,9 +43,9 @@ def test_service_gets_its_token_and_the_run_no_secret() -> None:
     asked = run_facts.service_request(SETTINGS, work(("training_config.environment", {"API_TOKEN": "s3cret"})), 0)
 
     assert (asked["service"]["token"], asked["service"]["allow"]) == ("t0p", ["10.0.0.1"])
-    told = json.dumps(asked["facts"])
-    assert "s3cret" not in told
-    assert "t0p" not in told
+    sent = json.dumps(asked["facts"])
+    assert "s3cret" not in sent
+    assert "t0p" not in sent
 
 
 def test_round_of_calls_has_more_time_than_one_call_and_ends_before_the_process_counts_as_hung() -> None:
