@@ -66,6 +66,7 @@ def test_job_shows_every_documented_field(api: Api):
         "parent_job_id",
         "sweep_id",
         "child_job_ids",
+        "tracking",
         "requested",
         "error_message",
         "error_type",
