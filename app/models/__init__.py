@@ -19,6 +19,7 @@ from app.models.node import CachedSource, Device, Node, NodeFault, NodeRecord, R
 from app.models.process import ProcessBeat
 from app.models.project import Project, ProjectUsage
 from app.models.queue import Queue, QueueWait
+from app.models.shard import Shard
 from app.models.sweep import Sweep, SweepEvent, Trial, TrialReport
 from app.models.webhook import Webhook, WebhookDelivery
 
@@ -51,6 +52,7 @@ __all__ = [
     "Queue",
     "QueueWait",
     "Reservation",
+    "Shard",
     "StuckDevice",
     "Sweep",
     "SweepEvent",

@@ -7,6 +7,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, String, T
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.spec.inference import kind_of
 from app.domain.spec.model import JobDocument, TrainingConfig
 from app.models.base import ID, Base, utc_now
 
@@ -55,6 +56,7 @@ class Job(Base):
         ),
         _not_null_index("ix_job_parent_job_id", "parent_job_id"),
         _not_null_index("ix_job_sweep_id", "sweep_id"),
+        _not_null_index("ix_job_evaluated_job_id", "evaluated_job_id"),
         _not_null_index("ix_job_resume_checkpoint_id", "resume_checkpoint_id"),
         _not_null_index("ix_job_not_before_at", "not_before_at"),
         Index("ix_job_status_order", "status", "priority", "queued_at"),
@@ -79,7 +81,7 @@ class Job(Base):
     foreign: Mapped[dict[str, Any]] = mapped_column(default=dict)  # request fields that a dialect must return
     # The job's name in a dialect with its own names: `dialect:project:name`.
     alias: Mapped[str | None] = mapped_column(String(320))
-    training_type: Mapped[str] = mapped_column(String(32))
+    training_type: Mapped[str] = mapped_column(String(32))  # for other kinds than training: inference.TYPES
     framework: Mapped[str] = mapped_column(String(32))
     queue: Mapped[str] = mapped_column(ForeignKey("queue.name"))
     priority: Mapped[int]
@@ -87,6 +89,10 @@ class Job(Base):
     max_runtime_seconds: Mapped[int | None]
     parent_job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id"))
     sweep_id: Mapped[str | None] = mapped_column(ID)  # whose trial it is; no foreign key: SQLite can't add one
+
+    # Of an evaluation: the job that made its model, and the step of the checkpoint (None: the result).
+    evaluated_job_id: Mapped[str | None] = mapped_column(ID)  # no foreign key: SQLite can't add one
+    evaluated_step: Mapped[int | None]
 
     status: Mapped[str] = mapped_column(String(16), default=JobState.PENDING)
     status_reason: Mapped[str] = mapped_column(Text, default="")
@@ -163,6 +169,11 @@ class Job(Base):
     @property
     def document(self) -> JobDocument:
         return JobDocument.from_json(self.spec)
+
+    @property
+    def kind(self) -> str:
+        """One of inference.KINDS."""
+        return kind_of(self.training_type)
 
     @property
     def state(self) -> JobState:

@@ -6,6 +6,7 @@ from typing import Any
 from marshmallow import Schema, fields, post_load
 
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.inference import KINDS
 from app.domain.spec.model import JobDocument
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryMoment, QueryTexts, one_of
@@ -151,6 +152,7 @@ class JobQuerySchema(ListQuerySchema):
     queue = Text(longest=63)
     project = Text(longest=63)
     name = Text(longest=128)
+    kind = one_of(KINDS)
     training_type = one_of(TRAINING_TYPES)
     framework = one_of(FRAMEWORKS)
     created_after = QueryMoment()
@@ -164,6 +166,7 @@ class JobSchema(Schema):
     """The job resource: the submitted document with masked secrets, and the job's status and results."""
 
     job_id = fields.String(attribute="job.id")
+    kind = fields.String(attribute="job.kind", **says("training, batch, features or evaluation"))
     name = fields.String(attribute="job.name")
     labels = AsStored({"type": "object", "additionalProperties": {"type": "string"}}, attribute="job.labels")
     training_config = Section(TrainingConfigSchema, attribute="stored.training_config")

@@ -43,6 +43,8 @@ class RunSpec:
     each of `data_paths` is a source of one file. `reward_path` is the file that hyperparameter `reward` names, if any,
     `reward_sha256` its digest, and `reward_model_path` the reward model used instead. `adjustments` come from
     earlier attempts: `batch_halvings` after running out of memory, `learning_rate_factor` after the loss exploded.
+    `inference` is the document's section of this name; `weights_path` the directory of the weights it uses, when they
+    are another job's, and `finished_shards` the numbers of the shards that earlier attempts have stored.
     `tokens_path` is a directory with the tokens of this data, stored by earlier ranks; empty if there are none.
     `script`, `arguments`, `command`, `directory`, `launcher` and `checkpoint_glob` are for CUSTOM jobs.
     """
@@ -66,6 +68,9 @@ class RunSpec:
     reward_path: str = ""
     reward_sha256: str = ""
     reward_model_path: str = ""
+    inference: Document = field(default_factory=dict)
+    weights_path: str = ""
+    finished_shards: tuple[int, ...] = ()
     sources: tuple[Document, ...] = ()
     script: str = ""
     arguments: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from app.domain.routing import DEFAULT_PRIORITY
+from app.domain.spec.inference import TRAINING, Inference
 from app.domain.spec.section import Section
 
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
@@ -289,3 +290,5 @@ class JobDocument(Section):
     output_config: OutputConfig = OutputConfig()
     scheduling_config: SchedulingConfig = SchedulingConfig()
     tracking: tuple[Tracker, ...] = ()
+    kind: str = TRAINING  # or another of inference.KINDS
+    inference: Inference | None = None  # of all other kinds

@@ -5,9 +5,10 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, false, func, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from app.domain.lifecycle.states import TERMINAL
+from app.domain.spec.inference import TRAINING, TYPES
 from app.models import Job, JobLabel
 from app.security.permissions import Caller
 from app.services.access import projects
@@ -40,12 +41,18 @@ def _begins_with(prefix: str) -> ColumnElement[bool]:
     return least & (Job.name < head[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following))
 
 
+def _of_kind(column: InstrumentedAttribute[str], kind: str) -> ColumnElement[bool]:
+    found: ColumnElement[bool] = column.not_in(TYPES.values()) if kind == TRAINING else column == TYPES[kind]
+    return found
+
+
 FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "status": Job.status.in_,
     "queue": lambda queue: Job.queue == queue,
     "project": lambda project: Job.project == project,
     "name": _begins_with,
     "training_type": lambda kind: Job.training_type == kind,
+    "kind": lambda kind: _of_kind(Job.training_type, kind),
     "framework": lambda framework: Job.framework == framework,
     "created_after": lambda moment: Job.created_at > moment,
     "created_before": lambda moment: Job.created_at < moment,
@@ -74,6 +81,7 @@ _OF_LABELS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
     "queue": lambda row, queue: row.queue == queue,
     "project": lambda row, project: row.project == project,
     "training_type": lambda row, kind: row.training_type == kind,
+    "kind": lambda row, kind: _of_kind(row.training_type, kind),
     "framework": lambda row, framework: row.framework == framework,
     "created_after": lambda row, moment: row.created_at > moment,
     "created_before": lambda row, moment: row.created_at < moment,

@@ -64,6 +64,7 @@ def test_job_shows_every_documented_field(api: Api):
         "attempt",
         "node_names",
         "parent_job_id",
+        "kind",
         "sweep_id",
         "child_job_ids",
         "tracking",

@@ -16,6 +16,7 @@ from app.domain.spec.hyperparameters.parameter import (
     names,
 )
 from app.domain.spec.hyperparameters.tables import FIXED_ON_RESUME, PLATEAU, TABLES, USE_LORA
+from app.domain.spec.inference import ENGINES
 
 __all__ = [
     "CUSTOM",
@@ -50,10 +51,10 @@ def describe(framework: str, training_type: str) -> list[dict[str, Any]]:
 def parse(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[str, Value]:
     """Every hyperparameter of the trainer with its typed value, defaults filled in.
 
-    A CUSTOM script gets the submitted values unchanged. Raises InvalidHyperparameter, and KeyError
-    for an unsupported pair.
+    A CUSTOM script gets the submitted values unchanged, and inference has none. Raises InvalidHyperparameter, and
+    KeyError for an unsupported pair.
     """
-    if framework == CUSTOM:
+    if framework == CUSTOM or framework in ENGINES:
         return dict(raw)
     table = {item.name: item for item in TABLES[framework, training_type]}
     for name in raw:

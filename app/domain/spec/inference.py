@@ -1,0 +1,115 @@
+"""The sections of a document of an inference job: its model, its task, its output, or its benchmarks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.domain.spec.section import Section
+
+TRAINING, BATCH, FEATURES, EVALUATION = "training", "batch", "features", "evaluation"  # JobDocument.kind
+KINDS = (TRAINING, BATCH, FEATURES, EVALUATION)
+# By kind: training_config.training_type of such a document, which is also the job's column.
+TYPES = {BATCH: "BATCH", FEATURES: "FEATURES", EVALUATION: "EVALUATION"}
+_KINDS = {training_type: kind for kind, training_type in TYPES.items()}
+TRANSFORMERS, VLLM = "TRANSFORMERS", "VLLM"  # training_config.framework.type: the engine
+ENGINES = (TRANSFORMERS, VLLM)
+GENERATE, LOGLIKELIHOOD, SCORE, EMBED = "generate", "loglikelihood", "score", "embed"  # InferenceTask.type
+TASKS = (GENERATE, LOGLIKELIHOOD, SCORE, EMBED)
+FORMATS = ("jsonl", "parquet", "arrow", "npy", "safetensors")
+RECORD, FAIL = "record", "fail"  # OnRecordError.action
+LONGEST_ANSWER = 128  # tokens, where a document does not say
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReference(Section):
+    """Weights that a job of the project has made; without ``job_id`` those of ``training_config.base_model``.
+
+    ``checkpoint_id`` names one of its checkpoints, resolved at submission; None: its result. ``adapter``: they are an
+    adapter for ``training_config.base_model``, which is then the base model of that job.
+    """
+
+    job_id: str | None = None
+    checkpoint_id: str | None = None
+    adapter: bool = False
+    quantization: str = "none"  # or bnb-4bit
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceTask(Section):
+    """What is asked of the model for each record; each type reads its own fields, listed in `FIELDS`."""
+
+    type: str = GENERATE
+    max_new_tokens: int = LONGEST_ANSWER
+    temperature: float = 0.0  # 0: the likeliest token
+    top_p: float = 1.0
+    top_k: int = 0  # 0: all
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+    logprobs: bool = False
+    response_format: Mapping[str, Any] = field(default_factory=dict)
+    max_tokens: int | None = None  # of a record; None: the model's context
+    truncate: bool = False
+    pooling: str | None = None  # mean, last, cls, max or none; None: as the model says, else mean
+    layer: int = -1
+    normalize: bool | None = None  # None: as the model says, else False
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceOutput(Section):
+    """The form of the results, which go to ``output_config.output_path``."""
+
+    format: str = "jsonl"
+    keep_columns: tuple[str, ...] = ()
+    shard_records: int = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnRecordError(Section):
+    """``fail``: the first record without an answer ends the job; ``record``: more than this share of all does."""
+
+    action: str = RECORD
+    max_share: float = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark(Section):
+    """One benchmark of an evaluation; ``dataset`` is an index in data_config.sources."""
+
+    name: str = ""
+    dataset: int | None = None
+    num_samples: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inference(Section):
+    """What a job does that trains nothing; an evaluation has ``benchmarks``, others ``task`` and ``output``."""
+
+    model: ModelReference = ModelReference()
+    task: InferenceTask = InferenceTask()
+    output: InferenceOutput = InferenceOutput()
+    on_error: OnRecordError = OnRecordError()
+    benchmarks: tuple[Benchmark, ...] = ()
+    seed: int = 0
+
+
+# The fields of a task that each type reads.
+_LENGTH = ("max_tokens", "truncate")
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    GENERATE: (
+        *("max_new_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
+        *("n", "stop", "seed", "logprobs", "response_format", *_LENGTH),
+    ),
+    LOGLIKELIHOOD: _LENGTH,
+    SCORE: _LENGTH,
+    EMBED: ("pooling", "layer", "normalize", "dtype", *_LENGTH),
+}
+
+
+def kind_of(training_type: str) -> str:
+    """The kind of a job by its training type."""
+    return _KINDS.get(training_type, TRAINING)

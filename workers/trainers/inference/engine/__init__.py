@@ -1,0 +1,1 @@
+"""Engines that run a model for many requests, behind one interface."""

@@ -1,0 +1,127 @@
+"""What every engine offers: answers to many requests at once, each as if it had been the only one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+TokenIds = Sequence[int]
+STOP, LENGTH = "stop", "length"  # Completion.finish_reason
+
+
+class Interrupted(Exception):
+    """The caller's ``interrupted`` has become true; nothing of the call is to be used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the next token is chosen; ``temperature`` 0 takes the likeliest one. The same for all requests of a call."""
+
+    max_new_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+    logprobs: bool = False
+    response_format: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """``seed`` decides the samples: a token's random number is a function of seed and position alone."""
+
+    tokens: TokenIds
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """``text`` and ``tokens`` are without the stop text and the end-of-sequence token.
+
+    ``logprobs``: one natural logarithm for each of ``tokens``, of the model's distribution before sampling options.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    finish_reason: str
+    logprobs: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """A text that may follow a context, as tokens; an empty context: the whole text is measured."""
+
+    context: TokenIds
+    tokens: TokenIds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likelihood:
+    """Sum of the natural logarithms of the continuation's ``tokens`` tokens, and whether each is the likeliest."""
+
+    logprob: float
+    is_greedy: bool
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """A request that can't be answered: ``code`` in capitals identifies the reason, ``message`` says the numbers."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What a sequence classifier says: one ``value`` (a reward model), or a probability for each label."""
+
+    value: float | None = None
+    label: str = ""
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooling:
+    """How token states become one vector: mean, last, cls, max; none keeps all of them."""
+
+    kind: str = "mean"
+    layer: int = -1
+    normalize: bool = False
+
+
+def never() -> bool:
+    return False
+
+
+class Engine(Protocol):
+    """A loaded model. Results are in the order of the requests, and do not depend on which others share a call."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase: ...
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of prompt and answer together."""
+
+    def generate(
+        self, prompts: Sequence[Prompt], sampling: Sampling, interrupted: Callable[[], bool] = never
+    ) -> list[Completion | Refused]: ...
+
+    def likelihoods(
+        self, continuations: Sequence[Continuation], interrupted: Callable[[], bool] = never
+    ) -> list[Likelihood | Refused]: ...
+
+    def scores(self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never) -> list[Scores | Refused]: ...
+
+    def embeddings(
+        self, texts: Sequence[TokenIds], pooling: Pooling, interrupted: Callable[[], bool] = never
+    ) -> list[NDArray[np.float32] | Refused]:
+        """For each text a vector of shape (dimension,), or (tokens, dimension) with pooling none."""
+
+    def close(self) -> None: ...
