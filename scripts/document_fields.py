@@ -5,6 +5,16 @@ from typing import Any
 
 from marshmallow import Schema, fields, missing, validate
 
+from app.schemas.evaluations import CreateEvaluationSchema, EvaluationDataSchema
+from app.schemas.inference import (
+    InferenceOutputSchema,
+    InferenceTaskSchema,
+    ModelReferenceSchema,
+    OnRecordErrorSchema,
+    RecordsSchema,
+    SubmitInferenceSchema,
+)
+from app.schemas.spec.benchmarks import BenchmarkSchema, Dataset, PlannedEvaluationSchema
 from app.schemas.spec.data_config import DataConfigSchema, FilterSchema, PreprocessSchema, SamplingSchema, SourceSchema
 from app.schemas.spec.output_config import CheckpointConfigSchema, OutputConfigSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema
@@ -53,6 +63,7 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (TextMap, "object of texts"),
     (FreeObject, "object"),
     (ModelDefinition, "true, or object"),
+    (Dataset, "text, or object"),
     (fields.Nested, "object"),
     (Objectives, "object, or list of objects"),
     (Parallel, "whole number, or `free`"),
@@ -90,6 +101,16 @@ SECTIONS: dict[str, type[Schema]] = {
     "on_failed_trials": FailedTrialsSchema,
     "warm_start": WarmStartSchema,
     "keep": KeepSchema,
+    "inference": SubmitInferenceSchema,
+    "model": ModelReferenceSchema,
+    "records": RecordsSchema,
+    "task": InferenceTaskSchema,
+    "results": InferenceOutputSchema,
+    "on_error": OnRecordErrorSchema,
+    "evaluation of a model": CreateEvaluationSchema,
+    "benchmark": BenchmarkSchema,
+    "data of an evaluation": EvaluationDataSchema,
+    "planned evaluation": PlannedEvaluationSchema,
 }
 
 

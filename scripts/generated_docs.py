@@ -3,12 +3,15 @@
 A generated part stands between ``<!-- generated: name -->`` and ``<!-- end -->``; a test fails when it is out of date.
 """
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from app.domain.errors import ERROR_TYPES
+from app.domain.evaluations.catalog import BENCHMARKS
+from app.domain.evaluations.parameters import Parameter
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.retry_policy import describe as describe_recovery
 from app.domain.lifecycle.retry_policy import may_retry
@@ -117,6 +120,31 @@ def _rows_of_type(tables: Mapping[str, Sequence[Hyperparameter]], common: Collec
     )
 
 
+def benchmark_types() -> str:
+    """Every benchmark: what it measures, the columns of its records, and its metrics."""
+    lines = ["| name | measures | records have | metrics |", "|---|---|---|---|"]
+    for kind in BENCHMARKS.values():
+        shown, metrics = kind.describe(), ", ".join(f"`{metric.name}`" for metric in kind.metrics)
+        columns = ", ".join(kind.columns)
+        lines.append(f"| `{shown['name']}` | {cell(kind.meaning)} | {columns} | {metrics} |")
+    return "\n".join(lines)
+
+
+def benchmark_parameters() -> str:
+    """Every parameter of benchmarks, with those that have it; equal ones share a row."""
+    users: dict[Parameter, list[str]] = {}
+    for kind in BENCHMARKS.values():
+        for parameter in kind.parameters.values():
+            users.setdefault(parameter, []).append(kind.name)
+    everywhere = [kind.name for kind in BENCHMARKS.values() if kind.generates]
+    rows = [
+        f"| `{each.name}` | {each.expected} | {_json(each.default)} | {cell(each.meaning)} | "
+        f"{'all that generate' if names == everywhere else ', '.join(names)} |"
+        for each, names in users.items()
+    ]
+    return "\n".join(["| parameter | value | default | meaning | of |", "|---|---|---|---|---|", *rows])
+
+
 def _fields(*sections: str) -> dict[str, Callable[[], str]]:
     return {name: partial(fields_of, name) for name in sections}
 
@@ -136,6 +164,12 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reference/data.md": _fields("data_config", "sources", "filters", "sampling", "preprocess"),
     "docs/reference/resources.md": _fields("resource_config", "scheduling_config"),
     "docs/reference/output.md": _fields("output_config", "checkpoint", "tracking"),
+    "docs/reference/inference.md": _fields("inference", "model", "records", "task", "results", "on_error"),
+    "docs/reference/evaluations.md": {
+        **_fields("evaluation of a model", "benchmark", "data of an evaluation", "planned evaluation"),
+        "benchmarks": benchmark_types,
+        "parameters": benchmark_parameters,
+    },
     "docs/reference/sweeps.md": _fields(
         *("sweep", "objective", "constraints", "method", "early_stopping", "budget", "on_failed_trials"),
         *("warm_start", "keep"),
@@ -207,6 +241,10 @@ def _meaning(item: Hyperparameter) -> str:
 
 def _default(item: Hyperparameter) -> str:
     return _code(parsing.display(item.default))
+
+
+def _json(value: object) -> str:
+    return "–" if value is None else f"`{json.dumps(value)}`"
 
 
 def _code(value: str) -> str:

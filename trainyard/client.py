@@ -37,8 +37,10 @@ from trainyard._errors import (
     Unavailable,
     Unreachable,
 )
+from trainyard._evaluations import Evaluations
 from trainyard._events import StreamEvent
 from trainyard._http import Query, Transport, quote
+from trainyard._inference import InferenceJobs
 from trainyard._resources import Audit, Data, Keys, Nodes, Projects, Queues, Webhooks
 from trainyard._sweeps import Sweeps
 from trainyard._waiting import poll
@@ -99,6 +101,8 @@ class Client:
         self.webhooks = Webhooks(self._calls)
         self.data = Data(self._calls)
         self.sweeps = Sweeps(self._calls)
+        self.inference = InferenceJobs(self._calls)
+        self.evaluations = Evaluations(self._calls)
 
     @property
     def url(self) -> str:
@@ -155,7 +159,7 @@ class Client:
         """Jobs that match all filters, newest first, page after page.
 
         ``filters``: ``queue``, ``project``, ``name`` (its beginning), ``training_type``, ``framework``,
-        ``parent_job_id``, ``sweep_id``.
+        ``parent_job_id``, ``sweep_id``, ``kind``.
         """
         # Not by query_of: an empty value is a valid label value.
         wanted = [(f"labels.{name}", value) for name, value in (labels or {}).items()]

@@ -10,6 +10,15 @@ from typing import Any, NotRequired, TypedDict
 
 from trainyard._comparison_records import ComparedJob as ComparedJob  # noqa: PLC0414 – part of what this offers
 from trainyard._comparison_records import Comparison as Comparison  # noqa: PLC0414 – the same
+from trainyard._inference_records import BenchmarkResult as BenchmarkResult  # noqa: PLC0414 – the same
+from trainyard._inference_records import ComparedMetric as ComparedMetric  # noqa: PLC0414 – the same
+from trainyard._inference_records import CreatedEvaluation as CreatedEvaluation  # noqa: PLC0414 – the same
+from trainyard._inference_records import CreatedInference as CreatedInference  # noqa: PLC0414 – the same
+from trainyard._inference_records import Difference as Difference  # noqa: PLC0414 – the same
+from trainyard._inference_records import Evaluation as Evaluation  # noqa: PLC0414 – the same
+from trainyard._inference_records import EvaluationComparison as EvaluationComparison  # noqa: PLC0414 – the same
+from trainyard._inference_records import Figure as Figure  # noqa: PLC0414 – the same
+from trainyard._inference_records import InferenceJob as InferenceJob  # noqa: PLC0414 – the same
 from trainyard._sweep_records import SWEEP_TERMINAL as SWEEP_TERMINAL  # noqa: PLC0414 – the same
 from trainyard._sweep_records import BestTrial as BestTrial  # noqa: PLC0414 – the same
 from trainyard._sweep_records import BestTrials as BestTrials  # noqa: PLC0414 – the same

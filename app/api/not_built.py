@@ -18,12 +18,6 @@ NOT_BUILT: tuple[tuple[str, str, Permission], ...] = (
     ("PUT", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
     ("PATCH", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
     ("DELETE", "/projects/<name>/<path:path>", Permission.CLUSTER_ADMIN),
-    ("POST", "/evaluations", Permission.EVALUATE),
-    ("GET", "/evaluations", Permission.VIEW),
-    ("GET", "/evaluations/<name>", Permission.VIEW),
-    ("DELETE", "/evaluations/<name>", Permission.EVALUATE),
-    ("GET", "/evaluations/<name>/<path:path>", Permission.VIEW),
-    ("POST", "/evaluations/<name>/<path:path>", Permission.EVALUATE),
     ("GET", "/data/cache", Permission.MANAGE),
 )
 

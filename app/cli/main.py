@@ -18,6 +18,8 @@ COMMANDS = {
     "retry": ("app.cli.client.job_commands:retry", "Retry a finished job as a new job."),
     "compare": ("app.cli.client.job_commands:compare", "Compare jobs: documents, metrics, weights."),
     "sweep": ("app.cli.client.sweeps.commands:sweep", "Search for hyperparameters: submit, watch, best, replay."),
+    "infer": ("app.cli.client.inference.infer:infer", "Run a model over records: completions, scores, vectors."),
+    "eval": ("app.cli.client.inference.evaluations:evaluations", "Measure models on benchmarks and compare them."),
     "jobs": ("app.cli.admin.jobs:jobs", "Manage jobs, in the database."),
     "nodes": ("app.cli.admin.nodes:nodes", "Manage nodes, in the database."),
     "queues": ("app.cli.admin.queues:queues", "Manage queues, in the database."),

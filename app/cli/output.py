@@ -31,6 +31,7 @@ STATUS_STYLES = {
     "PREEMPTED": "yellow",
     "PAUSED": "yellow",
     "TRAINING": "cyan",
+    "EVALUATING": "cyan",
     "ready": "green",
     "lost": "red",
     "draining": "yellow",

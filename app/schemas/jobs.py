@@ -3,10 +3,10 @@
 import re
 from typing import Any
 
-from marshmallow import Schema, fields, post_load
+from marshmallow import Schema, ValidationError, fields, post_load, pre_load
 
 from app.domain.lifecycle.states import JobState
-from app.domain.spec.inference import KINDS
+from app.domain.spec.inference import KINDS, TYPES
 from app.domain.spec.model import JobDocument
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryMoment, QueryTexts, one_of
@@ -15,7 +15,12 @@ from app.schemas.spec.output_config import OutputConfigSchema
 from app.schemas.spec.resource_config import NewResourceConfigSchema, ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.schemas.spec.tracking import tracker_list
-from app.schemas.spec.training_config import FRAMEWORKS, TRAINING_TYPES, TrainingConfigSchema
+from app.schemas.spec.training_config import (
+    FRAMEWORKS,
+    TRAINING_TYPES,
+    StoredTrainingConfigSchema,
+    TrainingConfigSchema,
+)
 from app.schemas.strict_fields import NAME, AsStored, Flag, Matching, Moment, Section, Text, TextMap, Whole, says
 from app.services.jobs.details import JobDetails
 
@@ -37,6 +42,22 @@ def display_name(meaning: str, **more: Any) -> Matching:
     return Matching(re.compile(rf"(?! *$){NAME.pattern}"), _NAME_RULE, **more, **says(meaning))
 
 
+def refuse_other_kinds(document: object) -> None:
+    """Raise ValidationError for a document of a job that trains nothing."""
+    if not isinstance(document, dict):
+        return
+    way_out = (
+        "is of jobs that train nothing: submit batches and features with POST /v1/inference and evaluations with POST "
+        "/v1/evaluations; leave it out for a training"
+    )
+    for name in ("kind", "inference"):
+        if document.get(name) is not None:
+            raise ValidationError(way_out, field_name=name)
+    training = document.get("training_config")
+    if isinstance(training, dict) and training.get("training_type") in TYPES.values():
+        raise ValidationError({"training_config": {"training_type": [way_out.partition("; ")[0]]}})
+
+
 class SubmitJobSchema(DocumentSchema):
     name = display_name("A display name; need not be unique", required=True)
     labels = label_map(load_default=dict, **says("Keys and values to filter jobs by"))
@@ -46,6 +67,12 @@ class SubmitJobSchema(DocumentSchema):
     output_config = Section(OutputConfigSchema, load_default=lambda: _NO_OUTPUT)
     scheduling_config = Section(SchedulingConfigSchema, load_default=lambda: _NO_SCHEDULING)
     tracking = tracker_list()
+
+    @pre_load
+    def _trains(self, values: object, **_: Any) -> object:
+        """Other kinds of job have documents and requests of their own."""
+        refuse_other_kinds(values)
+        return values
 
     @post_load
     def _typed(self, values: dict[str, Any], **_: Any) -> JobDocument:
@@ -169,7 +196,7 @@ class JobSchema(Schema):
     kind = fields.String(attribute="job.kind", **says("training, batch, features or evaluation"))
     name = fields.String(attribute="job.name")
     labels = AsStored({"type": "object", "additionalProperties": {"type": "string"}}, attribute="job.labels")
-    training_config = Section(TrainingConfigSchema, attribute="stored.training_config")
+    training_config = Section(StoredTrainingConfigSchema, attribute="stored.training_config")
     data_config = Section(DataConfigSchema, attribute="stored.data_config")
     resource_config = Section(ResourceConfigSchema, attribute="stored.resource_config")
     output_config = Section(OutputConfigSchema, attribute="stored.output_config")

@@ -9,6 +9,7 @@ TEMPORARY = ".trainyard-tmp-"
 MAX_KEY_BYTES = 1024
 MAX_PART_BYTES = 255
 _DIAGNOSIS = re.compile(r"diagnostics/stacks\.\d{6,}\.txt")
+_SHARD = re.compile(r"(\d{1,10})-(\d{1,10})", re.ASCII)
 _EVENT_FILE = re.compile(r"tensorboard/events\.out\.tfevents\.\d{6,}\.\d{6,}")
 
 
@@ -22,6 +23,21 @@ def job_key(job_id: str) -> str:
 
 def checkpoint_key(job_id: str, checkpoint_id: str) -> str:
     return checked_key(f"jobs/{job_id}/checkpoints/{checkpoint_id}")
+
+
+def shards_key(job_id: str) -> str:
+    return checked_key(f"jobs/{job_id}/shards")
+
+
+def shard_key(job_id: str, number: int, fence: int) -> str:
+    """The key of a shard as the holder of this fencing token stored it: no other attempt writes there."""
+    return checked_key(f"jobs/{job_id}/shards/{number}-{fence}")
+
+
+def shard_of(name: str) -> tuple[int, int] | None:
+    """(number, fence) of a name below ``shards_key``; None for other names."""
+    found = _SHARD.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found is not None else None
 
 
 def artifacts_key(job_id: str, path: str = "") -> str:

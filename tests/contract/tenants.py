@@ -17,6 +17,11 @@ from tests.systems.apps import Api
 
 ARTIFACT = "model.safetensors"
 SECTIONS = ("training_config", "data_config", "resource_config", "output_config", "scheduling_config")
+_EVALUATION = {
+    "model": {"model_uri": "/srv/models/tiny"},
+    "benchmarks": [{"name": "loss", "dataset": "/srv/data/val.jsonl"}],
+    "resource_config": {"device_type": "cpu"},
+}
 _ENDED = {JobState.COMPLETED: {}, JobState.FAILED: {"error_type": "TRAINER_ERROR"}, JobState.CANCELLED: {}}
 
 
@@ -42,11 +47,13 @@ def make_tenant(api: Api, name: str, role: Role = Role.ADMIN) -> Tenant:
     api.data(api.post("/v1/keys", {"name": mark, "role": "viewer"}, key=key), 201)
     hook = api.post("/v1/webhooks", {"url": "https://example.org/x", "description": mark}, key=key)
     webhook_id = api.data(hook, 201)["webhook_id"]
+    evaluation = api.data(api.post("/v1/evaluations", {"name": mark, **_EVALUATION}, key=key), 201)["evaluation_id"]
     key_ids = [row["key_id"] for row in api.get("/v1/keys", key=key)["keys"]]
     job_ids = [waiting, running, *ended]
     uuids = [job_id.removeprefix("job-") for job_id in job_ids]
     ids = {
         "job_id": job_ids,
+        "evaluation_id": [evaluation],
         "workload_id": uuids,
         "training_job_id": uuids,
         "project_id": [name],

@@ -15,6 +15,7 @@ TESTS = Path(__file__).parents[1]
 KEYS, BODIES, PLACES = "contract/test_bad_requests", "contract/test_bad_bodies", "contract/test_bad_places"
 SOCKETS, FOREIGN, INPUT = "contract/test_over_sockets", "contract/test_foreign_ids", "integration/http/test_bad_input"
 COMPARE = "integration/api/test_comparing"
+EVALUATIONS, COMPARED = "integration/api/test_evaluations", "integration/api/test_comparing_evaluations"
 MATRIX, JOBS, STREAMS = "integration/http/test_contract", "integration/api/test_jobs", "integration/http/test_streams"
 LIMITS, AUDIT, WEB = "integration/http/test_rate_limits", "integration/api/test_audit", "fetching/test_web"
 RESULTS, HOSTILE, WHERE = (
@@ -231,6 +232,16 @@ COVERED: dict[str, list[str]] = {
     "POST /v1/compare: jobs of others": [f"{COMPARE}::test_jobs_of_other_projects_are_missing_like_unknown_ones"],
     "POST /v1/compare: secrets": [f"{COMPARE}::test_secrets_stay_masked"],
     "POST /v1/compare: writing": [f"{COMPARE}::test_a_comparison_changes_nothing_and_its_idempotency_key_stays_free"],
+    "POST /v1/evaluations: benchmarks, datasets, model": [f"{EVALUATIONS}::test_bad_requests_name_field_and_way_out"],
+    "POST /v1/evaluations: no result": [f"{EVALUATIONS}::test_job_without_result_or_checkpoint_is_a_conflict"],
+    "POST /v1/evaluations: a reward model": [f"{EVALUATIONS}::test_reward_model_answers_nothing"],
+    "POST /v1/evaluations: models of others": [
+        f"{EVALUATIONS}::test_another_project_finds_neither_evaluations_nor_models"
+    ],
+    "POST /v1/evaluations/compare: ids, baseline": [f"{COMPARED}::test_bad_comparisons_name_the_rule"],
+    "evaluations in POST /v1/jobs": [
+        "unit/domain/spec/test_planned_evaluations::test_plans_that_cannot_be_measured_are_refused"
+    ],
 }
 ENTRIES = [
     *(f"A{n}" for n in range(1, 15)),
@@ -246,6 +257,12 @@ ENTRIES = [
         f"POST /v1/compare: {what}"
         for what in ("jobs", "metrics, by, max_points", "jobs of others", "secrets", "writing")
     ),
+    *(
+        f"POST /v1/evaluations: {what}"
+        for what in ("benchmarks, datasets, model", "no result", "a reward model", "models of others")
+    ),
+    "POST /v1/evaluations/compare: ids, baseline",
+    "evaluations in POST /v1/jobs",
 ]
 
 

@@ -60,11 +60,12 @@ class Sources:
     code: Path | None = None  # the code directory for the ranks, or the working directory of a command
     reward: Path | None = None  # the file that scores completions
     reward_model: LocalModel | None = None  # the model that scores completions
+    benchmark_files: Mapping[str, Path] = field(default_factory=dict)  # by location: code that benchmarks run
 
     @property
     def readable(self) -> tuple[Path, ...]:
         models = tuple(found.visible for found in (self.model, self.tokenizer, self.reward_model) if found is not None)
-        judges = () if self.reward is None else (self.reward,)
+        judges = (*(() if self.reward is None else (self.reward,)), *self.benchmark_files.values())
         return tuple(dict.fromkeys((*models, *judges, *(path for data in self.data for path in data.visible))))
 
 

@@ -24,6 +24,7 @@ from app.database.engine import Database
 from app.database.from_settings import open_database
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
+from app.domain.spec.inference import TRAINING, kind_of
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import JobDocument
 from app.host.processes import die_with_parent, hide_from_same_user
@@ -156,6 +157,8 @@ def _inspect(settings: Settings, spec: RunSpec, sources: Sources, seconds: float
     began = time.monotonic()
     if spec.framework == parsing.CUSTOM:
         return {}  # a script reads its data as it likes
+    if (kind := kind_of(spec.training_type)) != TRAINING:
+        return {"left_out": [inspections.NOT_TRAINING.format(kind)]}
     try:
         sandbox = _sandbox(settings, spec)
     except SandboxUnavailable as error:

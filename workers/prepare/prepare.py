@@ -1,7 +1,6 @@
 """Prepares an attempt before its ranks start: model, data, script, checkpoint, and the spec.json that names them."""
 
 import hashlib
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -30,17 +29,19 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of, shown
 from workers.job_secrets import opened_secrets
+from workers.prepare.benchmark_files import find_benchmark_files
 from workers.prepare.input_library import Library, LocalData, Sources
 from workers.prepare.job_account import account_of
 from workers.prepare.job_image import JobImage, with_image
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
 from workers.prepare.limits import limits_of
+from workers.prepare.model_weights import find_weights
 from workers.prepare.named_files import named_files
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_code, find_script
-from workers.prepare.resume_point import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
+from workers.prepare.resume_point import StartPoint, refuse_changed_reward
+from workers.prepare.start import find_start
 from workers.publishing.preflight import check_output
-from workers.rank.script_checkpoints import FILES
 from workers.run_dir.layout import RunDirectory, write_atomically
 from workers.sandbox.control_groups import find_hierarchies
 from workers.sandbox.gpu_devices import own_gpus
@@ -75,14 +76,13 @@ def prepare(
     check_output(settings, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
     sources = find_sources(library, work.framework, work.document)
-    start = choose_start(storage, work.resume, run.path / "resume")
-    refuse_changed_data(start, sources.data)
-    if start.path is not None and checkpoint_glob(work.document):
-        restore_script_files(start.path, run)
+    model = find_weights(db, storage, work, run.path / "weights")
+    start = find_start(storage, work, run, sources)
     spec = make_spec(work, run, sources, start, proxy_port=proxy_port(settings, work))
+    spec = replace(spec, weights_path=str(model or ""), max_output_files=settings.storage.max_output_files)
     refuse_changed_reward(start, spec.reward_sha256)
     environment = job_environment(work.document.training_config.environment, secrets)
-    tokens = kept_tokens(library, spec, sources, environment)
+    tokens = kept_tokens(library, spec, sources, environment) if work.is_training else None
     stored = tokens.restore() if tokens is not None else None
     if stored is not None:
         spec, tokens = replace(spec, tokens_path=str(stored)), None
@@ -90,7 +90,7 @@ def prepare(
     mounted = with_mounts(image.spec, with_secrets(work.document, secrets), sources, run, sandbox)
     write_atomically(run.spec, mounted.spec.to_document())
     named = named_files(library, work.document.training_config.framework)
-    readable = (*sources.readable, *filter(None, (start.path, stored)), *named)
+    readable = (*sources.readable, *filter(None, (start.path, model, stored)), *named)
     view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable, image=image.root)
     groups = find_hierarchies()
     plan = LaunchPlan(
@@ -169,13 +169,6 @@ def sandbox_of(settings: Settings) -> Sandbox:
         raise AttemptFailed("INTERNAL", f"this node can start no job: {error}") from error
 
 
-def restore_script_files(checkpoint: Path, run: RunDirectory) -> None:
-    """Restore saved copies of the script's own files to their original place. Raises OSError."""
-    kept = checkpoint / FILES
-    if kept.is_dir():  # otherwise a script saved it through hooks, in this job or the one before
-        shutil.copytree(kept, run.path / "work", symlinks=True, dirs_exist_ok=True)
-
-
 def private_paths(settings: Settings, storage: Storage) -> tuple[Path, ...]:
     """Paths outside the data directory that no job may see: the results of all projects, and SQLite's files."""
     places = []
@@ -217,19 +210,19 @@ def find_sources(library: Library, framework: str, document: JobDocument) -> Sou
     values = {} if custom else training.hyperparameters
     judge, judging = reward_file(values), reward_model(values)
     found_judge = find_script(library, judge, "reward") if judge else None
-    wanted = model_requests(base, library.secrets, custom=custom) + (
-        [ModelRequest(model_id=judging)] if judging else []
-    )
+    alone = custom or document.inference is not None  # it may bring a whole model of its own
+    wanted = model_requests(base, library.secrets, custom=alone) + ([ModelRequest(model_id=judging)] if judging else [])
     models, data = find(library, wanted, data_requests(document.data_config, library.secrets, custom=custom))
     found_model = models.pop() if judging else None
     return Sources(
-        model=None if is_without_model(base, custom=custom) else models[0],
+        model=None if is_without_model(base, custom=alone) else models[0],
         tokenizer=models[-1] if base.tokenizer_id else None,
         data=tuple(data),
         script=script,
         code=code,
         reward=found_judge,
         reward_model=found_model,
+        benchmark_files=find_benchmark_files(library, document),
     )
 
 
@@ -299,6 +292,7 @@ def input_fields(sources: Sources) -> dict[str, Any]:
         "reward_path": str(reward) if reward is not None else "",
         "reward_sha256": hashlib.sha256(reward.read_bytes()).hexdigest() if reward is not None else "",
         "reward_model_path": str(reward_model.path) if reward_model is not None else "",
+        "benchmark_files": {location: str(path) for location, path in sources.benchmark_files.items()},
         "sources": sources_document(sources.data),
     }
 
@@ -333,6 +327,8 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         resume_checkpoint=str(start.path) if start.path is not None else "",
         resume_step=start.step,
         adjustments=work.adjustments,
+        inference=work.document.inference.to_json() if work.document.inference is not None else {},
+        finished_shards=start.shards,
         proxy_port=proxy_port,
     )
 

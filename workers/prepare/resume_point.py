@@ -16,22 +16,32 @@ from workers.prepare.input_library import LocalData
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """A checkpoint that could not be used, and why; ``corrupt`` when the failure is permanent."""
+    """A checkpoint that could not be used, and why; ``corrupt`` when the failure is permanent.
+
+    Without ``checkpoint_id`` it is a shard, and ``step`` its number.
+    """
 
     checkpoint_id: str
     step: int
     reason: str
     corrupt: bool
 
+    @property
+    def message(self) -> str:
+        if not self.checkpoint_id:
+            return f"shard {self.step} can't be used and is done again: {self.reason}"
+        return f"checkpoint at step {self.step} can't be used: {self.reason}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class StartPoint:
-    """The checkpoint to resume from; ``path`` None starts from the beginning."""
+    """The checkpoint to resume from; ``path`` None starts from the beginning, or after these finished ``shards``."""
 
     path: Path | None
     step: int
     checkpoint_id: str | None
     rejected: tuple[Rejected, ...]
+    shards: tuple[int, ...] = ()  # by number; their files are in the output directory
 
 
 def choose_start(storage: Storage, newest_first: Sequence[ResumeCandidate], scratch: Path) -> StartPoint:
@@ -42,8 +52,8 @@ def choose_start(storage: Storage, newest_first: Sequence[ResumeCandidate], scra
     missing: set[str] = set()
     for candidate in newest_first:
         try:
-            path = _fetched(storage, candidate, scratch / candidate.checkpoint_id)
-            _verify(path, candidate)
+            path = fetched(storage, storage.key_of(candidate.uri), scratch / candidate.checkpoint_id)
+            verify(path, candidate.sha256)
         except (_manifest.CorruptCheckpoint, NotFound, InvalidRequest, StorageRefused) as error:
             corrupt = isinstance(error, _manifest.CorruptCheckpoint)
             if isinstance(error, NotFound):
@@ -90,8 +100,10 @@ def refuse_changed_reward(start: StartPoint, sha256: str) -> None:
         )
 
 
-def _fetched(storage: Storage, candidate: ResumeCandidate, target: Path) -> Path:
-    key = storage.key_of(candidate.uri)
+def fetched(storage: Storage, key: str, target: Path) -> Path:
+    """The stored directory on this machine: in its place, else copied to ``target``. Raises NotFound,
+    TransientStorageError and StorageRefused.
+    """
     in_place = storage.local_path(key)
     if in_place is not None:
         if not in_place.is_dir():
@@ -101,7 +113,8 @@ def _fetched(storage: Storage, candidate: ResumeCandidate, target: Path) -> Path
     return target
 
 
-def _verify(path: Path, candidate: ResumeCandidate) -> None:
+def verify(path: Path, sha256: str) -> None:
+    """Check all files against the manifest whose digest was recorded. Raises CorruptCheckpoint."""
     manifest = _manifest.verify(path)
-    if _manifest.digest(manifest) != candidate.sha256:
+    if _manifest.digest(manifest) != sha256:
         raise _manifest.CorruptCheckpoint(_manifest.NAME, "is not the manifest that was recorded")

@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +117,19 @@ class RunContext:
         def complete() -> None:
             try:
                 write()
-                self._session.commit_checkpoint(directory, saved)
+                self._session.commit_checkpoint(directory, self._with_sources(saved))
             except BaseException:
                 _manifest.discard(directory)
                 raise
 
         self._handover = Handover(complete)
+
+    def _with_sources(self, saved: Saved) -> Saved:
+        """A shard's position names the data it was made of: a later attempt checks that it still has these digests."""
+        digests = [source.get("sha256") for source in self.spec.sources]
+        if not self.spec.inference or not all(digests):
+            return saved
+        return replace(saved, data_position={**saved.data_position, "sources_sha256": digests})
 
     def rest(self) -> None:
         """Wait until no checkpoint is being written, without raising its error."""

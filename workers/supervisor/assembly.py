@@ -73,6 +73,7 @@ class Assembly:
             saved_before=work.saves_on_request,
             halts=work.document.training_config.halt_at is not None,
             time_limit_seconds=work.max_runtime_seconds,
+            can_save=work.is_training,
         )
         self.processes = ProcessRegistry(run, held_here(work))
 
@@ -126,12 +127,16 @@ class Assembly:
     def rank_group(
         self, recorders: Recorders, *, on_training: Callable[[], None], on_pause_failed: Callable[[str], None]
     ) -> RankGroup:
-        steps = ProgressWatchdog(self.settings.watch, custom=self.observations.custom)
+        work = self.work
+        steps = ProgressWatchdog(self.settings.watch, custom=self.observations.custom, trains=work.is_training)
+        reports = RankReports(
+            recorders.reporter, recorders.events, steps, working=work.working_phase, on_training=on_training
+        )
         return RankGroup(
             self.loop,
             self.context.run,
             self.observations,
-            reports=RankReports(recorders.reporter, recorders.events, steps, on_training=on_training),
+            reports=reports,
             checkpoints=recorders.checkpoints,
             logs=RankLogs(self.loop, recorders.logs),
             on_pause_failed=on_pause_failed,

@@ -6,14 +6,17 @@ from dataclasses import replace
 
 from app.database.engine import Database
 from app.database.transient_errors import is_transient
-from app.domain.errors import LeaseLost, StaleJob
+from app.domain.errors import LeaseLost, StaleJob, TrainyardError
 from app.domain.json_numbers import json_number
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, TRAINING
 from app.services.attempts import gang_parts, outcome_errors, work_orders
 from app.services.attempts.work_orders import Ending, Work
+from app.services.telemetry import evaluated_points
+from app.storage.keys import shards_key
 from config.settings import Settings
 from trainyard.protocol.messages import MAX_MESSAGE, MAX_TEXT, clean_text
 from workers.attempt_failed import AttemptFailed
@@ -22,6 +25,7 @@ from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.publish import deliver
 from workers.supervisor.ranks.verdict import is_consequence, judge, judge_part
 from workers.supervisor.recording import disk_space
+from workers.supervisor.recording.evaluation_results import read_results
 from workers.supervisor.recording.model_export import StoredModel, find_output, output_limits, store_model
 from workers.supervisor.recording.report_writer import Note
 from workers.supervisor.recording.upload import Patience
@@ -32,6 +36,7 @@ log = logging.getLogger(__name__)
 SHORT_DRAIN_SECONDS = 10.0
 LOG_SECONDS = 10.0
 RETRY_SECONDS = 0.5
+_UNITS = {TRAINING: "step", BATCH: "record", FEATURES: "record", EVALUATION: "benchmark"}  # of progress
 
 
 def conclude(attempt: FinishedAttempt) -> Ending | None:
@@ -51,7 +56,9 @@ def conclude(attempt: FinishedAttempt) -> Ending | None:
         log.exception("the results of the attempt can't be stored")
         outcome = _unstored(attempt, error)
     attempt.renewal.unfence()
-    return _finish(attempt, outcome)
+    ending = _finish(attempt, outcome)
+    _delete_shards(attempt, ending)
+    return ending
 
 
 def _store(attempt: FinishedAttempt) -> Outcome:
@@ -95,7 +102,8 @@ def _export(attempt: FinishedAttempt) -> StoredModel:
     seen = attempt.observations
     limits = output_limits(attempt.work.document.output_config, attempt.settings.storage)
     output = find_output(attempt.context.run.output, limits, custom=seen.custom)
-    attempt.ranks.reports.enter(JobState.EXPORTING if output.files else JobState.TRAINING)
+    output = replace(output, is_model=attempt.work.is_training)
+    attempt.ranks.reports.enter(JobState.EXPORTING if output.files else attempt.ranks.reports.working)
     publishes = bool(publish_options(attempt.work))
     if publishes and not output.files:
         attempt.reporter.add(Note(kind=EventType.WARNING, message="the job wrote no output, so nothing is published"))
@@ -108,9 +116,11 @@ def _export(attempt: FinishedAttempt) -> StoredModel:
         return not attempt.is_lost() and seen.stopping != "cancel"
 
     patience = Patience(rest=serve, waits=lambda error: attempt.disk.full("the finished model", error))
-    return store_model(
+    measured = read_results(output) if attempt.work.kind == EVALUATION else {}  # before it is moved
+    stored = store_model(
         attempt.context.storage, attempt.work.job_id, output, seen.result, keep=publishes, patience=patience
     )
+    return replace(stored, benchmarks=measured)
 
 
 def _report_the_last(attempt: FinishedAttempt, outcome: Outcome, *, finished: bool) -> None:
@@ -127,6 +137,19 @@ def _report_the_last(attempt: FinishedAttempt, outcome: Outcome, *, finished: bo
                     data={"rank": gone.rank, "exit_code": gone.exit_code, "signal": gone.signal},
                 )
             )
+
+
+def _delete_shards(attempt: FinishedAttempt, ending: Ending | None) -> None:
+    """Delete the files of the shards of a job that is COMPLETED: its result has them. Their rows stay.
+
+    Orphan clean-up deletes what is left, and the shards of jobs that ended otherwise.
+    """
+    if attempt.work.is_training or ending is None or ending.state is not JobState.COMPLETED:
+        return
+    try:
+        attempt.context.storage.delete_tree(shards_key(attempt.work.job_id))
+    except TrainyardError:
+        log.warning("the shards could not be deleted; housekeeping will", exc_info=True)
 
 
 def _finish(attempt: FinishedAttempt, outcome: Outcome) -> Ending | None:
@@ -164,6 +187,10 @@ def _finish(attempt: FinishedAttempt, outcome: Outcome) -> Ending | None:
 
 
 def _end(attempt: FinishedAttempt, outcome: Outcome, backoff: Backoff) -> Ending | None:
+    if attempt.work.kind == EVALUATION and outcome.kind == "completed":
+        values = {name: float(value) for name, value in outcome.report.get("final_metrics", {}).items()}
+        job_id, fence = attempt.work.job_id, attempt.work.fence
+        evaluated_points.store(attempt.db, evaluation_id=job_id, fence=fence, values=values)
     if attempt.work.is_gang:
         return gang_parts.finish(attempt.db, attempt.work, outcome, backoff)
     may_restart = not attempt.machine_stops() and not attempt.ranks.left_behind
@@ -198,7 +225,8 @@ def _message(attempt: FinishedAttempt, outcome: Outcome, end_step: int) -> str:
     saved = max(attempt.ranks.reports.start_step, attempt.recorders.checkpoints.newest_step)
     if end_step <= saved:
         return outcome.message
-    lost = f"the {end_step - saved} steps after step {saved} were not saved"
+    unit = _UNITS[attempt.work.kind]
+    lost = f"the {end_step - saved} {unit}s after {unit} {saved} were not saved"
     if outcome.cause == "MAX_RUNTIME_EXCEEDED":
         return f"{outcome.message}; {lost} and are lost"
     if outcome.kind not in ("paused", "requeued", "preempted"):

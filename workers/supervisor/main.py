@@ -200,7 +200,7 @@ class Supervisor:
                 self._recorders.reporter.add(
                     Note(
                         kind=EventType.RESUME_FALLBACK,
-                        message=f"checkpoint at step {rejected.step} can't be used: {rejected.reason}",
+                        message=rejected.message,
                         data={"checkpoint_id": rejected.checkpoint_id, "resumed_from": prepared.start.checkpoint_id},
                         retires=rejected.checkpoint_id if rejected.corrupt else "",
                     )

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+from app.domain.spec.inference import TRANSFORMERS
 from app.host.command_line import show_command_line
 from app.host.forks import close_descriptors, run_as_program
 from app.host.system_calls import filter_program, restrict
@@ -27,15 +28,16 @@ from workers.sandbox.forked_launch import INSPECTION
 from workers.sandbox.launcher import inherited_environment
 from workers.sandbox.namespaces import drop_permissions, join
 from workers.trainers import inspection
-from workers.trainers.left_out import leave_out
+from workers.trainers.left_out import leave_out, quantizes
 
 # Trainers of these frameworks run with what is imported here.
-WARM = frozenset({"HF_TRAINER", "FSDP"})
+WARM = frozenset({"HF_TRAINER", "FSDP", TRANSFORMERS})
 # Imported in the middle of a training or an inspection; of the architectures of models the most frequent one.
 LATER = (
     *(f"workers.trainers.{name}" for name in ("distributed", "failures", "inspection_data", "inspection_model")),
     *("transformers.models.llama.modeling_llama", "peft.utils.transformers_weight_conversion"),
     *("numpy.ctypeslib", "torch.profiler._cupti_monitor"),
+    "workers.trainers.inference.engine.transformers_engine",
 )
 # By these /proc tells which attempt and which rank a process belongs to.
 SHOWN = ("TRAINYARD_JOB_ID", "TRAINYARD_ATTEMPT", "TRAINYARD_NODE", "RANK")
@@ -65,7 +67,7 @@ def main() -> int:
 def _import_trainers() -> None:
     from workers.trainers import registry  # noqa: PLC0415  only now, without what this process lacks
 
-    for framework, method in registry.TRAINERS:
+    for framework, method in (*registry.TRAINERS, *registry.INFERENCE):
         if framework in WARM and method != "QLORA":
             registry.load(framework, method)
     for module in LATER:
@@ -163,7 +165,7 @@ def _fork_rank(
     spec: RunSpec, command: Sequence[str], directory: Path, log: int, environment: Mapping[str, str]
 ) -> int | None:
     """The pid of a rank, forked; None if it has to start as a program."""
-    if spec.framework not in WARM or spec.training_type == "QLORA":
+    if spec.framework not in WARM or quantizes(spec):
         return None
     on_gpu = spec.device_type != "cpu"
     if on_gpu and _has_initialized_cuda():

@@ -8,11 +8,15 @@ from collections.abc import Collection
 from pathlib import Path
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
+from trainyard.protocol.run_spec import RunSpec
+
+QLORA = "QLORA"
+NO_QUANTIZATION = "none"
 
 
 def leave_out(frameworks: Collection[str], methods: Collection[str]) -> None:
     """Let imports of what trainers of these frameworks and methods do without fail, as if it were not installed."""
-    if "QLORA" not in methods:
+    if QLORA not in methods:
         # peft imports it wherever it is installed, which costs most of a second and a context on the first GPU.
         _leave_out("bitsandbytes")
     if DEEPSPEED not in frameworks:
@@ -21,6 +25,12 @@ def leave_out(frameworks: Collection[str], methods: Collection[str]) -> None:
     if not can_build_kernels():
         # trl computes losses on GPUs with its kernels wherever it is installed, and with PyTorch's elsewhere.
         _leave_out("triton")
+
+
+def quantizes(spec: RunSpec) -> bool:
+    """Whether the run loads its model in 4 bits."""
+    asked = spec.inference.get("model", {}).get("quantization", NO_QUANTIZATION)
+    return spec.training_type == QLORA or asked != NO_QUANTIZATION
 
 
 def can_build_kernels() -> bool:

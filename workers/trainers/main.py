@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from trainyard.protocol.channel import ChannelClosed
 from workers.rank.run_context import RunContext, method_of, supervised_run
-from workers.trainers.left_out import can_build_kernels, leave_out
+from workers.trainers.left_out import QLORA, can_build_kernels, leave_out, quantizes
 
 # No process is left to report to; the exit code only explains the end in process tables.
 _ORPHANED = 74
@@ -43,7 +43,7 @@ def _train(context: RunContext) -> None:
     # Imported late: the rank connects to the supervisor before torch takes seconds to load.
     from workers.trainers import distributed, registry  # noqa: PLC0415
 
-    leave_out([context.spec.framework], [context.spec.training_type])
+    leave_out([context.spec.framework], [QLORA] if quantizes(context.spec) else [])
     if context.spec.device_type == "cuda" and not can_build_kernels():
         sys.stderr.write(f"{NO_COMPILER}\n")
     trainer = registry.load(context.spec.framework, method_of(context.spec))

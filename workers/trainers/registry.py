@@ -36,6 +36,12 @@ TRAINERS: dict[tuple[str, str], str] = {
     ("MEGATRON", "FULL_FINETUNE"): "workers.trainers.megatron.supervised:MegatronTrainer",
     ("MEGATRON", "CONTINUED_PRETRAIN"): "workers.trainers.megatron.supervised:MegatronTrainer",
 }
+# Jobs that train nothing: by their engine, and the type that their kind has.
+INFERENCE: dict[tuple[str, str], str] = {
+    ("TRANSFORMERS", "BATCH"): "workers.trainers.inference.batch:BatchTrainer",
+    ("TRANSFORMERS", "FEATURES"): "workers.trainers.inference.features:FeaturesTrainer",
+    ("TRANSFORMERS", "EVALUATION"): "workers.trainers.inference.evaluation.evaluating:EvaluationTrainer",
+}
 
 
 class UnknownTrainer(LookupError):
@@ -49,9 +55,9 @@ class MissingExtra(ImportError):
 def load(framework: str, method: str) -> type[Trainer]:
     """The trainer's class; imports what it needs, and nothing of the others."""
     try:
-        module, _, name = TRAINERS[framework, method].partition(":")
+        module, _, name = {**TRAINERS, **INFERENCE}[framework, method].partition(":")
     except KeyError:
-        known = ", ".join("/".join(pair) for pair in sorted(TRAINERS))
+        known = ", ".join("/".join(pair) for pair in sorted({**TRAINERS, **INFERENCE}))
         raise UnknownTrainer(f"no trainer for {framework}/{method}; known: {known}") from None
     extra = EXTRAS.get(framework)
     try:

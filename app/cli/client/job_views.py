@@ -1,12 +1,12 @@
 """Views of a followed job: a progress bar on a terminal, lines in a file, JSON for programs."""
 
-import math
 import time
 from typing import Any
 
 import click
 
-from app.cli.output import STATUS_STYLES, console, duration, print_json_line, printable
+from app.cli.client.job_facts import facts
+from app.cli.output import STATUS_STYLES, console, print_json_line, printable
 from trainyard.client import Job
 
 LINE_SECONDS = 5.0
@@ -40,7 +40,7 @@ class BarView:
             description=f"[{style}]{job.status}[/]",
             total=1.0 if job.progress or job.is_terminal else None,
             completed=job.progress,
-            facts=_facts(job),
+            facts=facts(job),
         )
 
     def say(self, text: str) -> None:
@@ -63,7 +63,7 @@ class LineView:
             self._last_shown = change
             self.say(_headline(job))
         elif job.current_step != self._step and time.monotonic() >= self._next_line:
-            self.say(f"  {job.progress:4.0%}  {_facts(job)}")
+            self.say(f"  {job.progress:4.0%}  {facts(job)}")
         else:
             return
         self._step, self._next_line = job.current_step, time.monotonic() + LINE_SECONDS
@@ -107,17 +107,3 @@ def _headline(job: Job) -> str:
     line = "  ".join(parts)
     reason = job.pending_reason or job.data.get("status_reason") or ""
     return line if reason.lower() in line.lower() else f"{line}  {reason}"
-
-
-def _facts(job: Job) -> str:
-    facts = []
-    if job.total_steps:
-        facts.append(f"step {job.current_step}/{job.total_steps}")
-    elif job.current_step:
-        facts.append(f"step {job.current_step}")
-    loss = job.latest_metrics.get("loss")
-    if isinstance(loss, int | float) and math.isfinite(loss):
-        facts.append(f"loss {loss:.3f}" if 0.01 <= abs(loss) < 10_000 else f"loss {loss:.3g}")
-    if job.eta_seconds is not None and not job.is_terminal:
-        facts.append(f"{duration(job.eta_seconds)} left")
-    return "  ".join(facts)

@@ -38,7 +38,7 @@ def submit(file: Path, dry_run: bool, watches: bool, project: str, as_json: bool
     document = read_document(file)
     with server(project) as client:
         if dry_run:
-            _show(client.dry_run(document, tokens=client_tokens()), as_json=as_json)
+            show_plan(client.dry_run(document, tokens=client_tokens()), as_json=as_json)
             return
         submitted = client.submit(document, tokens=client_tokens())
         warn(submitted.warnings)
@@ -53,7 +53,8 @@ def submit(file: Path, dry_run: bool, watches: bool, project: str, as_json: bool
             click.echo(f"Follow it with: trainyard watch {submitted.job_id}", err=True)
 
 
-def _show(answer: DryRun, *, as_json: bool) -> None:
+def show_plan(answer: DryRun, *, as_json: bool) -> None:
+    """Print the answer to a dry run."""
     if as_json:
         print_json(answer)
         return

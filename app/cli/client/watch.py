@@ -8,8 +8,10 @@ from typing import Protocol, TypeVar
 import click
 
 from app.cli.client.connection import server
+from app.cli.client.job_facts import amount, kind_of
 from app.cli.client.job_views import BarView, JsonView, LineView
 from app.cli.output import duration, json_option, printable
+from app.domain.spec.inference import TRAINING
 from trainyard.client import NO_RETRY, ApiError, Client, Job, RetryPolicy, Unreachable
 
 POLL_SECONDS = 0.5
@@ -42,6 +44,12 @@ def watch(job_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 def watch_to_end(client: Client, job_id: str, *, as_json: bool = False) -> None:
     """Follow the job to its end, print its outcome, and exit with the matching code."""
+    job = follow_to_end(client, job_id, as_json=as_json)
+    sys.exit(0 if job.status == "COMPLETED" else EXIT_NOT_COMPLETED)
+
+
+def follow_to_end(client: Client, job_id: str, *, as_json: bool = False) -> Job:
+    """Follow the job to its end, print its outcome and return it; Ctrl-C ends this process."""
     view: View[Job] = JsonView() if as_json else BarView() if sys.stdout.isatty() else LineView()
     try:
         job = follow(client, job_id, view)
@@ -55,7 +63,7 @@ def watch_to_end(client: Client, job_id: str, *, as_json: bool = False) -> None:
     view.close()
     if not as_json:
         click.echo(printable(ending(client, job)))
-    sys.exit(0 if job.status == "COMPLETED" else EXIT_NOT_COMPLETED)
+    return job
 
 
 def follow(client: Client, job_id: str, view: View[Job], *, sleep: Callable[[float], None] = time.sleep) -> Job:
@@ -102,10 +110,11 @@ def poll_to_end(
 
 def ending(client: Client, job: Job) -> str:
     """The outcome of a finished job, and the next command to run."""
-    lines = [f"{job.job_id} {job.status} after {duration(job.elapsed_seconds)}, {job.current_step} steps"]
+    lines = [f"{job.job_id} {job.status} after {duration(job.elapsed_seconds)}, {amount(job)}"]
     if job.status == "COMPLETED":
         report = client.report(job.job_id)
-        lines += [f"Model: {report['model_uri']}"] if report.get("model_uri") else []
+        what = "Model" if kind_of(job) == TRAINING else "Output"
+        lines += [f"{what}: {report['model_uri']}"] if report.get("model_uri") else []
     elif job.error_message:
         lines.append(f"{job.error_type}: {job.error_message}")
     if job.status == "FAILED":

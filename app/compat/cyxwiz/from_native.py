@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from app.compat.cyxwiz import inference
 from app.compat.cyxwiz import messages_pb2 as pb
 from app.compat.cyxwiz.to_native import (
     DEFINED,
@@ -22,7 +23,7 @@ from app.compat.cyxwiz.to_native import (
     TOKENIZER,
 )
 from app.domain.lifecycle.states import JobState
-from app.domain.spec.model import BaseModel
+from app.domain.spec.inference import BATCH, FEATURES, TRAINING
 from app.services.jobs.details import JobDetails
 from app.services.jobs.reports import CompletionReport
 from app.services.nodes.listing import NodeDetails
@@ -57,6 +58,8 @@ def status_of(details: JobDetails, ended_in: JobState | None = None) -> pb.JobSt
     """``ended_in``: the last state of a failed or cancelled job before it ended."""
     job = details.job
     state, step = STATES[job.state]
+    if job.state is JobState.EVALUATING and details.document.kind != TRAINING:
+        step = pb.EXECUTE  # of a training it comes after all steps
     if ended_in is not None:
         step = _ENDED_IN[ended_in]
     return pb.JobStatus(
@@ -85,19 +88,20 @@ def id_of(details: JobDetails) -> str:
 def config_of(details: JobDetails) -> pb.JobConfig:
     """The JobConfig that would submit this job; `model_config` has all that JobConfig has no other field for."""
     foreign: Mapping[str, Any] = details.job.foreign.get(DIALECT, {})
-    rest: dict[str, Any] = {name: details.stored[name] for name in SECTIONS if details.stored.get(name)}
-    popped = {held.field: _pop(rest, held.path) for held in NUMBERS}
+    trains = details.document.kind == TRAINING
+    rest = _trained(details) if trains else inference.document_of(details)
+    popped = {held.field: _pop(rest, held.path) for held in (NUMBERS if trains else inference.NUMBERS)}
     sources = _pop(rest, SOURCES)
     device = str(_pop(rest, DEVICE) or "auto")
     memory = _pop(rest, GPU_MEMORY) if device == "cuda" else _pop(rest, RAM)
     return pb.JobConfig(
         job_id=id_of(details),
-        job_type=pb.TRAINING,
+        job_type=pb.TRAINING if trains else pb.INFERENCE,
         dataset_uri=_path_of(sources),
-        model_config=_model_of(foreign, details.document.training_config.base_model, rest),
-        epochs=_whole(popped["epochs"]),
-        batch_size=_whole(popped["batch_size"]),
-        learning_rate=_number(popped["learning_rate"]),
+        model_config=_model_of(foreign, details, rest) if trains else inference.model_of(foreign, rest),
+        epochs=_whole(popped.get("epochs")),
+        batch_size=_whole(popped.get("batch_size")),
+        learning_rate=_number(popped.get("learning_rate")),
         priority=_whole(popped["priority"]),
         timeout_seconds=_whole(popped["timeout_seconds"]),
         required_device=_DEVICES.get(device, pb.DEVICE_UNKNOWN),
@@ -107,8 +111,13 @@ def config_of(details: JobDetails) -> pb.JobConfig:
     )
 
 
-def _model_of(foreign: Mapping[str, Any], base: BaseModel, rest: Mapping[str, Any]) -> str:
+def _trained(details: JobDetails) -> dict[str, Any]:
+    return {name: details.stored[name] for name in SECTIONS if details.stored.get(name)}
+
+
+def _model_of(foreign: Mapping[str, Any], details: JobDetails, rest: Mapping[str, Any]) -> str:
     """`model_config` in the form in which it was submitted; for other jobs the remaining sections."""
+    base = details.document.training_config.base_model
     if PLAIN.items() <= foreign.items():
         return base.model_id
     if DEFINED.items() <= foreign.items() and isinstance(base.from_config, Mapping):
@@ -119,6 +128,8 @@ def _model_of(foreign: Mapping[str, Any], base: BaseModel, rest: Mapping[str, An
 def progress_of(details: JobDetails) -> pb.ProgressUpdate:
     job = details.job
     metrics = numbers(job.latest_metrics)
+    if details.document.kind in (BATCH, FEATURES):
+        metrics |= {"records": float(job.current_step), "total_records": float(job.total_steps or 0)}
     return pb.ProgressUpdate(
         job_id=id_of(details),
         progress=job.progress,

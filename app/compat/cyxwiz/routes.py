@@ -7,6 +7,7 @@ from typing import Any
 
 from flask import Blueprint, Response, current_app
 
+from app.compat.cyxwiz import inference
 from app.compat.cyxwiz import messages_pb2 as pb
 from app.compat.cyxwiz.dialect import message_body, to_json
 from app.compat.cyxwiz.from_native import STATES, id_of, moment, node_of, progress_of, report_of, status_of
@@ -27,8 +28,10 @@ from app.http.operation import operation
 from app.http.pagination import next_page_token, page_request
 from app.http.request_body import validated
 from app.http.sse import Feed, Frame, stream, wants_events
+from app.schemas.inference import SubmitInferenceSchema
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
+from app.services.inference import submission as inference_jobs
 from app.services.jobs import commands, deletion, history, listing, lookup, reports, submission
 from app.services.jobs.details import JobDetails, details
 from app.services.jobs.submission import Origin, Submitted
@@ -37,7 +40,7 @@ from app.services.nodes import registry
 from app.services.rows import Job, Session
 
 blueprint = Blueprint("cyxwiz", __name__)
-_DOCUMENT = SubmitJobSchema()
+_DOCUMENT, _INFERENCE = SubmitJobSchema(), SubmitInferenceSchema()
 
 
 @blueprint.post("/jobs")
@@ -50,13 +53,18 @@ _DOCUMENT = SubmitJobSchema()
     **message_body(pb.JobConfig),
 )
 def submit_job(body: pb.JobConfig) -> Reply:
-    native = to_native(body)
+    infers = body.job_type == pb.INFERENCE
+    native = inference.to_native(body) if infers else to_native(body)
     alias = alias_of(caller().home_project, body.job_id) if body.job_id else None
     answering = ReplyRecorder(_submitted)
     with NAMING.errors():
-        document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, alias=alias, retold=NAMING.line)
-        submission.submit(plane(), caller(), document, origin=origin, on_written=answering)
+        if infers:
+            wanted = validated(_INFERENCE, native.document)
+            inference_jobs.submit(plane(), caller(), wanted, origin=origin, on_written=answering)
+        else:
+            document = validated(_DOCUMENT, native.document)
+            submission.submit(plane(), caller(), document, origin=origin, on_written=answering)
     return answering.reply
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from app.compat.cyxwiz.messages_pb2 import CPU, CUDA, INFERENCE, OPENCL, JobConfig
+from app.compat.cyxwiz.messages_pb2 import CPU, CUDA, OPENCL, JobConfig
 from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.ids import JOB_ID
@@ -16,7 +16,7 @@ REST = "model_config"  # the field for all that JobConfig has no other field for
 SECTIONS = ("training_config", "data_config", "resource_config", "output_config", "scheduling_config", "labels")
 PLAIN, DEFINED = {"plain_model": True}, {"defined_model": True}  # stored form of `model_config`
 DEFINED_BY, TOKENIZER = "model_type", "tokenizer_id"
-_DEFAULT_NAME = "cyxwiz"
+DEFAULT_NAME = "cyxwiz"
 _NO_MODEL_CONFIG = "must be a model's id or URI, or a JSON object: a model's definition, or sections of a job document"
 _MOST_URGENT = 10
 _TRAINING = {"training_type": "SFT", "framework": {"type": "HF_TRAINER"}}
@@ -49,6 +49,8 @@ NAMES = {
     "training_config.base_model.model_id": REST,
     "training_config.base_model.from_config": REST,
     "training_config.base_model.tokenizer_id": f"{REST}.{TOKENIZER}",
+    "model.model_uri": REST,
+    "output.max_size_mb": OUTPUT_SIZE.field,
 }
 NAMING = Naming(
     NAMES,
@@ -72,11 +74,12 @@ class Native(NamedTuple):
 
 
 def to_native(config: JobConfig) -> Native:
-    """Raises BadSpec for an invalid JobConfig, and for a value that is also set in model_config."""
-    _refuse(config)
+    """Of type TRAINING. Raises BadSpec for an invalid JobConfig, and for a value that is also set in model_config."""
+    refuse(config)
+    _refuse_training(config)
     sections, form = _sections(config.model_config)
     document: dict[str, Any] = {
-        "name": config.job_id or _DEFAULT_NAME,
+        "name": config.job_id or DEFAULT_NAME,
         "training_config": {},
         "data_config": {},
         "resource_config": {"gpu_count": 1},
@@ -87,14 +90,20 @@ def to_native(config: JobConfig) -> Native:
         document["training_config"] = {**_TRAINING, **document["training_config"]}
     for held in NUMBERS:
         if value := getattr(config, held.field):
-            _set(document, held.path, str(value) if held.as_text else value, held.field)
-    _set(document, SOURCES, [{"path": config.dataset_uri}], "dataset_uri")
-    if config.required_device in _DEVICES:
-        _set(document, DEVICE, _DEVICES[config.required_device], "required_device")
-    if config.min_memory_mb:
-        _set(document, GPU_MEMORY if config.required_device == CUDA else RAM, config.min_memory_mb, "min_memory_mb")
+            set_value(document, held.path, str(value) if held.as_text else value, held.field)
+    set_value(document, SOURCES, [{"path": config.dataset_uri}], "dataset_uri")
+    set_devices(document, config)
     foreign = {"job_id": config.job_id, **form}
     return Native(document, {DIALECT: {name: value for name, value in foreign.items() if value}})
+
+
+def set_devices(document: dict[str, Any], config: JobConfig) -> None:
+    """Set the kind of device, and the memory of a GPU or of the node."""
+    if config.required_device in _DEVICES:
+        set_value(document, DEVICE, _DEVICES[config.required_device], "required_device")
+    if config.min_memory_mb:
+        path = GPU_MEMORY if config.required_device == CUDA else RAM
+        set_value(document, path, config.min_memory_mb, "min_memory_mb")
 
 
 def alias_of(project: str, job_id: str) -> str:
@@ -102,27 +111,29 @@ def alias_of(project: str, job_id: str) -> str:
     return f"{DIALECT}:{project}:{job_id}"
 
 
-def _refuse(config: JobConfig) -> None:
+def refuse(config: JobConfig) -> None:
+    """Raise BadSpec for what no job of any type has."""
     if config.job_id and (NAME.fullmatch(config.job_id) is None or JOB_ID.fullmatch(config.job_id)):
         raise BadSpec(
             "must be a name of 1 to 128 letters, digits, '.', '_', '-' and spaces that is not a native job id; "
             "leave it empty to get one",
             field="job_id",
         )
-    if config.job_type == INFERENCE:
-        raise BadSpec("only TRAINING is supported; serve the trained model elsewhere", field="job_type")
     if config.required_device == OPENCL:
         raise BadSpec("OpenCL is not supported; set CUDA, CPU or DEVICE_UNKNOWN", field="required_device")
     for field in ("dataset_uri", "model_config"):
         if not getattr(config, field).strip():
             raise BadSpec("must not be empty", field=field)
-    for field in ("epochs", "batch_size"):
-        if getattr(config, field) <= 0:
-            raise BadSpec("must be greater than 0", field=field)
     for field in ("learning_rate", "min_memory_mb", "priority", "timeout_seconds", "max_output_size_mb"):
         if getattr(config, field) < 0:
             raise BadSpec("must be greater than 0, or omitted", field=field)
     _refuse_priority(config.priority)
+
+
+def _refuse_training(config: JobConfig) -> None:
+    for field in ("epochs", "batch_size"):
+        if getattr(config, field) <= 0:
+            raise BadSpec("must be greater than 0", field=field)
 
 
 def _refuse_priority(priority: int) -> None:
@@ -160,7 +171,7 @@ def _from_scratch(definition: dict[str, Any]) -> dict[str, Any]:
     return {"training_config": {"base_model": base}}
 
 
-def _set(document: dict[str, Any], path: str, value: object, field: str) -> None:
+def set_value(document: dict[str, Any], path: str, value: object, field: str) -> None:
     """Set the value at the path. Raises BadSpec where model_config has set it, too."""
     *parents, last = path.split(".")
     place = document

@@ -96,7 +96,8 @@ def _algorithm_of_native(document: JobDocument) -> dict[str, Any]:
     outputs = [{"name": "output", "remote": {"obs": {"obs_url": _as_request_path(output)}}}] if output else []
     found: dict[str, Any] = {"inputs": inputs, "outputs": outputs}
     if framework.type != CUSTOM:
-        method = next(name for name, each in METHODS.items() if each == training.training_type)
+        known = (name for name, each in METHODS.items() if each == training.training_type)
+        method = next(known, training.training_type.lower())  # jobs of other kinds than training have no method
         values = {"base_model": training.base_model.model_id, **training.hyperparameters}
         if framework.type != BUILT_IN:
             values["framework"] = framework.type

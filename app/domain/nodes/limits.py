@@ -44,8 +44,8 @@ KEYS: Mapping[str, Key] = MappingProxyType(
             allows=_is_amount,
             meaning="Has no effect: there are no payments. Accepted so that a node.toml of CyxWiz can be used as it is",
         ),
-        "accept_training": _flag("false: the node is given no training"),
-        "accept_inference": _flag("Has no effect yet: Trainyard places trainings only"),
+        "accept_training": _flag("false: the node is given no training, but inference jobs and evaluations"),
+        "accept_inference": _flag("false: the node is given trainings only: no batches, features and evaluations"),
         "default_gpu_memory_percent": _whole(
             1,
             100,
@@ -86,6 +86,7 @@ class NodeLimits:
     max_concurrent: int | None = None
     auto_accept: bool = True
     accept_training: bool = True
+    accept_inference: bool = True
     default_gpu_memory_percent: int | None = None
     default_cpu_threads: int | None = None
     checkpoint_interval_epochs: int | None = None

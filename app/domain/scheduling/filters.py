@@ -127,8 +127,14 @@ def _has_no_forbidden_label(request: Request, node: NodeCapacity) -> str:
     return f"is {', '.join(unwanted)} (forbidden_node_labels)" if unwanted else ""
 
 
-def _accepts_training(_: Request, node: NodeCapacity) -> str:
-    return "" if node.accepts_training else "takes no trainings (accept_training in node.toml)"
+def _accepts_training(request: Request, node: NodeCapacity) -> str:
+    accepted = node.accepts_training or not request.trains
+    return "" if accepted else "takes no trainings (accept_training in node.toml)"
+
+
+def _accepts_inference(request: Request, node: NodeCapacity) -> str:
+    accepted = node.accepts_inference or request.trains
+    return "" if accepted else "takes trainings only (accept_inference in node.toml)"
 
 
 def _has_room_for_a_job(_: Request, node: NodeCapacity) -> str:
@@ -164,6 +170,7 @@ _AMOUNT_FILTERS: Mapping[str, Filter] = MappingProxyType(
 FILTERS: Mapping[str, Filter] = MappingProxyType(
     {
         "accepts_training": _accepts_training,
+        "accepts_inference": _accepts_inference,
         "devices": _enough_devices,
         **_AMOUNT_FILTERS,
         "required_capabilities": _has_capabilities,

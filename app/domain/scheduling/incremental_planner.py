@@ -278,7 +278,8 @@ def _key(job: QueuedJob) -> _Key:
 
 def _static_part(node: NodeCapacity) -> object:
     amounts = node.cpu_cores, node.ram_mb, node.storage_mb
-    return node.devices, node.capabilities, node.accepts_training, node.labels, amounts
+    accepted = node.accepts_training, node.accepts_inference
+    return node.devices, node.capabilities, accepted, node.labels, amounts
 
 
 _place = attrgetter("place")

@@ -162,7 +162,7 @@ class NodeClasses:
 
     def _classed(self, node: NodeCapacity) -> tuple[int, int]:
         devices = tuple(sorted((d.type, d.memory_mb, _group_of(d)) for d in node.devices))
-        key = devices, node.capabilities, node.accepts_training
+        key = devices, node.capabilities, node.accepts_training, node.accepts_inference
         hardware = self._hardware.setdefault(key, len(self._hardware))
         if hardware == len(self._samples):
             self._samples.append(node)

@@ -7,6 +7,7 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 from app.domain.spec.frameworks.requirements import needed
+from app.domain.spec.inference import TRAINING
 from app.domain.spec.model import JobDocument
 from app.domain.units import WHOLE
 
@@ -111,6 +112,7 @@ class Request:
     forbidden_labels: frozenset[str] = frozenset()
     preferred_labels: frozenset[str] = frozenset()
     avoided_labels: frozenset[str] = frozenset()
+    trains: bool = True  # False: a batch, features or an evaluation
 
     def __hash__(self) -> int:
         return self._hash
@@ -189,6 +191,7 @@ class NodeCapacity:
     active_jobs: int = 0
     max_jobs: int | None = None  # at a time; None: unlimited
     accepts_training: bool = True
+    accepts_inference: bool = True  # batches, features and evaluations
     no_sandbox: str = ""  # why it can start no job; none of its devices is free in that case
     reputation: float = UNKNOWN
     arch: str = ""  # of its processor, as in `uname -m`; empty: not reported
@@ -302,4 +305,5 @@ def request_of(document: JobDocument, *, has_gpus: bool) -> Request:
         forbidden_labels=frozenset(resources.forbidden_node_labels),
         preferred_labels=frozenset(resources.node_affinity),
         avoided_labels=frozenset(resources.node_anti_affinity),
+        trains=document.kind == TRAINING,
     )

@@ -3,9 +3,11 @@
 from app.domain.spec.data.formats import format_of
 from app.domain.spec.document import is_custom
 from app.domain.spec.hyperparameters.trainer_arguments import with_hyperparameters
+from app.domain.spec.inference import EMBED, EVALUATION, FEATURES, FIELDS, TRAINING, Inference
 from app.domain.spec.model import DataConfig, JobDocument, Sampling, SchedulingConfig, Source, TrainingConfig
 
 SPLIT = "train"
+FORMAT_OF_FEATURES = "parquet"  # InferenceOutput.format of kind features
 # Stored even when they are not given, so that a job's data stays the same when a default changes.
 _OF_DATA = (
     *("max_seq_length", "batch_size", "gradient_accumulation_steps", "num_workers"),
@@ -16,10 +18,38 @@ _OF_DATA = (
 def completed(document: JobDocument) -> JobDocument:
     """The submitted document with the defaults that are stored. Raises BadSpec for a hyperparameter given twice."""
     training = _training(document)
+    if document.kind != TRAINING:
+        return _completed_inference(document, training)
     return document.changed(
         training_config=training,
         data_config=completed_data(document.data_config, custom=is_custom(document)),
         scheduling_config=_scheduling(document.scheduling_config, training),
+    )
+
+
+def _completed_inference(document: JobDocument, training: TrainingConfig) -> JobDocument:
+    """Records are neither shuffled nor batched by the document: only what selects them is stored."""
+    data = document.data_config.filled("seed")
+    sources = tuple(_with_defaults(_with_format(source), data.seed) for source in data.sources)
+    return document.changed(
+        training_config=training,
+        data_config=data.changed(sources=sources),
+        scheduling_config=_scheduling(document.scheduling_config, training),
+        inference=_inference(document.inference or Inference(), document.kind),
+    )
+
+
+def _inference(inference: Inference, kind: str) -> Inference:
+    if kind == EVALUATION:
+        return inference
+    task, output = inference.task, inference.output
+    if kind == FEATURES:
+        task = task.changed(type=task.type if "type" in task.given else EMBED)
+        output = output.changed(format=output.format if "format" in output.given else FORMAT_OF_FEATURES)
+    return inference.changed(
+        task=task.filled("type", *FIELDS[task.type]),
+        output=output.filled("format", "keep_columns", "shard_records"),
+        on_error=inference.on_error.filled("action", "max_share"),
     )
 
 

@@ -5,10 +5,19 @@ from typing import Any
 
 from app.domain.spec.data.splits import TRAIN, VALIDATION, Split, parse_split
 from app.domain.spec.hyperparameters import parsing
-from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_MODEL, method_of, reward_file, reward_model
+from app.domain.spec.hyperparameters.rlhf import (
+    FILE,
+    REWARD,
+    REWARD_MODEL,
+    method_of,
+    reward_file,
+    reward_kind,
+    reward_model,
+)
 from app.domain.spec.locations.images import parse as parse_image
-from app.domain.spec.model import JobDocument, Source
+from app.domain.spec.model import JobDocument, PlannedBenchmark, Source
 
+BENCHMARKS = "inference.benchmarks"
 # Fields of resource_config without meaning for a CPU slot.
 NEEDING_A_GPU = ("gpu_type", "gpu_fraction", "gpu_memory_request_mb", "mig_profile", "gpu_memory_min_mb")
 
@@ -79,8 +88,31 @@ def locations(document: JobDocument) -> list[tuple[str, str]]:
         (framework.custom_code_dir, "training_config.framework.custom_code_dir"),
         (image_path(document), "resource_config.image.reference"),
         *((source.path, f"data_config.sources.{i}.path") for i, source in enumerate(listed)),
+        *((each.dataset.path, f"{at}.dataset.path") for each, at in _planned(document) if each.dataset is not None),
+        *benchmark_files(document),
     ]
     if not is_custom(document):
         values, field = training.hyperparameters, "training_config.hyperparameters"
         named += [(reward_file(values), f"{field}.{REWARD}"), (reward_model(values), f"{field}.{REWARD_MODEL}")]
     return [(location, field) for location, field in named if location]
+
+
+def benchmark_files(document: JobDocument) -> Iterator[tuple[str, str]]:
+    """(location, field) of the user's code that benchmarks run: `custom:PATH`, and `reward` with a file."""
+    measured = document.inference.benchmarks if document.inference is not None else ()
+    named = [(each.name, each.parameters, f"{BENCHMARKS}.{i}") for i, each in enumerate(measured)]
+    named += [(each.name, each.parameters, at) for each, at in _planned(document)]
+    for name, parameters, at in named:
+        family, _, path = name.partition(":")
+        if family == "custom" and path:
+            yield path, f"{at}.name"
+        kind, path = reward_kind(str(parameters.get(REWARD, "")))
+        if family == REWARD and kind == FILE and path:
+            yield path, f"{at}.parameters.{REWARD}"
+
+
+def _planned(document: JobDocument) -> Iterator[tuple[PlannedBenchmark, str]]:
+    """Each benchmark that a training plans, and its field."""
+    for i, planned in enumerate(document.training_config.evaluations):
+        for j, each in enumerate(planned.benchmarks):
+            yield each, f"training_config.evaluations.{i}.benchmarks.{j}"

@@ -10,6 +10,7 @@ from app.domain.spec.section import Section
 
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
 STEPS, EPOCHS = "steps", "epochs"  # HaltAt.unit
+END, CHECKPOINT, BEST = "end", "checkpoint", "best"  # PlannedEvaluation.on
 # Mount.type: an input of the job, its code, its outputs, a directory that is empty at the start of an attempt, or files
 # of the document
 DATA, MODEL, CODE, OUTPUT, EMPTY, MEMORY = ("data", "model", "code", "output", "empty", "memory")
@@ -83,6 +84,40 @@ class HaltAt(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedBenchmark(Section):
+    """A benchmark as users write it: with the records themselves, where `inference.Benchmark` has their index."""
+
+    name: str = ""
+    dataset: "Source | None" = None
+    num_samples: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedResources(Section):
+    """Those fields of `ResourceConfig` that a planned evaluation has."""
+
+    gpu_count: int = 1
+    device_type: str = "auto"
+    gpu_type: str | tuple[str, ...] | None = None
+    gpu_memory_min_mb: int = 0
+    gpu_fraction: float | None = None
+    cpu_cores: int = 0
+    ram_min_mb: int = 0
+    required_node_labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedEvaluation(Section):
+    """Benchmarks of the result, of each checkpoint, or of each checkpoint that is the best so far."""
+
+    on: str = END
+    benchmarks: tuple[PlannedBenchmark, ...] = ()
+    resource_config: PlannedResources | None = None  # None: one device of the kind that the training has
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingConfig(Section):
     training_type: str = ""
     base_model: BaseModel = BaseModel()
@@ -94,6 +129,7 @@ class TrainingConfig(Section):
     retry_on_hang: bool = True
     priority: int = DEFAULT_PRIORITY
     evaluation: Evaluation | None = None
+    evaluations: tuple[PlannedEvaluation, ...] = ()
     on_divergence: OnDivergence = OnDivergence()
     halt_at: HaltAt | None = None
     warm: bool = True

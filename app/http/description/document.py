@@ -20,6 +20,7 @@ VERSION = "1"
 _TAGS = {
     "jobs": "Submit, monitor and control jobs",
     "results": "Checkpoints, artifacts and reports of jobs",
+    "inference": "Run models over records: answers, likelihoods, scores and vectors",
     "sweeps": "Search for hyperparameters, with trials that are jobs",
     "streams": "Server-sent events: logs, metrics and job events",
     "cluster": "Queues, nodes and operator metrics",
@@ -75,6 +76,7 @@ def _operations(app: Flask, dialect: Dialect) -> Iterator[tuple[Rule, str, Opera
 # The first match decides the tag.
 _BY_PATH = (
     ("/webhooks", "webhooks"),
+    ("/inference", "inference"),
     ("/sweeps", "sweeps"),
     ("/data/", "data"),
     ("-types", "tables"),

@@ -1,5 +1,6 @@
 """How each field of a native job document is handled."""
 
+from app.schemas.spec.benchmarks import OF_RESOURCES
 from app.schemas.spec.field_verdicts import Table, acted_on, warned
 
 _MODEL, _FRAMEWORK = "training_config.base_model", "training_config.framework"
@@ -160,6 +161,17 @@ _PLACEMENT: Table = {
     f"{_SCHEDULING}.required_capabilities": acted_on("capabilities that a node must have"),
 }
 
+_EVALUATIONS = "training_config.evaluations"
+_PLANNED: Table = {
+    f"{_EVALUATIONS}.on": acted_on("when evaluations are made; divided checkpoints, and CUSTOM, are 400"),
+    f"{_EVALUATIONS}.benchmarks.name": acted_on("what is measured; an unknown benchmark is 400 with the list of all"),
+    f"{_EVALUATIONS}.benchmarks.dataset": acted_on("the records; places that need a secret of the user are 400"),
+    f"{_EVALUATIONS}.benchmarks.num_samples": acted_on("measures only the first records"),
+    f"{_EVALUATIONS}.benchmarks.parameters": acted_on("how it is measured; unknown ones and bad values are 400"),
+    f"{_EVALUATIONS}.seed": acted_on("the random seed of samples"),
+    **{f"{_EVALUATIONS}.{_RESOURCES}.{name}": _PLACEMENT[f"{_RESOURCES}.{name}"] for name in OF_RESOURCES},
+}
+
 _RESULT: Table = {
     f"{_OUTPUT}.output_model_name": acted_on("the name of the result in the completion report and the model card"),
     f"{_OUTPUT}.output_path": acted_on("the directory to write the model to"),
@@ -199,6 +211,7 @@ FIELDS: Table = {
     "labels": acted_on("shown and filtered by"),
     **_TRAINING,
     **_DATA,
+    **_PLANNED,
     **_PLACEMENT,
     **_RESULT,
     **_TRACKING,

@@ -6,9 +6,11 @@ from typing import Any
 from marshmallow import fields, validate
 
 from app.domain.spec.hyperparameters.trainer_arguments import ARGUMENTS
+from app.domain.spec.inference import ENGINES, TYPES
 from app.domain.spec.model import EPOCHS, ROLLBACK, STEPS, STOP, BaseModel, HaltAt, OnDivergence, TrainingConfig
 from app.domain.spec.rules.model import DTYPES, known_model_kwargs
 from app.schemas.documents import DocumentSchema
+from app.schemas.spec.benchmarks import planned_evaluations
 from app.schemas.spec.credentials import Credentials, StorageOptions
 from app.schemas.strict_fields import (
     Amounts,
@@ -159,6 +161,15 @@ class HaltAtSchema(DocumentSchema):
     )
 
 
+def environment() -> TextMap:
+    return TextMap(
+        keys=_VARIABLE,
+        rule="must be letters, digits and _, not starting with a digit",
+        load_default=dict,
+        **says("Environment variables of the ranks; secrets are stored encrypted and shown as ***"),
+    )
+
+
 class TrainingConfigSchema(DocumentSchema):
     training_type = Choice(
         TRAINING_TYPES,
@@ -173,12 +184,7 @@ class TrainingConfigSchema(DocumentSchema):
         load_default=dict,
         **says("Values as strings; GET /v1/training-types lists them by training type, CUSTOM accepts any"),
     )
-    environment = TextMap(
-        keys=_VARIABLE,
-        rule="must be letters, digits and _, not starting with a digit",
-        load_default=dict,
-        **says("Environment variables of the ranks; secrets are stored encrypted and shown as ***"),
-    )
+    environment = environment()
     resume_from_checkpoint = Text(
         longest=128,
         **says(
@@ -197,6 +203,7 @@ class TrainingConfigSchema(DocumentSchema):
         0, 10, **says("As scheduling_config.priority, which takes precedence", default=TrainingConfig.priority)
     )
     evaluation = Section(EvaluationSchema, **says("Default: at every checkpoint if there is validation data"))
+    evaluations = planned_evaluations()
     on_divergence = Section(
         OnDivergenceSchema, **says("Action when the loss explodes or becomes NaN or infinite; default stop")
     )
@@ -214,3 +221,22 @@ class TrainingConfigSchema(DocumentSchema):
             default=TrainingConfig.warm,
         )
     )
+
+
+class StoredFrameworkSchema(FrameworkSchema):
+    """As answers show it; jobs that train nothing have an engine."""
+
+    type = Choice(
+        (*FRAMEWORKS, *ENGINES), required=True, **says("The framework; of other kinds than training the engine")
+    )
+
+
+class StoredTrainingConfigSchema(TrainingConfigSchema):
+    """As answers show it; jobs that train nothing have a type of their own."""
+
+    training_type = Choice(
+        (*TRAINING_TYPES, *TYPES.values()),
+        required=True,
+        **says(f"The training method; of other kinds than training {', '.join(TYPES.values())}"),
+    )
+    framework = Section(StoredFrameworkSchema, required=True)

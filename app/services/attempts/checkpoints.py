@@ -15,8 +15,11 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import HELD, TERMINAL
 from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.hyperparameters.rlhf import method_of
+from app.domain.spec.inference import TRAINING
+from app.domain.spec.model import BEST, CHECKPOINT
 from app.models import Checkpoint, Job
 from app.models.base import utc_now
+from app.services.attempts import planned_evaluations, retry_budget, shards
 from app.services.lifecycle import transitions
 
 
@@ -71,7 +74,8 @@ def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, n
             return Recorded(checkpoint_id=known.id, is_best=known.is_best, prune=_retired_since(session, known))
         if job.fence != fence or job.state not in HELD:
             raise LeaseLost(f"attempt {attempt} of job {job_id} may no longer record checkpoints")
-        session.add(_row_of(new, job, attempt))
+        row = _row_of(new, job, attempt)
+        session.add(row)
         session.flush()
         _refill_budget(session, job, new)
         # Locked before the pins are read: a submission that pins one at this moment is either seen or waits.
@@ -87,6 +91,8 @@ def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, n
             message=f"checkpoint at step {new.step}",
             data={"checkpoint_id": new.checkpoint_id, "step": new.step, "size_bytes": new.size_bytes},
         )
+        events = (CHECKPOINT, BEST) if is_best else (CHECKPOINT,)
+        planned_evaluations.make(session, job, events, actor=actor, checkpoint=row)
     return Recorded(checkpoint_id=new.checkpoint_id, is_best=is_best, prune=pruned)
 
 
@@ -149,9 +155,11 @@ def list_for(session: Session, job_id: str) -> list[Checkpoint]:
     return list(session.scalars(_of_job(job_id)))
 
 
-def newest_step(session: Session, job_id: str, attempt: int) -> int:
-    """The step of the newest checkpoint that this attempt saved, 0 when there is none."""
-    where = (Checkpoint.job_id == job_id) & (Checkpoint.attempt == attempt) & Checkpoint.deleted_at.is_(None)
+def saved_step(session: Session, job: Job, attempt: int) -> int:
+    """The step of the newest checkpoint that this attempt saved, or of the job's shards; 0 when there is none."""
+    if job.kind != TRAINING:
+        return shards.stored_step(session, job)
+    where = (Checkpoint.job_id == job.id) & (Checkpoint.attempt == attempt) & Checkpoint.deleted_at.is_(None)
     return session.scalar(select(func.max(Checkpoint.step)).where(where)) or 0
 
 
@@ -159,8 +167,10 @@ def resume_candidates(session: Session, job: Job) -> list[ResumeCandidate]:
     """Checkpoints to resume from, in order of preference: the job's own, newest first, then its start point.
 
     A chosen checkpoint comes first, followed by older ones, then newer ones; a job that resumes from its best one has
-    that first.
+    that first. None for a job that does not train: the checkpoint that it refers to is its model.
     """
+    if job.kind != TRAINING:
+        return []
     mine = list_for(session, job.id)[::-1]
     rows = [c for c in mine if not c.diverged or c.id == job.chosen_checkpoint_id]
     start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
@@ -180,7 +190,9 @@ def resume_candidates(session: Session, job: Job) -> list[ResumeCandidate]:
 
 
 def start_step(session: Session, job: Job) -> int:
-    """The step from which the job's next attempt starts, unless its checkpoint proves damaged."""
+    """The step from which the job's next attempt starts, unless its checkpoint or shards prove damaged."""
+    if job.kind != TRAINING:
+        return shards.stored_step(session, job)
     if not (job.latest_checkpoint_id or job.chosen_checkpoint_id or job.resume_checkpoint_id):
         return 0  # no checkpoint to search for
     first = next(iter(resume_candidates(session, job)), None)
@@ -228,8 +240,7 @@ def _refill_budget(session: Session, job: Job, new: NewCheckpoint) -> None:
     others = (Checkpoint.job_id == job.id) & (Checkpoint.id != new.checkpoint_id)
     reached = session.scalar(select(func.max(Checkpoint.step)).where(others))
     if reached is None or new.step > reached:
-        job.retries_used = job.in_place_restarts = job.hangs = job.host_losses = job.disk_waits = 0
-        job.excluded_nodes, job.no_room_on = [], []
+        retry_budget.refill(job)
 
 
 def _is_finite(value: object) -> bool:

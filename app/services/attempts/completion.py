@@ -18,7 +18,7 @@ from app.domain.units import WHOLE
 from app.models import Attempt, Job, Lease, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import database_now, utc_now
-from app.services.attempts import checkpoints, halted_attempts, recovery
+from app.services.attempts import checkpoints, halted_attempts, planned_evaluations, recovery
 from app.services.lifecycle import transitions
 from app.services.nodes import quarantine, reliability, stuck_devices
 from app.services.queues import gpu_hours
@@ -46,8 +46,7 @@ def end_attempt(
 ) -> Ending:
     """Close the record of the locked job's attempt, and move the job to the state that follows from the outcome.
 
-    Lease and devices are released, or handed to the next attempt when the supervisor restarts it in place, which
-    ``may_restart`` permits.
+    Lease and devices are released, or handed to an attempt in place, which ``may_restart`` permits.
     """
     attempt, outcome = session.get_one(Attempt, (job.id, number)), _with_reason(job, outcome)
     decision = _decide(session, job, attempt, outcome, backoff, may_restart=may_restart)
@@ -57,7 +56,7 @@ def end_attempt(
         changes |= recovery.consequences(session, job, attempt, decision.recovery, _blamed(attempt, outcome))
         if decision.recovery.rolls_back:
             rollback_step = recovery.go_back(session, job, attempt, outcome.end_step)
-    _close_record(session, attempt, outcome, decision, rollback_step)
+    _close_record(session, job, attempt, outcome, decision, rollback_step)
     _record_end(session, job, attempt, outcome, actor)
     changes |= _count_usage(session, job, attempt, outcome.ran_seconds)
     if decision.state is JobState.PAUSED:
@@ -72,6 +71,7 @@ def end_attempt(
     if decision.via is not None:
         transitions.transition(session, job, decision.via, actor=actor, reason=reason, message=message)
     transitions.transition(session, job, decision.state, actor=actor, reason=reason, message=message, **changes)
+    planned_evaluations.make_at_end(session, job, actor=actor)
     return Ending(state=decision.state)
 
 
@@ -173,7 +173,7 @@ def _failure_message(outcome: Outcome, decision: Decision) -> str:
 
 
 def _close_record(
-    session: Session, attempt: Attempt, outcome: Outcome, decision: Decision, rollback_step: int | None
+    session: Session, job: Job, attempt: Attempt, outcome: Outcome, decision: Decision, rollback_step: int | None
 ) -> None:
     attempt.ended_at = utc_now()
     attempt.cause = outcome.cause or None
@@ -190,7 +190,7 @@ def _close_record(
     elif outcome.kind == "completed":
         attempt.lost_steps = 0
     else:
-        saved = checkpoints.newest_step(session, attempt.job_id, attempt.number)
+        saved = checkpoints.saved_step(session, job, attempt.number)
         attempt.lost_steps = max(0, attempt.end_step - max(saved, attempt.start_step))
 
 

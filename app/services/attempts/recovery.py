@@ -11,6 +11,7 @@ from app.domain.lifecycle.retry_policy import Backoff, History, Policy, Recovery
 from app.domain.lifecycle.states import RUNNING, JobState
 from app.domain.spec.frameworks.custom import retries_on_error, retries_on_hang
 from app.domain.spec.hyperparameters import parsing
+from app.domain.spec.inference import TRAINING
 from app.models import Attempt, Job, Lease, Node, Reservation
 from app.models.base import utc_now
 from app.services.attempts import checkpoints
@@ -58,7 +59,7 @@ def recovery_of(
         can_restart=may_restart and _may_stay(session, job, attempt),
         adjustments=job.adjustments,
         is_gang=len(attempt.node_names) > 1,
-        is_custom=job.framework == parsing.CUSTOM,
+        is_custom=job.framework == parsing.CUSTOM or job.kind != TRAINING,  # engines have no batch size
         batch_size=job.document.data_config.batch_size,
         on_divergence=job.document.training_config.on_divergence,
     )

@@ -16,15 +16,17 @@ from app.domain.lifecycle.states import HELD, JobState
 from app.domain.nodes.limits import NodeLimits, limits_of
 from app.domain.scheduling.resources import Device
 from app.domain.spec.frameworks.custom import processes_per_node
+from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, TRAINING, kind_of
 from app.domain.spec.model import JobDocument
 from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import utc_now
 from app.services.access import egress
-from app.services.attempts import artifact_rows, checkpoints
+from app.services.attempts import artifact_rows, checkpoints, shards
 from app.services.attempts.checkpoints import ResumeCandidate
 from app.services.attempts.completion import Ending, end_attempt
+from app.services.attempts.shards import StoredShard
 from app.services.lifecycle import transitions
 from app.services.nodes import stuck_devices
 from app.services.nodes.stuck_devices import HeldDevices
@@ -41,6 +43,10 @@ __all__ = [
     "note_can_checkpoint",
     "reserved_for_start",
 ]
+
+
+# By kind of job: what its attempts do, in events.
+_BEGINS = {TRAINING: "trains", BATCH: "answers", FEATURES: "extracts features", EVALUATION: "evaluates"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +69,7 @@ class Work:
     devices: tuple[Device, ...]
     threads_per_rank: int
     resume: tuple[ResumeCandidate, ...]  # newest first
+    shards: tuple[StoredShard, ...] = ()  # that earlier attempts have stored, by number
     max_runtime_seconds: int | None
     ran_seconds: float  # in earlier attempts
     saves_on_request: bool = False  # its script does, as an earlier attempt reported
@@ -75,6 +82,21 @@ class Work:
     @property
     def actor(self) -> str:
         return f"supervisor@{self.node}"
+
+    @property
+    def kind(self) -> str:
+        """One of inference.KINDS."""
+        return kind_of(self.training_type)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it trains and saves checkpoints; else it evaluates, and stores shards."""
+        return self.kind == TRAINING
+
+    @property
+    def working_phase(self) -> JobState:
+        """The phase in which its ranks make steps."""
+        return JobState.TRAINING if self.is_training else JobState.EVALUATING
 
     @property
     def is_gang(self) -> bool:
@@ -144,6 +166,7 @@ def _job_fields(session: Session, job: Job) -> dict[str, Any]:
         "document": job.document,
         "sealed_secrets": job.sealed_secrets,
         "resume": tuple(checkpoints.resume_candidates(session, job)),
+        "shards": tuple(shards.stored(session, job)),
         "max_runtime_seconds": job.max_runtime_seconds,
         "ran_seconds": job.elapsed_seconds,
         "adjustments": dict(job.adjustments),
@@ -162,7 +185,7 @@ def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", st
         job = transitions.load_for_change(session, work.job_id)
         if job.state is not to or job.fence != work.fence:
             transitions.transition(session, job, to, actor=work.actor, message=message, fence=work.fence)
-        if to is JobState.TRAINING:
+        if to is work.working_phase:
             attempt = session.get_one(Attempt, (work.job_id, work.attempt))
             if attempt.trained_at is None:
                 _mark_training(session, job, attempt, work, start_step or 0)
@@ -245,7 +268,8 @@ def _threads_per_rank(session: Session, job: Job, home: Node, *, devices: int, s
     By default, a device brings its part of the node's cores and a share of it that share, so that jobs on one node do
     not compete for cores.
     """
-    start = session.get(Checkpoint, job.resume_checkpoint_id) if job.resume_checkpoint_id is not None else None
+    start_id = job.resume_checkpoint_id if job.kind == TRAINING else None
+    start = session.get(Checkpoint, start_id) if start_id is not None else None
     if start is not None and start.threads_per_rank is not None:
         return start.threads_per_rank
     ranks = processes_per_node(job.document, devices=devices)
@@ -272,13 +296,15 @@ def _mark_training(session: Session, job: Job, attempt: Attempt, work: Work, sta
         work.job_id,
         EventType.ATTEMPT_STARTED,
         actor=work.actor,
-        message=f"attempt {work.attempt} trains on {where} from {_start(session, job, start_step)}",
+        message=f"attempt {work.attempt} {_BEGINS[work.kind]} on {where} from {_start(session, job, start_step)}",
         data={"attempt": work.attempt, "start_step": start_step, "devices": [d.index for d in work.devices]},
     )
 
 
 def _start(session: Session, job: Job, step: int) -> str:
     """Describe the start; names the best checkpoint when the job asked to resume from it."""
+    if job.kind != TRAINING:
+        return f"{'benchmark' if job.kind == EVALUATION else 'record'} {step}"
     best = session.get(Checkpoint, job.best_checkpoint_id) if job.best_checkpoint_id is not None else None
     chosen = best is not None and best.step == step and checkpoints.resumes_from_best(job)
     return f"step {step}, its best checkpoint" if chosen else f"step {step}"

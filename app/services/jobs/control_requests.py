@@ -1,6 +1,6 @@
 """Control requests: applied at once to jobs without a live lease, recorded for the supervisor otherwise."""
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -10,9 +10,10 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
 from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
 from app.domain.spec.hyperparameters import parsing
+from app.domain.spec.inference import TRAINING
 from app.models import Job, Lease, Queue
 from app.models.base import utc_now
-from app.services.attempts import work_orders
+from app.services.attempts import shards, work_orders
 from app.services.attempts.leases import NO_RETRY
 from app.services.jobs import start_points
 from app.services.lifecycle import audit, transitions
@@ -109,9 +110,7 @@ def resume(session: Session, job_id: str, *, actor: str, checkpoint_id: str = ""
     project_quotas.refuse_when_full(session, job.project)
     if chosen is not None:
         job.chosen_checkpoint_id = chosen.id
-    start = start_points.next_start(session, job)
-    data = {"checkpoint_id": start.id if start is not None else None, "step": start.step if start is not None else 0}
-    message = f"continues from {start.id} at step {start.step}" if start is not None else "starts with step 0"
+    data, message = _where_it_continues(session, job)
     transitions.transition(
         session,
         job,
@@ -135,6 +134,8 @@ def request_checkpoint(session: Session, job_id: str, *, actor: str) -> Job:
     caller nudges the node after the commit.
     """
     job = transitions.load_for_change(session, job_id)
+    if job.kind != TRAINING:
+        _refuse_to_save(job, f"is of kind {job.kind}, and each of its shards is stored as soon as it is complete")
     if job.state not in SAVING:
         _refuse_to_save(job, f"is {job.status}; only a job in {', '.join(SAVING)} can")
     if job.requested is not None:
@@ -204,6 +205,18 @@ def _end_unclaimed(session: Session, job: Job, kind: OutcomeKind, *, message: st
     setattr(job, asked_at, utc_now())
     work_orders.end_attempt(session, job, job.attempt, Outcome(kind=kind, message=message), NO_RETRY, actor=actor)
     return True
+
+
+def _where_it_continues(session: Session, job: Job) -> tuple[dict[str, Any], str]:
+    """Where the next attempt of a resumed job starts, as data and in words."""
+    if job.kind != TRAINING:
+        counted = shards.counts_of(session, job.id)
+        message = f"continues after {counted.shards} stored shards with {counted.records} records"
+        return {"shards": counted.shards, "records": counted.records}, message
+    start = start_points.next_start(session, job)
+    if start is None:
+        return {"checkpoint_id": None, "step": 0}, "starts with step 0"
+    return {"checkpoint_id": start.id, "step": start.step}, f"continues from {start.id} at step {start.step}"
 
 
 def _instead_of_resume(job: Job) -> str:

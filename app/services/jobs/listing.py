@@ -41,6 +41,10 @@ def _begins_with(prefix: str) -> ColumnElement[bool]:
     return least & (Job.name < head[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following))
 
 
+def _of_kinds(column: InstrumentedAttribute[str], kinds: Sequence[str]) -> ColumnElement[bool]:
+    return or_(*(_of_kind(column, kind) for kind in kinds))
+
+
 def _of_kind(column: InstrumentedAttribute[str], kind: str) -> ColumnElement[bool]:
     found: ColumnElement[bool] = column.not_in(TYPES.values()) if kind == TRAINING else column == TYPES[kind]
     return found
@@ -53,6 +57,7 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "name": _begins_with,
     "training_type": lambda kind: Job.training_type == kind,
     "kind": lambda kind: _of_kind(Job.training_type, kind),
+    "kinds": lambda kinds: _of_kinds(Job.training_type, kinds),
     "framework": lambda framework: Job.framework == framework,
     "created_after": lambda moment: Job.created_at > moment,
     "created_before": lambda moment: Job.created_at < moment,
@@ -62,6 +67,7 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "name_contains": lambda texts: or_(*(Job.name.contains(text, autoescape=True) for text in texts)),
     "parent_job_id": lambda parent: Job.parent_job_id == parent,
     "sweep_id": lambda sweep_id: Job.sweep_id == sweep_id,
+    "evaluated_job_id": lambda job_id: Job.evaluated_job_id == job_id,
 }
 
 
@@ -82,6 +88,7 @@ _OF_LABELS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
     "project": lambda row, project: row.project == project,
     "training_type": lambda row, kind: row.training_type == kind,
     "kind": lambda row, kind: _of_kind(row.training_type, kind),
+    "kinds": lambda row, kinds: _of_kinds(row.training_type, kinds),
     "framework": lambda row, framework: row.framework == framework,
     "created_after": lambda row, moment: row.created_at > moment,
     "created_before": lambda row, moment: row.created_at < moment,

@@ -12,6 +12,7 @@ from app.domain.errors import NotFound
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.goodput import Goodput, Run, Spell, goodput
 from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.spec.inference import TRAINING
 from app.models import Attempt, Job, JobEvent
 from app.services.jobs import history
 
@@ -92,6 +93,9 @@ def _goodput(session: Session, job: Job, attempts: Sequence[Attempt]) -> Goodput
         .order_by(JobEvent.seq)
     ).all()
     spells = [
-        Spell(state=JobState(before.to_status), since=before.at, until=after.at) for before, after in pairwise(steps)
+        Spell(state=JobState(before.to_status), since=before.at, until=after.at)
+        for before, after in pairwise(steps)
+        # Only a training stands still while it evaluates.
+        if job.kind == TRAINING or before.to_status != JobState.EVALUATING
     ]
     return goodput(runs, spells, job.finished_at or job.updated_at)

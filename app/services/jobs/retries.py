@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from app.domain.errors import BadSpec, Conflict, IllegalTransition, InvalidRequest
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.frameworks.custom import processes_per_node
+from app.domain.spec.inference import TRAINING
 from app.domain.spec.model import JobDocument, ResourceConfig
 from app.domain.spec.secrets import secret_variables, with_secrets
 from app.domain.spec.user_tokens import PREFIX
@@ -23,7 +24,8 @@ from app.services.requests.idempotency import OnWritten, not_stored
 
 _RESOURCES = "resource_config."
 _PARTS = ("gpu_fraction", "gpu_memory_request_mb", "mig_profile")
-# Applies the schema again to a document of an older version; passed in, because schemas are a layer above services.
+# Applies the schema again to a training's document of an older version; passed in, because schemas are a layer above
+# services. Documents of other kinds are stored in other words than they are submitted in: only their rules apply again.
 Complete = Callable[[dict[str, Any]], JobDocument]
 
 
@@ -66,7 +68,7 @@ def retry(
         checked = submission.check(
             plane,
             caller,
-            complete(order.document.to_json()),
+            order.document if order.document.kind != TRAINING else complete(order.document.to_json()),
             project=order.project,
             forwarded=order.forwarded,
             secret_variables=order.secret_variables,
@@ -131,6 +133,13 @@ def _start(session: Session, job: Job, wanted: Retry) -> Checkpoint | None:
     """The checkpoint that the child starts from: the named one, the job's newest (or best, where its document resumes
     from that), or the one that the job itself started from.
     """
+    if job.kind != TRAINING:
+        if wanted.checkpoint_id:
+            raise BadSpec(
+                f"{job.id} is of kind {job.kind}, which starts from nothing; leave checkpoint_id out",
+                field="checkpoint_id",
+            )
+        return None
     if wanted.checkpoint_id and wanted.from_start:
         raise BadSpec("name a checkpoint or set from_start, not both", field="from_start")
     if wanted.from_start:

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 from app.domain.errors import BadSpec
 from app.domain.ids import JOB_ID
 from app.domain.spec.hyperparameters.parsing import fixed_on_resume
+from app.domain.spec.inference import EVALUATION, TRAINING, ModelReference
 from app.domain.spec.job_spec import JobSpec, comparable_data
 from app.domain.spec.model import JobDocument
 from app.models import Checkpoint, Job
@@ -20,8 +21,11 @@ PRUNED_MEANWHILE_TRIES = 3  # a job that runs may retire what was just its newes
 def start_point(session: Session, project: str, spec: JobSpec) -> Checkpoint | None:
     """The checkpoint to resume from, locked so that it can't be pruned meanwhile; None to start from the base model.
 
-    Raises BadSpec for one that does not exist, or does not match the job.
+    Of a job that does not train it is the checkpoint that is its model. Raises BadSpec for one that does not exist, or
+    does not match the job.
     """
+    if spec.document.inference is not None:
+        return _model_checkpoint(session, project, spec.document.inference.model)
     requested = spec.document.training_config.resume_from_checkpoint
     if not requested:
         return None
@@ -50,6 +54,12 @@ def chosen(session: Session, job: Job, checkpoint_id: str, *, from_best: bool) -
 
     It must be one of the job's own, or the one that it started from. Raises BadSpec.
     """
+    if (checkpoint_id or from_best) and job.kind != TRAINING:
+        raise BadSpec(
+            f"{job.id} is of kind {job.kind} and continues after what it has stored; leave checkpoint_id and from_best "
+            "out",
+            field="checkpoint_id" if checkpoint_id else "from_best",
+        )
     if checkpoint_id and from_best:
         raise BadSpec("name a checkpoint or set from_best, not both", field="from_best")
     if from_best:
@@ -77,6 +87,27 @@ def next_start(session: Session, job: Job) -> Checkpoint | None:
     """The checkpoint of the job's next attempt, unless it proves damaged; None: from the beginning."""
     first = next(iter(checkpoints.resume_candidates(session, job)), None)
     return session.get(Checkpoint, first.checkpoint_id) if first is not None else None
+
+
+def _model_checkpoint(session: Session, project: str, model: ModelReference) -> Checkpoint | None:
+    """The checkpoint whose weights the job uses, locked. Raises BadSpec."""
+    if model.checkpoint_id is None:
+        return None
+    checkpoint = checkpoints.lock(session, model.checkpoint_id)
+    if checkpoint is None or (checkpoint.project, checkpoint.job_id) != (project, model.job_id):
+        raise BadSpec(
+            f"job {model.job_id} of project {project} has no checkpoint {model.checkpoint_id} any more; name another",
+            field="model.checkpoint",
+        )
+    return checkpoint
+
+
+def evaluated(document: JobDocument, checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """The columns of an evaluation that say which job made its model, and after how many steps."""
+    if document.kind != EVALUATION or document.inference is None or document.inference.model.job_id is None:
+        return {}
+    step = checkpoint.step if checkpoint is not None else None
+    return {"evaluated_job_id": document.inference.model.job_id, "evaluated_step": step}
 
 
 def _default(spec: JobSpec) -> str:

@@ -9,6 +9,7 @@ from sqlalchemy import Text, bindparam, cast, literal_column, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, Conflict
+from app.domain.evaluations.rules import refuse_bad_benchmarks
 from app.domain.ids import JOB_ID, new_id
 from app.domain.scheduling.resources import Request
 from app.domain.spec.job_spec import JobSpec, from_document
@@ -19,6 +20,7 @@ from app.domain.spec.rules.job import locations
 from app.models import Checkpoint, Job, JobDeletion, Project, Queue, Sweep
 from app.models.base import UtcDateTime, utc_now
 from app.models.insertion import new_row
+from app.patterns.benchmarks import refuse_bad_patterns
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services.access import api_keys, egress, projects
@@ -71,7 +73,9 @@ class Submitted:
 
 @dataclass(frozen=True, kw_only=True)
 class Entered:
-    """Result of the checks within the transaction: start checkpoint, and whether any webhook subscribes."""
+    """Result of the checks within the transaction: the checkpoint that the job starts from, or whose weights it uses,
+    and whether any webhook subscribes.
+    """
 
     start: Checkpoint | None
     has_webhooks: bool
@@ -182,6 +186,8 @@ def check(
     reading = plane.reading.of(target).remembering()
     spec = from_document(document, reading, forwarded, secret_variables=secret_variables)
     refuse_bad_pattern(spec.document)
+    refuse_bad_benchmarks(spec.document)
+    refuse_bad_patterns(spec.document)
     scheduling = spec.document.scheduling_config
     with plane.db.read() as session:
         plane.waiting_limit.refuse_one_too_many(session, target)
@@ -256,8 +262,9 @@ def refuse_foreign_results(session: Session, reading: ReadingRules, project: str
 
 
 def read_results(document: JobDocument, reading: ReadingRules) -> list[tuple[str, str]]:
-    """(job, field) of every location in the document that is among the stored results of a job."""
-    found = []
+    """(job, field) of every location in the document that is among the stored results of a job, or names one."""
+    model = document.inference.model.job_id if document.inference is not None else None
+    found = [(model, "model.job_id")] if model is not None else []
     for location, field in locations(document):
         path = None if is_hub_id(location) else local_path(location, field=field)
         owners = [job_of_path(candidate, reading) for candidate in candidates(path, reading)] if path else []
@@ -320,6 +327,7 @@ def new_job(
         max_retries=training.max_retries,
         max_runtime_seconds=scheduling.max_runtime_seconds,
         resume_checkpoint_id=start.id if start is not None else None,
+        **start_points.evaluated(document, start),
         parent_job_id=parent.id if parent is not None else None,
         foreign=dict(origin.foreign),
         alias=origin.alias,

@@ -304,6 +304,7 @@ def _capacity(node: Node, taken: dict[int, int], stuck: frozenset[int], work: _W
         out_of_service=stuck,
         max_jobs=limits.max_concurrent,
         accepts_training=limits.accept_training,
+        accepts_inference=limits.accept_inference,
         arch=node.arch,
         no_sandbox=no_sandbox,
     )

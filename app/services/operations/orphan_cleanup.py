@@ -1,8 +1,8 @@
-"""Deletes orphaned files of jobs and checkpoints whose deletion was interrupted or failed."""
+"""Deletes orphaned files of jobs, checkpoints and shards whose deletion was interrupted or failed."""
 
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import islice
@@ -11,10 +11,10 @@ from sqlalchemy import select
 
 from app.database.engine import Database
 from app.domain.errors import TrainyardError
-from app.models import Checkpoint, Job
+from app.models import Checkpoint, Job, Shard
 from app.models.base import utc_now
 from app.services.jobs import deletion
-from app.storage.keys import checkpoint_key
+from app.storage.keys import checkpoint_key, shard_of, shards_key
 from app.storage.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -70,9 +70,33 @@ class OrphanSweep:
         for name in leftovers:
             log.info("deleting the orphaned checkpoint %s of %s", name, job_id)
             self._storage.delete_tree(checkpoint_key(job_id, name))
+        shards = shards_key(job_id)
+        unneeded = self._unneeded_shards(job_id, self._storage.names(shards))
+        for name in unneeded:
+            log.info("deleting the orphaned shard %s of %s", name, job_id)
+            self._storage.delete_tree(f"{shards}/{name}")
         older = self._age_limit.total_seconds()
-        halves = [self._storage.sweep(key, older_than_seconds=older) for key in (f"jobs/{job_id}", folder)]
-        return len(leftovers) + sum(halves)
+        halves = [self._storage.sweep(key, older_than_seconds=older) for key in (f"jobs/{job_id}", folder, shards)]
+        return len(leftovers) + len(unneeded) + sum(halves)
+
+    def _unneeded_shards(self, job_id: str, names: Sequence[str]) -> list[str]:
+        """All of a job that has ended before the age limit; else those that no attempt can record any more."""
+        if not names:
+            return []
+        with self._db.read() as session:
+            job = session.get(Job, job_id)
+            rows = session.execute(select(Shard.number, Shard.fence).where(Shard.job_id == job_id))
+            recorded = {(row.number, row.fence) for row in rows}
+        if job is None:
+            return []
+        found = {name: shard_of(name) for name in names}
+        if job.finished_at is not None and job.finished_at < utc_now() - self._age_limit:
+            return [name for name, shard in found.items() if shard is not None]
+        return [
+            name
+            for name, shard in found.items()
+            if shard is not None and shard not in recorded and shard[1] < job.fence
+        ]
 
     def _unneeded(self, job_id: str, names: Iterable[str]) -> list[str]:
         """The checkpoints that were retired, or created without being recorded, before the age limit."""

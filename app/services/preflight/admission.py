@@ -20,6 +20,7 @@ from app.domain.scheduling.feasibility import refuse_unfitting, waits_for_node
 from app.domain.scheduling.resources import request_of
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
+from app.domain.spec.inference import TRAINING
 from app.domain.spec.locations.images import NEVER, ImageReference
 from app.domain.spec.locations.paths import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.domain.spec.model import BaseModel, JobDocument
@@ -177,6 +178,8 @@ def _choose(job: Job, rules: ReadingRules, inspection: InspectionSettings) -> _D
     """The decision for a job; None: this kind of job is not inspected."""
     if job.framework == parsing.CUSTOM and not _is_in_registry(job.document):
         return None
+    if job.kind != TRAINING:
+        return _Decision(left_out=inspections.NOT_TRAINING.format(job.kind))
     if inspection.unable:
         return _Decision(left_out=inspection.unable)
     if job.framework == parsing.CUSTOM:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import JobState
@@ -12,12 +12,14 @@ from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.resources import request_of
 from app.domain.spec.model import JobDocument, SchedulingConfig
 from app.domain.units import WHOLE
-from app.models import Attempt, Checkpoint, Job, Lease, Reservation
+from app.models import Attempt, Checkpoint, Job, Lease, Reservation, Shard
 from app.models.base import utc_now
 from app.services.scheduling.preemption import PREEMPTIBLE
 
 # Assumed storage throughput, to estimate the time to save a checkpoint as large as the last one.
 SAVED_BYTES_PER_SECOND = 200e6
+# When a job without checkpoints has stored its newest shard.
+_STORED_AT = select(func.max(Shard.created_at)).where(Shard.job_id == Job.id).correlate(Job).scalar_subquery()
 
 
 def running(session: Session) -> list[Running]:
@@ -44,7 +46,7 @@ def running(session: Session) -> list[Running]:
             Attempt.device_type,
             Attempt.device_share,
             Attempt.trained_at,
-            Checkpoint.created_at.label("saved_at"),
+            func.coalesce(Checkpoint.created_at, _STORED_AT).label("saved_at"),
             Checkpoint.size_bytes,
         )
         .join(Job, Job.id == Lease.job_id)

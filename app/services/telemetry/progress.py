@@ -93,6 +93,20 @@ def store(db: Database, *, job_id: str, attempt: int, fence: int, reports: Repor
         _upsert(session, [_row(p, job_id, attempt, last - i) for i, p in enumerate(reversed(points))])
 
 
+def add_points(session: Session, job: Job, points: Sequence[MetricPoint]) -> None:
+    """Add points to a locked job, which may have ended; those of repeated steps replace the old ones."""
+    names = [point.name for point in points]
+    of_them = (_METRIC.c.job_id == job.id, _METRIC.c.name.in_(names))
+    query = select(_METRIC.c.name, func.max(_METRIC.c.step)).where(*of_them).group_by(_METRIC.c.name)
+    newest: dict[str, int] = {name: step for name, step in session.execute(query)}  # noqa: C416  rows are no pairs to mypy
+    latest = {p.name: json_number(p.value) for p in points if p.step >= newest.get(p.name, p.step)}
+    job.latest_metrics = {**job.latest_metrics, **latest}
+    job.metric_seq += len(points)
+    session.flush()
+    summaries.forget(session, job.id, {point.name: point.step for point in points})
+    _upsert(session, [_row(p, job.id, job.attempt, job.metric_seq - i) for i, p in enumerate(reversed(points))])
+
+
 def series(
     session: Session, job_id: str, *, names: Sequence[str] = (), since_step: int = -1, max_points: int = 1000
 ) -> dict[str, list[SeriesPoint]]:

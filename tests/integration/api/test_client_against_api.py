@@ -18,6 +18,7 @@ from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
 from app.storage.log_writer import LogWriter
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.builders.inference_requests import make_batch
 from tests.builders.log_blocks import block
 from tests.builders.sweeps import make_sweep_document
 from tests.systems.apps import Api
@@ -26,6 +27,11 @@ from trainyard import records
 from trainyard.client import Client, Conflict, InvalidRequest, NotFound, StreamEvent, Unauthenticated
 
 MODEL = b"weights" * 1000
+EVALUATION = {
+    "model": {"model_uri": "/srv/models/tiny"},
+    "benchmarks": [{"name": "loss", "dataset": "/srv/data/train.jsonl"}],
+    "resource_config": {"device_type": "cpu"},
+}
 
 
 @pytest.fixture
@@ -249,7 +255,7 @@ def page() -> list[str]:
 
 
 def test_examples_of_the_page_run(served: Served, page: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    first, before, following, changing, pausing, results, searching, wrong = page
+    first, before, following, changing, pausing, results, searching, inferring, wrong = page
     ended = ran(served.api)
     names: dict[str, Any] = {
         "url": served.url,
@@ -273,6 +279,7 @@ def test_examples_of_the_page_run(served: Served, page: list[str], tmp_path: Pat
     for line in (change, save, cancel):
         exec(line, names)
     exec(searching, names | {"sweep": make_sweep_document()})
+    exec(inferring, names | {"request": make_batch(), "measured": EVALUATION})
     exec(wrong, names)
     exec(delete, names | {"job_id": ended})
 
@@ -282,5 +289,6 @@ def test_examples_of_the_page_run(served: Served, page: list[str], tmp_path: Pat
     assert "PAUSED" in said
     assert "PENDING job-" in said
     assert "FINISHING another space" in said
+    assert "generate\n{}\n" in said
     assert (tmp_path / "model/a b.bin").read_bytes() == MODEL
     assert served.api.call("GET", f"/v1/jobs/{ended}").status_code == 404

@@ -41,6 +41,7 @@ def test_job_that_nothing_stands_in_the_way_of_starts_there(api: Api) -> None:
     assert [each["filter"] for each in fit["filters"]] == [
         "node_state",
         "accepts_training",
+        "accepts_inference",
         "devices",
         "cpu_cores",
         "ram",

@@ -20,6 +20,8 @@ from app.security.permissions import PERMISSIONS, Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
 from tests.builders.factories import make_document, make_job, make_node, make_project, make_queue
+from tests.builders.inference_requests import make_batch
+from tests.builders.shards import batch_document
 from tests.builders.sweeps import make_sweep, make_trial
 from tests.integration.compat.foreign_routes import ADMIN, FOREIGN, MISSING, OWN, RANKS, SUPER, USER, VIEWER, Row
 from tests.integration.http.sweep_rows import SWEEPS
@@ -28,6 +30,11 @@ from tests.systems.apps import SECRET_KEY, Api
 OTHER = "team-b"
 ARTIFACT = "model.safetensors"
 NODE, QUEUE = "node-1", "night"
+EVALUATION = {
+    "model": {"model_uri": "/srv/models/tiny"},
+    "benchmarks": [{"name": "loss", "dataset": "/srv/data/val.jsonl"}],
+    "resource_config": {"device_type": "cpu"},
+}
 _numbers = count(1)
 
 
@@ -97,18 +104,21 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>"): Row(VIEWER, foreign=MISSING),
     ("POST", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver"): Row(USER, 201, foreign=MISSING),
     **SWEEPS,
+    ("POST", "/v1/inference"): Row(USER, 201, body=make_batch()),
+    ("GET", "/v1/inference"): Row(VIEWER),
+    ("GET", "/v1/inference/<job_id>"): Row(VIEWER, 404, foreign=MISSING),  # the job of these tests is a training
+    ("POST", "/v1/evaluations"): Row(USER, 201, body=EVALUATION),
+    ("GET", "/v1/evaluations"): Row(VIEWER),
+    ("GET", "/v1/evaluations/<evaluation_id>"): Row(VIEWER, foreign=MISSING),
+    ("DELETE", "/v1/evaluations/<evaluation_id>"): Row(USER, 204, foreign=MISSING),
+    ("POST", "/v1/evaluations/<evaluation_id>/cancel"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/v1/evaluations/compare"): Row(VIEWER, 404, body={"ids": ["job-1", "job-2"]}),
     # Documented and not built: permission is checked before the 501.
     ("GET", "/v1/projects/<name>/<path:path>"): Row(VIEWER, 501),
     ("POST", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
     ("PUT", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
     ("PATCH", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
     ("DELETE", "/v1/projects/<name>/<path:path>"): Row(SUPER, 501),
-    ("POST", "/v1/evaluations"): Row(USER, 501),
-    ("GET", "/v1/evaluations"): Row(VIEWER, 501),
-    ("GET", "/v1/evaluations/<name>"): Row(VIEWER, 501),
-    ("DELETE", "/v1/evaluations/<name>"): Row(USER, 501),
-    ("GET", "/v1/evaluations/<name>/<path:path>"): Row(VIEWER, 501),
-    ("POST", "/v1/evaluations/<name>/<path:path>"): Row(USER, 501),
     ("GET", "/v1/data/cache"): Row(USER, 501),
 }
 
@@ -166,6 +176,7 @@ class Things:
         values |= {"algorithm_type": "hyperparameter_search", "algorithm_name": "tpe_search"}
         makers: dict[str, Callable[[Session], dict[str, str]]] = {
             "<job_id>": self._job,
+            "<evaluation_id>": self._evaluation,
             "<workload_id>": self._workload,
             "<webhook_id>": self._delivery,
             "<entry_id>": self._entry,
@@ -187,6 +198,10 @@ class Things:
             box = SecretBox(SECRET_KEY)
             values["key_id"] = api_keys.create(self._api.db, box, role=Role.VIEWER, project=OWN).row.id
         return values
+
+    def _evaluation(self, session: Session) -> dict[str, str]:
+        document = batch_document(benchmarks=1)
+        return {"evaluation_id": make_job(session, project=OWN, state=JobState.COMPLETED, document=document).id}
 
     def _job(self, session: Session) -> dict[str, str]:
         """An ended one, whose streams end."""

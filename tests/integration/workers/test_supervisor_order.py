@@ -31,6 +31,7 @@ from workers.supervisor.control.stop_controller import (
     PAUSE_SAVE_SECONDS,
     PREEMPT_SAVE_SECONDS,
     REQUEUE_SAVE_SECONDS,
+    UNSAVED_STOP_SECONDS,
     StopController,
 )
 from workers.supervisor.main import Supervisor
@@ -98,6 +99,23 @@ def test_ranks_that_never_stop_are_ended_after_a_bounded_time(stops, part, reque
     assert due - time.monotonic() == pytest.approx(seconds, abs=1)
     end()
     assert part.calls == [f"ranks are asked to {request_}", "ranks are terminated"]
+
+
+@pytest.mark.parametrize("request_", ["pause", "requeue", "preempt"])
+def test_ranks_that_store_shards_are_ended_soon_and_the_stop_is_carried_out(stops, part, request_):
+    controller, observations, loop = stops
+    observations.can_save = False
+
+    controller.stop(request_)
+
+    ((due, _, end),) = loop._timers
+    assert due - time.monotonic() == pytest.approx(UNSAVED_STOP_SECONDS, abs=1)
+    end()
+    assert part.calls == [f"ranks are asked to {request_}", "ranks are terminated"]
+    observations.exit_code, observations.terminated = -9, True
+    outcome = judge(observations)
+    expected = {"pause": "paused", "requeue": "requeued", "preempt": "preempted"}
+    assert outcome.kind == expected[request_]
 
 
 def test_pause_that_would_lose_steps_is_given_up_after_that_time(stops, part):

@@ -182,7 +182,6 @@ def test_the_definition_of_a_model_is_trained_from_scratch():
 @pytest.mark.parametrize(
     ("changes", "field", "why"),
     [
-        ({"job_type": pb.INFERENCE}, "job_type", "only TRAINING is supported"),
         ({"required_device": pb.OPENCL}, "required_device", "set CUDA, CPU"),
         ({"dataset_uri": " "}, "dataset_uri", "must not be empty"),
         ({"model_config": ""}, "model_config", "must not be empty"),

@@ -32,6 +32,7 @@ class StopController:
     ``withdraw`` removes a pause request that can't be saved for, and calls back on the loop when it is removed.
     ``follows``: this is not the first of several nodes, whose supervisor alone knows whether a pause was saved.
     ``checkpoints_asked``: requests for a checkpoint that were passed on before; None: those read first are old.
+    Ranks that can't save have what they have finished stored already; a stop drops the rest.
     """
 
     def __init__(
@@ -72,13 +73,15 @@ class StopController:
             self._resume_if_stopped()
         while self.checkpoints_asked < requests.checkpoint_requests:
             self.checkpoints_asked += 1
-            self._ranks.ask_for_checkpoint()
+            if self._observed.can_save:
+                self._ranks.ask_for_checkpoint()
 
     def stop(self, kind: str, *, save: bool = True, force: bool = False) -> None:
         """Ask the ranks to save and stop within a time limit; unsaved steps are repeated.
 
         A repeated pause may have become more urgent; any other kind is too late for a stop in progress.
         """
+        save, force = save and self._observed.can_save, force or not self._observed.can_save
         if self._observed.stopping is None:
             seconds = SAVE_SECONDS[kind] if save else UNSAVED_STOP_SECONDS
             self._begin(kind, sent_as=kind, save=save, force=force, seconds=seconds)
@@ -134,7 +137,8 @@ class StopController:
         self._time_is_up = True
         if self._observed.stopping is None:
             # The ranks receive a pause: they save and stop.
-            self._begin(TIME_LIMIT, sent_as="pause", save=True, force=True, seconds=TIME_LIMIT_SAVE_SECONDS)
+            seconds = TIME_LIMIT_SAVE_SECONDS if self._observed.can_save else UNSAVED_STOP_SECONDS
+            self._begin(TIME_LIMIT, sent_as="pause", save=self._observed.can_save, force=True, seconds=seconds)
 
     def _begin(self, kind: str, *, sent_as: str, save: bool, force: bool, seconds: float) -> None:
         self._observed.stopping, self._observed.forced, self._observed.saves = kind, force or not save, save

@@ -16,9 +16,9 @@ class Eta:
         self._stands_since: float | None = None
         self._seconds = self._steps = 0.0  # both decay
 
-    def phase(self, name: str, now: float) -> None:
-        """Enter a phase; steps are made in TRAINING only."""
-        if name != TRAINING:
+    def phase(self, name: str, now: float, *, works: bool | None = None) -> None:
+        """Enter a phase; ``works``: steps are made in it. By default they are in TRAINING only."""
+        if not (name == TRAINING if works is None else works):
             self._stands_since = now if self._stands_since is None else self._stands_since
         elif self._stands_since is not None:
             self._since += now - self._stands_since

@@ -18,6 +18,7 @@ class Observations:
         False  # a script saved on request in an earlier attempt; this one may not have announced it yet
     )
     halts: bool = False  # the job's document names steps at which the ranks stop by themselves
+    can_save: bool = True  # False: the ranks store shards, and have nothing to save when they stop
     stopping: str | None = None  # pause | cancel | requeue | preempt | TIME_LIMIT: the stop in progress
     forced: bool = False  # the ranks must stop, saved or not
     saves: bool = True  # the ranks save before they stop

@@ -8,7 +8,8 @@ from config.watchdog import WatchSettings
 
 SAMPLES = 1000  # of its own steps, the newest
 # No steps are made in them, for as long as they take.
-LONG_PHASES = frozenset({"CHECKPOINTING", "EVALUATING", "EXPORTING"})
+EVALUATING = "EVALUATING"
+LONG_PHASES = frozenset({"CHECKPOINTING", EVALUATING, "EXPORTING"})
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,16 @@ class Limit:
 class ProgressWatchdog:
     """Of one attempt. A script can hang only once it reports steps; a built-in trainer from its start on.
 
-    Times are seconds on a monotonic clock.
+    Without ``trains`` a step is a record, and reports come by the shard or by what the engine has generated: durations
+    are those between two reports, whatever the number of records. Times are seconds on a monotonic clock.
     """
 
-    def __init__(self, settings: WatchSettings, *, custom: bool) -> None:
+    def __init__(self, settings: WatchSettings, *, custom: bool, trains: bool = True) -> None:
         self._settings = settings
         self._custom = custom
+        self._trains = trains
+        self._long_phases = LONG_PHASES if trains else LONG_PHASES - {EVALUATING}
+        self._tokens = 0
         self._since = 0.0
         self._step: int | None = None
         self._step_at = 0.0
@@ -52,14 +57,17 @@ class ProgressWatchdog:
         """The last reported step."""
         return self._step
 
-    def step_made(self, step: int, now: float) -> None:
-        """Step ``step`` is finished; repeating the same one does not count."""
-        if step == self._step:
+    def step_made(self, step: int, now: float, *, tokens: int = 0) -> None:
+        """Step ``step`` is finished; repeating the same one does not count, unless more ``tokens`` were generated."""
+        advances = not self._trains and tokens > self._tokens
+        self._tokens = max(tokens, self._tokens)
+        if step == self._step and not advances:
             return
         if self._step is None:
             self._first_seconds = now - self._step_at
-        elif step > self._step:
-            self._step_seconds.append((now - self._step_at - self._paused_seconds) / (step - self._step))
+        elif step > self._step or advances:
+            made = step - self._step if self._trains else 1
+            self._step_seconds.append((now - self._step_at - self._paused_seconds) / made)
         self._step, self._step_at, self._paused_seconds = step, now, 0.0
         self._since = now
 
@@ -116,7 +124,10 @@ class ProgressWatchdog:
 
         Durations are known from the second report on: the first may only be the starting point.
         """
-        least = self._settings.step_seconds if self._step_seconds else self._settings.first_step_seconds
+        if not self._trains and not self._step_seconds and self._phase == EVALUATING:
+            return self._settings.section_seconds  # nothing is known yet of how long a shard takes
+        knows = self._step_seconds and self._trains
+        least = self._settings.step_seconds if knows else self._settings.first_step_seconds
         return max(least, self._settings.step_factor * (self._p99() or self._first_seconds))
 
     def doing(self) -> str:
@@ -125,12 +136,14 @@ class ProgressWatchdog:
             return f"in its section {self._section[0]!r}"
         if self._ended:
             return "after its last word"
-        if self._phase in LONG_PHASES:
+        if self._phase in self._long_phases:
             return f"in {self._phase}"
+        if not self._trains:
+            return "while its shard is being stored" if self._offered else "working on a shard"
         return "while its checkpoint is being stored" if self._offered else "training"
 
     def _is_long(self) -> bool:
-        return self._ended or self._section is not None or self._phase in LONG_PHASES or self._offered > 0
+        return self._ended or self._section is not None or self._phase in self._long_phases or self._offered > 0
 
     def _leave(self, now: float) -> None:
         if self._is_long():

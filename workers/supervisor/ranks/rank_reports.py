@@ -33,10 +33,14 @@ class RankReports:
         events: TensorboardStore,
         steps: ProgressWatchdog,
         *,
+        working: JobState = JobState.TRAINING,
         on_training: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_training`` is called once, when the ranks have read their data."""
+        """``working`` is the phase in which they make steps. ``on_training`` is called once, when they have read their
+        data.
+        """
         self.steps = steps
+        self.working = working
         self._on_training = on_training
         self._reporter = reporter
         self._events = events
@@ -61,9 +65,11 @@ class RankReports:
         return self._start_step
 
     def enter(self, phase: JobState) -> None:
-        """Move the job to a phase, through TRAINING if it was not there yet."""
-        if self._phase is None and phase is not JobState.TRAINING:
-            self.enter(JobState.TRAINING)
+        """Move the job to a phase, through the one in which its ranks work if it was not there yet."""
+        if phase is not JobState.EXPORTING and self.working is JobState.EVALUATING:
+            phase = self.working  # what does not train has no other
+        if self._phase is None and phase is not self.working:
+            self.enter(self.working)
         if self._phase is None:
             self._on_training()
         if phase is not self._phase:
@@ -79,10 +85,10 @@ class RankReports:
         now = time.monotonic()
         if isinstance(report, messages.Phase):
             self.steps.phase(report.phase, now)
-            self._eta.phase(report.phase, now)
+            self._eta.phase(report.phase, now, works=report.phase == self.working)
             self.enter(JobState(report.phase))
         elif isinstance(report, messages.Progress):
-            self.steps.step_made(report.step, now)
+            self.steps.step_made(report.step, now, tokens=report.tokens or 0)
             self._progress(report, now)
         elif isinstance(report, messages.MetricPoint):
             self.steps.values_of(report.step, now)
@@ -100,14 +106,14 @@ class RankReports:
             self._metrics(report)
 
     def _progress(self, report: messages.Progress, now: float) -> None:
-        self.enter(self._phase or JobState.TRAINING)
+        self.enter(self._phase or self.working)
         self.last_step = report.step
         self._last_progress = report
         self._eta.progress(report.step, now)
         self._reporter.progress(report, eta_seconds=self._eta.seconds(report.total_steps))
 
     def _metrics(self, report: messages.MetricPoint) -> None:
-        self.enter(self._phase or JobState.TRAINING)
+        self.enter(self._phase or self.working)
         was_full = self._names.overflowed
         values = self._names.admit(report.values)
         self.final_metrics.update(values)

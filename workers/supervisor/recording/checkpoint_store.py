@@ -1,4 +1,4 @@
-"""The thread that takes over a rank's complete checkpoints: verifies, stores, records and answers them."""
+"""The thread that takes over a rank's complete checkpoints and shards: verifies, stores, records and answers them."""
 
 import logging
 import os
@@ -11,16 +11,14 @@ from pathlib import Path
 from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, TrainyardError
 from app.domain.lifecycle.events import EventType
-from app.services.attempts import checkpoints
-from app.services.attempts.checkpoints import NewCheckpoint
 from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
-from app.storage.keys import checkpoint_key
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.commands import Answer, CheckpointFailed, CheckpointSaved
 from trainyard.protocol.messages import CheckpointReady, clean_text
 from workers.supervisor.recording import disk_space
 from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
+from workers.supervisor.recording.ledgers import Entry, ledger_of
 from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.rate_limit import RateLimit
 from workers.supervisor.recording.report_writer import Note, Reporter
@@ -39,12 +37,12 @@ MAX_REASON = 2000
 # Waiting for earlier reports to be stored, in portions, so that the end of the attempt is noticed soon.
 SETTLE_SECONDS = 0.5
 SETTLE_TRIES = 20
-WHAT = "a checkpoint"
 
 
 class CheckpointStore:
     """Takes checkpoints in the order they were offered; ``answer`` gets the answer for the ranks.
 
+    Of a job that does not train they are its shards.
     Create it before any rank runs: it keeps the offers' directory open, so that no rank can replace it.
     """
 
@@ -57,7 +55,7 @@ class CheckpointStore:
         room: DiskSpaceWatch,
         answer: Callable[[Answer], None],
     ) -> None:
-        self._db = on.db
+        self._ledger = ledger_of(on)
         self._storage = on.storage
         self._work = on.work
         self._run = run = on.run
@@ -83,7 +81,7 @@ class CheckpointStore:
                 self._offered.append(ready)
                 self._changed.notify_all()
                 return
-        self._answer(self._failed(ready, Refused(f"{MAX_WAITING} checkpoints wait already to be stored")))
+        self._answer(self._failed(ready, Refused(f"{MAX_WAITING} {self._ledger.noun}s wait already to be stored")))
 
     def drain(self, seconds: float | None = None) -> bool:
         """Wait until every offered checkpoint is answered."""
@@ -120,23 +118,24 @@ class CheckpointStore:
 
     def _take_over(self, ready: CheckpointReady) -> Answer:
         try:
-            checkpoint_id = self._store(ready)
+            shown_id = self._store(ready)
         except LeaseLost:
             raise
         except Exception as error:  # noqa: BLE001  logged, rate-limited, in _failed
             # Whatever the directory holds: the rank gets an answer, and the next checkpoint is tried.
             return self._failed(ready, error)
-        return CheckpointSaved(ready.path, checkpoint_id)
+        return CheckpointSaved(ready.path, shown_id)
 
     def _failed(self, ready: CheckpointReady, error: Exception) -> CheckpointFailed:
         no_room = disk_space.reason(error)
         reason = f"the storage has no room: {no_room}" if no_room else clean_text(str(error), MAX_REASON)
         if self._failures.take():
-            log.warning("checkpoint at step %s not stored", ready.step, exc_info=error)
+            what = self._ledger.describe(ready.step)
+            log.warning("%s not stored", what, exc_info=error)
             self._reporter.add(
                 Note(
                     kind=EventType.CHECKPOINT_FAILED,
-                    message=f"checkpoint at step {ready.step} was not stored: {reason}",
+                    message=f"{what} was not stored: {reason}",
                     data={"step": ready.step},
                 )
             )
@@ -156,31 +155,17 @@ class CheckpointStore:
         manifest = _manifest.verify(directory)
         known |= {file.path: Content(file.size, file.sha256) for file in manifest.files}
         self._check(manifest, ready)
-        checkpoint_id = checkpoints.new_checkpoint_id()
-        key = checkpoint_key(self._work.job_id, checkpoint_id)
-        patience = Patience(rest=self._rest, waits=partial(self._room.full, WHAT))
-        move_to_storage(self._storage, directory, key, patience, known=known)
-        self._room.stored(WHAT)
-        new = NewCheckpoint(
-            checkpoint_id=checkpoint_id,
-            # Validated numbers; those of the manifest are not.
-            step=ready.step,
-            epoch=ready.epoch,
-            world_size=self._work.world_size,
-            threads_per_rank=self._work.threads_per_rank,
-            size_bytes=manifest.size_bytes,
-            sha256=_manifest.digest(manifest),
-            uri=self._storage.uri(key),
-            # PostgreSQL's JSON knows no NaN, and no checkpoint is best by one.
-            metrics={name: value for name, value in ready.metrics.items() if abs(value) < float("inf")},
-        )
+        entry, what = self._ledger.entry(ready, manifest), f"a {self._ledger.noun}"
+        patience = Patience(rest=self._rest, waits=partial(self._room.full, what))
+        move_to_storage(self._storage, directory, entry.key, patience, known=known)
+        self._room.stored(what)
         # Steps up to here are never repeated, so their reports must be stored first.
         if not self._settle():
-            self._delete(key)
+            self._delete(entry.key)
             raise Refused("the attempt ended before the metrics of its steps were stored")
-        self._record(new, key)
+        self._record(entry)
         self.newest_step = max(self.newest_step, ready.step)
-        return checkpoint_id
+        return entry.shown_id
 
     def _settle(self) -> bool:
         """False when the end came first. The wait for log lines is bounded: they may go to another disk."""
@@ -210,36 +195,33 @@ class CheckpointStore:
         with self._changed:
             return not self._changed.wait_for(lambda: self._ended, seconds)
 
-    def _record(self, new: NewCheckpoint, key: str) -> None:
-        work = self._work
+    def _record(self, entry: Entry) -> None:
         while True:
             try:
-                recorded = checkpoints.record(
-                    self._db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, actor=work.actor, new=new
-                )
+                obsolete = entry.record()
                 break
             except LeaseLost:
-                self._delete_unrecorded(new, key)
+                self._delete_unrecorded(entry)
                 raise
             except Exception as error:
                 if not is_transient(error):
-                    self._delete_unrecorded(new, key)
+                    self._delete_unrecorded(entry)
                     raise
-                log.warning("checkpoint %s could not be recorded yet: %s", new.checkpoint_id, error)
+                log.warning("%s could not be recorded yet: %s", entry.key, error)
                 if not self._rest(RETRY_SECONDS):
                     raise
-        for checkpoint_id, _ in recorded.prune:
-            self._delete(checkpoint_key(work.job_id, checkpoint_id))
+        for key in obsolete:
+            self._delete(key)
 
-    def _delete_unrecorded(self, new: NewCheckpoint, key: str) -> None:
+    def _delete_unrecorded(self, entry: Entry) -> None:
         """Delete its files only if the database says that it is not recorded: the answer to a commit may be lost."""
         try:
-            known = checkpoints.is_recorded(self._db, new.checkpoint_id)
+            known = entry.is_recorded()
         except Exception:
-            log.warning("%s may be unused; housekeeping will check", key, exc_info=True)
+            log.warning("%s may be unused; housekeeping will check", entry.key, exc_info=True)
             return
         if not known:
-            self._delete(key)
+            self._delete(entry.key)
 
     def _delete(self, key: str) -> None:
         try:

@@ -3,7 +3,7 @@
 import hashlib
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class StoredModel:
     model_hash: str = ""
     model_uri: str = ""
     directory: Path = Path()  # where its files lie on this machine, if kept
+    benchmarks: Mapping[str, Any] = field(default_factory=dict)  # of an evaluation: what it has measured
 
     def report(self, final_metrics: dict[str, Any]) -> dict[str, Any]:
         """The part of the completion report that the supervisor contributes."""
@@ -40,6 +41,7 @@ class StoredModel:
             "model_uri": self.model_uri,
             "weight_files": list(self.weight_files),
             "final_metrics": final_metrics,
+            **({"benchmarks": dict(self.benchmarks)} if self.benchmarks else {}),
         }
 
 
@@ -66,10 +68,11 @@ def output_limits(output: OutputConfig, settings: StorageSettings) -> OutputLimi
 
 @dataclass(frozen=True)
 class Output:
-    """The output directory after the ranks have ended."""
+    """The output directory after the ranks have ended; one that is no model has no weights, whatever its names."""
 
     directory: Path
     files: Mapping[str, str]  # relative path → the file, with links inside resolved
+    is_model: bool = True
 
 
 def find_output(directory: Path, limits: OutputLimits, *, custom: bool) -> Output:
@@ -151,6 +154,8 @@ def store_model(
 
 def _weight_files(output: Output, result: Result | None) -> tuple[str, ...]:
     """The weight files that the result names, else those found by their names."""
+    if not output.is_model:
+        return ()
     if result is None or not result.weight_files:
         names = _outputs.weight_files(output.directory) if output.files else []
         return tuple(name for name in names if name in output.files)

@@ -41,10 +41,11 @@ def records(
         shape = found
         yield LocatedRecord(record, place)
     if not shape:
-        raise _nothing(source)
+        raise nothing_in(source)
 
 
-def _nothing(source: Source) -> DataInvalid:
+def nothing_in(source: Source) -> DataInvalid:
+    """The error that no row of the source is selected."""
     parts = {"split": source.rows_slice, "filters": source.filters, "sampling": source.sampling}
     causes = " and ".join(f"{source.field}.{name}" for name, value in parts.items() if value)
     return DataInvalid(f"no records in {source.name}" + (f" that {causes} leave over" if causes else ""))

@@ -11,7 +11,7 @@ from workers.trainers.failures import DataInvalid
 
 _UNTYPED = frozenset({"csv", "text"})
 # Every row of such a file has the same columns; in other formats a row may omit some.
-_FIXED_COLUMNS = frozenset({"csv", "text", "parquet", "arrow"})
+FIXED_COLUMNS = frozenset({"csv", "text", "parquet", "arrow"})
 _NAMES_SHOWN = 50
 # Stands for "all" where a slice needs no count.
 _MANY = 1 << 62
@@ -89,7 +89,7 @@ def _rows_with_columns(source: Source, file: DataFile) -> Iterator[Row]:
         if missing:
             missing.difference_update(row.values)
             known.update(dict.fromkeys(row.values))
-            if missing and source.format in _FIXED_COLUMNS:
+            if missing and source.format in FIXED_COLUMNS:
                 raise _no_such_column(source, file, missing, known)
         yield row
     if missing and known:

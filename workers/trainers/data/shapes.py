@@ -1,14 +1,24 @@
 """Record shapes: detected, mapped to our field names, validated.
 
 Training records are messages, prompt and completion, or text; a preference is a chosen and a rejected answer to a
-prompt; a prompt to complete stands alone or at the beginning of messages, beside columns for the reward.
+prompt; a prompt to complete stands alone or at the beginning of messages, beside columns for the reward. Records of
+inference have the shapes that their task can use.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.spec.data.preprocessing import PREFERENCES, PROMPTS, ROLE_PREFIX, TEXTS, mapped_columns, records_of
+from app.domain.spec.data.preprocessing import (
+    MEASURED,
+    PASSAGES,
+    PREFERENCES,
+    PROMPTS,
+    ROLE_PREFIX,
+    TEXTS,
+    mapped_columns,
+    records_of,
+)
 from app.domain.spec.hyperparameters.rlhf import ANSWER
 from workers.trainers.failures import DataInvalid
 
@@ -21,6 +31,13 @@ PREFERENCE, IMPLICIT_PROMPT = "prompt, chosen and rejected", "chosen and rejecte
 _EXAMPLES = {MESSAGES: ("messages",), PROMPT_COMPLETION: ("prompt", "completion"), TEXT: ("text",)}
 _ANSWERS = ("chosen", "rejected")
 _PROMPTS = {PROMPT: ("prompt",), MESSAGES: ("messages",)}
+_PASSAGES = {TEXT: ("text",), PROMPT: ("prompt",)}
+# The shapes among which the columns of a record decide, by the kind of records.
+_CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    PROMPTS: _PROMPTS,
+    MEASURED: {PROMPT_COMPLETION: _EXAMPLES[PROMPT_COMPLETION], TEXT: _EXAMPLES[TEXT]},
+    PASSAGES: _PASSAGES,
+}
 _COLUMNS = {**_EXAMPLES, **_PROMPTS, PREFERENCE: ("prompt", *_ANSWERS), IMPLICIT_PROMPT: _ANSWERS}
 _SHARE_GPT = "conversations"
 _SHARE_GPT_ROLES = {"human": "user", "gpt": "assistant"}
@@ -60,8 +77,6 @@ class RecordMapper:
     def _shape(self, values: Mapping[str, Any], where: str) -> str:
         if self._kind == PREFERENCES:
             return self._preference(values, where)
-        if self._kind == PROMPTS:
-            return self._first_of(_PROMPTS, values, where)
         if self._kind == TEXTS:
             if self._columns.get("text", "text") not in values:
                 raise DataInvalid(
@@ -69,7 +84,7 @@ class RecordMapper:
                     f"name its column in preprocess.field_mapping.text; the row has {_names(values)}"
                 )
             return TEXT
-        return self._first_of(_EXAMPLES, values, where)
+        return self._first_of(_CHOICES.get(self._kind, _EXAMPLES), values, where)
 
     def _first_of(self, shapes: Mapping[str, tuple[str, ...]], values: Mapping[str, Any], where: str) -> str:
         """The first shape of which the mapping names a column, or else whose columns the row has."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
+from app.domain.spec.inference import EMBED, GENERATE, LOGLIKELIHOOD
 
 PADDINGS = ("longest", "max_length")
 SIDES = ("left", "right")
@@ -13,14 +14,25 @@ LONGEST_SEQUENCE = 2**24
 
 # Kinds of records, and the columns that they may have.
 EXAMPLES, TEXTS, PREFERENCES, PROMPTS = "examples", "texts", "preferences", "prompts"
+MEASURED, PASSAGES = "measured texts", "passages"  # of inference: likelihoods, embeddings
 COLUMNS = {
     EXAMPLES: ("messages", "prompt", "completion", "text"),
     TEXTS: ("text",),
     PREFERENCES: ("prompt", "chosen", "rejected"),
     PROMPTS: ("messages", "prompt"),
+    MEASURED: ("prompt", "completion", "text"),
+    PASSAGES: ("text", "prompt"),
 }
 _ALL_COLUMNS = tuple(dict.fromkeys(name for names in COLUMNS.values() for name in names))
-_RECORDS = {"CONTINUED_PRETRAIN": TEXTS, "DPO": PREFERENCES, "RLHF": PROMPTS, REWARD_METHOD: PREFERENCES}
+_RECORDS = {
+    "CONTINUED_PRETRAIN": TEXTS,
+    "DPO": PREFERENCES,
+    "RLHF": PROMPTS,
+    REWARD_METHOD: PREFERENCES,
+    GENERATE: PROMPTS,
+    LOGLIKELIHOOD: MEASURED,
+    EMBED: PASSAGES,
+}
 MESSAGE_KEYS = ("messages.role", "messages.content")
 ROLE_PREFIX = "roles."
 ROLES = ("system", "user", "assistant", "tool")
@@ -46,21 +58,25 @@ def check_tokenizer_config(changes: Mapping[str, Any]) -> None:
 
 
 def records_of(method: str) -> str:
-    """Kind of records of a built-in trainer, by rlhf.method_of."""
+    """Kind of records of a built-in trainer, by rlhf.method_of, or of an inference task, by its type."""
     return _RECORDS.get(method, EXAMPLES)
 
 
 def check_field_mapping(mapping: Mapping[str, str], *, records: str) -> None:
     """Raise BadPreprocessing for a target that no record of this kind has."""
-    text_only = records == TEXTS  # which have no messages
-    known = COLUMNS[records] if text_only else (*COLUMNS[records], *MESSAGE_KEYS)
+    check_targets(mapping, COLUMNS[records], chats=records != TEXTS)
+
+
+def check_targets(mapping: Mapping[str, str], columns: tuple[str, ...], *, chats: bool) -> None:
+    """Raise BadPreprocessing for a target that is none of the columns, nor, with ``chats``, a part of a message."""
+    known = (*columns, *MESSAGE_KEYS) if chats else columns
     for target, value in mapping.items():
         part = f"field_mapping.{target}"
-        if not text_only and target.startswith(ROLE_PREFIX) and len(target) > len(ROLE_PREFIX):
+        if chats and target.startswith(ROLE_PREFIX) and len(target) > len(ROLE_PREFIX):
             if value not in ROLES:
                 raise BadPreprocessing(part, f"a role becomes one of {', '.join(ROLES)}")
         elif target not in known:
-            listed = ", ".join(known) + ("" if text_only else f", {ROLE_PREFIX}<name of a role in the data>")
+            listed = ", ".join(known) + (f", {ROLE_PREFIX}<name of a role in the data>" if chats else "")
             raise BadPreprocessing(part, f"nothing is called {target[:64]!r}; what a column can be mapped to: {listed}")
         elif not value:
             raise BadPreprocessing(part, "name the column, or leave it out")

@@ -174,11 +174,11 @@ def preprocessing_has_a_meaning(document: JobDocument) -> None:
             "CONTINUED_PRETRAIN trains on text, which has no chat; leave chat_template out, or use SFT",
             field="data_config.preprocess.chat_template",
         )
-    _check_mapped_columns_are_kept(document, preprocess.field_mapping)
+    check_mapped_columns_are_kept(document, preprocess.field_mapping)
 
 
-def _check_mapped_columns_are_kept(document: JobDocument, mapping: Mapping[str, str]) -> None:
-    """Mapped columns must be selected: fields are mapped after column selection."""
+def check_mapped_columns_are_kept(document: JobDocument, mapping: Mapping[str, str]) -> None:
+    """Raise BadSpec for a mapped column that is not selected: fields are mapped after column selection."""
     selected = [set(source.columns) for _, source, _ in sources(document) if source.columns]
     if len(selected) < len(document.data_config.sources):
         return  # a source with all its columns may have it

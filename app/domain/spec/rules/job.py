@@ -8,6 +8,7 @@ from app.domain.spec.credentials import CREDENTIALS, OPTIONS, check_access, kind
 from app.domain.spec.document import NEEDING_A_GPU, locations
 from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
 from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
+from app.domain.spec.inference import TRAINING
 from app.domain.spec.locations.egress import GATE
 from app.domain.spec.locations.images import FIELD as IMAGE_FIELD
 from app.domain.spec.locations.paths import (
@@ -21,7 +22,7 @@ from app.domain.spec.locations.paths import (
     check_source,
 )
 from app.domain.spec.model import BaseModel, JobDocument, OutputConfig
-from app.domain.spec.rules import data, halts, image, model, mounts, output, tracking, training
+from app.domain.spec.rules import data, evaluations, halts, image, inference, model, mounts, output, tracking, training
 from app.domain.spec.secrets import MODEL_PATH, Place, parts_with_credentials
 from app.domain.units import WHOLE
 
@@ -32,7 +33,7 @@ _ROUNDING = 1e-6  # 0.29 x 100 is not exactly 29 in floating point
 
 def check(document: JobDocument, rules: ReadingRules) -> None:
     """Raise InvalidRequest, with field, rule and way out, for the first rule the document breaks."""
-    for rule in RULES:
+    for rule in RULES if document.kind == TRAINING else (*_OF_RESOURCES, *inference.RULES[document.kind]):
         rule(document)
     _check_locations(document, rules)
     image.refuse_foreign_image(document, rules)
@@ -114,19 +115,23 @@ def parts_are_of_one_device(document: JobDocument) -> None:
         )
 
 
-# Later rules rely on earlier ones.
-RULES: tuple[Callable[[JobDocument], None], ...] = (
+_OF_RESOURCES: tuple[Callable[[JobDocument], None], ...] = (
     devices_are_asked_for,
     limits_are_not_below_what_is_reserved,
     gate_is_for_one_node,
     devices_are_of_one_kind,
     parts_are_of_one_device,
+)
+# Of trainings; later rules rely on earlier ones.
+RULES: tuple[Callable[[JobDocument], None], ...] = (
+    *_OF_RESOURCES,
     *training.RULES,
     *model.RULES,
     *data.RULES,
     *training.LATER_RULES,
     *halts.RULES,
     *output.RULES,
+    *evaluations.RULES,
     *mounts.RULES,
     *image.RULES,
 )
@@ -139,6 +144,8 @@ def _check_locations(document: JobDocument, rules: ReadingRules) -> None:
             check_model(location, rules, field=field)
         elif field.endswith(CODE_DIR) or (field.endswith(SCRIPT) and framework.custom_code_dir):
             check_code(location, rules, field=field)
+        elif "benchmarks" in field and not field.endswith(".path"):
+            check_script(location, rules, field=field)
         elif field == IMAGE_FIELD:
             check_path(location, rules, field=field)
         elif field.startswith(("training_config.framework", "training_config.hyperparameters")):

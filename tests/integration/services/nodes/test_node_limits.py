@@ -11,6 +11,7 @@ from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
+from app.domain.spec.inference import BATCH, EVALUATION, FEATURES
 from app.models import Node
 from app.services.attempts import checkpoints, work_orders
 from app.services.nodes import registry
@@ -76,6 +77,24 @@ def test_a_node_that_takes_no_trainings_is_given_none(database: Database) -> Non
 
     assert placed(database) == []
     assert "n1 takes no trainings (accept_training in node.toml)" in job_of(database, job_id).pending_reason
+
+
+@pytest.mark.parametrize("kind", [BATCH, FEATURES, EVALUATION])
+def test_a_node_that_takes_trainings_only_is_given_nothing_else(database: Database, kind: str) -> None:
+    make_node(database, limits={"accept_inference": False})
+    (other,) = queued(database, kind=kind)
+    (training,) = queued(database)
+
+    assert placed(database) == [training]
+    assert "n1 takes trainings only (accept_inference in node.toml)" in job_of(database, other).pending_reason
+
+
+def test_a_node_without_trainings_is_given_batches(database: Database) -> None:
+    make_node(database, limits={"accept_training": False})
+    queued(database)
+    (batch,) = queued(database, kind=BATCH)
+
+    assert placed(database) == [batch]
 
 
 def test_a_node_runs_no_more_jobs_than_it_may(database: Database) -> None:

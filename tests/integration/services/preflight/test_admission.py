@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from app.database.engine import Database
+from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.locations.paths import ReadingRules
+from app.models import JobEvent
 from app.services.preflight import admission
 from tests.builders.factories import make_document
+from tests.builders.shards import batch_document
 from tests.builders.walks import job_of, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
@@ -44,6 +48,20 @@ def admitted(database: Database, rules: ReadingRules, spec: dict[str, Any]) -> t
 
 def test_a_job_whose_files_are_there_is_queued(database: Database, rules: ReadingRules) -> None:
     assert admitted(database, rules, document(rules)) == (JobState.QUEUED, None, None)
+
+
+def test_a_job_that_trains_nothing_is_left_to_the_node(database: Database, rules: ReadingRules) -> None:
+    trained = document(rules)
+    model = {"base_model": trained["training_config"]["base_model"]}
+    job_id = make_job(database, document=batch_document(data_config=trained["data_config"], training_config=model))
+    settings = admission.InspectionSettings(rows=10, waiting=10)
+
+    assert admission.admit(database, job_id, rules, inspection=settings)
+
+    assert job_of(database, job_id).state is JobState.QUEUED
+    with database.read() as session:
+        (event,) = session.scalars(select(JobEvent).where(JobEvent.type == EventType.PREFLIGHT))
+    assert event.message == "left to the node: model and records of jobs of kind batch are checked by the node"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_an_unknown_key_is_named_with_those_that_are_known() -> None:
         ("max_concurrent", 2.0, "a whole number from 1 to 4096"),
         ("auto_accept", 1, "true or false"),
         ("accept_training", "yes", "true or false"),
+        ("accept_inference", 0, "true or false"),
         ("auto_accept_min_payment", -1, "a number of at least 0"),
         ("auto_accept_min_payment", float("nan"), "a number of at least 0"),
         ("auto_accept_min_payment", False, "a number of at least 0"),

@@ -46,6 +46,7 @@ def capacities(draw: st.DrawFn, name: str) -> NodeCapacity:
         max_jobs=draw(st.sampled_from((None, None, 2))),
         reputation=draw(st.sampled_from((1.0, 0.5))),
         accepts_training=draw(st.sampled_from((True, True, True, False))),
+        accepts_inference=draw(st.sampled_from((True, True, True, False))),
         out_of_service=frozenset(draw(st.sets(st.sampled_from(range(len(devices))))) - free - shared),
     )
 
@@ -69,6 +70,7 @@ def requests(draw: st.DrawFn) -> Request:
         forbidden_labels=draw(label_sets),
         preferred_labels=draw(either),
         avoided_labels=draw(label_sets),
+        trains=draw(st.sampled_from((True, True, False))),
     )
     if kind == "cpu":
         return request

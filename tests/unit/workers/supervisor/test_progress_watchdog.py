@@ -160,3 +160,48 @@ def test_ranks_that_wait_for_their_checkpoint_to_be_stored_do_not_hang():
     made.step_made(10, now + 502.0)
 
     assert allowed(made) == 60.0
+
+
+def answering() -> ProgressWatchdog:
+    """Of ranks that train nothing, once they have loaded their model."""
+    made = ProgressWatchdog(SETTINGS, custom=False, trains=False)
+    made.begin(100.0)
+    assert allowed(made) == 1800.0, "for loading"
+    made.phase("EVALUATING", 101.0)
+    made.step_made(0, 102.0)
+    return made
+
+
+def test_first_shard_has_as_long_as_an_announced_section():
+    assert allowed(answering()) == 14_400.0
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(1.0, 1800.0), (300.0, 3000.0)])
+def test_shards_are_measured_whole_and_not_by_the_record(seconds, limit):
+    made, now = answering(), 102.0
+    for shard in range(1, 5):
+        now += seconds
+        made.step_made(512 * shard, now)
+
+    assert allowed(made) == limit
+    assert made.doing() == "working on a shard"
+
+
+def test_tokens_within_a_shard_are_a_sign_of_life():
+    made = answering()
+    made.step_made(0, 500.0, tokens=100)
+    made.step_made(0, 900.0, tokens=200)
+    made.step_made(0, 1200.0, tokens=200)
+
+    limit = made.limit()
+
+    assert limit is not None
+    assert (limit.since, limit.seconds) == (900.0, 4000.0)
+
+
+def test_shard_that_waits_to_be_stored_is_no_hang():
+    made = answering()
+    made.step_made(4, 110.0)
+    made.offered(111.0)
+
+    assert (allowed(made), made.doing()) == (14_400.0, "while its shard is being stored")

@@ -27,7 +27,16 @@ from workers.trainers.failures import InvalidConfig, ModelNotFound, is_out_of_me
 from workers.trainers.hf_trainer.model.scratch import configuration, draw_weights, is_from_scratch
 from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, load_tokenizer, trust_options
 
-__all__ = ["Precision", "disable_dropout", "load_model", "load_tokenizer", "precision", "resize", "without_dropout"]
+__all__ = [
+    "Precision",
+    "change_config",
+    "disable_dropout",
+    "load_model",
+    "load_tokenizer",
+    "precision",
+    "resize",
+    "without_dropout",
+]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -77,13 +86,13 @@ def load_model(spec: RunSpec, **how: Any) -> PreTrainedModel:
     attention = kwargs.pop("attn_implementation", None)
     if is_from_scratch(spec):
         config = configuration(spec, load_tokenizer(spec))
-        _change(config, kwargs)
+        change_config(config, kwargs)
         return draw_weights(config, spec, dtype=precision(spec).weights, attn_implementation=attention)
     directory = existing_model_path(spec.model_path)
     name = Path(directory).name
     try:
         config = AutoConfig.from_pretrained(directory, **trust_options(spec))
-        _change(config, kwargs)
+        change_config(config, kwargs)
         return _loaded(directory, config, spec, attn_implementation=attention, **how)
     except (ImportError, KeyError, TypeError, ValueError) as error:
         if asked := sorted(base_model(spec).model_kwargs):
@@ -108,7 +117,8 @@ def _loaded(directory: str, config: PretrainedConfig, spec: RunSpec, **how: Any)
     return model
 
 
-def _change(config: PretrainedConfig, kwargs: dict[str, Any]) -> None:
+def change_config(config: PretrainedConfig, kwargs: dict[str, Any]) -> None:
+    """Apply `base_model.model_kwargs`. Raises InvalidConfig."""
     text = config.get_text_config()
     for name, value in kwargs.items():
         if name == "rope_scaling":

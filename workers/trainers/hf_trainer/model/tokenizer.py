@@ -22,12 +22,7 @@ def load_tokenizer(spec: RunSpec) -> PreTrainedTokenizerBase:
     Unknown special tokens are appended to the vocabulary. A tokenizer without a padding token pads with its
     end-of-sequence token. Raises ModelNotFound and InvalidConfig.
     """
-    directory = existing_model_path(spec.tokenizer_path or spec.model_path)
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **trust_options(spec))
-    except (ImportError, KeyError, OSError, TypeError, ValueError) as error:
-        raise ModelNotFound(f"the tokenizer in {Path(directory).name} can't be loaded: {error}") from error
-    _configure(tokenizer, data_config(spec).preprocess.tokenizer_config)
+    tokenizer = read_tokenizer(spec, spec.tokenizer_path or spec.model_path)
     if tokenizer.eos_token is None:
         raise InvalidConfig(
             "the tokenizer has no end-of-sequence token, so the model could not learn to stop; "
@@ -35,6 +30,17 @@ def load_tokenizer(spec: RunSpec) -> PreTrainedTokenizerBase:
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def read_tokenizer(spec: RunSpec, path: str) -> PreTrainedTokenizerBase:
+    """The tokenizer in this directory, with `preprocess.tokenizer_config` applied. Raises ModelNotFound."""
+    directory = existing_model_path(path)
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, **trust_options(spec))
+    except (ImportError, KeyError, OSError, TypeError, ValueError) as error:
+        raise ModelNotFound(f"the tokenizer in {Path(directory).name} can't be loaded: {error}") from error
+    _configure(tokenizer, data_config(spec).preprocess.tokenizer_config)
     return tokenizer
 
 

@@ -1,0 +1,1 @@
+"""Commands about inference jobs and evaluations, over HTTP."""

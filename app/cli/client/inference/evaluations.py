@@ -1,0 +1,108 @@
+"""The group `trainyard eval`: benchmarks of models, their results, and comparisons on the same samples."""
+
+from itertools import islice
+from typing import Any
+
+import click
+
+from app.cli.client.connection import server
+from app.cli.client.inference import results
+from app.cli.client.inference.run import run
+from app.cli.output import duration, json_option, print_fields, print_json, print_table
+from app.cli.text_options import checked_text
+from app.domain.lifecycle.states import JobState
+from trainyard.records import Evaluation
+
+LONGEST_REASON = 1000
+
+
+@click.group("eval")
+def evaluations() -> None:
+    """Measure models on benchmarks: what trainings made, their checkpoints, or any other model."""
+
+
+evaluations.add_command(run)
+
+
+@evaluations.command("list")
+@click.option("--job", "job_id", default="", help="Only evaluations of this job's models.")
+@click.option("--status", multiple=True, type=click.Choice([str(state) for state in JobState], case_sensitive=False))
+@click.option("--project", default="", help="Only evaluations of this project.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@json_option
+def list_evaluations(job_id: str, status: tuple[str, ...], project: str, limit: int, as_json: bool) -> None:  # noqa: FBT001
+    """List evaluations, newest first."""
+    with server() as client:
+        found = list(islice(client.evaluations.list(status=status, job_id=job_id, project=project), limit))
+    if as_json:
+        print_json({"evaluations": found})
+        return
+    rows = [
+        (each["evaluation_id"], results.model(each), each["step"], each["status"], results.summary(each))
+        for each in found
+    ]
+    print_table(("id", "model", "step", "status", "results"), rows, empty="no evaluations")
+
+
+@evaluations.command()
+@click.argument("evaluation_id")
+@json_option
+def show(evaluation_id: str, as_json: bool) -> None:  # noqa: FBT001
+    """Show an evaluation: its model and what was measured."""
+    with server() as client:
+        found = client.evaluations.get(evaluation_id)
+    if as_json:
+        print_json(found)
+        return
+    print_fields(_fields(found))
+    click.echo()
+    results.print_results(found["results"])
+
+
+@evaluations.command()
+@click.argument("evaluation_ids", nargs=-1, required=True, metavar="EVALUATION EVALUATION…")
+@click.option("--baseline", default="", help="The one to compare the others with; default: the first.")
+@json_option
+def compare(evaluation_ids: tuple[str, ...], baseline: str, as_json: bool) -> None:  # noqa: FBT001
+    """Compare evaluations on the samples that they share: differences with 95 % intervals."""
+    with server() as client:
+        found = client.evaluations.compare(evaluation_ids, baseline=baseline)
+    if as_json:
+        print_json(found)
+    else:
+        results.print_comparison(found, {})
+
+
+def _fields(found: Evaluation) -> dict[str, Any]:
+    return {
+        "id": found["evaluation_id"],
+        "name": found["name"],
+        "project": found["project"],
+        "model": results.model(found),
+        "step": found["step"],
+        "status": found["status"],
+        "reason": found["status_reason"],
+        "waits because": found["pending_reason"],
+        "error": f"{found['error_type']}: {found['error_message']}" if found["error_type"] else "",
+        "elapsed": duration(found["elapsed_seconds"]),
+        "created": f"{found['created_at']} by {found['created_by']}",
+    }
+
+
+@evaluations.command()
+@click.argument("evaluation_id")
+@click.option("--reason", default="", callback=checked_text(LONGEST_REASON), help="Recorded in its history.")
+def cancel(evaluation_id: str, reason: str) -> None:
+    """Cancel EVALUATION_ID."""
+    with server() as client:
+        found = client.evaluations.cancel(evaluation_id, reason=reason)
+    click.echo(f"{evaluation_id} {found['status']}")
+
+
+@evaluations.command()
+@click.argument("evaluation_id")
+def delete(evaluation_id: str) -> None:
+    """Delete the ended EVALUATION_ID with its files."""
+    with server() as client:
+        client.evaluations.delete(evaluation_id)
+    click.echo(f"{evaluation_id} deleted")

@@ -1,0 +1,68 @@
+"""What `trainyard eval run` asks for: models and benchmarks as they are written on the command line."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.domain.ids import JOB_ID
+
+BASE = "base"  # as a model: that which a job's training began with
+CHECKPOINTS = ("best", "latest")
+# custom:/path/metric.py has a colon of its own.
+_NAMED = re.compile(r"(?P<name>custom:.+?\.py|[^:]+)(?::(?P<dataset>.+))?")
+
+
+def model_of(text: str) -> dict[str, Any]:
+    """``job-…``, ``job-…@best``, ``job-…@ckpt-…``, or a model's id, directory or URI."""
+    job_id, _, checkpoint = text.partition("@")
+    if not JOB_ID.fullmatch(job_id):
+        return {"model_uri": placed(text)}
+    if "@" in text and checkpoint not in CHECKPOINTS and not checkpoint.startswith("ckpt-"):
+        raise click.BadParameter(f"{text!r}: write JOB@best, JOB@latest or JOB@CHECKPOINT, or JOB for its result")
+    return {"job_id": job_id, **({"checkpoint": checkpoint} if checkpoint else {})}
+
+
+def benchmark_of(text: str) -> dict[str, Any]:
+    """``NAME`` or ``NAME:DATASET``: ``perplexity:val.jsonl``, ``custom:metric.py:val.jsonl``."""
+    found = _NAMED.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no benchmark; write NAME or NAME:DATASET, as in perplexity:val.jsonl")
+    kind, _, script = found["name"].partition(":")
+    name = f"custom:{placed(script)}" if kind == "custom" and script else found["name"]
+    return {"name": name, **({"dataset": placed(found["dataset"])} if found["dataset"] else {})}
+
+
+def placed(path: str) -> str:
+    """A path of this directory as the server needs it; URIs, and names of the hub, as they are."""
+    return str(Path(path).absolute()) if "://" not in path and Path(path).exists() else path
+
+
+def parameter_of(text: str) -> tuple[str, Any]:
+    """``KEY=VALUE``; the value is JSON where it can be read as such, else text."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise click.BadParameter(f"{text!r} is no parameter; write KEY=VALUE, as in max_new_tokens=32")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def as_trained(job: Mapping[str, Any]) -> dict[str, Any]:
+    """How the job's training read its records, as `data_config` of another model's evaluation."""
+    data = job.get("data_config") or {}
+    names = ("preprocess", "max_seq_length", "seed")
+    return {"data_config": {name: data[name] for name in names if data.get(name) is not None}}
+
+
+def base_of(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The model with which a training began, of the job's answer. Raises ClickException for one from scratch."""
+    base = (job.get("training_config") or {}).get("base_model") or {}
+    if not base.get("model_id") or base.get("from_config"):
+        raise click.ClickException(f"{job['job_id']} began with random weights; name a model with --against")
+    kept = {name: base[name] for name in ("revision", "dtype", "trust_remote_code") if base.get(name)}
+    return {"model_uri": base["model_id"], **kept}

@@ -1,0 +1,126 @@
+"""`trainyard eval run`: measures a model, and another one beside it to compare with."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.cli.client.connection import server
+from app.cli.client.inference import requests, results
+from app.cli.client.submit import project_option, read_document, show_plan, warn
+from app.cli.client.watch import EXIT_NOT_COMPLETED, follow_to_end
+from app.cli.output import json_option, print_json
+from app.cli.resources import resource_option
+from config.settings import client_tokens
+from trainyard.client import Client
+from trainyard.records import CreatedEvaluation
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
+Document = dict[str, Any]
+
+
+@click.command()
+@click.argument("model")
+@click.option("-b", "--benchmark", "benchmarks", multiple=True, help="NAME or NAME:DATASET; repeatable.")
+@click.option("--file", type=_FILE, help="An evaluation in JSON or YAML, whose benchmarks are measured, too.")
+@click.option("-n", "--num-samples", type=click.IntRange(min=1), help="Of each benchmark only the first so many.")
+@click.option("-p", "--parameter", "parameters", multiple=True, help="KEY=VALUE, of each benchmark; repeatable.")
+@click.option("--against", help="A model to measure, too, and to compare with; `base`: the one that MODEL began with.")
+@click.option("--name", help="Of the evaluation.")
+@click.option("--seed", type=click.IntRange(min=0), help="Of what is sampled.")
+@click.option("--dry-run", is_flag=True, help="Validate it and show the placement plan without measuring.")
+@click.option("--watch", "watches", is_flag=True, help="Follow it to its end; exit code 3 unless it completes.")
+@resource_option
+@project_option
+@json_option
+def run(
+    model: str, against: str | None, project: str, *, dry_run: bool, watches: bool, as_json: bool, **options: Any
+) -> None:
+    """Measure MODEL: a job, JOB@best, JOB@latest, JOB@CHECKPOINT, or a model's id, directory or URI.
+
+    -n and -p are for benchmarks given by -b.
+    """
+    document = {**_document(**options), "model": requests.model_of(model)}
+    with server(project) as client:
+        if dry_run:
+            show_plan(client.evaluations.dry_run(document, tokens=client_tokens()), as_json=as_json)
+            return
+        created = _created_both(client, document, against) if against else [_created(client, document)]
+        ids = [each["evaluation_id"] for each in created]
+        if watches:
+            sys.exit(_watch(client, ids, ["model", against or ""], as_json=as_json))
+    if as_json:
+        print_json({"evaluations": created})
+    else:
+        _say(ids)
+
+
+def _document(
+    *,
+    benchmarks: tuple[str, ...],
+    file: Path | None,
+    parameters: tuple[str, ...],
+    resources: dict[str, Any],
+    num_samples: int | None,
+    **fields: Any,
+) -> Document:
+    """The request without its model."""
+    document = read_document(file, "document of an evaluation", see="examples/inference/") if file else {}
+    given = dict(map(requests.parameter_of, parameters))
+    more = {**({"parameters": given} if given else {}), **({"num_samples": num_samples} if num_samples else {})}
+    asked = [{**requests.benchmark_of(text), **more} for text in benchmarks]
+    document["benchmarks"] = [*(document.get("benchmarks") or []), *asked]
+    if not document["benchmarks"]:
+        raise click.UsageError("name what to measure: -b NAME, -b NAME:DATASET, or --file FILE")
+    if resources:
+        document["resource_config"] = {**(document.get("resource_config") or {}), **resources}
+    return {**document, **{name: value for name, value in fields.items() if value is not None}}
+
+
+def _created(client: Client, document: Document) -> CreatedEvaluation:
+    created = client.evaluations.create(document, tokens=client_tokens())
+    warn(created["warnings"])
+    return created
+
+
+def _created_both(client: Client, document: Document, against: str) -> list[CreatedEvaluation]:
+    """The evaluations of the model and of the other one, which measures what the first one does."""
+    job_id = document["model"].get("job_id")
+    job = client.get(job_id).data if job_id else {}
+    if against == requests.BASE and not job:
+        raise click.UsageError("--against base: MODEL is no job, so that it has no base model; name the other model")
+    other = requests.base_of(job) if against == requests.BASE else requests.model_of(against)
+    first = _created(client, document)
+    data = requests.as_trained(job) if job else {}
+    measured = client.evaluations.get(first["evaluation_id"])["benchmarks"]
+    second = {**data, **document, "model": other, "benchmarks": _with_parameters(document["benchmarks"], measured)}
+    return [first, _created(client, second)]
+
+
+def _with_parameters(asked: Sequence[Document], measured: Sequence[Mapping[str, Any]]) -> list[Document]:
+    """What was asked for, with the parameters that the server has taken from the training of the first model."""
+    return [{**one, "parameters": each["parameters"]} for one, each in zip(asked, measured, strict=True)]
+
+
+def _watch(client: Client, ids: Sequence[str], models: Sequence[str], *, as_json: bool) -> int:
+    """Follow each to its end, print results and differences; the exit code."""
+    jobs = [follow_to_end(client, each, as_json=as_json) for each in ids]
+    if any(job.status != "COMPLETED" for job in jobs):
+        return EXIT_NOT_COMPLETED
+    if as_json:
+        return 0
+    if len(ids) == 1:
+        results.print_results(client.evaluations.get(ids[0])["results"])
+    else:
+        found = client.evaluations.compare(ids, baseline=ids[1])
+        results.print_comparison(found, dict(zip(ids, models, strict=True)))
+    return 0
+
+
+def _say(ids: Sequence[str]) -> None:
+    for each in ids:
+        click.echo(each)
+    follow, compare = f"trainyard watch {ids[0]}", f"trainyard eval compare {' '.join(reversed(ids))}"
+    click.echo(f"Follow it with: {follow}" if len(ids) == 1 else f"Once they completed: {compare}", err=True)

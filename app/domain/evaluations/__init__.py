@@ -1,0 +1,1 @@
+"""What evaluations measure: the catalog of benchmarks, scores of texts, and statistics over samples."""

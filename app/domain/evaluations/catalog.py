@@ -1,0 +1,299 @@
+"""The benchmarks of evaluations: what each measures, the columns it reads, its parameters and its metrics."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from app.domain.evaluations.parameters import BadBenchmark, Parameter
+from app.domain.spec.hyperparameters.rlhf import FILE, LENGTH, reward_kind
+from app.domain.spec.inference import LONGEST_ANSWER, Benchmark
+
+__all__ = ["BENCHMARKS", "BadBenchmark", "BenchmarkType", "Metric", "Parameter", "check", "check_all", "find"]
+
+# How samples become the value of a metric: the mean of their scores, e to it, or BLEU of their added counts.
+Aggregate = Literal["mean", "exp_mean", "bleu"]
+CUSTOM, LM_EVAL = "custom", "lm_eval"  # before a colon: families of benchmarks
+LOSS, PERPLEXITY, CHOICES, PREFERENCE, REWARD = "loss", "perplexity", "choices", "preference", "reward"
+NORMALIZATIONS = ("none", "strip", "squad")
+MOST_SAMPLES = 10_000_000
+_MOST_TOKENS = 1_048_576
+_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """``is_binary``: each sample is right or wrong, 1 or 0."""
+
+    name: str
+    aggregate: Aggregate = "mean"
+    is_binary: bool = False
+    larger_is_better: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkType:
+    """``columns`` names what a record of the dataset has; ``parameters`` may map some of them to other names.
+
+    ``generates``: the model completes prompts. ``takes_argument``: the name is followed by a colon and a path or task.
+    """
+
+    name: str
+    meaning: str
+    columns: tuple[str, ...]
+    parameters: Mapping[str, Parameter]
+    metrics: tuple[Metric, ...]
+    generates: bool = False
+    needs_dataset: bool = True
+    takes_argument: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        """The type as data for clients."""
+        return {
+            "name": f"{self.name}:…" if self.takes_argument else self.name,
+            "meaning": self.meaning,
+            "columns": list(self.columns),
+            "needs_dataset": self.needs_dataset,
+            "metrics": [metric.name for metric in self.metrics],
+            "parameters": [
+                {"name": each.name, "type": each.kind, "default": each.default, "meaning": each.meaning}
+                for each in self.parameters.values()
+            ],
+        }
+
+
+_SAMPLING = (
+    Parameter("max_new_tokens", "int", LONGEST_ANSWER, "Where an answer is cut off, in tokens", 1, _MOST_TOKENS),
+    Parameter("temperature", "float", 0.0, "Answers are drawn from logits divided by it; 0 = likeliest token", 0, 2),
+    Parameter("top_p", "float", 1.0, "Only from the likeliest tokens that have this probability together", 0.01, 1),
+    Parameter("top_k", "int", 0, "Only from this many of the likeliest tokens; 0 = from all", 0, _MOST_TOKENS),
+    Parameter("min_p", "float", 0.0, "Only from tokens with this share of the likeliest one's probability", 0, 1),
+    Parameter("repetition_penalty", "float", 1.0, "Divides the logits of tokens that were there before", 0.01, 100),
+    Parameter("stop", "texts", (), "Texts that end an answer, which does not include them"),
+)
+_ANSWER = Parameter("answer", "text", "answer", "The column with the right answer, or a list of accepted ones")
+_NORMALIZE = Parameter(
+    "normalize",
+    "choice",
+    "strip",
+    "What of answers is compared: everything (none), without surrounding space (strip), or without case, punctuation, "
+    "English articles and repeated space (squad)",
+    choices=NORMALIZATIONS,
+)
+_SQUAD = Parameter("normalize", "choice", "squad", _NORMALIZE.meaning, choices=NORMALIZATIONS)
+_TRAINED = (
+    Parameter("batch_size", "int", 8, "Records of a batch; the loss is the mean over batches by records", 1, 4096),
+    Parameter(
+        "records_as",
+        "choice",
+        "SFT",
+        "Records as of this training type: one by one (SFT), or joined and cut into blocks (CONTINUED_PRETRAIN)",
+        choices=("SFT", "CONTINUED_PRETRAIN"),
+    ),
+    Parameter("completion_only_loss", "bool", True, "Of prompt and completion only the completion is measured"),
+    Parameter("assistant_only_loss", "bool", True, "Of messages only what the assistant says is measured"),
+)
+_SEPARATOR = Parameter("separator", "text", " ", "Between a prompt that is a text and an answer")
+
+
+def _type(
+    name: str, meaning: str, columns: tuple[str, ...], parameters: Iterable[Parameter], *metrics: Metric, **flags: bool
+) -> BenchmarkType:
+    named = {each.name: each for each in parameters}
+    return BenchmarkType(
+        name=name, meaning=meaning, columns=columns, parameters=named, metrics=metrics or (Metric(name),), **flags
+    )
+
+
+def _of_texts(name: str, meaning: str, *parameters: Parameter, metric: Metric | None = None) -> BenchmarkType:
+    columns = ("prompt", "answer") if any(each.name == "answer" for each in parameters) else ("prompt",)
+    return _type(name, meaning, columns, (*_SAMPLING, *parameters), metric or Metric(name), generates=True)
+
+
+_TYPES = (
+    _type(
+        LOSS,
+        "The loss of the records, as trainings measure validation data",
+        ("text, prompt and completion, or messages",),
+        _TRAINED,
+        Metric(LOSS, larger_is_better=False),
+    ),
+    _type(
+        PERPLEXITY,
+        "e to the loss of the records",
+        ("text, prompt and completion, or messages",),
+        _TRAINED,
+        Metric(PERPLEXITY, "exp_mean", larger_is_better=False),
+    ),
+    _of_texts(
+        "exact_match",
+        "Share of answers that equal an accepted one",
+        _ANSWER,
+        _NORMALIZE,
+        metric=Metric("exact_match", is_binary=True),
+    ),
+    _of_texts("f1", "Harmonic mean of precision and recall of words, as SQuAD measures it", _ANSWER, _SQUAD),
+    _of_texts("rouge_l", "F-measure of the longest common subsequence of words", _ANSWER),
+    _of_texts(
+        "bleu",
+        "Corpus BLEU of 1 to 4 words from 0 to 100, as sacrebleu's default",
+        _ANSWER,
+        metric=Metric("bleu", "bleu"),
+    ),
+    _of_texts(
+        "contains",
+        "Share of answers that contain an accepted one",
+        _ANSWER,
+        _NORMALIZE,
+        metric=Metric("contains", is_binary=True),
+    ),
+    _of_texts(
+        "regex",
+        "Share of answers in which a regular expression in RE2's syntax is found",
+        Parameter("answer", "text", "answer", "The column with the pattern, where there is no parameter pattern"),
+        Parameter("pattern", "text", None, "The same pattern for all records"),
+        metric=Metric("regex", is_binary=True),
+    ),
+    _of_texts(
+        "json_valid",
+        "Share of answers that are JSON",
+        Parameter("object_only", "bool", False, "Only JSON objects count"),
+        metric=Metric("json_valid", is_binary=True),
+    ),
+    _type(
+        CHOICES,
+        "Share of records whose right choice is the likeliest, also by log-probability for each character",
+        ("prompt", "choices", "answer"),
+        (
+            Parameter("choices", "text", "choices", "The column with the list of choices"),
+            Parameter("answer", "text", "answer", "The column with the right choice: its number from 0, or its text"),
+            _SEPARATOR,
+        ),
+        Metric("accuracy", is_binary=True),
+        Metric("accuracy_by_length", is_binary=True),
+    ),
+    _type(
+        PREFERENCE,
+        "Share of pairs whose chosen answer is likelier, or has the larger reward by a reward model",
+        ("prompt", "chosen", "rejected"),
+        (),
+        Metric("accuracy", is_binary=True),
+        Metric("margin"),
+    ),
+    _type(
+        REWARD,
+        "Mean reward of answers, as of RLHF's hyperparameter `reward`",
+        ("prompt",),
+        (
+            *_SAMPLING,
+            Parameter(
+                "reward",
+                "text",
+                "exact",
+                "length:TOKENS, regex:PATTERN, exact, exact:COLUMN, or the path of a Python file with "
+                "reward(prompts, completions, **columns)",
+            ),
+        ),
+        generates=True,
+    ),
+    _type(
+        CUSTOM,
+        "What score(records, completions) of a Python file returns for each record",
+        ("prompt",),
+        _SAMPLING,
+        Metric("score"),
+        generates=True,
+        takes_argument=True,
+    ),
+)
+BENCHMARKS: Mapping[str, BenchmarkType] = {each.name: each for each in _TYPES}
+
+
+def find(name: str) -> BenchmarkType:
+    """The type of a benchmark, by its name with or without an argument. Raises BadBenchmark."""
+    family, colon, argument = name.partition(":")
+    found = BENCHMARKS.get(family)
+    if found is None or (colon and not found.takes_argument):
+        known = ", ".join(f"{each.name}:/path/metric.py" if each.takes_argument else each.name for each in _TYPES)
+        raise BadBenchmark("name", f"there is no benchmark {name[:64]!r}; known: {known}")
+    if found.takes_argument and not argument.endswith(".py"):
+        raise BadBenchmark("name", f"{name[:64]!r} names no Python file; write it as {family}:/path/metric.py")
+    return found
+
+
+def argument(name: str) -> str:
+    """What follows the colon; "" without."""
+    return name.partition(":")[2]
+
+
+def label(name: str) -> str:
+    """The name in files and metrics: `custom:/data/brevity.py` is custom-brevity."""
+    family, colon, rest = name.partition(":")
+    stem = PurePosixPath(rest).stem if colon else ""
+    return _NOT_IN_LABELS.sub("_", f"{family}-{stem}" if stem else family)
+
+
+def values(benchmark: Benchmark) -> dict[str, Any]:
+    """All parameters of a checked benchmark, with defaults for those that it does not give."""
+    parameters = find(benchmark.name).parameters
+    return {name: each.default for name, each in parameters.items()} | dict(benchmark.parameters)
+
+
+def check(benchmark: Benchmark) -> None:
+    """Check name, dataset, number of samples and parameters. Raises BadBenchmark."""
+    found = find(benchmark.name)
+    if found.needs_dataset and benchmark.dataset is None:
+        raise BadBenchmark("dataset", f"{benchmark.name} needs a dataset, whose records have {_listed(found.columns)}")
+    if benchmark.num_samples is not None and not 1 <= benchmark.num_samples <= MOST_SAMPLES:
+        raise BadBenchmark(
+            "num_samples",
+            f"num_samples {benchmark.num_samples} is not from 1 to {MOST_SAMPLES}; leave it out for all records",
+        )
+    for name, value in benchmark.parameters.items():
+        if name not in found.parameters:
+            known = ", ".join(found.parameters) or "none"
+            raise BadBenchmark(f"parameters.{name}", f"{found.name} has no parameter {name[:64]!r}; known: {known}")
+        found.parameters[name].check(value)
+    _check_reward(benchmark)
+
+
+def check_all(benchmarks: Iterable[Benchmark]) -> None:
+    """Check each, and that their labels differ. Raises BadBenchmark; its ``field`` begins with the number from 0."""
+    labels: dict[str, int] = {}
+    for number, benchmark in enumerate(benchmarks):
+        try:
+            check(benchmark)
+        except BadBenchmark as error:
+            raise BadBenchmark(f"{number}.{error.field}", error.message) from None
+        first = labels.setdefault(label(benchmark.name), number)
+        if first != number:
+            raise BadBenchmark(
+                f"{number}.name",
+                f"benchmarks {first} and {number} are both {label(benchmark.name)}: measure the second dataset in an "
+                "evaluation of its own",
+            )
+
+
+def files(benchmark: Benchmark) -> list[tuple[str, str]]:
+    """(location, field) of user code that a checked benchmark runs."""
+    if find(benchmark.name).name == CUSTOM:
+        return [(argument(benchmark.name), "name")]
+    kind, path = reward_kind(str(benchmark.parameters.get(REWARD, "")))
+    is_file = benchmark.name == REWARD and kind == FILE and path
+    return [(path, f"parameters.{REWARD}")] if is_file else []
+
+
+def _check_reward(benchmark: Benchmark) -> None:
+    if benchmark.name != REWARD:
+        return
+    text = str(values(benchmark)[REWARD])
+    kind, rest = reward_kind(text)
+    is_wrong_length = kind == LENGTH and not (rest.isdecimal() and 0 < int(rest) <= 2**31)
+    if is_wrong_length or (kind == FILE and not rest.endswith(".py")):
+        expected = BENCHMARKS[REWARD].parameters[REWARD].meaning
+        raise BadBenchmark(f"parameters.{REWARD}", f"{REWARD} {text[:64]!r} is none of {expected}")
+
+
+def _listed(columns: tuple[str, ...]) -> str:
+    return ", ".join(columns)

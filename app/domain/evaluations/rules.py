@@ -1,0 +1,57 @@
+"""Rules of the benchmarks in a document: known, complete, and of something that the model can do."""
+
+from collections.abc import Iterator, Sequence
+
+from app.domain.errors import BadSpec
+from app.domain.evaluations import catalog
+from app.domain.evaluations.catalog import PREFERENCE, BadBenchmark
+from app.domain.spec.document import is_custom, method
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
+from app.domain.spec.inference import Benchmark
+from app.domain.spec.model import JobDocument, PlannedBenchmark
+from app.domain.spec.rules.evaluations import FIELD
+
+OF_EVALUATIONS = "benchmarks"
+
+
+def refuse_bad_benchmarks(document: JobDocument) -> None:
+    """Check the benchmarks of an evaluation, or those that a training plans. Raises BadSpec."""
+    for field, benchmarks in benchmarks_of(document):
+        try:
+            catalog.check_all(benchmarks)
+        except BadBenchmark as error:
+            raise BadSpec(error.message, field=f"{field}.{error.field}") from error
+    for i, planned in enumerate(document.training_config.evaluations):
+        refuse_unfit(document, "the training", planned.benchmarks, f"{FIELD}.{i}.benchmarks")
+
+
+def refuse_unfit(
+    trained: JobDocument, noun: str, benchmarks: Sequence[PlannedBenchmark], field: str = OF_EVALUATIONS
+) -> None:
+    """Raise BadSpec for a benchmark of text when what was trained is a reward model; ``noun``: who trained it."""
+    if is_custom(trained) or method(trained) != REWARD_METHOD:
+        return
+    for number, benchmark in enumerate(benchmarks):
+        if benchmark.name != PREFERENCE:
+            raise BadSpec(
+                f"{noun} makes a reward model, which gives numbers instead of text, and {benchmark.name} needs text; "
+                f"measure {PREFERENCE}",
+                field=f"{field}.{number}.name",
+            )
+
+
+def benchmarks_of(document: JobDocument) -> Iterator[tuple[str, Sequence[Benchmark]]]:
+    """(field, benchmarks) of the evaluation that the document is, and of those that it plans."""
+    if document.inference is not None and document.inference.benchmarks:
+        yield OF_EVALUATIONS, document.inference.benchmarks
+    for i, planned in enumerate(document.training_config.evaluations):
+        yield f"{FIELD}.{i}.{OF_EVALUATIONS}", [_numbered(j, each) for j, each in enumerate(planned.benchmarks)]
+
+
+def _numbered(number: int, planned: PlannedBenchmark) -> Benchmark:
+    return Benchmark(
+        name=planned.name,
+        dataset=number if planned.dataset is not None else None,
+        num_samples=planned.num_samples,
+        parameters=planned.parameters,
+    )

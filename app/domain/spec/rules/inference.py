@@ -1,0 +1,243 @@
+"""Rules of the documents of inference jobs, which have few of a training's sections; each is a function that raises."""
+
+from collections.abc import Callable, Mapping
+
+from app.domain.errors import BadSpec
+from app.domain.spec.data.preprocessing import (
+    COLUMNS,
+    BadPreprocessing,
+    check_targets,
+    check_tokenizer_config,
+    records_of,
+)
+from app.domain.spec.data.splits import BadSplit, parse_split
+from app.domain.spec.inference import (
+    BATCH,
+    EMBED,
+    EVALUATION,
+    FEATURES,
+    FIELDS,
+    GENERATE,
+    LOGLIKELIHOOD,
+    SCORE,
+    Inference,
+    InferenceTask,
+)
+from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.model import JobDocument
+from app.domain.spec.response_formats import BadResponseFormat, check_response_format
+from app.domain.spec.rules import data, image, model, mounts, training
+
+MOST_STOPS, LONGEST_STOP = 4, 256
+MOST_ANSWERS = 64
+MOST_ANSWER_TOKENS = 131_072  # of one record: n x max_new_tokens
+MOST_SHARD_RECORDS = 65_536
+QUANTIZED = "bnb-4bit"
+QUANTIZATIONS = ("none", QUANTIZED)
+PARQUET, NPY, SAFETENSORS = "parquet", "npy", "safetensors"
+_ROWS = (PARQUET, "arrow", "jsonl")
+FORMATS: Mapping[str, tuple[str, ...]] = {BATCH: _ROWS, FEATURES: (*_ROWS, NPY, SAFETENSORS)}
+TASKS_OF: Mapping[str, tuple[str, ...]] = {BATCH: (GENERATE, LOGLIKELIHOOD, SCORE), FEATURES: (EMBED,)}
+POOLINGS = ("mean", "last", "cls", "max", "none")
+VECTOR_DTYPES = ("float32", "float16", "bfloat16")
+# Columns of the results.
+RESULT_COLUMNS = (
+    *("index", "output", "outputs", "finish_reason", "prompt_tokens", "completion_tokens", "logprobs", "error"),
+    *("logprob", "tokens", "perplexity", "is_greedy", "score", "label", "probabilities", "embedding"),
+)
+_SAMPLING = ("top_p", "top_k", "min_p", "seed")  # without meaning at temperature 0
+
+
+def _section(document: JobDocument) -> Inference:
+    return document.inference or Inference()
+
+
+def model_is_named(document: JobDocument) -> None:
+    base, reference = document.training_config.base_model, _section(document).model
+    if reference.job_id is None and base.model_id == NO_MODEL:
+        raise BadSpec("name a model by job_id or model_uri", field="training_config.base_model.model_id")
+
+
+def quantization_has_a_gpu(document: JobDocument) -> None:
+    quantization, field = _section(document).model.quantization, "inference.model.quantization"
+    if quantization not in QUANTIZATIONS:
+        raise BadSpec(f"unknown quantization {quantization!r}; known: {', '.join(QUANTIZATIONS)}", field=field)
+    if quantization == QUANTIZED and document.resource_config.device_type == "cpu":
+        raise BadSpec(f"{QUANTIZED} needs GPUs; ask for device_type cuda, or leave quantization out", field=field)
+
+
+def job_is_on_one_node(document: JobDocument) -> None:
+    if document.resource_config.node_count != 1:
+        raise BadSpec(
+            "a job of this kind runs on one node, with up to all of its devices; leave node_count out and raise "
+            "gpu_count",
+            field="resource_config.node_count",
+        )
+
+
+def splits_can_be_read(document: JobDocument) -> None:
+    for i, source in enumerate(document.data_config.sources):
+        try:
+            parse_split(source.split)
+        except BadSplit as error:
+            raise BadSpec(str(error), field=f"data_config.sources.{i}.split") from error
+
+
+def task_is_of_the_kind(document: JobDocument) -> None:
+    task, possible = _section(document).task, TASKS_OF[document.kind]
+    if task.type not in possible:
+        other = next((kind for kind, tasks in TASKS_OF.items() if task.type in tasks), BATCH)
+        raise BadSpec(
+            f"a job of kind {document.kind} has task type {' or '.join(possible)}; {task.type} is for kind {other}",
+            field="inference.task.type",
+        )
+    for name in task.given:
+        if name != "type" and name not in FIELDS[task.type]:
+            users = " and ".join(each for each, names in FIELDS.items() if name in names)
+            raise BadSpec(
+                f"{name} is for task type {users}, not for {task.type}; leave it out", field=f"inference.task.{name}"
+            )
+
+
+def answers_are_bounded(document: JobDocument) -> None:
+    task, field = _section(document).task, "inference.task"
+    if task.type != GENERATE:
+        return
+    if task.n * task.max_new_tokens > MOST_ANSWER_TOKENS:
+        raise BadSpec(
+            f"{task.n} answers (n) of {task.max_new_tokens} tokens (max_new_tokens) are {task.n * task.max_new_tokens} "
+            f"for each record, and at most {MOST_ANSWER_TOKENS} are possible; lower one of them",
+            field=f"{field}.n" if task.n > 1 else f"{field}.max_new_tokens",
+        )
+    if task.n > 1 and task.temperature == 0:
+        raise BadSpec(
+            f"at temperature 0 all {task.n} answers would be equal; set temperature above 0, or n to 1",
+            field=f"{field}.n",
+        )
+    _check_stops(task)
+    try:
+        check_response_format(task.response_format)
+    except BadResponseFormat as error:
+        raise BadSpec(str(error), field=f"{field}.response_format{error.part}") from error
+
+
+def _check_stops(task: InferenceTask) -> None:
+    field = "inference.task.stop"
+    if len(task.stop) > MOST_STOPS:
+        raise BadSpec(f"at most {MOST_STOPS} stop texts; this has {len(task.stop)}", field=field)
+    for i, text in enumerate(task.stop):
+        if not text or len(text) > LONGEST_STOP:
+            raise BadSpec(
+                f"a stop text has 1 to {LONGEST_STOP} characters; correct it or leave it out", field=f"{field}.{i}"
+            )
+
+
+def sampling_has_a_meaning(document: JobDocument) -> None:
+    task, field = _section(document).task, "inference.task"
+    if task.top_p == 0:
+        raise BadSpec("top_p 0 leaves no token; use a share above 0 and up to 1", field=f"{field}.top_p")
+    if task.min_p == 1:
+        raise BadSpec("min_p 1 leaves only the likeliest token; set temperature to 0 for that", field=f"{field}.min_p")
+    if task.repetition_penalty == 0:
+        raise BadSpec("a penalty of 0 leaves no token; 1 is none", field=f"{field}.repetition_penalty")
+
+
+def vectors_fit_the_format(document: JobDocument) -> None:
+    inference = _section(document)
+    task, form = inference.task, inference.output.format
+    if task.type != EMBED:
+        return
+    if task.pooling not in (None, *POOLINGS):
+        raise BadSpec(f"unknown pooling; known: {', '.join(POOLINGS)}", field="inference.task.pooling")
+    if task.dtype == "bfloat16" and form != SAFETENSORS:
+        raise BadSpec(
+            f"{form} has no bfloat16; say float16 or float32, or format {SAFETENSORS}", field="inference.task.dtype"
+        )
+
+
+def output_has_a_form(document: JobDocument) -> None:
+    output, field = _section(document).output, "inference.output"
+    possible = FORMATS[document.kind]
+    if output.format not in possible:
+        raise BadSpec(
+            f"results of kind {document.kind} are written as {', '.join(possible)}; choose one of them",
+            field=f"{field}.format",
+        )
+    if output.keep_columns and output.format in (NPY, SAFETENSORS):
+        raise BadSpec(
+            f"{output.format} holds numbers alone; leave keep_columns out, or say format {PARQUET}",
+            field=f"{field}.keep_columns",
+        )
+    _check_kept(document, output.keep_columns)
+
+
+def _check_kept(document: JobDocument, columns: tuple[str, ...]) -> None:
+    for i, name in enumerate(columns):
+        field = f"inference.output.keep_columns.{i}"
+        if name in RESULT_COLUMNS:
+            raise BadSpec(
+                f"{name} is a column of the results themselves; rename it in the data, or leave it out", field=field
+            )
+        if name in columns[:i]:
+            raise BadSpec(f"the column {name!r} is named twice; name it once", field=field)
+        sources = document.data_config.sources
+        if sources and all(source.columns and name not in source.columns for source in sources):
+            raise BadSpec(f"the column {name!r} is in no source's columns; add it there, or leave it out", field=field)
+
+
+def columns_can_be_mapped(document: JobDocument) -> None:
+    preprocess, columns = document.data_config.preprocess, COLUMNS[records_of(_section(document).task.type)]
+    try:
+        check_tokenizer_config(preprocess.tokenizer_config)
+        check_targets(preprocess.field_mapping, columns, chats="messages" in columns)
+    except BadPreprocessing as error:
+        raise BadSpec(str(error), field=f"data_config.preprocess.{error.part}") from error
+    if preprocess.chat_template and "messages" not in columns:
+        raise BadSpec(
+            f"records of task type {_section(document).task.type} are no chats; leave chat_template out",
+            field="data_config.preprocess.chat_template",
+        )
+    data.check_mapped_columns_are_kept(document, preprocess.field_mapping)
+
+
+def without_effect(task: InferenceTask) -> list[str]:
+    """``field: reason`` for each field of a submitted task that has no effect beside the others."""
+    if task.type != GENERATE or task.temperature > 0:
+        return []
+    return [
+        f"task.{name}: no effect at temperature 0, which takes the likeliest token"
+        for name in _SAMPLING
+        if name in task.given
+    ]
+
+
+_SHARED: tuple[Callable[[JobDocument], None], ...] = (
+    job_is_on_one_node,
+    model.base_model_is_named,
+    model_is_named,
+    model.source_fits_the_model,
+    model.revision_belongs_to_a_hub_model,
+    model.dtype_is_known,
+    model.model_kwargs_are_known,
+    quantization_has_a_gpu,
+    training.environment_leaves_the_platform_alone,
+    splits_can_be_read,
+    data.selection_has_a_meaning,
+    *mounts.RULES,
+    *image.RULES,
+)
+_OF_RECORDS: tuple[Callable[[JobDocument], None], ...] = (
+    data.data_is_named,
+    task_is_of_the_kind,
+    answers_are_bounded,
+    sampling_has_a_meaning,
+    vectors_fit_the_format,
+    output_has_a_form,
+    columns_can_be_mapped,
+)
+# By kind, after the rules of every job's resources. Later rules rely on earlier ones.
+RULES: Mapping[str, tuple[Callable[[JobDocument], None], ...]] = {
+    BATCH: (*_SHARED, *_OF_RECORDS),
+    FEATURES: (*_SHARED, *_OF_RECORDS),
+    EVALUATION: _SHARED,
+}

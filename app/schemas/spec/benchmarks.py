@@ -1,0 +1,97 @@
+"""Benchmarks of an evaluation, and the evaluations that a training plans."""
+
+from typing import Any
+
+from marshmallow import ValidationError, fields, validate
+
+from app.domain.evaluations.catalog import BENCHMARKS, MOST_SAMPLES
+from app.domain.spec.model import END
+from app.domain.spec.rules.evaluations import EVENTS, MOST, MOST_BENCHMARKS
+from app.schemas.documents import DocumentSchema
+from app.schemas.spec.data_config import SourceSchema
+from app.schemas.spec.resource_config import ResourceConfigSchema
+from app.schemas.strict_fields import Choice, FreeObject, Section, Text, Whole, says
+
+OF_RESOURCES = (
+    *("gpu_count", "device_type", "gpu_type", "gpu_memory_min_mb", "gpu_fraction", "cpu_cores", "ram_min_mb"),
+    "required_node_labels",
+)
+_LONGEST = 4096
+LARGEST_SEED = 2**32 - 1
+_SOURCE = SourceSchema(exclude=("weight",))  # one dataset has no share beside others
+
+
+class Dataset(fields.Field[dict[str, Any]]):
+    """A path, or an object as in data_config.sources; loaded as the object."""
+
+    def __init__(self, meaning: str) -> None:
+        text = {"type": "string", "minLength": 1, "maxLength": _LONGEST}
+        shape = {"properties": {"path": text}, "required": ["path"]}
+        super().__init__(metadata={**text, **shape, "type": ["string", "object"], "description": meaning})
+
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> dict[str, Any]:
+        if not isinstance(value, str | dict):
+            raise ValidationError("must be a path, or an object with path as in data_config.sources")
+        if not value:
+            raise ValidationError("must not be empty; leave it out for a benchmark that brings its own records")
+        found: dict[str, Any] = _SOURCE.load({"path": value} if isinstance(value, str) else value)
+        return found
+
+
+class BenchmarkSchema(DocumentSchema):
+    name = Text(
+        longest=1024,
+        shortest=1,
+        required=True,
+        **says(f"One of {', '.join(each.describe()['name'] for each in BENCHMARKS.values())}"),
+    )
+    dataset = Dataset("Records to measure on: a path, or an object with path, split, format, filters … as a source")
+    num_samples = Whole(
+        1,
+        MOST_SAMPLES,
+        rule=f"must be from 1 to {MOST_SAMPLES}; leave it out for all records",
+        **says("Only the first so many records, so that evaluations share them; default all"),
+    )
+    parameters = FreeObject(load_default=dict, **says("By name of the benchmark; see the table of benchmarks"))
+
+
+def benchmark_list() -> fields.List[dict[str, Any]]:
+    return fields.List(
+        fields.Nested(BenchmarkSchema),
+        required=True,
+        validate=validate.Length(1, MOST_BENCHMARKS),
+        **says("What is measured, in this order"),
+    )
+
+
+def seed(meaning: str) -> Whole:
+    return Whole(0, LARGEST_SEED, load_default=0, **says(meaning))
+
+
+class PlannedResourcesSchema(ResourceConfigSchema):
+    class Meta:
+        fields = OF_RESOURCES
+
+
+class PlannedEvaluationSchema(DocumentSchema):
+    on = Choice(
+        EVENTS,
+        load_default=END,
+        **says("end: of the result; checkpoint: of each checkpoint; best: of each checkpoint that is the best so far"),
+    )
+    benchmarks = benchmark_list()
+    resource_config = Section(
+        PlannedResourcesSchema, **says("Devices of each evaluation; default one of the training's device_type")
+    )
+    seed = seed("Random seed of samples")
+
+
+def planned_evaluations() -> fields.List[dict[str, Any]]:
+    return fields.List(
+        fields.Nested(PlannedEvaluationSchema),
+        validate=validate.Length(max=MOST),
+        **says(
+            "Evaluations that are made by themselves, as preemptible jobs of the lowest priority; their values become "
+            "points bench/NAME/METRIC of this job's metrics, at the step of the checkpoint"
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Evaluations: their submission, what they have measured, and comparisons of them."""

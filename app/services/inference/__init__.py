@@ -1,0 +1,1 @@
+"""Inference jobs: which weights they use, their submission, and what is known of their results."""

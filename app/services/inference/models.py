@@ -1,0 +1,210 @@
+"""Resolves the `model` of a request to the base model and the model reference of a job document."""
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.errors import BadSpec, Conflict, NotFound
+from app.domain.lifecycle.states import JobState
+from app.domain.spec.credentials import CREDENTIALS, OPTIONS
+from app.domain.spec.document import is_custom, method
+from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
+from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER
+from app.domain.spec.inference import EMBED, SCORE, TRAINING, ModelReference
+from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.model import BaseModel
+from app.domain.spec.rules.model import is_drawn
+from app.domain.spec.rules.output import trains_adapter
+from app.models import Artifact, Checkpoint, Job
+from app.security.permissions import Caller
+from app.services.jobs import lookup
+
+LATEST, BEST = "latest", "best"
+FIELD = "model"
+_ADAPTER_CONFIG, _CONFIG = "adapter_config.json", "config.json"
+_WEIGHTS = (".safetensors", ".bin")
+# Fields of an adapter's base model that its use does not need: the tokenizer is stored beside the adapter.
+_UNUSED = ("tokenizer_id", "from_config")
+# What a request may say of a job's weights.
+_LOADING = ("dtype", "trust_remote_code", "model_kwargs", CREDENTIALS, OPTIONS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedModel:
+    """The `model` of a request: a job's result or checkpoint (``best``, ``latest`` or an ID), or a location.
+
+    ``base`` gives what the request says of a base model: where one is named its location, else only how it is loaded.
+    """
+
+    job_id: str | None = None
+    checkpoint: str | None = None
+    base: BaseModel = field(default_factory=BaseModel)
+    quantization: str = "none"
+
+
+def resolve(session: Session, caller: Caller, project: str, reference: WantedModel) -> tuple[BaseModel, ModelReference]:
+    """``training_config.base_model`` and ``inference.model`` of the document of a new job in ``project``.
+
+    A whole model that a job made brings its configuration and tokenizer: the base model is then ``none``. An adapter
+    has the base model of its job. Reads only; submission locks what the document names, and checks it again.
+
+    Raises BadSpec, NotFound for what the project does not have, and Conflict for weights that can't be used (yet).
+    """
+    caller.require_project(project)
+    job_id = reference.job_id or _job_of_checkpoint(session, project, reference)
+    if job_id is None:
+        if not reference.base.model_id:
+            raise BadSpec("name a model: a job that has made one by job_id, or a place by model_uri", field=FIELD)
+        return reference.base, ModelReference().changed(quantization=reference.quantization)
+    _refuse_place(reference.base)
+    job = _job(session, caller, project, job_id)
+    checkpoint = _checkpoint(session, job, reference.checkpoint) if reference.checkpoint else None
+    adapter = _checked_checkpoint(job) if checkpoint is not None else _checked_result(session, job)
+    base = _base_of_adapter(job, reference.base) if adapter else _without_base(job, reference.base)
+    return base, ModelReference().changed(
+        job_id=job.id,
+        checkpoint_id=checkpoint.id if checkpoint is not None else None,
+        adapter=adapter,
+        quantization=reference.quantization,
+    )
+
+
+def refuse_unfit(session: Session, model: ModelReference, task: str) -> None:
+    """Raise BadSpec for a task type that the job's model has no output for: text of a reward model, and so on."""
+    job = session.get(Job, model.job_id) if model.job_id is not None else None
+    if job is None or task == EMBED or is_custom(job.document):
+        return  # models of scripts and locations are loaded by the node, which reports what they lack
+    judges = method(job.document) == REWARD_METHOD
+    if judges and task != SCORE:
+        raise BadSpec(
+            f"{job.id} trained a reward model, which gives numbers instead of text; set task.type to {SCORE}",
+            field="task.type",
+        )
+    if task == SCORE and not judges:
+        raise BadSpec(
+            f"{job.id} trained a model of text, which has no score; name a job that trained a reward model, or set "
+            "task.type to loglikelihood",
+            field="task.type",
+        )
+
+
+def _refuse_place(base: BaseModel) -> None:
+    """Of a job's weights a request says how they are loaded, and nothing else."""
+    if foreign := next((name for name in base.given if name not in _LOADING), None):
+        name = "model_uri" if foreign == "model_id" else foreign
+        raise BadSpec(
+            f"{name} is for a model that is named by model_uri, and this one is of a job; leave it or job_id out",
+            field=f"{FIELD}.{name}",
+        )
+
+
+def _job_of_checkpoint(session: Session, project: str, reference: WantedModel) -> str | None:
+    """The job of a checkpoint that is named without it."""
+    named = reference.checkpoint
+    if named is None:
+        return None
+    if named in (LATEST, BEST):
+        raise BadSpec(f"{named} is a checkpoint of a job; name that in job_id", field=f"{FIELD}.job_id")
+    checkpoint = session.get(Checkpoint, named)
+    if checkpoint is None or checkpoint.project != project or checkpoint.deleted_at is not None:
+        raise NotFound(f"the project {project} has no checkpoint {named[:64]}", field=f"{FIELD}.checkpoint")
+    return checkpoint.job_id
+
+
+def _job(session: Session, caller: Caller, project: str, job_id: str) -> Job:
+    job = lookup.find(session, caller, job_id)
+    if job.project != project:
+        raise NotFound(f"the project {project} has no job {job_id}", field=f"{FIELD}.job_id")
+    if job.kind != TRAINING:
+        raise BadSpec(f"{job.id} is of kind {job.kind} and made no model; name a training job", field=f"{FIELD}.job_id")
+    return job
+
+
+def _checkpoint(session: Session, job: Job, named: str) -> Checkpoint:
+    if named not in (LATEST, BEST):
+        found = session.get(Checkpoint, named)
+        if found is None or found.job_id != job.id or found.deleted_at is not None:
+            raise NotFound(
+                f"{job.id} has no checkpoint {named[:64]}; list them with GET /v1/jobs/{job.id}/checkpoints",
+                field=f"{FIELD}.checkpoint",
+            )
+        return found
+    chosen = job.best_checkpoint_id if named == BEST else job.latest_checkpoint_id
+    found = session.get(Checkpoint, chosen) if chosen is not None else None
+    if found is not None and found.deleted_at is None:
+        return found
+    if named == BEST and job.latest_checkpoint_id is not None:
+        raise Conflict(
+            f"no checkpoint of {job.id} is its best: none was evaluated; say {LATEST}", field=f"{FIELD}.checkpoint"
+        )
+    raise Conflict(
+        f"{job.id} has no checkpoint; wait until it has saved one, or leave checkpoint out to use its result",
+        field=f"{FIELD}.checkpoint",
+    )
+
+
+def _checked_checkpoint(job: Job) -> bool:
+    """Whether the job's checkpoints are adapters. Raises Conflict for those that can't be loaded."""
+    framework = job.document.training_config.framework.type
+    if framework != HF_TRAINER:
+        what = "are what its script has written" if is_custom(job.document) else "are divided among its ranks"
+        raise Conflict(
+            f"the checkpoints of {job.id} ({framework}) {what} and can't be loaded as a model; use its result: leave "
+            "checkpoint out, once it is COMPLETED",
+            field=f"{FIELD}.checkpoint",
+        )
+    return trains_adapter(job.document)
+
+
+def _checked_result(session: Session, job: Job) -> bool:
+    """Whether the job's result is an adapter. Raises Conflict for one without a model in a form that can be loaded."""
+    if job.state is not JobState.COMPLETED:
+        raise Conflict(
+            f"{job.id} is {job.status} and has no result; name one of its checkpoints (model.checkpoint: {LATEST}), "
+            "or wait until it is COMPLETED",
+            field=f"{FIELD}.job_id",
+        )
+    paths = set(session.scalars(select(Artifact.path).where(Artifact.job_id == job.id, ~Artifact.pending)))
+    top = {path for path in paths if "/" not in path}
+    if not top & {_ADAPTER_CONFIG, _CONFIG} or not any(path.endswith(_WEIGHTS) for path in top):
+        raise Conflict(
+            f"the result of {job.id} is no model that transformers or peft loads: it needs {_CONFIG} or "
+            f"{_ADAPTER_CONFIG}, and weights as safetensors; export it in that form, or name its files by model_uri",
+            field=f"{FIELD}.job_id",
+        )
+    return _ADAPTER_CONFIG in top
+
+
+def _base_of_adapter(job: Job, wanted: BaseModel) -> BaseModel:
+    """The base model of the adapter's job, with what the request says of loading."""
+    base = job.document.training_config.base_model
+    if is_drawn(base):
+        raise Conflict(
+            f"{job.id} trained an adapter for weights that it initialized itself and that were not kept; train it with "
+            "merge_lora to use its result",
+            field=f"{FIELD}.job_id",
+        )
+    if base.credentials and not wanted.credentials:
+        raise Conflict(
+            f"the base model of {job.id}, {base.model_id}, was read with credentials of its own, which no other job "
+            f"gets; repeat them in {FIELD}.{CREDENTIALS}, or train with merge_lora and use that result",
+            field=f"{FIELD}.{CREDENTIALS}",
+        )
+    return base.without(*_UNUSED, CREDENTIALS).changed(**_given(wanted))
+
+
+def _without_base(job: Job, wanted: BaseModel) -> BaseModel:
+    if wanted.credentials or wanted.storage_options:
+        name = CREDENTIALS if wanted.credentials else OPTIONS
+        raise BadSpec(
+            f"{job.id} made a whole model, which lies in the platform's own storage; leave {name} out",
+            field=f"{FIELD}.{name}",
+        )
+    base = job.document.training_config.base_model
+    kept = {name: getattr(base, name) for name in ("dtype", "trust_remote_code") if name in base.given}
+    return BaseModel().changed(model_id=NO_MODEL, **kept | _given(wanted))
+
+
+def _given(base: BaseModel) -> dict[str, object]:
+    return {name: getattr(base, name) for name in base.given}

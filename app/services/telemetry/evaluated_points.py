@@ -1,0 +1,39 @@
+"""What an evaluation has measured, as points of the job that made its model, at the step of the checkpoint."""
+
+from collections.abc import Mapping
+
+from sqlalchemy import select
+
+from app.database.engine import Database
+from app.domain.errors import LeaseLost
+from app.domain.lifecycle.states import HELD
+from app.models import Job
+from app.models.base import utc_now
+from app.services.telemetry import progress
+from app.services.telemetry.progress import MetricPoint
+
+PREFIX = "bench/"  # of the metrics of benchmarks
+LONGEST_NAME, MOST = 128, 1000
+
+
+def store(db: Database, *, evaluation_id: str, fence: int, values: Mapping[str, float]) -> None:
+    """Write the values of a finished evaluation before its outcome is; idempotent.
+
+    In a transaction of its own: that of the outcome has locked the evaluation, which is younger than the job, and rows
+    of jobs are locked by their ids. Raises LeaseLost.
+    """
+    measured = {name: value for name, value in values.items() if name.startswith(PREFIX) and len(name) <= LONGEST_NAME}
+    held = (Job.id == evaluation_id, Job.fence == fence, Job.status.in_(HELD))
+    with db.write() as session:
+        evaluation = session.execute(select(Job.evaluated_job_id, Job.evaluated_step).where(*held)).one_or_none()
+        if evaluation is None:
+            raise LeaseLost(f"evaluation {evaluation_id} may no longer report")
+        if evaluation.evaluated_job_id is None:
+            return
+        job = session.get(Job, evaluation.evaluated_job_id, with_for_update=True, populate_existing=True)
+        if job is None:
+            return  # deleted meanwhile
+        step = job.current_step if evaluation.evaluated_step is None else evaluation.evaluated_step
+        now = utc_now()
+        points = [MetricPoint(name=name, step=step, at=now, value=value) for name, value in sorted(measured.items())]
+        progress.add_points(session, job, points[:MOST])

@@ -1,0 +1,54 @@
+"""Jobs that train nothing, as every vocabulary shows them."""
+
+import pytest
+
+from app.domain.lifecycle.states import JobState
+from app.models import Job
+from tests.builders.inference_requests import make_batch, make_features
+from tests.systems.apps import Api
+
+
+def evaluating(api: Api, body: dict[str, object]) -> str:
+    job_id = str(api.data(api.post("/v1/inference", body), 201)["job_id"])
+    with api.db.write() as session:
+        session.get_one(Job, job_id).status = JobState.EVALUATING
+    return job_id
+
+
+@pytest.mark.parametrize(
+    ("path", "running"),
+    [
+        ("/compat/cyxwiz/v1/jobs/job-{}", '"status":"RUNNING"'),
+        ("/v2/default/training-jobs/{}", '"phase":"Running"'),
+        ("/api/v1/workloads/trainings/{}", '"actualPhase":"Running"'),
+        ("/apis/ome.io/v1beta1/namespaces/default/trainingjobs/job-{}", '"name":"job-{}"'),
+    ],
+)
+@pytest.mark.parametrize("body", [make_batch(), make_features()], ids=["batch", "features"])
+def test_job_that_trains_nothing_is_shown_and_runs(
+    sqlite_api: Api, path: str, running: str, body: dict[str, object]
+) -> None:
+    number = evaluating(sqlite_api, body).removeprefix("job-")
+
+    answer = sqlite_api.call("GET", path.format(number))
+
+    assert answer.status_code == 200
+    assert running.replace("{}", number) in answer.get_data(as_text=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/compat/cyxwiz/v1/jobs"),
+        ("POST", "/v2/default/training-job-searches"),
+        ("GET", "/api/v1/workloads"),
+        ("GET", "/apis/ome.io/v1beta1/namespaces/default/trainingjobs"),
+    ],
+)
+def test_lists_have_it(sqlite_api: Api, method: str, path: str) -> None:
+    number = evaluating(sqlite_api, make_batch()).removeprefix("job-")
+
+    answer = sqlite_api.call(method, path, json={} if method == "POST" else None)
+
+    assert answer.status_code == 200
+    assert number in answer.get_data(as_text=True)

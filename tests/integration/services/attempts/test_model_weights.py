@@ -1,0 +1,103 @@
+"""Weights that a job takes from another one: found by rows, verified by digests, of its own project only."""
+
+from pathlib import Path
+
+import pytest
+
+from app.domain.lifecycle.states import JobState
+from app.models import Artifact, Checkpoint
+from app.services.attempts import work_orders
+from app.storage.storage import Storage
+from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
+from tests.builders.shards import batch_document
+from trainyard.protocol import checkpoint_manifest as _manifest
+from workers.attempt_failed import AttemptFailed
+from workers.prepare.model_weights import find_weights
+from workers.supervisor.recording.model_export import Output, store_model
+from workers.supervisor.recording.upload import Patience
+
+PATIENCE = Patience(rest=lambda _: False, waits=lambda _: False)
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return Storage(f"file://{tmp_path / 'files'}")
+
+
+@pytest.fixture
+def trained(database, storage, tmp_path):
+    """A job with a result and a checkpoint: their ids."""
+    with database.write() as session:
+        job = make_job(session, state=JobState.COMPLETED)
+        export, draft, final = (tmp_path / name for name in ("export", "draft", "final"))
+        for directory in (export, draft):
+            (directory / "deep").mkdir(parents=True)
+            (directory / "model.safetensors").write_bytes(b"weights")
+            (directory / "deep" / "config.json").write_text("{}")
+        files = {path.relative_to(export).as_posix(): str(path.relative_to(export)) for path in files_in(export)}
+        stored = store_model(storage, job.id, Output(export, files), None, patience=PATIENCE)
+        for each in stored.artifacts:
+            session.add(Artifact(job_id=job.id, path=each.path, size_bytes=each.size_bytes, sha256=each.sha256))
+        manifest = _manifest.commit(draft, final, _manifest.Manifest(job_id=job.id, attempt=1, step=3))
+        storage.put_tree(final, f"jobs/{job.id}/checkpoints/c")
+        saved = make_checkpoint(
+            session, job, sha256=_manifest.digest(manifest), uri=storage.uri(f"jobs/{job.id}/checkpoints/c")
+        )
+        return job.id, saved.id
+
+
+def files_in(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
+
+
+def work_of(database, job_id=None, checkpoint_id=None, project="default"):
+    """The work order of a batch with this model, on a node of its own."""
+    with database.write() as session:
+        model = {"job_id": job_id, "checkpoint_id": checkpoint_id}
+        job = make_job(session, document=batch_document(inference={"model": model}), project=project)
+        make_attempt(session, job, make_node(session, f"n{job.id[-12:]}"))
+    return work_orders.load_work(database, job.id, 1)
+
+
+def find(database, storage, work, tmp_path):
+    return find_weights(database, storage, work, tmp_path / "scratch")
+
+
+def test_job_with_a_base_model_alone_takes_no_weights(database, storage, tmp_path):
+    assert find(database, storage, work_of(database), tmp_path) is None
+
+
+def test_result_and_checkpoint_of_a_job_are_found_where_they_are_stored(database, storage, trained, tmp_path):
+    job_id, checkpoint_id = trained
+
+    result = find(database, storage, work_of(database, job_id), tmp_path)
+
+    assert result == storage.local_path(f"jobs/{job_id}/artifacts")
+    with database.write() as session:
+        session.query(Artifact).delete()
+    work = work_of(database, job_id, checkpoint_id)
+    assert find(database, storage, work, tmp_path) == storage.local_path(f"jobs/{job_id}/checkpoints/c")
+
+
+@pytest.mark.parametrize("what", ["result", "checkpoint"])
+def test_changed_weights_are_refused(database, storage, trained, tmp_path, what):
+    job_id, checkpoint_id = trained
+    folder = storage.local_path(f"jobs/{job_id}/{'artifacts' if what == 'result' else 'checkpoints/c'}")
+    (folder / "model.safetensors").write_bytes(b"weighty")
+
+    with pytest.raises(AttemptFailed, match=r"model\.safetensors") as failed:
+        find(database, storage, work_of(database, job_id, checkpoint_id if what == "checkpoint" else None), tmp_path)
+
+    assert failed.value.error_type == "MODEL_NOT_FOUND"
+
+
+def test_deleted_checkpoint_and_result_of_another_project_are_not_found(database, storage, trained, tmp_path):
+    job_id, checkpoint_id = trained
+    with database.write() as session:
+        checkpoint = session.get_one(Checkpoint, checkpoint_id)
+        checkpoint.deleted_at = checkpoint.created_at
+
+    with pytest.raises(AttemptFailed, match="has no checkpoint"):
+        find(database, storage, work_of(database, job_id, checkpoint_id), tmp_path)
+    with pytest.raises(AttemptFailed, match="others has no job"):
+        find(database, storage, work_of(database, job_id, project="others"), tmp_path)

@@ -1,0 +1,56 @@
+"""Evaluations in this process, without a supervisor, and what they have left."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.domain.evaluations.results import FILE, samples_file
+from app.domain.evaluations.samples import Sample
+from workers.rank.run_context import Result, RunSpec, local_run
+from workers.trainers.inference.evaluation.evaluating import EvaluationTrainer
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The result and the files of an evaluation."""
+
+    result: Result
+    output: Path
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.output / FILE).read_text())
+        return found
+
+    def value(self, label: str, metric: str) -> float:
+        return float(self.document["benchmarks"][label]["metrics"][metric]["value"])
+
+    def samples(self, label: str) -> list[Sample]:
+        lines = (self.output / samples_file(label)).read_bytes().splitlines()
+        return [Sample.from_line(line) for line in lines]
+
+
+def evaluate(
+    run_dir: Path, benchmarks: Sequence[Mapping[str, Any]], *, inference: Mapping[str, Any] | None = None, **spec: Any
+) -> Evaluated:
+    """Measure the benchmarks; ``spec`` are fields of the run specification."""
+    given = RunSpec(
+        run_dir=run_dir,
+        framework="TRANSFORMERS",
+        training_type="EVALUATION",
+        inference={"benchmarks": [dict(each) for each in benchmarks], **(inference or {})},
+        **spec,
+    )
+    context = local_run(given)
+    result = EvaluationTrainer(context).run()
+    context.finish(result)
+    return Evaluated(result, given.run_dir / "output")
+
+
+def records(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
+    """A file of records, for data_paths."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)

@@ -1,0 +1,24 @@
+"""The engines of inference jobs: one line for each, by training_config.framework.type."""
+
+import importlib
+
+from app.domain.spec.inference import TRANSFORMERS, VLLM
+from workers.rank.run_context import RunSpec
+from workers.trainers.failures import InvalidConfig
+from workers.trainers.inference.engine.interface import Engine
+
+ENGINES = {
+    TRANSFORMERS: "workers.trainers.inference.engine.transformers_engine:TransformersEngine",
+    VLLM: "workers.trainers.inference.engine.vllm_engine:VllmEngine",
+}
+
+
+def load_engine(spec: RunSpec) -> Engine:
+    """The engine that the job names, with its model loaded. Raises InvalidConfig and ModelNotFound."""
+    try:
+        module, _, name = ENGINES[spec.framework].partition(":")
+    except KeyError:
+        known = ", ".join(sorted(ENGINES))
+        raise InvalidConfig(f"training_config.framework.type: no engine {spec.framework!r}; known: {known}") from None
+    engine: Engine = getattr(importlib.import_module(module), name)(spec)
+    return engine

@@ -1,0 +1,86 @@
+"""Generates with `generate` for models that the library's continuous batching does not serve.
+
+Prompts of one length share a batch, so that no padding comes before a token, which some of these models would read.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
+
+from workers.trainers.inference.engine.interface import Completion, Interrupted, Prompt
+from workers.trainers.inference.engine.sampling import Running, Sampler
+
+_MOST_ROWS = 32
+
+
+class EqualLengths:
+    """Answers prompts in batches of equally long ones."""
+
+    def __init__(self, model: PreTrainedModel, padding: int) -> None:
+        self._model: Any = model
+        self._padding = padding
+
+    def __call__(
+        self, prompts: Sequence[Prompt], sampler: Sampler, new: int, interrupted: Callable[[], bool]
+    ) -> list[Completion]:
+        running = [sampler.begin(each) for each in prompts]
+        for group in _equally_long(prompts):
+            self._generate([running[index] for index in group], sampler, new, interrupted)
+        return [sampler.completion(each) for each in running]
+
+    def _generate(
+        self, running: Sequence[Running], sampler: Sampler, new: int, interrupted: Callable[[], bool]
+    ) -> None:
+        ids = torch.tensor([list(each.prompt.tokens) for each in running], device=self._model.device)
+        self._model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            generation_config=GenerationConfig(  # type: ignore[no-untyped-call]
+                do_sample=False, max_new_tokens=new, pad_token_id=self._padding, eos_token_id=None
+            ),
+            logits_processor=[_Chosen(running, sampler, self._padding)],
+            stopping_criteria=[_Finished(running, interrupted)],
+        )
+
+
+def _equally_long(prompts: Sequence[Prompt]) -> Iterator[list[int]]:
+    group: list[int] = []
+    for index in sorted(range(len(prompts)), key=lambda index: (-len(prompts[index].tokens), index)):
+        if group and (len(prompts[index].tokens) < len(prompts[group[0]].tokens) or len(group) == _MOST_ROWS):
+            yield group
+            group = []
+        group.append(index)
+    if group:
+        yield group
+
+
+class _Chosen(LogitsProcessor):
+    """Leaves only the token that the sampler has chosen."""
+
+    def __init__(self, running: Sequence[Running], sampler: Sampler, padding: int) -> None:
+        self._running = running
+        self._sampler = sampler
+        self._padding = padding
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:  # noqa: ARG002
+        tokens = torch.full((len(scores), 1), self._padding, device=scores.device)
+        rows = [row for row, each in enumerate(self._running) if not each.finish_reason]
+        chosen = self._sampler.choose([self._running[row] for row in rows], scores[rows].float())
+        tokens[rows, 0] = chosen
+        return cast("torch.FloatTensor", torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0))
+
+
+class _Finished(StoppingCriteria):
+    """Ends the rows that the sampler has finished."""
+
+    def __init__(self, running: Sequence[Running], interrupted: Callable[[], bool]) -> None:
+        self._running = running
+        self._interrupted = interrupted
+
+    def __call__(self, input_ids: torch.LongTensor, scores: object, **_: object) -> torch.BoolTensor:  # noqa: ARG002
+        if self._interrupted():
+            raise Interrupted
+        finished = [bool(each.finish_reason) for each in self._running]
+        return cast("torch.BoolTensor", torch.tensor(finished, device=input_ids.device))

@@ -1,0 +1,102 @@
+"""Which way of generating serves a model: continuous batching, or batches of equally long prompts."""
+
+import logging
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from workers.trainers.failures import is_out_of_memory
+from workers.trainers.inference.engine.cache_size import PAGE, cache_size
+from workers.trainers.inference.engine.continuous import ContinuousBatches
+from workers.trainers.inference.engine.equal_lengths import EqualLengths
+from workers.trainers.inference.engine.interface import Completion, Prompt, Sampling, never
+from workers.trainers.inference.engine.sampling import Sampler
+
+_LOG = logging.getLogger(__name__)
+
+# Attentions that read the paged cache. The library replaces eager by one that breaks everything else that the model is
+# used for.
+_PAGED = ("sdpa", "flash_attention_2", "flash_attention_3")
+_LAYERS = {"full_attention", "sliding_attention"}
+_PROBES = (5, 2, 9)  # tokens of the prompts that are tried
+_PROBE = Sampling(max_new_tokens=3, logprobs=True)
+_TOLERANCE = {torch.float32: 1e-2}  # of log-probabilities; rounding makes 1e-5
+_LOW_PRECISION_TOLERANCE = 0.5
+
+
+class Generate(Protocol):
+    """Answers prompts that have been accepted."""
+
+    def __call__(
+        self, prompts: Sequence[Prompt], sampler: Sampler, new: int, interrupted: Callable[[], bool]
+    ) -> list[Completion]: ...
+
+
+@dataclass(frozen=True)
+class Generation:
+    """``longest``: most tokens of prompt and answer that its memory holds; None: as many as the model takes."""
+
+    answer: Generate
+    longest: int | None = None
+
+
+def generation_of(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: Collection[int], gpu_share: float = 1.0
+) -> Generation:
+    """Continuous batching where it gives the numbers of `generate`, which is tried once."""
+    plain = EqualLengths(model, tokenizer.pad_token_id or 0)
+    if not _may_be_paged(model):
+        return Generation(plain)
+    size = cache_size(model, gpu_share)
+    continuous = ContinuousBatches(model, size)
+    if size.tokens < PAGE * len(_PROBES) or not _serves(
+        continuous, plain, model, lambda: Sampler(_PROBE, tokenizer, ends)
+    ):
+        return Generation(plain)
+    return Generation(continuous, size.longest)
+
+
+def _serves(
+    continuous: ContinuousBatches, plain: EqualLengths, model: PreTrainedModel, sampler: Callable[[], Sampler]
+) -> bool:
+    vocabulary = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
+    prompts = [Prompt(tokens=[(7 * place + count) % vocabulary for place in range(count)]) for count in _PROBES]
+    try:
+        answers = continuous(prompts, sampler(), _PROBE.max_new_tokens, never)
+    except (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
+        _LOG.warning("continuous batching does not serve this model (%s: %s)", type(error).__name__, error)
+        return False
+    expected = [plain([each], sampler(), _PROBE.max_new_tokens, never)[0] for each in prompts]
+    alike = all(map(_alike(model.dtype), answers, expected))
+    if not alike:
+        _LOG.warning("continuous batching gives other numbers for this model; prompts of one length share batches")
+    return alike
+
+
+def _may_be_paged(model: PreTrainedModel) -> bool:
+    config: Any = model.config
+    layers = set(getattr(config.get_text_config(), "layer_types", None) or ())
+    return (
+        not config.is_encoder_decoder
+        and hasattr(config.get_text_config(), "num_attention_heads")
+        and config._attn_implementation in _PAGED  # noqa: SLF001  (its only name)
+        and layers <= _LAYERS
+        and type(model).__module__.startswith("transformers.")  # not code that came with the model
+    )
+
+
+def _alike(dtype: torch.dtype) -> Callable[[Completion, Completion], bool]:
+    """Whether two answers have the same numbers, up to rounding; where tokens differ by it, so far."""
+    tolerance = _TOLERANCE.get(dtype, _LOW_PRECISION_TOLERANCE)
+
+    def compare(found: Completion, expected: Completion) -> bool:
+        pairs = zip(found.logprobs or (), expected.logprobs or (), strict=False)
+        return all(math.isclose(*pair, rel_tol=0, abs_tol=tolerance) for pair in pairs)
+
+    return compare

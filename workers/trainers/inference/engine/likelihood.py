@@ -1,0 +1,78 @@
+"""How likely texts are for a language model."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from workers.trainers.inference.engine.batches import answered, padded, token_budget
+from workers.trainers.inference.engine.interface import Continuation, Likelihood, TokenIds
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Tokens to compute; ``first`` is the first one whose probability counts."""
+
+    tokens: TokenIds
+    first: int
+
+
+def measured(continuation: Continuation, tokenizer: PreTrainedTokenizerBase) -> Measured:
+    """What is computed for a continuation.
+
+    A text without context follows the beginning-of-sequence token, or else the end-of-sequence token, as in
+    EleutherAI's lm-evaluation-harness; if it begins with that token, or there is neither, its first token is its
+    context.
+    """
+    if continuation.context:
+        return Measured([*continuation.context, *continuation.tokens], len(continuation.context))
+    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    if not continuation.tokens or start is None or continuation.tokens[0] == start:
+        return Measured(continuation.tokens, 1)
+    return Measured([start, *continuation.tokens], 1)
+
+
+class Likelihoods:
+    """Computes likelihoods in padded batches."""
+
+    def __init__(self, model: PreTrainedModel, padding: int) -> None:
+        self._model: Any = model
+        self._padding = padding
+        self._budget = token_budget(model, logits=True)
+        supports: Any = getattr(model, "_supports_logits_to_keep", None)
+        self._keeps = bool(supports and supports())
+
+    def __call__(self, requests: Sequence[Measured], interrupted: Callable[[], bool]) -> list[Likelihood]:
+        return answered(
+            [each.tokens for each in requests],
+            self._budget,
+            lambda group: self._batch([requests[index] for index in group]),
+            interrupted,
+        )
+
+    def _batch(self, requests: Sequence[Measured]) -> list[Likelihood]:
+        ids, mask = padded([each.tokens for each in requests], self._padding, self._model.device)
+        # Logits before the first one that counts in any row are not computed.
+        first = min(each.first for each in requests) - 1
+        kept = {"logits_to_keep": ids.shape[1] - first} if self._keeps else {}
+        logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False, **kept).logits
+        start = first if self._keeps else 0
+        return [
+            _likelihood(logits[row, each.first - 1 - start : len(each.tokens) - 1 - start], each, ids[row])
+            for row, each in enumerate(requests)
+        ]
+
+
+def _likelihood(logits: torch.Tensor, request: Measured, ids: torch.Tensor) -> Likelihood:
+    """`logits` precede the tokens that count."""
+    tokens = ids[request.first : len(request.tokens)]
+    logprobs = functional.log_softmax(logits, dim=-1, dtype=torch.float32)
+    chosen = logprobs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+    return Likelihood(
+        logprob=float(chosen.double().sum()),
+        is_greedy=bool((logits.argmax(dim=-1) == tokens).all()),
+        tokens=len(tokens),
+    )

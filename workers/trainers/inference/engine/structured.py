@@ -1,0 +1,126 @@
+"""Structured answers: which tokens a JSON schema or a regular expression allows next, by llguidance."""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from workers.trainers.failures import InvalidConfig
+from workers.trainers.inference.engine.interface import LENGTH, STOP
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+TEXT, JSON_OBJECT, JSON_SCHEMA, REGEX = "text", "json_object", "json_schema", "regex"  # response_format.type
+TYPES = (TEXT, JSON_OBJECT, JSON_SCHEMA, REGEX)
+# Written as json.dumps does. Space wherever JSON allows it would let a weak model write nothing else.
+_SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_WORD = 32  # bits of a mask's words
+
+
+class Matcher:
+    """The place of one answer in a grammar."""
+
+    def __init__(self, matcher: "LLMatcher") -> None:
+        self._matcher = matcher
+
+    def accept(self, token: int) -> str:
+        """Add a token; the reason to finish with it, or "" when more can follow."""
+        self._matcher.consume_token(token)
+        if self._matcher.is_error():  # it takes more memory or steps than the library allows
+            return LENGTH
+        return STOP if self._matcher.is_stopped() else ""
+
+    def write_mask(self, mask: "np.ndarray[Any, np.dtype[np.int32]]") -> None:
+        """One bit for each token that is allowed next."""
+        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+
+
+class Grammar:
+    """A compiled response format."""
+
+    def __init__(self, make: "Callable[[], LLMatcher]", vocabulary: int) -> None:
+        self._make = make
+        self._vocabulary = vocabulary
+
+    def matcher(self) -> Matcher:
+        """For a new answer."""
+        return Matcher(self._make())
+
+    def masked(self, matchers: Sequence[Matcher], scores: torch.Tensor) -> torch.Tensor:
+        """The scores, one row for each matcher, with minus infinity for every token that is not allowed."""
+        words = np.zeros((len(matchers), -(-self._vocabulary // _WORD)), dtype=np.int32)
+        for row, matcher in enumerate(matchers):
+            matcher.write_mask(words[row])
+        bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")[:, : scores.shape[1]]
+        allowed = torch.zeros(scores.shape, dtype=torch.bool)
+        allowed[:, : bits.shape[1]] = torch.from_numpy(bits.astype(bool))
+        return scores.masked_fill(~allowed.to(scores.device), -torch.inf)
+
+
+class Grammars:
+    """Compiles response formats for one tokenizer, of which `ends` are the tokens that end an answer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, ends: Collection[int]) -> None:
+        self._tokenizer = tokenizer
+        self._ends = sorted(ends)
+
+    def of(self, response_format: Mapping[str, Any]) -> Grammar | None:
+        """The grammar of a response format; None for any text. Raises InvalidConfig."""
+        if not response_format or response_format.get("type") == TEXT:
+            return None
+        library = _library()
+        definition = _definition(response_format, library)
+        if problem := library.LLMatcher.validate_grammar(definition):
+            raise InvalidConfig(f"task.response_format can't be applied: {problem}; simplify it")
+        tokens = self._tokens
+        return Grammar(lambda: library.LLMatcher(tokens, definition, log_level=0), tokens.vocab_size)
+
+    @cached_property
+    def _tokens(self) -> "LLTokenizer":
+        """The vocabulary in the library's form, which takes a second to make for a large one."""
+        from llguidance.hf import from_tokenizer  # noqa: PLC0415  (an extra)
+
+        if not isinstance(self._tokenizer, PreTrainedTokenizerFast) or not self._ends:
+            raise InvalidConfig(
+                "task.response_format needs a model with a fast tokenizer and an end-of-sequence token; leave it out"
+            )
+        return from_tokenizer(self._tokenizer, eos_token=self._ends)
+
+
+def _definition(response_format: Mapping[str, Any], library: ModuleType) -> str:
+    kind = response_format.get("type")
+    if kind == REGEX:
+        return str(library.LLMatcher.grammar_from_regex(_text(response_format, "pattern")))
+    if kind not in (JSON_OBJECT, JSON_SCHEMA):
+        raise InvalidConfig(f"task.response_format.type {kind!r} is not one of {', '.join(TYPES)}")
+    schema = {"type": "object"} if kind == JSON_OBJECT else response_format.get("schema")
+    if not isinstance(schema, Mapping):
+        raise InvalidConfig("task.response_format.schema must be an object: a JSON schema")
+    try:
+        return str(library.LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=_SPACING))
+    except ValueError as error:
+        raise InvalidConfig(f"task.response_format.schema can't be applied: {error}; simplify it") from error
+
+
+def _text(response_format: Mapping[str, Any], name: str) -> str:
+    found = response_format.get(name)
+    if not isinstance(found, str) or not found:
+        raise InvalidConfig(f"task.response_format.{name} must be a text: a regular expression")
+    return found
+
+
+def _library() -> ModuleType:
+    try:
+        import llguidance  # noqa: PLC0415  (an extra)
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(
+            "task.response_format needs llguidance, which this node lacks: pip install trainyard[inference]; or leave "
+            "it out"
+        ) from error
+    return llguidance

@@ -1,0 +1,154 @@
+"""The engine that uses transformers alone, which every node with the training extra has."""
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from workers.rank.run_context import RunSpec
+from workers.trainers.failures import InvalidConfig
+from workers.trainers.inference.engine.classification import Classification
+from workers.trainers.inference.engine.embedding import Embedding, own_length
+from workers.trainers.inference.engine.generation import Generation, generation_of
+from workers.trainers.inference.engine.interface import (
+    Completion,
+    Continuation,
+    Likelihood,
+    Pooling,
+    Prompt,
+    Refused,
+    Sampling,
+    Scores,
+    TokenIds,
+    never,
+)
+from workers.trainers.inference.engine.likelihood import Likelihoods, Measured, measured
+from workers.trainers.inference.engine.loading import CLASSIFIER, ENCODER, GENERATOR, Loaded, load
+from workers.trainers.inference.engine.refusing import Limits, answer_accepted
+from workers.trainers.inference.engine.sampling import Sampler
+from workers.trainers.inference.engine.structured import Grammars
+
+_NO_LIMIT = 1 << 20  # tokens, for models whose positions have none
+
+
+class TransformersEngine:
+    """A loaded model; see `interface.Engine`."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        torch.set_num_threads(spec.threads_per_rank)
+        self._loaded = load(spec)
+        self._ends = _ends(self._loaded)
+        # The model's own sampling settings would be added to those of a request.
+        self._loaded.model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
+        self._limits = Limits(_context_length(self._loaded), _vocabulary(self._loaded.model))
+        self._padding = self.tokenizer.pad_token_id or 0
+        self._gpu_share = spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100
+        self._grammars = Grammars(self.tokenizer, self._ends)
+        self._generation: Generation | None = None  # found out by the first call
+        # The library collects garbage after each call, which takes longer than the call when it searches all modules.
+        gc.freeze()
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._loaded.tokenizer
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """For measures that need more of it than an engine offers; in evaluation mode, on its device."""
+        return self._loaded.model
+
+    @property
+    def model_directory(self) -> Path:
+        """The files of the model; of its base model, if it is an adapter."""
+        return self._loaded.directory
+
+    @property
+    def context_length(self) -> int:
+        return self._limits.context
+
+    def generate(
+        self, prompts: Sequence[Prompt], sampling: Sampling, interrupted: Callable[[], bool] = never
+    ) -> list[Completion | Refused]:
+        """Raises Interrupted, and InvalidConfig when the model does not generate."""
+        self._need(GENERATOR, "generates text")
+        sampler = Sampler(sampling, self.tokenizer, self._ends, self._grammars.of(sampling.response_format))
+        if self._generation is None:
+            self._generation = generation_of(self.model, self.tokenizer, self._ends, self._gpu_share)
+        generate, new = self._generation.answer, sampling.max_new_tokens
+        limits = replace(self._limits, held=self._generation.longest)
+        return answer_accepted(
+            prompts,
+            lambda prompt: limits.refuse(prompt.tokens, new),
+            lambda accepted: generate(accepted, sampler, new, interrupted),
+        )
+
+    def likelihoods(
+        self, continuations: Sequence[Continuation], interrupted: Callable[[], bool] = never
+    ) -> list[Likelihood | Refused]:
+        """Raises Interrupted, and InvalidConfig when the model is no language model."""
+        self._need(GENERATOR, "is a language model")
+
+        def refuse(request: Measured) -> Refused | None:
+            return self._limits.refuse(request.tokens)
+
+        requests = [measured(each, self.tokenizer) for each in continuations]
+        likelihoods = Likelihoods(self.model, self._padding)
+        return answer_accepted(requests, refuse, lambda accepted: likelihoods(accepted, interrupted))
+
+    def scores(self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never) -> list[Scores | Refused]:
+        """Raises Interrupted, and InvalidConfig when the model has no head for scores."""
+        self._need(CLASSIFIER, "gives scores (a reward model or a sequence classifier)")
+        classification = Classification(self.model, self._padding)
+        return answer_accepted(texts, self._limits.refuse, lambda accepted: classification(accepted, interrupted))
+
+    def embeddings(
+        self, texts: Sequence[TokenIds], pooling: Pooling, interrupted: Callable[[], bool] = never
+    ) -> list[NDArray[np.float32] | Refused]:
+        """Raises Interrupted and InvalidConfig."""
+        embedding = Embedding(self.model, self._padding)
+        return answer_accepted(texts, self._limits.refuse, lambda accepted: embedding(accepted, pooling, interrupted))
+
+    def close(self) -> None:
+        """Free the model's memory; the engine can't be used any more."""
+        self._generation = None
+        del self._loaded
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _need(self, kind: str, what: str) -> None:
+        if self._loaded.kind != kind:
+            raise InvalidConfig(
+                f"model: this task needs a model that {what}, but {self._loaded.directory.name} was loaded as "
+                f"{_KINDS[self._loaded.kind]}; name another model or another task"
+            )
+
+
+_KINDS = {GENERATOR: "a language model", CLASSIFIER: "a sequence classifier", ENCODER: "an encoder"}
+
+
+def _ends(loaded: Loaded) -> frozenset[int]:
+    """The end-of-sequence tokens: those of the model's generation settings, and the tokenizer's."""
+    settings = getattr(loaded.model, "generation_config", None)  # an encoder has none
+    own: Any = getattr(settings, "eos_token_id", None)
+    found = own if isinstance(own, list) else [own]
+    return frozenset(int(each) for each in (*found, loaded.tokenizer.eos_token_id) if each is not None)
+
+
+def _vocabulary(model: PreTrainedModel) -> int:
+    return int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
+
+
+def _context_length(loaded: Loaded) -> int:
+    config = loaded.model.config.get_text_config()
+    positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or _NO_LIMIT
+    if loaded.kind == GENERATOR:
+        return int(positions)
+    # Encoders may keep positions for themselves, and say only in their tokenizer how many are left.
+    own = own_length(loaded.directory) if loaded.kind == ENCODER else None
+    return int(min(positions, loaded.tokenizer.model_max_length, own or positions))

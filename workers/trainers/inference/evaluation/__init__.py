@@ -1,0 +1,1 @@
+"""Evaluations: benchmarks of a model, one family of measures in each module, over an engine."""

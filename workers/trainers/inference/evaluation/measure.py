@@ -1,0 +1,41 @@
+"""What a measure gets, and what it returns for a benchmark."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.domain.evaluations import catalog
+from app.domain.evaluations.samples import Sample
+from app.domain.spec.inference import Benchmark
+from workers.rank.run_context import RunSpec
+from workers.trainers.inference.engine.interface import Engine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A benchmark to measure with a loaded engine. ``interrupted`` is asked between batches."""
+
+    spec: RunSpec
+    engine: Engine
+    benchmark: Benchmark
+    seed: int
+    interrupted: Callable[[], bool]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """All parameters, with their defaults."""
+        return catalog.values(self.benchmark)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """``values`` replaces what would be computed from the samples, where that is another figure in its last bits."""
+
+    samples: Sequence[Sample]
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+# Raises Interrupted, DataNotFound, DataInvalid, InvalidConfig.
+Measure = Callable[[Task], Measured]

@@ -1,0 +1,60 @@
+"""Rows of the output: what a record's answer consists of, and why a record has none."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.trainers.inference.inputs import InputRow
+
+Array = NDArray[np.floating[Any]]
+ID = "id"  # a column that is kept in any case
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """``values`` are the columns of the task, ``vector`` the embedding, with pooling none one for each token."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    vector: Array | None = None
+
+
+@dataclass(frozen=True)
+class RecordError:
+    """Why a record has no answer."""
+
+    code: str
+    message: str
+    where: str
+
+    def to_json(self) -> dict[str, str]:
+        # It may name a column of the data, which may have characters that no file can hold.
+        message = self.message.encode("utf-8", "backslashreplace").decode()
+        return {"code": self.code, "message": message, "where": self.where}
+
+
+@dataclass(frozen=True)
+class OutputRow:
+    """One record in the output; exactly one of ``answer`` and ``error`` is set."""
+
+    index: int
+    kept: Mapping[str, Any]  # id, if the record has one, and output.keep_columns
+    answer: Answer | None = None
+    error: RecordError | None = None
+
+
+def answered(row: InputRow, keep_columns: tuple[str, ...], answer: Answer | RecordError) -> OutputRow:
+    kept = kept_of(row.values, keep_columns)
+    if isinstance(answer, RecordError):
+        return OutputRow(row.index, kept, error=answer)
+    return OutputRow(row.index, kept, answer=answer)
+
+
+def kept_of(values: Mapping[str, Any], keep_columns: tuple[str, ...]) -> dict[str, Any]:
+    """The columns that go to the output; None for one that a record omits."""
+    kept = {ID: values[ID]} if ID in values else {}
+    return kept | {name: values.get(name) for name in keep_columns}

@@ -1,0 +1,68 @@
+"""The interface of a task, and how the rows of a shard are answered by one."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from workers.trainers.data.shapes import Record
+from workers.trainers.failures import DataInvalid
+from workers.trainers.inference.engine.interface import Refused
+from workers.trainers.inference.inputs import InputRow, Inputs
+from workers.trainers.inference.rows import Answer, OutputRow, RecordError, answered
+from workers.trainers.inference.tokens import Unanswerable
+
+RECORD_INVALID, NOT_FINITE = "RECORD_INVALID", "NOT_FINITE"
+Request = TypeVar("Request")
+Interrupted = Callable[[], bool]
+
+
+class Task(Protocol[Request]):
+    """One type of `inference.task`; its answers depend on the document and the record alone."""
+
+    def request(self, index: int, record: Record) -> Request:
+        """What the engine is asked for record number ``index``. Raises Unanswerable."""
+
+    def answers(self, requests: Sequence[Request], interrupted: Interrupted) -> list[Answer | Refused]:
+        """The answers in the order of ``requests``. Raises Interrupted."""
+
+
+def answer_shard(
+    task: Task[Request],
+    inputs: Inputs,
+    rows: Sequence[InputRow],
+    keep_columns: tuple[str, ...],
+    interrupted: Interrupted,
+) -> list[OutputRow]:
+    """All rows of a shard answered, in their order, in one call of the engine, so that nothing but the shard decides
+    which requests share a batch. Raises Interrupted.
+    """
+    found: dict[int, Answer | RecordError] = {}
+    requests: list[tuple[InputRow, Request]] = []
+    for row in rows:
+        try:
+            requests.append((row, task.request(row.index, inputs.record(row))))
+        except DataInvalid as error:
+            found[row.index] = RecordError(RECORD_INVALID, str(error), row.where)
+        except Unanswerable as error:
+            found[row.index] = RecordError(error.code, error.message, row.where)
+    answers = task.answers([request for _, request in requests], interrupted) if requests else []
+    for (row, _), answer in zip(requests, answers, strict=True):
+        if isinstance(answer, Refused):
+            found[row.index] = RecordError(answer.code, answer.message, row.where)
+        else:
+            found[row.index] = answer
+    return [answered(row, keep_columns, found[row.index]) for row in rows]
+
+
+def not_finite(what: str) -> Refused:
+    """The model computed NaN or an infinity, which no format of the output can hold as a result."""
+    return Refused(
+        code=NOT_FINITE,
+        message=f"the model's {what} is not a finite number; use base_model.dtype float32, or check its weights",
+    )
+
+
+def sample_seed(seed: int, index: int, sample: int) -> int:
+    """The seed of one of a record's answers: different for each, and the same in every attempt."""
+    digest = hashlib.sha256(f"{seed}/{index}/{sample}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1  # torch takes 63 bits
