@@ -89,6 +89,7 @@ class Evaluation(TypedDict):
     checkpoint_id: str | None
     step: int | None
     benchmarks: list[dict[str, Any]]
+    data_config: dict[str, Any]
     seed: int
     resource_config: dict[str, Any]
     scheduling_config: dict[str, Any]
@@ -101,9 +102,11 @@ class Evaluation(TypedDict):
     results: dict[str, BenchmarkResult]
     error_type: str | None
     error_message: str | None
+    parent_job_id: str | None
     created_at: str
     started_at: str | None
     finished_at: str | None
+    version: int
 
 
 class Difference(TypedDict):

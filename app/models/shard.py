@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, String, Text
+from sqlalchemy import BigInteger, ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, utc_now
@@ -16,6 +16,8 @@ class Shard(Base):
     """
 
     __tablename__ = "shard"
+    # The planner asks in each of its rounds when a job has stored its newest one.
+    __table_args__ = (Index("ix_shard_job_id_created_at", "job_id", "created_at"),)
 
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

@@ -126,6 +126,7 @@ class EvaluationAnswerSchema(Schema):
         attribute="job.evaluated_step", allow_none=True, **says("Of the checkpoint; null: the result")
     )
     benchmarks = AsStored({"type": "array", "items": {"type": "object"}})
+    data_config = Section(EvaluationDataSchema, **says("How records are read"))
     seed = fields.Integer(attribute="section.seed")
     resource_config = Section(ResourceConfigSchema)
     scheduling_config = Section(SchedulingConfigSchema, **says("Queue, priority, preemption, time limits"))
@@ -138,9 +139,11 @@ class EvaluationAnswerSchema(Schema):
     results = AsStored(_RESULTS)
     error_type = fields.String(attribute="job.error_type", allow_none=True)
     error_message = fields.String(attribute="job.error_message", allow_none=True)
+    parent_job_id = fields.String(attribute="job.parent_job_id", allow_none=True)
     created_at = Moment(attribute="job.created_at")
     started_at = Moment(attribute="job.started_at", allow_none=True)
     finished_at = Moment(attribute="job.finished_at", allow_none=True)
+    version = fields.Integer(attribute="job.version")
 
 
 def _refuse_duplicates(ids: Sequence[str]) -> None:
@@ -159,7 +162,9 @@ class CompareEvaluationsSchema(DocumentSchema):
         ],
         **says("Completed evaluations", uniqueItems=True),
     )
-    baseline = Text(longest=64, **says("The one of ids that the others are compared with; default the first"))
+    baseline = Text(
+        longest=64, shortest=1, **says("The one of ids that the others are compared with; default the first")
+    )
 
 
 class ChangedSampleSchema(Schema):

@@ -21,11 +21,14 @@ from app.domain.spec.inference import (
 from app.domain.spec.model import BaseModel, DataConfig, JobDocument, TrainingConfig
 from app.domain.spec.response_formats import TYPES as RESPONSE_TYPES
 from app.domain.spec.rules.inference import (
+    HOTTEST,
+    LARGEST_PENALTY,
     LONGEST_STOP,
     MOST_ANSWER_TOKENS,
     MOST_ANSWERS,
     MOST_SHARD_RECORDS,
     MOST_STOPS,
+    MOST_TOP_K,
     POOLINGS,
     QUANTIZATIONS,
     VECTOR_DTYPES,
@@ -58,24 +61,36 @@ def _of(name: str, meaning: str) -> dict[str, Any]:
 class ModelReferenceSchema(DocumentSchema):
     """A model: a job's result, one of its checkpoints, or a place."""
 
-    job_id = Text(longest=64, **says("A training job of the project, whose result is used, or one of its checkpoints"))
+    job_id = Text(
+        longest=64, shortest=1, **says("A training job of the project, whose result is used, or one of its checkpoints")
+    )
     checkpoint = Text(
-        longest=128, **says(f"{BEST}, {LATEST}, or the ID of one of the job's checkpoints; default the job's result")
+        longest=128,
+        shortest=1,
+        **says(f"{BEST}, {LATEST}, or the ID of one of the job's checkpoints; default the job's result"),
     )
     model_uri = Text(
-        **says("Instead of job_id: a hub id, a local directory, or its URI, as base_model.model_id of jobs")
+        shortest=1, **says("Instead of job_id: a hub id, a local directory, or its URI, as base_model.model_id of jobs")
     )
-    revision = Text(longest=255, **says("model_uri: branch, tag or commit of a hub model; default its main branch"))
-    source = Text(longest=255, **says("model_uri: hub, local or a URI scheme: where to look for it"))
-    tokenizer_id = Text(**says("model_uri: like it; default the tokenizer in the model's directory"))
+    revision = Text(
+        longest=255, shortest=1, **says("model_uri: branch, tag or commit of a hub model; default its main branch")
+    )
+    source = Text(longest=255, shortest=1, **says("model_uri: hub, local or a URI scheme: where to look for it"))
+    tokenizer_id = Text(shortest=1, **says("model_uri: like it; default the tokenizer in the model's directory"))
     credentials = Credentials()
     storage_options = StorageOptions()
     dtype = Text(
-        longest=32, **says(f"One of {', '.join(DTYPES)}; default as the job was trained, else {BaseModel.dtype}")
+        longest=32,
+        shortest=1,
+        **says(f"One of {', '.join(DTYPES)}; default as the job was trained, else {BaseModel.dtype}"),
     )
     trust_remote_code = Flag(**says("Run code shipped with the model, in the job's sandbox; default as of the job"))
     model_kwargs = FreeObject(**says(f"Changes to the model's configuration: {known_model_kwargs()}"))
-    quantization = Choice(QUANTIZATIONS, load_default=QUANTIZATIONS[0], **says("bnb-4bit: weights of 4 bits, on GPUs"))
+    quantization = Choice(
+        QUANTIZATIONS,
+        load_default=QUANTIZATIONS[0],
+        **says("bnb-4bit: weights of 4 bits, on GPUs: device_type is cuda then"),
+    )
 
     @post_load
     def _typed(self, values: dict[str, Any], **_: Any) -> WantedModel:
@@ -124,11 +139,13 @@ class InferenceTaskSchema(DocumentSchema):
         ),
     )
     max_new_tokens = Whole(1, MOST_ANSWER_TOKENS, **_of("max_new_tokens", "most tokens of an answer"))
-    temperature = Number(0.0, 2.0, **_of("temperature", "0 to 2; 0: the likeliest token"))
+    temperature = Number(0.0, HOTTEST, **_of("temperature", "0 to 2; 0: the likeliest token"))
     top_p = Number(0.0, 1.0, **_of("top_p", "sample from the likeliest tokens with this probability together"))
-    top_k = Whole(0, 2**20, **_of("top_k", "sample from so many tokens; 0: all"))
+    top_k = Whole(0, MOST_TOP_K, **_of("top_k", "sample from so many tokens; 0: all"))
     min_p = Number(0.0, 1.0, **_of("min_p", "sample from tokens with this share of the likeliest one's probability"))
-    repetition_penalty = Number(0.0, 10.0, **_of("repetition_penalty", "above 1: repeated tokens become less likely"))
+    repetition_penalty = Number(
+        0.0, LARGEST_PENALTY, **_of("repetition_penalty", "above 1: repeated tokens become less likely")
+    )
     n = Whole(1, MOST_ANSWERS, **_of("n", "answers to each record"))
     stop = fields.List(
         Text(longest=4096),

@@ -49,6 +49,14 @@ def evaluate(
     return Evaluated(result, given.run_dir / "output")
 
 
+def mean_of_batches(found: Evaluated, size: int) -> float:
+    """The loss by the scores of its samples: the mean over tokens of each batch, weighed by its records."""
+    scores = [sample.scores["loss"] for sample in found.samples("loss")]
+    rows = [score for score in scores if isinstance(score, tuple)]
+    batches = [rows[at : at + size] for at in range(0, len(rows), size)]
+    return sum(len(each) * sum(nll for nll, _ in each) / sum(n for _, n in each) for each in batches) / len(scores)
+
+
 def records(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
     """A file of records, for data_paths."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainers.evaluations import evaluate
+from tests.trainers.evaluations import evaluate, mean_of_batches
 from tests.trainers.in_process import Outcome, plan_of, shared_runs
 
 # By name: training type, changes of the plan, and what the evaluation says of its records.
@@ -54,8 +54,6 @@ def test_the_loss_is_that_of_the_training(tmp_path: Path, trained: Any, assets: 
 
     expected = outcome.result["final_metrics"]["eval_loss"]
     assert found.value("loss", "loss") == expected
-    scores = [sample.scores["loss"] for sample in found.samples("loss")]
-    mean = sum(score for score in scores if isinstance(score, float)) / len(scores)
-    assert mean == pytest.approx(expected, rel=1e-6)
+    assert mean_of_batches(found, 4) == pytest.approx(expected, rel=1e-6)
     if name == "text":
         assert found.value("perplexity", "perplexity") == outcome.result["final_metrics"]["eval_perplexity"]

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from app.domain.evaluations import answers
 from app.domain.evaluations.bleu import bleu, counts
-from tests.trainers.evaluations import Evaluated, evaluate, records
+from tests.trainers.evaluations import Evaluated, evaluate, mean_of_batches, records
 from tests.trainers.supervision import TRAINER, FakeSupervisor
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.rewards import RewardFailed
@@ -69,6 +69,15 @@ def test_scores_are_those_of_the_answers(whole: Evaluated) -> None:
     assert whole.value("bleu", "bleu") == pytest.approx(bleu([sum(column) for column in zip(*rows, strict=True)]))
     assert whole.value("regex", "regex") == 1.0
     assert whole.value("reward", "reward") == 1.0
+
+
+def test_a_sample_of_the_loss_has_its_sum_and_its_tokens(tmp_path: Path, assets: Path) -> None:
+    rows = [{"text": f"def f{n}(): return {'x, ' * n * n}"} for n in range(5)]
+
+    found = measured(tmp_path, assets, {"name": "loss", "parameters": {"batch_size": 2}}, rows=rows)
+
+    assert found.value("loss", "loss") == pytest.approx(mean_of_batches(found, 2), rel=1e-6)
+    assert 0 < found.document["benchmarks"]["loss"]["metrics"]["loss"]["stderr"] < found.value("loss", "loss")
 
 
 def test_a_custom_metric_gets_records_and_completions(whole: Evaluated) -> None:

@@ -44,7 +44,8 @@ class RunSpec:
     `reward_sha256` its digest, and `reward_model_path` the reward model used instead. `adjustments` come from
     earlier attempts: `batch_halvings` after running out of memory, `learning_rate_factor` after the loss exploded.
     `inference` is the document's section of this name; `weights_path` the directory of the weights it uses, when they
-    are another job's, and `finished_shards` the numbers of the shards that earlier attempts have stored.
+    are another job's, `weights_sha256` what tells whether the model's files are those of earlier attempts, and
+    `finished_shards` the numbers of the shards that earlier attempts have stored.
     `benchmark_files` are the local paths of code that benchmarks run, by its location in the document.
     `tokens_path` is a directory with the tokens of this data, stored by earlier ranks; empty if there are none.
     `script`, `arguments`, `command`, `directory`, `launcher` and `checkpoint_glob` are for CUSTOM jobs.
@@ -71,6 +72,8 @@ class RunSpec:
     reward_model_path: str = ""
     inference: Document = field(default_factory=dict)
     weights_path: str = ""
+    weights_sha256: str = ""
+    ram_mb: int = 0  # of resource_config.limits; 0: no limit
     finished_shards: tuple[int, ...] = ()
     max_output_files: int = 0  # that the operator allows; 0: any number
     benchmark_files: Document = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Copies the shards that earlier attempts have stored into the output directory, verified by their digests."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
@@ -12,33 +13,47 @@ from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import shown
 from workers.prepare.input_library import LocalData
+from workers.prepare.recorded_digests import SOURCES, WEIGHTS, digests_in
 from workers.prepare.resume_point import Rejected, StartPoint, fetched
 
 
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What shards are made of; ``weights`` is the digest of the model's files, "" where they can't change."""
+
+    data: Sequence[LocalData] = ()
+    weights: str = ""
+
+
 def restore_shards(
-    storage: Storage, shards: Sequence[StoredShard], output: Path, scratch: Path, data: Sequence[LocalData]
+    storage: Storage, shards: Sequence[StoredShard], output: Path, scratch: Path, inputs: Inputs
 ) -> StartPoint:
     """Copy the files of all shards that verify; the others are done again.
 
-    Raises AttemptFailed while the storage is unavailable, and when the data has changed since a shard was made of it.
+    Raises AttemptFailed while the storage is unavailable, and when data or model have changed since a shard was made.
     Raises OSError.
     """
     finished: list[StoredShard] = []
     lost: list[Rejected] = []
+    missing: list[str] = []
     for shard in shards:
         place = scratch / f"shard-{shard.number}"
         try:
             directory = fetched(storage, storage.key_of(shard.uri), place)
             manifest = _read(directory, shard)
-            _refuse_changed_data(manifest, shard, data)
+            _refuse_other_inputs(manifest, shard, inputs)
             _copy(directory, manifest, output)
             finished.append(shard)
         except (_manifest.CorruptCheckpoint, NotFound, InvalidRequest, StorageRefused) as error:
+            missing += [str(error)] if isinstance(error, NotFound) else []
             lost.append(Rejected(checkpoint_id="", step=shard.number, reason=str(error), corrupt=False))
         except TransientStorageError as error:
             raise AttemptFailed("STORAGE_ERROR", f"shard {shard.number}: {error}") from error
         finally:
             _manifest.discard(place)
+    if missing and len(missing) == len(shards):
+        # Nothing proves that the storage is there: a volume may not be mounted.
+        raise AttemptFailed("STORAGE_ERROR", f"no stored shard was found: {missing[0]}")
     return StartPoint(
         path=None,
         step=sum(shard.records for shard in finished),
@@ -83,10 +98,20 @@ def _copy_one(root: int, entry: _manifest.FileEntry, copy: Path) -> None:
         raise _manifest.CorruptCheckpoint(entry.path, "content differs from its SHA-256")
 
 
-def _refuse_changed_data(manifest: _manifest.Manifest, shard: StoredShard, data: Sequence[LocalData]) -> None:
-    """Raises AttemptFailed: half of the results would be of other records."""
-    before = manifest.data_position.get("sources_sha256")
-    for known, source in zip(before or (), data, strict=False):
+def _refuse_other_inputs(manifest: _manifest.Manifest, shard: StoredShard, inputs: Inputs) -> None:
+    """Raises AttemptFailed: half of the results would be of other records or of another model. Raises
+    CorruptCheckpoint where the digests are none.
+    """
+    before, weights = digests_in(manifest.data_position), manifest.data_position.get(WEIGHTS, "")
+    if before is None or not isinstance(weights, str):
+        raise _manifest.CorruptCheckpoint(_manifest.NAME, f"{SOURCES} or {WEIGHTS} is no digest")
+    if weights and inputs.weights and weights != inputs.weights:
+        raise AttemptFailed(
+            "MODEL_NOT_FOUND",
+            f"the files of the model have changed since shard {shard.number} was made with it; restore the old ones, "
+            "name a revision, or submit the job again",
+        )
+    for known, source in zip(before, inputs.data, strict=False):
         if known and source.sha256 and known != source.sha256:
             raise AttemptFailed(
                 "DATA_INVALID",

@@ -25,19 +25,27 @@ def find_weights(db: Database, storage: Storage, work: Work, scratch: Path) -> P
     what = f"the result of {model.job_id}" if model.checkpoint_id is None else f"checkpoint {model.checkpoint_id}"
     try:
         stored = model_weights.find(db, work.project, model)
-        if stored is None:
-            return None
+    except NotFound as error:
+        raise _unusable(what, error) from error
+    if stored is None:
+        return None
+    try:
         if isinstance(stored, ResumeCandidate):
             directory = fetched(storage, storage.key_of(stored.uri), scratch)
             verify(directory, stored.sha256)
         else:
             directory = fetched(storage, artifacts_key(stored.job_id), scratch)
             _compare(directory, stored)
-    except (TransientStorageError, OSError) as error:
+    except (TransientStorageError, NotFound, OSError) as error:
+        # They are recorded: where the storage has none of them, its volume may not be mounted.
         raise AttemptFailed("STORAGE_ERROR", f"{what}: {error}") from error
-    except (_manifest.CorruptCheckpoint, NotFound, InvalidRequest, StorageRefused) as error:
-        raise AttemptFailed("MODEL_NOT_FOUND", f"{what} can't be used as the model: {error}") from error
+    except (_manifest.CorruptCheckpoint, InvalidRequest, StorageRefused) as error:
+        raise _unusable(what, error) from error
     return directory
+
+
+def _unusable(what: str, error: Exception) -> AttemptFailed:
+    return AttemptFailed("MODEL_NOT_FOUND", f"{what} can't be used as the model: {error}")
 
 
 def _compare(directory: Path, result: StoredResult) -> None:

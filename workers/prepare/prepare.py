@@ -36,6 +36,7 @@ from workers.prepare.job_image import JobImage, with_image
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
 from workers.prepare.limits import limits_of
+from workers.prepare.model_files import digest_of
 from workers.prepare.model_weights import find_weights
 from workers.prepare.named_files import named_files
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_code, find_script
@@ -67,19 +68,18 @@ class Prepared:
 def prepare(
     settings: Settings, db: Database, storage: Storage, work: Work, run: RunDirectory, redaction: Redaction
 ) -> Prepared:
-    """Resolve and check all inputs, and write spec.json. Raises AttemptFailed with the precise cause.
-
-    The job's secrets are added to ``redaction`` before anything can log them.
-    """
+    """Resolve and check all inputs, and write spec.json. Raises AttemptFailed with the precise cause."""
     secrets = opened_secrets(settings, work.sealed_secrets)
-    redaction.add(texts_of(secrets))
+    redaction.add(texts_of(secrets))  # before anything can log them
     check_output(settings, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
     sources = find_sources(library, work.framework, work.document)
     model = find_weights(db, storage, work, run.path / "weights")
-    start = find_start(storage, work, run, sources)
+    weights = "" if work.is_training else digest_of(each.path for each in (sources.model, sources.tokenizer) if each)
+    start = find_start(storage, work, run, sources, weights)
     spec = make_spec(work, run, sources, start, proxy_port=proxy_port(settings, work))
-    spec = replace(spec, weights_path=str(model or ""), max_output_files=settings.storage.max_output_files)
+    spec = replace(spec, weights_path=str(model or ""), weights_sha256=weights)
+    spec = replace(spec, max_output_files=settings.storage.max_output_files)
     refuse_changed_reward(start, spec.reward_sha256)
     environment = job_environment(work.document.training_config.environment, secrets)
     tokens = kept_tokens(library, spec, sources, environment) if work.is_training else None
@@ -329,6 +329,7 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         adjustments=work.adjustments,
         inference=work.document.inference.to_json() if work.document.inference is not None else {},
         finished_shards=start.shards,
+        ram_mb=work.document.resource_config.limits.ram_mb,
         proxy_port=proxy_port,
     )
 

@@ -12,6 +12,7 @@ from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import shown
 from workers.prepare.input_library import LocalData
+from workers.prepare.recorded_digests import digests_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ def refuse_changed_data(start: StartPoint, data: Sequence[LocalData]) -> None:
     """
     if start.path is None:
         return
-    before = _manifest.read(start.path).data_position.get("sources_sha256")
+    before = digests_in(_manifest.read(start.path).data_position)
     for known, source in zip(before or (), data, strict=False):
         if known and source.sha256 and known != source.sha256:
             raise AttemptFailed(

@@ -125,11 +125,13 @@ class RunContext:
         self._handover = Handover(complete)
 
     def _with_sources(self, saved: Saved) -> Saved:
-        """A shard's position names the data it was made of: a later attempt checks that it still has these digests."""
-        digests = [source.get("sha256") for source in self.spec.sources]
-        if not self.spec.inference or not all(digests):
+        """A shard's position names data and model it was made of: a later attempt checks that these are the same."""
+        if not self.spec.inference:
             return saved
-        return replace(saved, data_position={**saved.data_position, "sources_sha256": digests})
+        digests = [source.get("sha256") for source in self.spec.sources]
+        known: dict[str, Any] = {"sources_sha256": digests} if all(digests) else {}
+        known |= {"weights_sha256": self.spec.weights_sha256} if self.spec.weights_sha256 else {}
+        return replace(saved, data_position={**saved.data_position, **known})
 
     def rest(self) -> None:
         """Wait until no checkpoint is being written, without raising its error."""

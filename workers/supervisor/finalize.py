@@ -11,9 +11,9 @@ from app.domain.json_numbers import json_number
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
-from app.domain.lifecycle.states import JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, TRAINING
-from app.services.attempts import gang_parts, outcome_errors, work_orders
+from app.services.attempts import checkpoints, gang_parts, outcome_errors, work_orders
 from app.services.attempts.work_orders import Ending, Work
 from app.services.telemetry import evaluated_points
 from app.storage.keys import shards_key
@@ -58,6 +58,7 @@ def conclude(attempt: FinishedAttempt) -> Ending | None:
     attempt.renewal.unfence()
     ending = _finish(attempt, outcome)
     _delete_shards(attempt, ending)
+    _release_checkpoint(attempt, ending)
     return ending
 
 
@@ -116,7 +117,8 @@ def _export(attempt: FinishedAttempt) -> StoredModel:
         return not attempt.is_lost() and seen.stopping != "cancel"
 
     patience = Patience(rest=serve, waits=lambda error: attempt.disk.full("the finished model", error))
-    measured = read_results(output) if attempt.work.kind == EVALUATION else {}  # before it is moved
+    # Before it is moved.
+    measured = read_results(output, attempt.work.document) if attempt.work.kind == EVALUATION else {}
     stored = store_model(
         attempt.context.storage, attempt.work.job_id, output, seen.result, keep=publishes, patience=patience
     )
@@ -150,6 +152,17 @@ def _delete_shards(attempt: FinishedAttempt, ending: Ending | None) -> None:
         attempt.context.storage.delete_tree(shards_key(attempt.work.job_id))
     except TrainyardError:
         log.warning("the shards could not be deleted; housekeeping will", exc_info=True)
+
+
+def _release_checkpoint(attempt: FinishedAttempt, ending: Ending | None) -> None:
+    """Let retention have the checkpoint that the ended job has kept as its model."""
+    section = attempt.work.document.inference
+    if section is None or section.model.job_id is None or ending is None or ending.state not in TERMINAL:
+        return
+    try:
+        checkpoints.retire_released(attempt.db, section.model.job_id)
+    except Exception:
+        log.warning("the checkpoint was not released; housekeeping will do it", exc_info=True)
 
 
 def _finish(attempt: FinishedAttempt, outcome: Outcome) -> Ending | None:

@@ -207,6 +207,7 @@ class Supervisor:
                 )
             if prepared.image is not None and prepared.image.stored is not None and self._work.part == 0:
                 self._recorders.reporter.add(image_note(self._work.document, prepared.image.stored))
+            self._recorders.checkpoints.begin(prepared.start.shards, self._settings.storage.max_output_files)
             self._prepared = prepared
         except LeaseLost as error:
             self._lose(str(error))

@@ -40,7 +40,7 @@ def bleu(summed: Counts) -> float:
     """From 0 to 100; an order without a right n-gram counts as half, a quarter … of one."""
     length, wanted = summed[:2]
     right, total = summed[2 : 2 + _ORDERS], summed[2 + _ORDERS :]
-    if not any(right) or not all(total):
+    if not length or not any(right) or not all(total):
         return 0.0
     smoothing, logs = 1.0, 0.0
     for hits, of in zip(right, total, strict=True):

@@ -1,24 +1,29 @@
 """The benchmarks of evaluations: what each measures, the columns it reads, its parameters and its metrics."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from app.domain.evaluations import sampling
 from app.domain.evaluations.parameters import BadBenchmark, Parameter
-from app.domain.spec.hyperparameters.rlhf import FILE, LENGTH, reward_kind
-from app.domain.spec.inference import LONGEST_ANSWER, Benchmark
+from app.domain.evaluations.sampling import SAMPLING
+from app.domain.spec.hyperparameters.rlhf import FILE, LENGTH, REGEX, reward_kind
+from app.domain.spec.inference import Benchmark
 
 __all__ = ["BENCHMARKS", "BadBenchmark", "BenchmarkType", "Metric", "Parameter", "check", "check_all", "find"]
 
-# How samples become the value of a metric: the mean of their scores, e to it, or BLEU of their added counts.
-Aggregate = Literal["mean", "exp_mean", "bleu"]
-CUSTOM, LM_EVAL = "custom", "lm_eval"  # before a colon: families of benchmarks
+# How samples become the value of a metric: the mean of their scores; the sum of their losses by that of their tokens,
+# or e to it; or BLEU of their added counts.
+Aggregate = Literal["mean", "ratio", "exp_ratio", "bleu"]
+CUSTOM = "custom"  # before a colon: a family of benchmarks
 LOSS, PERPLEXITY, CHOICES, PREFERENCE, REWARD = "loss", "perplexity", "choices", "preference", "reward"
 NORMALIZATIONS = ("none", "strip", "squad")
 MOST_SAMPLES = 10_000_000
-_MOST_TOKENS = 1_048_576
+_LONGEST_LABEL, _LABEL_DIGEST = 60, 8
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://.", re.IGNORECASE)
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -45,7 +50,6 @@ class BenchmarkType:
     parameters: Mapping[str, Parameter]
     metrics: tuple[Metric, ...]
     generates: bool = False
-    needs_dataset: bool = True
     takes_argument: bool = False
 
     def describe(self) -> dict[str, Any]:
@@ -54,7 +58,6 @@ class BenchmarkType:
             "name": f"{self.name}:…" if self.takes_argument else self.name,
             "meaning": self.meaning,
             "columns": list(self.columns),
-            "needs_dataset": self.needs_dataset,
             "metrics": [metric.name for metric in self.metrics],
             "parameters": [
                 {"name": each.name, "type": each.kind, "default": each.default, "meaning": each.meaning}
@@ -63,16 +66,9 @@ class BenchmarkType:
         }
 
 
-_SAMPLING = (
-    Parameter("max_new_tokens", "int", LONGEST_ANSWER, "Where an answer is cut off, in tokens", 1, _MOST_TOKENS),
-    Parameter("temperature", "float", 0.0, "Answers are drawn from logits divided by it; 0 = likeliest token", 0, 2),
-    Parameter("top_p", "float", 1.0, "Only from the likeliest tokens that have this probability together", 0.01, 1),
-    Parameter("top_k", "int", 0, "Only from this many of the likeliest tokens; 0 = from all", 0, _MOST_TOKENS),
-    Parameter("min_p", "float", 0.0, "Only from tokens with this share of the likeliest one's probability", 0, 1),
-    Parameter("repetition_penalty", "float", 1.0, "Divides the logits of tokens that were there before", 0.01, 100),
-    Parameter("stop", "texts", (), "Texts that end an answer, which does not include them"),
+_ANSWER = Parameter(
+    "answer", "text", "answer", "The column with the right answer, or a list of accepted ones", shortest=1
 )
-_ANSWER = Parameter("answer", "text", "answer", "The column with the right answer, or a list of accepted ones")
 _NORMALIZE = Parameter(
     "normalize",
     "choice",
@@ -108,7 +104,7 @@ def _type(
 
 def _of_texts(name: str, meaning: str, *parameters: Parameter, metric: Metric | None = None) -> BenchmarkType:
     columns = ("prompt", "answer") if any(each.name == "answer" for each in parameters) else ("prompt",)
-    return _type(name, meaning, columns, (*_SAMPLING, *parameters), metric or Metric(name), generates=True)
+    return _type(name, meaning, columns, (*SAMPLING, *parameters), metric or Metric(name), generates=True)
 
 
 _TYPES = (
@@ -117,14 +113,14 @@ _TYPES = (
         "The loss of the records, as trainings measure validation data",
         ("text, prompt and completion, or messages",),
         _TRAINED,
-        Metric(LOSS, larger_is_better=False),
+        Metric(LOSS, "ratio", larger_is_better=False),
     ),
     _type(
         PERPLEXITY,
         "e to the loss of the records",
         ("text, prompt and completion, or messages",),
         _TRAINED,
-        Metric(PERPLEXITY, "exp_mean", larger_is_better=False),
+        Metric(PERPLEXITY, "exp_ratio", larger_is_better=False),
     ),
     _of_texts(
         "exact_match",
@@ -151,8 +147,10 @@ _TYPES = (
     _of_texts(
         "regex",
         "Share of answers in which a regular expression in RE2's syntax is found",
-        Parameter("answer", "text", "answer", "The column with the pattern, where there is no parameter pattern"),
-        Parameter("pattern", "text", None, "The same pattern for all records"),
+        Parameter(
+            "answer", "text", "answer", "The column with the pattern, where there is no parameter pattern", shortest=1
+        ),
+        Parameter("pattern", "text", None, "The same pattern for all records, in place of a column", shortest=1),
         metric=Metric("regex", is_binary=True),
     ),
     _of_texts(
@@ -166,8 +164,14 @@ _TYPES = (
         "Share of records whose right choice is the likeliest, also by log-probability for each character",
         ("prompt", "choices", "answer"),
         (
-            Parameter("choices", "text", "choices", "The column with the list of choices"),
-            Parameter("answer", "text", "answer", "The column with the right choice: its number from 0, or its text"),
+            Parameter("choices", "text", "choices", "The column with the list of choices", shortest=1),
+            Parameter(
+                "answer",
+                "text",
+                "answer",
+                "The column with the right choice: its number from 0, or its text",
+                shortest=1,
+            ),
             _SEPARATOR,
         ),
         Metric("accuracy", is_binary=True),
@@ -186,7 +190,7 @@ _TYPES = (
         "Mean reward of answers, as of RLHF's hyperparameter `reward`",
         ("prompt",),
         (
-            *_SAMPLING,
+            *SAMPLING,
             Parameter(
                 "reward",
                 "text",
@@ -201,7 +205,7 @@ _TYPES = (
         CUSTOM,
         "What score(records, completions) of a Python file returns for each record",
         ("prompt",),
-        _SAMPLING,
+        SAMPLING,
         Metric("score"),
         generates=True,
         takes_argument=True,
@@ -217,8 +221,11 @@ def find(name: str) -> BenchmarkType:
     if found is None or (colon and not found.takes_argument):
         known = ", ".join(f"{each.name}:/path/metric.py" if each.takes_argument else each.name for each in _TYPES)
         raise BadBenchmark("name", f"there is no benchmark {name[:64]!r}; known: {known}")
-    if found.takes_argument and not argument.endswith(".py"):
-        raise BadBenchmark("name", f"{name[:64]!r} names no Python file; write it as {family}:/path/metric.py")
+    if found.takes_argument and not _is_python_file(argument):
+        raise BadBenchmark(
+            "name",
+            f"{name[:64]!r} names no Python file by an absolute path or a URI; write it as {family}:/path/metric.py",
+        )
     return found
 
 
@@ -228,10 +235,14 @@ def argument(name: str) -> str:
 
 
 def label(name: str) -> str:
-    """The name in files and metrics: `custom:/data/brevity.py` is custom-brevity."""
+    """The name in files and metrics: `custom:/data/brevity.py` is custom-brevity. A long one ends with a digest."""
     family, colon, rest = name.partition(":")
     stem = PurePosixPath(rest).stem if colon else ""
-    return _NOT_IN_LABELS.sub("_", f"{family}-{stem}" if stem else family)
+    found = _NOT_IN_LABELS.sub("_", f"{family}-{stem}" if stem else family)
+    if len(found) <= _LONGEST_LABEL:
+        return found
+    mark = hashlib.sha256(stem.encode("utf-8", "surrogatepass")).hexdigest()[:_LABEL_DIGEST]
+    return f"{found[: _LONGEST_LABEL - _LABEL_DIGEST - 1]}-{mark}"
 
 
 def values(benchmark: Benchmark) -> dict[str, Any]:
@@ -243,7 +254,7 @@ def values(benchmark: Benchmark) -> dict[str, Any]:
 def check(benchmark: Benchmark) -> None:
     """Check name, dataset, number of samples and parameters. Raises BadBenchmark."""
     found = find(benchmark.name)
-    if found.needs_dataset and benchmark.dataset is None:
+    if benchmark.dataset is None:
         raise BadBenchmark("dataset", f"{benchmark.name} needs a dataset, whose records have {_listed(found.columns)}")
     if benchmark.num_samples is not None and not 1 <= benchmark.num_samples <= MOST_SAMPLES:
         raise BadBenchmark(
@@ -255,6 +266,9 @@ def check(benchmark: Benchmark) -> None:
             known = ", ".join(found.parameters) or "none"
             raise BadBenchmark(f"parameters.{name}", f"{found.name} has no parameter {name[:64]!r}; known: {known}")
         found.parameters[name].check(value)
+    if found.generates:
+        sampling.check(benchmark.parameters)
+    _check_regex(benchmark)
     _check_reward(benchmark)
 
 
@@ -284,6 +298,14 @@ def files(benchmark: Benchmark) -> list[tuple[str, str]]:
     return [(path, f"parameters.{REWARD}")] if is_file else []
 
 
+def _check_regex(benchmark: Benchmark) -> None:
+    if benchmark.name == REGEX and {"answer", "pattern"} <= set(benchmark.parameters):
+        raise BadBenchmark(
+            "parameters.answer",
+            "answer names the column with the patterns, and pattern is one for all records; leave one of them out",
+        )
+
+
 def _check_reward(benchmark: Benchmark) -> None:
     if benchmark.name != REWARD:
         return
@@ -293,6 +315,12 @@ def _check_reward(benchmark: Benchmark) -> None:
     if is_wrong_length or (kind == FILE and not rest.endswith(".py")):
         expected = BENCHMARKS[REWARD].parameters[REWARD].meaning
         raise BadBenchmark(f"parameters.{REWARD}", f"{REWARD} {text[:64]!r} is none of {expected}")
+
+
+def _is_python_file(location: str) -> bool:
+    is_absolute = location.startswith("/") or _URI.match(location) is not None
+    path = PurePosixPath(location)
+    return is_absolute and path.suffix == ".py" and bool(path.stem.strip(". "))
 
 
 def _listed(columns: tuple[str, ...]) -> str:

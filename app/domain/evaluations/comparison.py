@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.domain.evaluations.catalog import Metric
 from app.domain.evaluations.samples import Sample
-from app.domain.evaluations.statistics import Sums, added, grouped, resamples, sums_of, value_of
+from app.domain.evaluations.statistics import Sums, added, fits, grouped, resamples, sums_of, value_of
 
 CHANGES_SHOWN = 100
 _TAIL = 0.025  # on each side of a 95 % interval
@@ -24,16 +24,14 @@ class Change:
     before: float
     after: float
 
-    def to_json(self) -> dict[str, float]:
-        return {"index": self.index, "from": self.before, "to": self.after}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """How much more the other evaluation has than the baseline, over the ``n`` samples that both have.
 
-    ``interval`` is a 95 % interval, None for fewer than two samples; ``p_value`` is McNemar's exact, None for metrics
-    that are not right or wrong. ``changed`` has the first samples that changed sides, ``changes`` their number.
+    ``interval`` is a 95 % interval, None for fewer than two samples and where it is not finite. ``p_value`` is
+    McNemar's exact, None for metrics that are not right or wrong. ``changed`` has the first samples that changed
+    sides, ``changes`` their number.
     """
 
     difference: float
@@ -52,9 +50,9 @@ def paired(baseline: Iterable[Sample], other: Iterable[Sample]) -> list[Pair]:
 
 def compare(metric: Metric, pairs: Sequence[Pair], seed: int = 0) -> Difference | None:
     """The difference over the pairs that have the metric; None when none does."""
-    scored = [pair for pair in pairs if all(metric.name in each.scores for each in pair)]
-    before, after = (sums_of(metric, [pair[side].scores[metric.name] for pair in scored]) for side in (0, 1))
-    if not before or len(before) != len(after):
+    scored = [pair for pair in pairs if all(fits(metric, each.scores.get(metric.name)) for each in pair)]
+    before, after = (sums_of([pair[side].scores[metric.name] for pair in scored]) for side in (0, 1))
+    if not before:
         return None
     changed = _changes(metric, scored)
     return Difference(
@@ -113,6 +111,8 @@ def _interval(metric: Metric, before: Sequence[Sums], after: Sequence[Sums], see
         width = len(before[0])
         sides = ((summed[:width], summed[width:]) for summed in _resampled(both, seed))
         found = [value_of(metric, two) - value_of(metric, one) for one, two in sides]
+    if not all(map(math.isfinite, found)):
+        return None
     found.sort()
     return _quantile(found, _TAIL), _quantile(found, 1 - _TAIL)
 

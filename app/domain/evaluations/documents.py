@@ -31,7 +31,10 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What else the document of an evaluation says; sections that are missing get their defaults."""
+    """What else the document of an evaluation says; sections that are missing get their defaults.
+
+    ``planned``: the document of the training asks for it, not a request.
+    """
 
     name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -39,6 +42,7 @@ class Options:
     resources: ResourceConfig | None = None
     scheduling: SchedulingConfig | None = None
     seed: int = 0
+    planned: bool = False
 
 
 def document(subject: Subject, benchmarks: Sequence[PlannedBenchmark], options: Options) -> JobDocument:
@@ -48,6 +52,7 @@ def document(subject: Subject, benchmarks: Sequence[PlannedBenchmark], options: 
     training's.
     """
     sources, measured = _numbered(_as_trained(each, subject.trained) for each in benchmarks)
+    mark = {"planned": True} if options.planned else {}
     return JobDocument.from_json(
         {
             "name": options.name or default_name(subject),
@@ -62,7 +67,7 @@ def document(subject: Subject, benchmarks: Sequence[PlannedBenchmark], options: 
             "output_config": {},
             "scheduling_config": (options.scheduling or SchedulingConfig()).to_json(),
             "kind": EVALUATION,
-            "inference": {"model": subject.model.to_json(), "benchmarks": measured, "seed": options.seed},
+            "inference": {"model": subject.model.to_json(), "benchmarks": measured, "seed": options.seed, **mark},
         }
     )
 

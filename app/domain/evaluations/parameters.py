@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from app.domain.spec.rules.inference import LONGEST_STOP, MOST_STOPS
+
 Kind = Literal["int", "float", "bool", "choice", "text", "texts"]
 LONGEST_TEXT = 4096
-MOST_TEXTS = 4  # stop texts of a request
 
 
 class BadBenchmark(ValueError):
@@ -30,6 +31,7 @@ class Parameter:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    shortest: int = 0  # characters of a text
 
     def check(self, value: object) -> None:
         """Raises BadBenchmark for a value of another kind or out of range."""
@@ -41,11 +43,15 @@ class Parameter:
         """What a value must be, in words."""
         if self.kind in _EXPECTED:
             return _EXPECTED[self.kind]
+        if self.kind == "text":
+            return f"a text of {f'{self.shortest} to' if self.shortest else 'at most'} {LONGEST_TEXT} characters"
         if self.kind == "choice":
             return f"one of {', '.join(self.choices)}"
         noun = "a whole number" if self.kind == "int" else "a number"
         bounds = ((">=", self.minimum), ("<=", self.maximum))
-        return f"{noun} {' and '.join(f'{sign} {bound:g}' for sign, bound in bounds if bound is not None)}".rstrip()
+        return (
+            f"{noun} {' and '.join(f'{sign} {_number(bound)}' for sign, bound in bounds if bound is not None)}".rstrip()
+        )
 
     def is_in_range(self, number: float) -> bool:
         return (self.minimum is None or number >= self.minimum) and (self.maximum is None or number <= self.maximum)
@@ -69,14 +75,14 @@ def _is_choice(parameter: Parameter, value: object) -> bool:
     return isinstance(value, str) and value in parameter.choices
 
 
-def _is_text(_: Parameter, value: object) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_TEXT
+def _is_text(parameter: Parameter, value: object) -> bool:
+    return isinstance(value, str) and parameter.shortest <= len(value) <= LONGEST_TEXT
 
 
-def _are_texts(parameter: Parameter, value: object) -> bool:
-    if not isinstance(value, list | tuple) or len(value) > MOST_TEXTS:
+def _are_texts(_: Parameter, value: object) -> bool:
+    if not isinstance(value, list | tuple) or len(value) > MOST_STOPS:
         return False
-    return all(_is_text(parameter, each) and each for each in value)
+    return all(isinstance(each, str) and 0 < len(each) <= LONGEST_STOP for each in value)
 
 
 _CHECKS: Mapping[Kind, Callable[[Parameter, object], bool]] = {
@@ -89,9 +95,12 @@ _CHECKS: Mapping[Kind, Callable[[Parameter, object], bool]] = {
 }
 _EXPECTED: Mapping[Kind, str] = {
     "bool": "true or false",
-    "text": f"a text of at most {LONGEST_TEXT} characters",
-    "texts": f"a list of at most {MOST_TEXTS} texts that are not empty",
+    "texts": f"a list of at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters",
 }
+
+
+def _number(bound: float) -> str:
+    return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
 def _shown(value: object) -> str:

@@ -28,8 +28,8 @@ def evaluation(
     """The document of a planned evaluation of a checkpoint, or of the result."""
     at = f"step {step}" if checkpoint_id is not None else plan.on
     asked = plan.resource_config
-    kind = {"gpu_count": 1, "device_type": trained.resource_config.device_type}
-    resources = ResourceConfig.from_json(asked.to_json() if asked is not None else kind)
+    default = {"gpu_count": 1, "device_type": trained.resource_config.device_type}
+    resources = ResourceConfig.from_json({**default, **(asked.to_json() if asked is not None else {})})
     scheduling = SchedulingConfig().changed(
         queue=trained.scheduling_config.queue, priority=PRIORITY, preemptible=True, on_preemption="requeue"
     )
@@ -39,6 +39,7 @@ def evaluation(
         resources=resources,
         scheduling=scheduling,
         seed=plan.seed,
+        planned=True,
     )
     return document(subject(trained, job_id=job_id, checkpoint_id=checkpoint_id), plan.benchmarks, options)
 

@@ -1,28 +1,42 @@
 """The file `results.json` of an evaluation: for each benchmark the metrics, the number of samples, and what it took."""
 
+import contextlib
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.domain.evaluations import catalog
+from app.domain.evaluations.catalog import BadBenchmark, BenchmarkType
 from app.domain.json_numbers import json_number
 
 FILE = "results.json"
 MAX_BYTES = 4 << 20
 SAMPLES = "samples-{}.jsonl"  # by the benchmark's label
 _COUNTS = ("n", "tokens")
+_MOST = 2**53
 _NAMES = ("NaN", "Infinity", "-Infinity")
 Results = dict[str, dict[str, Any]]
 
 
-def read(content: str | bytes) -> Results:
+def read(content: str | bytes, names: Iterable[str]) -> Results:
     """By label of a benchmark ``{"metrics": {NAME: {"value", "stderr"}}, "n", "seconds", "tokens"}``.
 
-    Numbers that are not finite are the strings NaN, Infinity and -Infinity. What else the file has is left out: a rank
-    wrote it. Raises ValueError for one of another form.
+    ``names`` are the benchmarks of the evaluation. Numbers that are not finite are the strings NaN, Infinity and
+    -Infinity. What else the file has is left out: a rank wrote it. Raises ValueError for one of another form.
     """
-    benchmarks = _object(_object(json.loads(content), FILE).get("benchmarks"), f"benchmarks of {FILE}")
-    return {str(label)[:256]: _one(str(label), found) for label, found in benchmarks.items()}
+    try:
+        values = json.loads(content)
+    except RecursionError:
+        raise ValueError(f"{FILE} is nested too deeply") from None
+    benchmarks = _object(_object(values, FILE).get("benchmarks"), f"benchmarks of {FILE}")
+    found: Results = {}
+    for name in names:
+        label = catalog.label(name)
+        with contextlib.suppress(BadBenchmark):  # of another version
+            kind = catalog.find(name)
+            if label in benchmarks:
+                found[label] = _one(label, kind, benchmarks[label])
+    return found
 
 
 def samples_file(label: str) -> str:
@@ -30,13 +44,13 @@ def samples_file(label: str) -> str:
     return SAMPLES.format(label)
 
 
-def _one(label: str, values: object) -> dict[str, Any]:
-    found = _object(values, label[:80])
-    metrics = _object(found.get("metrics"), f"metrics of {label[:80]}")
+def _one(label: str, kind: BenchmarkType, values: object) -> dict[str, Any]:
+    found = _object(values, label)
+    metrics = _object(found.get("metrics"), f"metrics of {label}")
     counts = {name: _finite(found.get(name)) for name in _COUNTS}
     took = _finite(found.get("seconds"))
     return {
-        "metrics": {str(name)[:128]: _metric(metric) for name, metric in metrics.items()},
+        "metrics": {each.name: _metric(metrics[each.name]) for each in kind.metrics if each.name in metrics},
         **{name: int(count) for name, count in counts.items() if count is not None},
         "seconds": round(took, 3) if took is not None else None,
     }
@@ -48,13 +62,19 @@ def _metric(found: object) -> dict[str, Any]:
 
 
 def _number(value: object) -> float | str | None:
-    if value in _NAMES:
-        return str(value)
-    return json_number(float(value)) if isinstance(value, int | float) else None
+    if isinstance(value, str):
+        return value if value in _NAMES else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return json_number(float(value))
+    except OverflowError:
+        return None
 
 
 def _finite(value: object) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    """A count or a duration."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _MOST:
         return None
     return float(value)
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from app.domain.errors import BadSpec
-from app.domain.evaluations import catalog
+from app.domain.evaluations import catalog, sampling
 from app.domain.evaluations.catalog import PREFERENCE, BadBenchmark
 from app.domain.spec.document import is_custom, method
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.inference import Benchmark
-from app.domain.spec.model import JobDocument, PlannedBenchmark
+from app.domain.spec.model import END, JobDocument, PlannedBenchmark
 from app.domain.spec.rules.evaluations import FIELD
 
 OF_EVALUATIONS = "benchmarks"
@@ -23,6 +23,24 @@ def refuse_bad_benchmarks(document: JobDocument) -> None:
             raise BadSpec(error.message, field=f"{field}.{error.field}") from error
     for i, planned in enumerate(document.training_config.evaluations):
         refuse_unfit(document, "the training", planned.benchmarks, f"{FIELD}.{i}.benchmarks")
+    _refuse_measured_twice(document)
+
+
+def _refuse_measured_twice(document: JobDocument) -> None:
+    """Two plans of one checkpoint, or of the result, with one benchmark would replace each other's points."""
+    plans: dict[tuple[bool, str], int] = {}
+    for i, planned in enumerate(document.training_config.evaluations):
+        for j, benchmark in enumerate(planned.benchmarks):
+            label = catalog.label(benchmark.name)
+            # Each checkpoint that is the best so far is a checkpoint, too.
+            first = plans.setdefault((planned.on == END, label), i)
+            if first != i:
+                raise BadSpec(
+                    f"evaluations {first} and {i} both measure {label} of the same "
+                    f"{'result' if planned.on == END else 'checkpoints'}, and one value would replace the other in "
+                    "the metrics of this job; leave it out of one of them",
+                    field=f"{FIELD}.{i}.{OF_EVALUATIONS}.{j}.name",
+                )
 
 
 def refuse_unfit(
@@ -38,6 +56,16 @@ def refuse_unfit(
                 f"measure {PREFERENCE}",
                 field=f"{field}.{number}.name",
             )
+
+
+def without_effect(document: JobDocument) -> list[str]:
+    """``FIELD.N.parameters.NAME: reason`` for parameters of checked benchmarks without effect beside the others."""
+    return [
+        warning
+        for field, benchmarks in benchmarks_of(document)
+        for number, each in enumerate(benchmarks)
+        for warning in sampling.warnings(each.parameters, f"{field}.{number}")
+    ]
 
 
 def benchmarks_of(document: JobDocument) -> Iterator[tuple[str, Sequence[Benchmark]]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import stdev
 
-from app.domain.evaluations.bleu import bleu
+from app.domain.evaluations.bleu import SIZE, bleu
 from app.domain.evaluations.catalog import Aggregate, Metric
 from app.domain.evaluations.samples import Score
 
@@ -30,23 +30,29 @@ class Estimate:
 
 def estimate(metric: Metric, scores: Sequence[Score], seed: int = 0) -> Estimate:
     """The metric of at least one sample."""
-    rows = sums_of(metric, scores)
+    rows = sums_of(scores)
     value = value_of(metric, added(rows))
     if len(rows) < 2 or not math.isfinite(value):
         return Estimate(value, None)
-    if metric.aggregate == "bleu":
-        resampled = [value_of(metric, added(chosen)) for chosen in resamples(grouped(rows), seed)]
-        return Estimate(value, stdev(resampled))
-    spread = stdev([row[0] for row in rows]) / math.sqrt(len(rows))
-    # The derivative of e to the mean is the value itself.
-    return Estimate(value, spread * (value if metric.aggregate == "exp_mean" else 1.0))
+    try:
+        spread = _spread(metric, rows, value, seed)
+    except OverflowError:
+        return Estimate(value, None)
+    return Estimate(value, spread if math.isfinite(spread) else None)
 
 
-def sums_of(metric: Metric, scores: Sequence[Score]) -> list[Sums]:
+def fits(metric: Metric, score: Score | None) -> bool:
+    """Whether the metric can be computed from scores of this form."""
+    if isinstance(score, tuple):
+        return len(score) == _WIDTHS.get(metric.aggregate)
+    if metric.is_binary:
+        return score in (0.0, 1.0)
+    return isinstance(score, float) and metric.aggregate == "mean"
+
+
+def sums_of(scores: Sequence[Score]) -> list[Sums]:
     """For each sample what is added over samples before the metric is computed."""
-    if metric.aggregate == "bleu":
-        return [tuple(score) if isinstance(score, tuple) else (score,) for score in scores]
-    return [(score, 1.0) for score in scores if not isinstance(score, tuple)]
+    return [score if isinstance(score, tuple) else (score, 1.0) for score in scores]
 
 
 def value_of(metric: Metric, summed: Sums) -> float:
@@ -55,8 +61,8 @@ def value_of(metric: Metric, summed: Sums) -> float:
 
 
 def added(rows: Sequence[Sums]) -> Sums:
-    """The sums of each column, rounded once."""
-    return tuple(math.fsum(column) for column in zip(*rows, strict=True))
+    """The sums of each column, rounded once; NaN where there is none."""
+    return tuple(map(_sum, zip(*rows, strict=True)))
 
 
 def grouped(rows: Sequence[Sums]) -> list[Sums]:
@@ -73,15 +79,45 @@ def resamples(rows: Sequence[Sums], seed: int) -> Iterator[list[Sums]]:
         yield draws.choices(rows, k=len(rows))
 
 
-def _mean(summed: Sums) -> float:
-    return summed[0] / summed[1]
+def _spread(metric: Metric, rows: Sequence[Sums], value: float, seed: int) -> float:
+    """The standard error. Raises OverflowError.
+
+    That of a ratio of sums is the one of its residuals (Cochran, "Sampling Techniques", ratio estimators), and that of
+    e to it follows by the delta method: the derivative of e to the ratio is the value itself.
+    """
+    if metric.aggregate == "bleu":
+        return stdev([value_of(metric, added(chosen)) for chosen in resamples(grouped(rows), seed)])
+    summed = added(rows)
+    ratio, size = _ratio(summed), max(1.0, summed[1]) / len(rows)
+    residuals = [(total - ratio * count) / size for total, count in rows]
+    if not all(map(math.isfinite, residuals)):
+        return math.inf
+    spread = stdev(residuals) / math.sqrt(len(rows))
+    return spread * (value if metric.aggregate == "exp_ratio" else 1.0)
 
 
-def _exp_mean(summed: Sums) -> float:
+def _sum(column: Sequence[float]) -> float:
     try:
-        return math.exp(_mean(summed))
+        return math.fsum(column)
+    except (OverflowError, ValueError):  # of numbers that are too large, or of both infinities
+        return math.nan
+
+
+def _ratio(summed: Sums) -> float:
+    return summed[0] / max(1.0, summed[1])  # as the loss of a batch that has no token to learn
+
+
+def _exp_ratio(summed: Sums) -> float:
+    try:
+        return math.exp(_ratio(summed))
     except OverflowError:
         return math.inf
 
 
-_VALUES: Mapping[Aggregate, Callable[[Sums], float]] = {"mean": _mean, "exp_mean": _exp_mean, "bleu": bleu}
+_VALUES: Mapping[Aggregate, Callable[[Sums], float]] = {
+    "mean": _ratio,
+    "ratio": _ratio,
+    "exp_ratio": _exp_ratio,
+    "bleu": bleu,
+}
+_WIDTHS: Mapping[Aggregate, int] = {"ratio": 2, "exp_ratio": 2, "bleu": SIZE}

@@ -3,8 +3,16 @@
 from app.domain.spec.data.formats import format_of
 from app.domain.spec.document import is_custom
 from app.domain.spec.hyperparameters.trainer_arguments import with_hyperparameters
-from app.domain.spec.inference import EMBED, EVALUATION, FEATURES, FIELDS, TRAINING, Inference
-from app.domain.spec.model import DataConfig, JobDocument, Sampling, SchedulingConfig, Source, TrainingConfig
+from app.domain.spec.inference import EMBED, EVALUATION, FAIL, FEATURES, FIELDS, QUANTIZED, TRAINING, Inference
+from app.domain.spec.model import (
+    DataConfig,
+    JobDocument,
+    ResourceConfig,
+    Sampling,
+    SchedulingConfig,
+    Source,
+    TrainingConfig,
+)
 
 SPLIT = "train"
 FORMAT_OF_FEATURES = "parquet"  # InferenceOutput.format of kind features
@@ -31,12 +39,20 @@ def _completed_inference(document: JobDocument, training: TrainingConfig) -> Job
     """Records are neither shuffled nor batched by the document: only what selects them is stored."""
     data = document.data_config.filled("seed")
     sources = tuple(_with_defaults(_with_format(source), data.seed) for source in data.sources)
+    inference = document.inference or Inference()
     return document.changed(
         training_config=training,
         data_config=data.changed(sources=sources),
+        resource_config=_resources(document.resource_config, inference),
         scheduling_config=_scheduling(document.scheduling_config, training),
-        inference=_inference(document.inference or Inference(), document.kind),
+        inference=_inference(inference, document.kind),
     )
+
+
+def _resources(resources: ResourceConfig, inference: Inference) -> ResourceConfig:
+    """Weights of 4 bits exist on GPUs alone: a job that leaves the device open gets one."""
+    is_open = resources.device_type == ResourceConfig.device_type
+    return resources.changed(device_type="cuda") if is_open and inference.model.quantization == QUANTIZED else resources
 
 
 def _inference(inference: Inference, kind: str) -> Inference:
@@ -46,10 +62,11 @@ def _inference(inference: Inference, kind: str) -> Inference:
     if kind == FEATURES:
         task = task.changed(type=task.type if "type" in task.given else EMBED)
         output = output.changed(format=output.format if "format" in output.given else FORMAT_OF_FEATURES)
+    counted = () if inference.on_error.action == FAIL else ("max_share",)
     return inference.changed(
         task=task.filled("type", *FIELDS[task.type]),
         output=output.filled("format", "keep_columns", "shard_records"),
-        on_error=inference.on_error.filled("action", "max_share"),
+        on_error=inference.on_error.filled("action", *counted),
     )
 
 

@@ -17,6 +17,7 @@ GENERATE, LOGLIKELIHOOD, SCORE, EMBED = "generate", "loglikelihood", "score", "e
 TASKS = (GENERATE, LOGLIKELIHOOD, SCORE, EMBED)
 FORMATS = ("jsonl", "parquet", "arrow", "npy", "safetensors")
 RECORD, FAIL = "record", "fail"  # OnRecordError.action
+QUANTIZED = "bnb-4bit"  # ModelReference.quantization, on GPUs alone
 LONGEST_ANSWER = 128  # tokens, where a document does not say
 
 
@@ -87,7 +88,10 @@ class Benchmark(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Inference(Section):
-    """What a job does that trains nothing; an evaluation has ``benchmarks``, others ``task`` and ``output``."""
+    """What a job does that trains nothing; an evaluation has ``benchmarks``, others ``task`` and ``output``.
+
+    ``planned``: the document of a training plans the evaluation, whose values become points of that job's curves.
+    """
 
     model: ModelReference = ModelReference()
     task: InferenceTask = InferenceTask()
@@ -95,6 +99,7 @@ class Inference(Section):
     on_error: OnRecordError = OnRecordError()
     benchmarks: tuple[Benchmark, ...] = ()
     seed: int = 0
+    planned: bool = False
 
 
 # The fields of a task that each type reads.

@@ -29,6 +29,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["job_id"], ["job.id"], name="fk_shard_job_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("job_id", "number", name="pk_shard"),
     )
+    op.create_index("ix_shard_job_id_created_at", "shard", ["job_id", "created_at"])
     op.add_column("job", sa.Column("evaluated_job_id", sa.String(64), nullable=True))
     op.add_column("job", sa.Column("evaluated_step", sa.Integer(), nullable=True))
     is_evaluation = sa.text("evaluated_job_id IS NOT NULL")
@@ -45,4 +46,5 @@ def downgrade() -> None:
     op.drop_index("ix_job_evaluated_job_id", "job")
     op.drop_column("job", "evaluated_step")
     op.drop_column("job", "evaluated_job_id")
+    op.drop_index("ix_shard_job_id_created_at", "shard")
     op.drop_table("shard")

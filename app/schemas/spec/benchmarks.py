@@ -9,14 +9,11 @@ from app.domain.spec.model import END
 from app.domain.spec.rules.evaluations import EVENTS, MOST, MOST_BENCHMARKS
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.data_config import SourceSchema
-from app.schemas.spec.resource_config import ResourceConfigSchema
+from app.schemas.spec.resource_config import PlannedResourcesSchema
 from app.schemas.strict_fields import Choice, FreeObject, Section, Text, Whole, says
 
-OF_RESOURCES = (
-    *("gpu_count", "device_type", "gpu_type", "gpu_memory_min_mb", "gpu_fraction", "cpu_cores", "ram_min_mb"),
-    "required_node_labels",
-)
 _LONGEST = 4096
+_EMPTY = "must not be empty; name a file, a directory or another place with records"
 LARGEST_SEED = 2**32 - 1
 _SOURCE = SourceSchema(exclude=("weight",))  # one dataset has no share beside others
 
@@ -27,14 +24,18 @@ class Dataset(fields.Field[dict[str, Any]]):
     def __init__(self, meaning: str) -> None:
         text = {"type": "string", "minLength": 1, "maxLength": _LONGEST}
         shape = {"properties": {"path": text}, "required": ["path"]}
-        super().__init__(metadata={**text, **shape, "type": ["string", "object"], "description": meaning})
+        super().__init__(
+            required=True, metadata={**text, **shape, "type": ["string", "object"], "description": meaning}
+        )
 
     def _deserialize(self, value: object, *_: Any, **__: Any) -> dict[str, Any]:
         if not isinstance(value, str | dict):
             raise ValidationError("must be a path, or an object with path as in data_config.sources")
         if not value:
-            raise ValidationError("must not be empty; leave it out for a benchmark that brings its own records")
+            raise ValidationError(_EMPTY)
         found: dict[str, Any] = _SOURCE.load({"path": value} if isinstance(value, str) else value)
+        if not found["path"].strip():
+            raise ValidationError(_EMPTY if isinstance(value, str) else {"path": [_EMPTY]})
         return found
 
 
@@ -66,11 +67,6 @@ def benchmark_list() -> fields.List[dict[str, Any]]:
 
 def seed(meaning: str) -> Whole:
     return Whole(0, LARGEST_SEED, load_default=0, **says(meaning))
-
-
-class PlannedResourcesSchema(ResourceConfigSchema):
-    class Meta:
-        fields = OF_RESOURCES
 
 
 class PlannedEvaluationSchema(DocumentSchema):

@@ -1,7 +1,7 @@
 """How each field of a native job document is handled."""
 
-from app.schemas.spec.benchmarks import OF_RESOURCES
 from app.schemas.spec.field_verdicts import Table, acted_on, warned
+from app.schemas.spec.resource_config import OF_RESOURCES
 
 _MODEL, _FRAMEWORK = "training_config.base_model", "training_config.framework"
 _SOURCES, _PREPROCESS = "data_config.sources", "data_config.preprocess"

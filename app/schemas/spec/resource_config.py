@@ -187,3 +187,16 @@ class NewResourceConfigSchema(ResourceConfigSchema):
     mig_profile = Matching(re.compile(f"|{MIG_PROFILE.pattern}"), _PROFILE_RULE, **_MIG_PROFILE)
     device_type = Choice(_DEVICE_TYPES, **_DEVICE_TYPE)
     node_count = Whole(1, 65536, **_NODE_COUNT)
+
+
+OF_RESOURCES = (  # that a planned evaluation has
+    *("gpu_count", "device_type", "gpu_type", "gpu_memory_min_mb", "gpu_fraction", "cpu_cores", "ram_min_mb"),
+    "required_node_labels",
+)
+
+
+class PlannedResourcesSchema(ResourceConfigSchema):
+    device_type = Choice(_DEVICE_TYPES, **_DEVICE_TYPE)  # without one, that of the training
+
+    class Meta:
+        fields = OF_RESOURCES

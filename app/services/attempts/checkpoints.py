@@ -15,7 +15,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import HELD, TERMINAL
 from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.hyperparameters.rlhf import method_of
-from app.domain.spec.inference import TRAINING
+from app.domain.spec.inference import TRAINING, TYPES
 from app.domain.spec.model import BEST, CHECKPOINT
 from app.models import Checkpoint, Job
 from app.models.base import utc_now
@@ -148,6 +148,27 @@ def retire_unneeded(session: Session, job: Job, ids: Collection[str]) -> dict[st
         _mark_best(job, retained, "")
         job.latest_checkpoint_id = _newest(retained)
     return retired
+
+
+def retire_released(db: Database, job_id: str) -> int:
+    """Retire what ended evaluations and batches have kept of a job beyond ``save_total_limit``; how many checkpoints.
+
+    In a transaction of its own: theirs has locked a job that is younger, and rows of jobs are locked by their ids.
+    Orphan clean-up deletes the files.
+    """
+    released = (
+        select(Checkpoint.id)
+        .join(Job, Job.resume_checkpoint_id == Checkpoint.id)
+        .where(Checkpoint.job_id == job_id, Checkpoint.deleted_at.is_(None))
+        .where(Job.status.in_(TERMINAL), Job.training_type.in_(TYPES.values()))
+    )
+    with db.read() as session:
+        if session.scalar(released.limit(1)) is None:
+            return 0
+    with db.write() as session:
+        job = transitions.load_for_change(session, job_id)
+        # locked before the pins are read, as in `record`
+        return len(_retire(session, job, list(session.scalars(_of_job(job_id).with_for_update()))))
 
 
 def list_for(session: Session, job_id: str) -> list[Checkpoint]:

@@ -49,8 +49,8 @@ class ShardCounts:
     counts: Mapping[str, float] = field(default_factory=dict)
 
 
-def record(db: Database, *, job_id: str, attempt: int, fence: int, new: NewShard) -> str:
-    """Record a stored shard; returns the URI of the one that it replaces, whose files may be deleted, or "".
+def record(db: Database, *, job_id: str, attempt: int, fence: int, new: NewShard) -> int | None:
+    """Record a stored shard; returns the fencing token of the one that it replaces, whose files may be deleted.
 
     A shard of an earlier attempt is replaced only because its files were lost: an attempt does no finished one again.
     Idempotent, also under a stale token. Raises LeaseLost when ``fence`` is stale and the shard is not recorded: its
@@ -60,11 +60,11 @@ def record(db: Database, *, job_id: str, attempt: int, fence: int, new: NewShard
         job = transitions.load_for_change(session, job_id)
         known = session.get(Shard, (job_id, new.number))
         if known is not None and known.uri == new.uri:
-            return ""
+            return None
         if job.fence != fence or job.state not in HELD:
             raise LeaseLost(f"attempt {attempt} of job {job_id} may no longer record shards")
         values = {"attempt": attempt, "fence": fence, "created_at": utc_now(), **_columns(new)}
-        replaced = known.uri if known is not None else ""
+        replaced = known.fence if known is not None else None
         if known is None:
             session.add(Shard(job_id=job_id, number=new.number, **values))
             retry_budget.refill(job)

@@ -1,7 +1,8 @@
 """Comparison of evaluations: each metric that they share with the baseline, on the samples that both have measured."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 from sqlalchemy import select
@@ -15,7 +16,7 @@ from app.domain.evaluations.samples import Sample
 from app.domain.json_numbers import json_number
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.inference import Benchmark
-from app.models import Artifact
+from app.models import Artifact, Job
 from app.security.permissions import Caller
 from app.services.evaluations import listing
 from app.services.evaluations.listing import EvaluationDetails
@@ -24,8 +25,10 @@ from app.storage.keys import artifact_key
 from app.storage.storage import Storage
 
 FEWEST, MOST = 2, 8
-# Files of samples are read by the API process, all of a comparison's benchmark at once.
+# Files of samples are read by the API process. This much time and memory may a comparison take there.
 MOST_BYTES = 64 << 20
+MOST_SAMPLES = 250_000  # of one benchmark, which are in memory together
+MOST_DIFFERENCES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +60,26 @@ class _Samples:
 
 def load(session: Session, caller: Caller, ids: Sequence[str]) -> list[Evaluated]:
     """Raises NotFound for what is no evaluation of the caller, IllegalTransition for one that has not completed."""
-    jobs = [listing.find(session, caller, each) for each in ids]
-    for job in jobs:
+    jobs = [_found(session, caller, each, f"ids.{number}") for number, each in enumerate(ids)]
+    for number, job in enumerate(jobs):
         if job.state is not JobState.COMPLETED:
             raise IllegalTransition(
                 f"evaluation {job.id} is {job.status} and can't be compared; wait until it is COMPLETED, "
                 "or leave it out",
-                field="ids",
+                field=f"ids.{number}",
             )
     return [
         Evaluated(details=EvaluationDetails(details=each), sizes=_sizes(session, each.job.id))
         for each in details_of(session, jobs)
     ]
+
+
+def _found(session: Session, caller: Caller, evaluation_id: str, field: str) -> Job:
+    try:
+        return listing.find(session, caller, evaluation_id)
+    except NotFound as error:
+        error.field = field
+        raise
 
 
 def compare(storage: Storage, evaluated: Sequence[Evaluated], baseline: str | None) -> dict[str, Any]:
@@ -78,6 +89,7 @@ def compare(storage: Storage, evaluated: Sequence[Evaluated], baseline: str | No
     if base is None:
         raise BadSpec(f"{first} is none of ids; name one of them, or leave baseline out", field="baseline")
     others = [each for each in evaluated if each is not base]
+    _refuse_large(base, others)
     found = [row for each in base.details.section.benchmarks for row in _benchmark(storage, base, others, each)]
     return {"baseline": base.id, "comparisons": found}
 
@@ -85,12 +97,14 @@ def compare(storage: Storage, evaluated: Sequence[Evaluated], baseline: str | No
 def _benchmark(
     storage: Storage, base: Evaluated, others: Sequence[Evaluated], measured: Benchmark
 ) -> Iterator[dict[str, Any]]:
-    label = catalog.label(measured.name)
-    before = _read(storage, base, label)
-    after = [_read(storage, each, label) for each in others]
+    label, metrics = catalog.label(measured.name), _metrics(measured.name)
+    if not metrics:
+        return
+    most = MOST_SAMPLES // (1 + len(others))
+    before, *after = [_read(storage, each, measured, most) for each in (base, *others)]
     notes = [note for each in (before, *after) if (note := each.lacking)]
     notes += [note for each in after for note in _notes(before, each, measured, label)]
-    for metric in _metrics(measured.name):
+    for metric in metrics:
         yield {
             "benchmark": measured.name,
             "metric": metric.name,
@@ -132,26 +146,53 @@ def _notes(before: _Samples, after: _Samples, measured: Benchmark, label: str) -
     theirs = after.of.benchmark(label)
     if before.samples and after.samples:
         yield from (f"{after.of.id}: {note}" for note in comparison.notes(before.samples, after.samples, seeds))
-    if theirs is not None and catalog.values(theirs) != catalog.values(measured):
+    if theirs is not None and not after.lacking and catalog.values(theirs) != catalog.values(measured):
         yield f"{after.of.id}: parameters differ from the baseline's"
 
 
-def _read(storage: Storage, of: Evaluated, label: str) -> _Samples:
-    if of.benchmark(label) is None:
-        return _Samples(of=of, lacking=f"{of.id} has not measured it")
-    size = of.sizes.get(label)
-    if size is None:
-        return _Samples(of=of, lacking=f"{of.id} has no samples of it")
-    if size > MOST_BYTES:
-        return _Samples(
-            of=of, lacking=f"the samples of {of.id} are more than {MOST_BYTES >> 20} MB; measure fewer (num_samples)"
+def _refuse_large(base: Evaluated, others: Sequence[Evaluated]) -> None:
+    """Raise BadSpec where the comparison would take this process too long, or too much memory."""
+    names = [each.name for each in base.details.section.benchmarks]
+    differences = sum(len(_metrics(name)) for name in names) * len(others)
+    if differences > MOST_DIFFERENCES:
+        raise BadSpec(
+            f"these are {differences} differences, benchmarks by metrics and evaluations, and a comparison has at most "
+            f"{MOST_DIFFERENCES}; compare fewer evaluations at once",
+            field="ids",
         )
+    size = sum(each.sizes.get(catalog.label(name), 0) for name in names for each in (base, *others))
+    if size > MOST_BYTES:
+        raise BadSpec(
+            f"the samples of these evaluations are {size >> 20} MB, and a comparison reads at most {MOST_BYTES >> 20}; "
+            "compare fewer evaluations at once, or evaluate on fewer records (num_samples)",
+            field="ids",
+        )
+
+
+def _read(storage: Storage, of: Evaluated, measured: Benchmark, most: int) -> _Samples:
+    label, metrics = catalog.label(measured.name), {each.name for each in _metrics(measured.name)}
+    theirs = of.benchmark(label)
+    if theirs is None or theirs.name != measured.name:
+        instead = f", but {theirs.name}" if theirs is not None else ""
+        return _Samples(of=of, lacking=f"{of.id} has not measured it{instead}")
+    if label not in of.sizes:
+        return _Samples(of=of, lacking=f"{of.id} has no samples of it")
     try:
-        lines = storage.read(artifact_key(of.id, samples_file(label))).splitlines()
-        return _Samples(of=of, samples=[Sample.from_line(line) for line in lines])
+        content = storage.read(artifact_key(of.id, samples_file(label)))
+        return _Samples(of=of, samples=_parsed(content, metrics, most))
     except (NotFound, ValueError) as error:
         text = error.message if isinstance(error, TrainyardError) else str(error)
         return _Samples(of=of, lacking=f"the samples of {of.id} can't be read: {text}")
+
+
+def _parsed(content: bytes, metrics: Collection[str], most: int) -> list[Sample]:
+    """Raises ValueError for what is no file of samples, and for more of them than fit."""
+    found = []
+    for number, line in enumerate(BytesIO(content)):
+        if number >= most:
+            raise ValueError(f"they are more than {most}; compare fewer evaluations at once, or evaluate on fewer")
+        found.append(Sample.from_line(line).scored(metrics))
+    return found
 
 
 def _sizes(session: Session, job_id: str) -> dict[str, int]:

@@ -40,6 +40,11 @@ class EvaluationDetails:
         return InferenceDetails(self.details).model
 
     @property
+    def data_config(self) -> Mapping[str, Any]:
+        """Without the sources, which are the datasets of the benchmarks."""
+        return self.details.document.data_config.without("sources").to_json()
+
+    @property
     def resource_config(self) -> Mapping[str, Any]:
         return self.details.document.resource_config.to_json()
 
@@ -61,14 +66,13 @@ class EvaluationDetails:
 
 def find(session: Session, caller: Caller, evaluation_id: str) -> Job:
     """The job of an evaluation. Raises NotFound also for a job of another kind."""
-    missing = NotFound(f"no evaluation {evaluation_id[:64]}")
     try:
         job = lookup.find(session, caller, evaluation_id)
     except NotFound as error:
-        error.message = missing.message
+        error.message = f"no evaluation {evaluation_id[:64]}"
         raise
     if job.kind != EVALUATION:
-        raise missing
+        raise NotFound(f"{job.id} is of kind {job.kind}, not {EVALUATION}; see GET /v1/jobs/{job.id}")
     return job
 
 

@@ -1,12 +1,10 @@
 """Submission of evaluations: the document of the job that measures, and its checks in the words of the request."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from app.domain.errors import TrainyardError
 from app.domain.evaluations.documents import Options, Subject, document
 from app.domain.evaluations.rules import refuse_unfit
 from app.domain.spec.model import JobDocument, PlannedBenchmark
@@ -14,9 +12,10 @@ from app.models import Job
 from app.security.permissions import Caller
 from app.services.inference import models
 from app.services.inference.models import WantedModel
-from app.services.inference.submission import as_submitted
+from app.services.inference.submission import as_submitted, fields_as_submitted
 from app.services.jobs import dry_run, submission
 from app.services.jobs.dry_run import Plan
+from app.services.jobs.submission import Origin
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 
@@ -43,8 +42,15 @@ def submit(
 ) -> None:
     """Store the job that measures. Raises as `models.resolve` and a submission, with the fields of the request."""
     made = _document(plane, caller, request, project)
-    with _named_as_asked(made):
-        submission.submit(plane, caller, made, project=project, forwarded=forwarded, on_written=on_written)
+
+    def retold(text: str) -> str:
+        return _asked(text, made)
+
+    with fields_as_submitted(retold):
+        origin = Origin(foreign={}, retold=retold)
+        submission.submit(
+            plane, caller, made, project=project, forwarded=forwarded, origin=origin, on_written=on_written
+        )
 
 
 def plan(
@@ -57,8 +63,9 @@ def plan(
 ) -> Plan:
     """A dry run. Raises what `submit` would raise."""
     made = _document(plane, caller, request, project)
-    with _named_as_asked(made):
-        return dry_run.plan(plane, caller, made, project=project, forwarded=forwarded)
+    with fields_as_submitted(lambda field: _asked(field, made)):
+        found = dry_run.plan(plane, caller, made, project=project, forwarded=forwarded)
+    return replace(found, warnings=[_asked(line, made) for line in found.warnings])
 
 
 def _document(plane: ControlPlane, caller: Caller, request: EvaluationRequest, project: str | None) -> JobDocument:
@@ -72,17 +79,8 @@ def _document(plane: ControlPlane, caller: Caller, request: EvaluationRequest, p
     return document(Subject(base=base, model=model, trained=trained), request.benchmarks, request.options)
 
 
-@contextmanager
-def _named_as_asked(made: JobDocument) -> Iterator[None]:
-    """Make errors name the field of the request, not that of the document derived from it."""
-    try:
-        yield
-    except TrainyardError as error:
-        error.field = _asked(error.field, made) if error.field else error.field
-        raise
-
-
 def _asked(field: str, made: JobDocument) -> str:
+    """A field of the stored document, or a text that begins with one, in the words of the request."""
     found = _SOURCE.fullmatch(field)
     if found is None or made.inference is None:
         return as_submitted(field)

@@ -113,7 +113,11 @@ def _job_of_checkpoint(session: Session, project: str, reference: WantedModel) -
 
 
 def _job(session: Session, caller: Caller, project: str, job_id: str) -> Job:
-    job = lookup.find(session, caller, job_id)
+    try:
+        job = lookup.find(session, caller, job_id)
+    except NotFound as error:
+        error.field = f"{FIELD}.job_id"
+        raise
     if job.project != project:
         raise NotFound(f"the project {project} has no job {job_id}", field=f"{FIELD}.job_id")
     if job.kind != TRAINING:

@@ -1,11 +1,12 @@
 """Submitting a batch or features job: its model is resolved, the rest is the submission of a job."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from app.domain.errors import InvalidRequest
+from app.domain.errors import TrainyardError
 from app.domain.spec.inference import EMBED, FEATURES, Inference
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.inference import without_effect
@@ -28,6 +29,15 @@ _SUBMITTED = (
     ("output_config", "output"),
     ("inference.", ""),
 )
+# The same in the text of an error.
+_WORDS = {
+    "model_id": "model_uri",
+    "output_path": "output.path",
+    "max_output_size_mb": "output.max_size_mb",
+    "training_config.base_model": "model",
+    "training_config.environment": "environment",
+}
+_WORD = re.compile(rf"(?<![\w./'-])(?:{'|'.join(map(re.escape, _WORDS))})(?![\w/-])")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +134,11 @@ def as_submitted(field: str) -> str:
 
 
 @contextmanager
-def fields_as_submitted() -> Iterator[None]:
-    """Make errors name the field of the request, not that of the document made from it."""
+def fields_as_submitted(retold: Callable[[str], str] = as_submitted) -> Iterator[None]:
+    """Make errors name the field of the request, not that of the document made from it; ``retold`` finds it."""
     try:
         yield
-    except InvalidRequest as error:
-        error.field = as_submitted(error.field) if error.field is not None else None
+    except TrainyardError as error:
+        error.field = retold(error.field) if error.field is not None else None
+        error.message = _WORD.sub(lambda found: _WORDS[found[0]], error.message)
         raise

@@ -1,6 +1,6 @@
 """Submitting a job: checks before the transaction, checks within it, and a wake-up after the commit."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -8,19 +8,22 @@ from typing import Any
 from sqlalchemy import Text, bindparam, cast, literal_column, select
 from sqlalchemy.orm import Session
 
-from app.domain.errors import BadSpec, Conflict
-from app.domain.evaluations.rules import refuse_bad_benchmarks
+from app.domain.errors import BadSpec, CannotFit, Conflict
+from app.domain.evaluations.planned_rules import planned_documents
+from app.domain.evaluations.rules import refuse_bad_benchmarks, without_effect
 from app.domain.ids import JOB_ID, new_id
 from app.domain.scheduling.resources import Request
 from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id, job_of_path, local_path
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules import distributed
+from app.domain.spec.rules.evaluations import FIELD as PLANNED
 from app.domain.spec.rules.job import locations
 from app.models import Checkpoint, Job, JobDeletion, Project, Queue, Sweep
 from app.models.base import UtcDateTime, utc_now
 from app.models.insertion import new_row
 from app.patterns.benchmarks import refuse_bad_patterns
+from app.patterns.response_formats import refuse_bad_response_format
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services.access import api_keys, egress, projects
@@ -188,12 +191,15 @@ def check(
     refuse_bad_pattern(spec.document)
     refuse_bad_benchmarks(spec.document)
     refuse_bad_patterns(spec.document)
+    refuse_bad_response_format(spec.document)
+    planned = planned_documents(spec.document, reading)
     scheduling = spec.document.scheduling_config
     with plane.db.read() as session:
         plane.waiting_limit.refuse_one_too_many(session, target)
         egress.refuse_without_services(session, target, spec.document)
         request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed.backend_fits(spec.document, request.device_kind)
+        waits = [*_waits("the job", unfit), *_waits_of_planned(session, plane, planned)]
         wait = plane.estimates.of_new(
             session,
             request,
@@ -203,10 +209,25 @@ def check(
             preemptible=scheduling.preemptible,
         )
     warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
-    waits = [f"{unfit.field}: {unfit.message}; the job waits until a node can hold it"] if unfit is not None else []
+    warnings += without_effect(spec.document)
     return Checked(
         spec=spec, project=target, request=request, reading=reading, wait_seconds=wait, warnings=warnings, waits=waits
     )
+
+
+def _waits_of_planned(session: Session, plane: ControlPlane, planned: Sequence[JobDocument]) -> Iterator[str]:
+    """Of evaluations that no node could hold yet: what makes them has no caller whom it could tell."""
+    for number, document in enumerate(planned):
+        try:
+            _, unfit = plane.inventory.request_that_waits(session, document)
+        except CannotFit as error:
+            unfit = error
+        yield from _waits("the evaluation", unfit, within=f"{PLANNED}.{number}.")
+
+
+def _waits(what: str, unfit: CannotFit | None, *, within: str = "") -> Iterator[str]:
+    if unfit is not None:
+        yield f"{within}{unfit.field}: {unfit.message}; {what} waits until a node can hold it"
 
 
 def enter(session: Session, caller: Caller, checked: Checked) -> Entered:

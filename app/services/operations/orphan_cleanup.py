@@ -13,6 +13,7 @@ from app.database.engine import Database
 from app.domain.errors import TrainyardError
 from app.models import Checkpoint, Job, Shard
 from app.models.base import utc_now
+from app.services.attempts import checkpoints
 from app.services.jobs import deletion
 from app.storage.keys import checkpoint_key, shard_of, shards_key
 from app.storage.storage import Storage
@@ -65,6 +66,7 @@ class OrphanSweep:
 
     def _sweep_job(self, job_id: str) -> int:
         folder = f"jobs/{job_id}/checkpoints"
+        checkpoints.retire_released(self._db, job_id)  # of evaluations that ended without a supervisor
         # Listed before the query: checkpoints recorded in between are too young anyway.
         leftovers = self._unneeded(job_id, self._storage.names(folder))
         for name in leftovers:

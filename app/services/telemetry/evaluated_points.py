@@ -1,4 +1,7 @@
-"""What an evaluation has measured, as points of the job that made its model, at the step of the checkpoint."""
+"""What a planned evaluation has measured, as points of the training that plans it, at the step of the checkpoint.
+
+Other evaluations of a job's model write none: of two with one benchmark the later one would replace the earlier one.
+"""
 
 from collections.abc import Mapping
 
@@ -17,7 +20,7 @@ LONGEST_NAME, MOST = 128, 1000
 
 
 def store(db: Database, *, evaluation_id: str, fence: int, values: Mapping[str, float]) -> None:
-    """Write the values of a finished evaluation before its outcome is; idempotent.
+    """Write the values of a finished evaluation, if it is a planned one, before its outcome is; idempotent.
 
     In a transaction of its own: that of the outcome has locked the evaluation, which is younger than the job, and rows
     of jobs are locked by their ids. Raises LeaseLost.
@@ -25,10 +28,11 @@ def store(db: Database, *, evaluation_id: str, fence: int, values: Mapping[str, 
     measured = {name: value for name, value in values.items() if name.startswith(PREFIX) and len(name) <= LONGEST_NAME}
     held = (Job.id == evaluation_id, Job.fence == fence, Job.status.in_(HELD))
     with db.write() as session:
-        evaluation = session.execute(select(Job.evaluated_job_id, Job.evaluated_step).where(*held)).one_or_none()
+        evaluation = session.scalars(select(Job).where(*held)).one_or_none()
         if evaluation is None:
             raise LeaseLost(f"evaluation {evaluation_id} may no longer report")
-        if evaluation.evaluated_job_id is None:
+        section = evaluation.document.inference
+        if evaluation.evaluated_job_id is None or section is None or not section.planned:
             return
         job = session.get(Job, evaluation.evaluated_job_id, with_for_update=True, populate_existing=True)
         if job is None:

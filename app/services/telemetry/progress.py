@@ -75,7 +75,8 @@ def store(db: Database, *, job_id: str, attempt: int, fence: int, reports: Repor
             values |= _gpu_columns(reports.gpu_samples)
         newest = {p.name: json_number(p.value) for p in sorted(points, key=lambda p: p.step)}
         if newest:
-            before = session.scalar(select(Job.latest_metrics).where(Job.id == job_id)) or {}
+            # Locked, as `add_points` merges into it, too: the later of two writers would drop what the other added.
+            before = session.scalar(select(Job.latest_metrics).where(Job.id == job_id).with_for_update()) or {}
             values["latest_metrics"] = {**before, **newest}
         # The row stays locked until the commit, so that arrival numbers become visible in order.
         row = session.execute(

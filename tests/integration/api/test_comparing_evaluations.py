@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from app.domain.evaluations import catalog
+from app.domain.evaluations.results import samples_file
 from app.domain.evaluations.samples import Sample, digest
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact
+from app.services.evaluations import comparing
 from tests.builders.factories import make_job
 from tests.builders.shards import batch_document
 from tests.systems.apps import Api
@@ -22,20 +25,23 @@ def measured(
     seed: int = 0,
     first: int = 0,
     stores: bool = True,
+    content: bytes | None = None,
 ) -> str:
-    """An evaluation of exact_match with a right or wrong answer to each record from the first on."""
+    """An evaluation, of exact_match by default, with a right or wrong answer to each record from the first on."""
     benchmark = {"name": "exact_match", "dataset": 0, **(benchmark or {})}
     document = batch_document(benchmarks=1, inference={"benchmarks": [benchmark], "seed": seed})
+    label = catalog.label(benchmark["name"])
+    metric = catalog.find(benchmark["name"]).metrics[0].name
     value = sum(rights) / len(rights)
-    result = {"metrics": {"exact_match": {"value": value, "stderr": 0.1}}, "n": len(rights), "seconds": 1.5}
+    result = {"metrics": {metric: {"value": value, "stderr": 0.1}}, "n": len(rights), "seconds": 1.5}
     lines = [
-        Sample(index=i, doc_hash=digest(i), prompt_hash=digest(i), scores={"exact_match": float(right)}).to_line()
+        Sample(index=i, doc_hash=digest(i), prompt_hash=digest(i), scores={metric: float(right)}).to_line()
         for i, right in enumerate(rights, start=first)
     ]
-    content = ("\n".join(lines) + "\n").encode()
+    content = ("\n".join(lines) + "\n").encode() if content is None else content
     with api.db.write() as session:
-        job = make_job(session, state=state, document=document, report={"benchmarks": {"exact_match": result}})
-        path = "samples-exact_match.jsonl"
+        job = make_job(session, state=state, document=document, report={"benchmarks": {label: result}})
+        path = samples_file(label)
         if stores:
             session.add(Artifact(job_id=job.id, path=path, size_bytes=len(content), sha256="0" * 64))
     if stores:
@@ -111,6 +117,62 @@ def test_evaluation_without_samples_has_values_alone(api: Api) -> None:
     assert row["notes"] == [f"{other} has no samples of it"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"index": 0, "scores": {"exact_match": null}}',
+        b'{"index": 0, "doc_hash": [], "scores": {}}',
+        b'{"index": 0, "scores": {"exact_match": 1' + b"0" * 400 + b"}}",
+        b"[" * 100_000,
+        b"\xff\xfe",
+    ],
+)
+def test_a_file_that_is_none_of_samples_is_a_note(api: Api, line: bytes) -> None:
+    base, other = measured(api, [0, 1]), measured(api, [1, 1], content=line + b"\n")
+
+    (row,) = compared(api, base, other)["comparisons"]
+
+    assert (row["values"], row["differences"]) == ({base: 0.5, other: 1.0}, [])
+    assert row["notes"][0].startswith(f"the samples of {other} can't be read: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "score"), [("bleu", "[1, 2]"), ("bleu", "[0,1,1,1,1,1,1,1,1,1]"), ("reward", "1e308"), ("f1", "-Infinity")]
+)
+def test_numbers_of_any_size_are_no_error(api: Api, name: str, score: str) -> None:
+    lines = [f'{{"index": {n}, "doc_hash": "{n}", "scores": {{"{name}": {score}}}}}\n' for n in range(2)]
+    content, benchmark = "".join(lines).encode(), {"name": name}
+
+    answer = compared(api, *(measured(api, [1], benchmark=benchmark, content=content) for _ in range(2)))
+
+    assert [row["benchmark"] for row in answer["comparisons"]] == [name]
+
+
+def test_two_metrics_with_one_file_name_are_not_compared(api: Api) -> None:
+    base, other = (measured(api, [1], benchmark={"name": f"custom:/{n}/brevity.py"}) for n in (1, 2))
+
+    (row,) = compared(api, base, other)["comparisons"]
+
+    assert (row["values"], row["differences"]) == ({base: 1.0, other: None}, [])
+    assert row["notes"] == [f"{other} has not measured it, but custom:/2/brevity.py"]
+
+
+def test_limits_of_a_comparison_are_named_with_the_way_out(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [measured(api, [0, 1, 1]), measured(api, [1, 1, 1])]
+
+    def refused() -> str:
+        return str(api.problem(api.post("/v1/evaluations/compare", {"ids": ids}), 400))
+
+    monkeypatch.setattr(comparing, "MOST_BYTES", 600)
+    assert "compare fewer evaluations at once" in refused()
+    monkeypatch.setattr(comparing, "MOST_BYTES", 64 << 20)
+    monkeypatch.setattr(comparing, "MOST_SAMPLES", 4)
+    (row,) = compared(api, *ids)["comparisons"]
+    assert "they are more than 2; compare fewer evaluations at once" in row["notes"][0]
+    monkeypatch.setattr(comparing, "MOST_DIFFERENCES", 0)
+    assert "at most 0; compare fewer evaluations at once" in refused()
+
+
 def test_bad_comparisons_name_the_rule(api: Api) -> None:
     done, running = measured(api, [1, 0]), measured(api, [1], state=JobState.EVALUATING)
 
@@ -118,8 +180,11 @@ def test_bad_comparisons_name_the_rule(api: Api) -> None:
         answer = api.post("/v1/evaluations/compare", {"ids": list(ids), **more})
         return str(api.problem(answer, status))
 
-    assert "wait until it is COMPLETED" in refused(409, done, running)
+    assert "wait until it is COMPLETED" in (waits := refused(409, done, running))
     assert "is none of ids" in refused(400, done, measured(api, [1, 1]), baseline="job-1")
-    assert "no evaluation" in refused(404, done, api.submit())
+    assert "of kind training, not evaluation" in (foreign := refused(404, done, api.submit()))
+    assert ("'ids.1'" in waits, "'ids.1'" in foreign) == (True, True)
+    assert "no evaluation" in refused(404, done, "job-1")
+    assert "between 1 and 64" in refused(422, done, running, baseline="")
     assert "2 to 8" in refused(422, done)
     assert "named twice" in refused(422, done, done)

@@ -52,7 +52,9 @@ def test_refusals_are_typed_and_name_the_field(client: Client) -> None:
     other = client.evaluations.create(DOCUMENT)["evaluation_id"]
 
     with pytest.raises(InvalidRequest) as caught:
-        client.evaluations.create({**DOCUMENT, "benchmarks": [{"name": "perplexety"}]})
+        client.evaluations.create(
+            {**DOCUMENT, "benchmarks": [{"name": "perplexety", "dataset": "/srv/data/train.jsonl"}]}
+        )
     with pytest.raises(Conflict, match="can't be compared"):
         client.evaluations.compare([running, other])
     with pytest.raises(TimeoutError, match=f"evaluation {running} has not ended within"):

@@ -84,6 +84,8 @@ def test_answer_has_model_and_benchmarks_as_they_were_asked_for(api: Api) -> Non
     assert shown["model"]["model_uri"] == "/srv/models/tiny"
     (benchmark,) = shown["benchmarks"]
     assert (benchmark["name"], benchmark["dataset"]["path"]) == ("loss", "/srv/data/val.jsonl")
+    assert shown["data_config"] == {"seed": 42}
+    assert (shown["parent_job_id"], shown["version"]) == (None, stored(api, made).version)
 
 
 @pytest.mark.both_databases
@@ -142,6 +144,16 @@ def test_dry_run_writes_nothing(api: Api) -> None:
     assert api.get("/v1/evaluations")["total_count"] == 0
 
 
+def test_sampling_without_effect_is_a_warning(api: Api) -> None:
+    sampled = {**LOSS, "name": "f1", "parameters": {"top_k": 5}}
+
+    made = api.data(api.post("/v1/evaluations", body(benchmarks=[LOSS, sampled])), 201)
+    planned = api.data(api.post("/v1/evaluations?dry_run=true", body(benchmarks=[LOSS, sampled])))
+
+    for answer in (made, planned):
+        assert "benchmarks.1.parameters.top_k" in [each.partition(":")[0] for each in answer["warnings"]]
+
+
 def test_repeated_request_with_a_key_makes_one(api: Api) -> None:
     headers = {"Idempotency-Key": "once"}
 
@@ -166,7 +178,8 @@ def test_other_jobs_are_no_evaluations(api: Api) -> None:
     job_id = api.submit()
 
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel")):
-        assert api.problem(api.call(method, f"/v1/evaluations/{job_id}{path}"), 404)["message"].startswith("no eval")
+        message = api.problem(api.call(method, f"/v1/evaluations/{job_id}{path}"), 404)["message"]
+        assert message == f"{job_id} is of kind training, not evaluation; see GET /v1/jobs/{job_id}"
 
 
 def test_another_project_finds_neither_evaluations_nor_models(api: Api) -> None:
@@ -214,14 +227,16 @@ def test_reward_model_answers_nothing(api: Api) -> None:
 @pytest.mark.parametrize(
     ("changes", "status", "field", "said"),
     [
-        ({"benchmarks": [{"name": "glue"}]}, 400, "benchmarks.0.name", "exact_match"),
-        ({"benchmarks": [LOSS, {"name": "f1"}]}, 400, "benchmarks.1.dataset", "needs a dataset"),
+        ({"benchmarks": [{**LOSS, "name": "glue"}]}, 400, "benchmarks.0.name", "exact_match"),
+        ({"benchmarks": [LOSS, {"name": "f1"}]}, 422, "benchmarks.1.dataset", "required"),
         ({"benchmarks": [LOSS, LOSS]}, 400, "benchmarks.1.name", "both loss"),
         ({"benchmarks": [{**LOSS, "parameters": {"stop": 1}}]}, 400, "benchmarks.0.parameters.stop", "no parameter"),
         ({"benchmarks": [{**LOSS, "num_samples": 0}]}, 422, "benchmarks.0.num_samples", "from 1 to"),
         ({"benchmarks": []}, 422, "benchmarks", "1 and 32"),
         ({"benchmarks": [{**LOSS, "dataset": "/etc/passwd"}]}, 400, "benchmarks.0.dataset.path", "lies outside"),
         ({"benchmarks": [{**LOSS, "dataset": {"split": "test"}}]}, 422, "benchmarks.0.dataset.path", "required"),
+        ({"benchmarks": [{**LOSS, "dataset": " "}]}, 422, "benchmarks.0.dataset", "must not be empty"),
+        ({"benchmarks": [{**LOSS, "dataset": {"path": "\t"}}]}, 422, "benchmarks.0.dataset.path", "must not be empty"),
         ({"benchmarks": [{**LOSS, "dataset": 5}]}, 422, "benchmarks.0.dataset", "a path"),
         (
             {"benchmarks": [LOSS, {**LOSS, "name": "f1", "dataset": {"path": "/srv/q.jsonl", "split": "some"}}]},

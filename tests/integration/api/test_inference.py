@@ -179,6 +179,7 @@ def test_job_of_another_project_does_not_exist(api: Api) -> None:
     foreign = refused_model(api, {"job_id": source}, 404, key=key)
 
     assert foreign["message"].replace(source, "job-unknown") == unknown["message"]
+    assert (field_of(foreign), field_of(unknown)) == ("model.job_id", "model.job_id")
     refused_model(api, {"checkpoint": saved}, 404, key=key)
     refused_model(api, {"job_id": source}, 404)
 

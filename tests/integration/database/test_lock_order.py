@@ -19,6 +19,7 @@ from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
 from app.models import ApiKey, Job, Project, Queue
+from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys, projects
@@ -27,6 +28,8 @@ from app.services.attempts.leases import NO_RETRY
 from app.services.lifecycle import transitions
 from app.services.nodes import maintenance
 from app.services.scheduling import placement as placing
+from app.services.telemetry import progress
+from app.services.telemetry.progress import MetricPoint, Reports
 from tests.builders.factories import make_attempt, make_document, make_job, make_node
 from tests.systems.apps import SECRET_KEY, Api
 
@@ -275,3 +278,22 @@ def test_placing_that_a_deadlock_throws_out_is_done_again(api: Api) -> None:
             transitions.load_for_change(session, job_id)  # the wrong way round: who waited first is thrown out
 
         assert [each.job_id for each in placed.result(SECONDS)] == [job_id]
+
+
+def test_report_and_a_planned_evaluation_both_add_to_the_latest_metrics(api: Api) -> None:
+    now = utc_now()
+    with api.db.write() as session:
+        job = make_job(session, state=JobState.TRAINING, latest_metrics={})
+        make_attempt(session, job, make_node(session))
+        job_id = job.id
+    reports = Reports(points=[MetricPoint(name="loss", step=2, at=now, value=3.0)])
+    measured = [MetricPoint(name="bench/f1/f1", step=2, at=now, value=0.5)]
+
+    with Waiting(api.db) as waiting:
+        with api.db.write() as session:
+            progress.add_points(session, transitions.load_for_change(session, job_id), measured)
+            stored = waiting.start(lambda: progress.store(api.db, job_id=job_id, attempt=1, fence=1, reports=reports))
+        stored.result(SECONDS)
+
+    with api.db.read() as session:
+        assert session.get_one(Job, job_id).latest_metrics == {"bench/f1/f1": 0.5, "loss": 3.0}

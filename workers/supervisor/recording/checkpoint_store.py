@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -74,6 +74,10 @@ class CheckpointStore:
         self._ended = False
         self._thread = threading.Thread(target=self._serve, name="checkpoints", daemon=True)
         self._thread.start()
+
+    def begin(self, finished: Iterable[int], most: int) -> None:
+        """As `Ledger.begin`."""
+        self._ledger.begin(finished, most)
 
     def offer(self, ready: CheckpointReady) -> None:
         with self._changed:

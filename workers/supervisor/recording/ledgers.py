@@ -1,7 +1,7 @@
 """What a rank's complete directory becomes: a checkpoint of a training, or a shard of any other job."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from app.storage.keys import checkpoint_key, shard_key
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.checkpoint_manifest import Manifest
 from trainyard.protocol.messages import CheckpointReady
+from workers.prepare.recorded_digests import SOURCES, digests_in
 from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.takeover import Refused
 
@@ -50,6 +51,9 @@ class Ledger(Protocol):
 
     def describe(self, step: int) -> str:
         """What was offered, in messages."""
+
+    def begin(self, finished: Iterable[int], most: int) -> None:
+        """Before ranks start: the shards that the attempt has taken over, and how many there may be; 0: any number."""
 
 
 def ledger_of(on: AttemptContext) -> Ledger:
@@ -106,6 +110,9 @@ class CheckpointLedger:
     def describe(self, step: int) -> str:
         return f"checkpoint at step {step}"
 
+    def begin(self, finished: Iterable[int], most: int) -> None:
+        """Checkpoints are not numbered."""
+
 
 @dataclass(frozen=True)
 class _ShardEntry:
@@ -118,10 +125,10 @@ class _ShardEntry:
         return f"shard {self.new.number}"
 
     def record(self) -> tuple[str, ...]:
-        on, work = self.ledger.on, self.ledger.on.work
+        on, work, number = self.ledger.on, self.ledger.on.work, self.new.number
         replaced = shards.record(on.db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, new=self.new)
-        self.ledger.finished.add(self.new.number)
-        return (on.storage.key_of(replaced),) if replaced else ()
+        self.ledger.finished.add(number)
+        return () if replaced is None else (shard_key(work.job_id, number, replaced),)
 
     def is_recorded(self) -> bool:
         on = self.ledger.on
@@ -129,22 +136,31 @@ class _ShardEntry:
 
 
 class ShardLedger:
-    """Records shards; each number once in an attempt, because its key names number and fencing token."""
+    """Records shards; each number once in an attempt, because its key names number and fencing token. Of those that
+    earlier attempts have stored it replaces only the ones that this attempt could not take over.
+    """
 
     noun = "shard"
 
     def __init__(self, on: AttemptContext) -> None:
         self.on = on
         self.finished: set[int] = set()
+        self._most = 0
         inference = on.work.document.inference
         self._benchmarks = len(inference.benchmarks) if inference is not None else 0
         self._size = inference.output.shard_records if inference is not None else 0
+
+    def begin(self, finished: Iterable[int], most: int) -> None:
+        self.finished.update(finished)
+        self._most = most
 
     def entry(self, ready: CheckpointReady, manifest: Manifest) -> Entry:
         del ready  # its step is that of all shards together
         work, position = self.on.work, manifest.data_position
         number, first, records = (_whole(position, name) for name in ("shard", "first_record", "records"))
         self._check(number, first, records)
+        if digests_in(position) is None:
+            raise Refused(f"data_position.{SOURCES} of its manifest is no list of digests")
         key = shard_key(work.job_id, number, work.fence)
         new = NewShard(
             number=number,
@@ -165,9 +181,11 @@ class ShardLedger:
         if self._benchmarks:
             if number >= self._benchmarks:
                 raise Refused(f"shard {number} is of no benchmark: there are {self._benchmarks}")
-        elif first != number * self._size or records > self._size:
+        elif first != number * self._size or not 1 <= records <= self._size:
             what = f"shard {number} has {records} records from {first} on"
             raise Refused(f"{what}; output.shard_records cuts them into {self._size} records each")
+        elif self._most and number >= self._most:
+            raise Refused(f"shard {number} is too many: an output has at most {self._most} files")
         if number in self.finished:
             raise Refused(f"shard {number} is stored already")
 

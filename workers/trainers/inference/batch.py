@@ -1,14 +1,16 @@
 """Batches: answers to the records of a job, shard by shard, on one or more ranks of a node."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from app.domain.spec.inference import InferenceOutput
 from workers.rank.run_context import Result, RunContext, Stop
 from workers.trainers.distributed import wait_for_all
 from workers.trainers.failures import InvalidConfig
+from workers.trainers.inference.advancing import Advancing
 from workers.trainers.inference.claims import Claims
 from workers.trainers.inference.delivery import Delivery
 from workers.trainers.inference.engine.engines import load_engine
@@ -24,10 +26,11 @@ from workers.trainers.inference.writers.choice import writer_of
 
 _POLL_SECONDS = 0.1  # for parts of other ranks
 _FILES_BESIDE = 10  # at most: manifest, meta, joined matrix
+_WITH_LISTS_OF_ERRORS = ("npy", "safetensors")  # formats whose parts may have a second file
 
 
 class BatchTrainer:
-    """Every rank claims the next free shard; rank 0 hands all finished ones over. A stop drops the shards in work."""
+    """Every rank claims the next free shard; rank 0 hands all finished ones over. A stop drops those in progress."""
 
     def __init__(self, context: RunContext) -> None:
         if context.spec.nodes > 1:
@@ -51,7 +54,7 @@ class BatchTrainer:
         self._inputs = Inputs(spec)
         self._inputs.check_columns(self._section.output.keep_columns)
         self._plan = planned(self._inputs.count(), self._section.output.shard_records)
-        _refuse_too_many(self._plan, spec.max_output_files, self._section.output.shard_records)
+        _refuse_too_many(self._plan, spec.max_output_files, self._section.output)
         self._writer = writer_of(spec, self._inputs)
         self._pending = {shard.number for shard in self._plan} - set(spec.finished_shards)
         self._claims = Claims(self.context.work_dir)
@@ -65,7 +68,7 @@ class BatchTrainer:
         delivery = Delivery(self.context, self._plan, self._section.on_error)
         delivery.report()
         for shard, rows in self._shards():
-            answered = self._answered(rows)
+            answered = self._answered(rows, delivery.advance)
             if answered is None:
                 break
             part, directory = part_of(shard, answered), self._claims.part_directory(shard.number)
@@ -80,7 +83,7 @@ class BatchTrainer:
 
     def _follow(self) -> None:
         for shard, rows in self._shards():
-            answered = self._answered(rows)
+            answered = self._answered(rows, self._claims.advance)
             if answered is None:
                 break
             directory = self._claims.part_directory(shard.number)
@@ -93,12 +96,13 @@ class BatchTrainer:
     def _is_ours(self, number: int) -> bool:
         return number in self._pending and self._claims.claim(number)
 
-    def _answered(self, rows: Sequence[InputRow]) -> list[OutputRow] | None:
+    def _answered(self, rows: Sequence[InputRow], advance: Callable[[int], None]) -> list[OutputRow] | None:
         """None: a stop is requested, and nothing of the shard is kept."""
         if self._task is None or self._stops():
             return None
+        interrupted = Advancing(self._stops, advance)
         try:
-            return answer_shard(self._task, self._inputs, rows, self._section.output.keep_columns, self._stops)
+            return answer_shard(self._task, self._inputs, rows, self._section.output.keep_columns, interrupted)
         except Interrupted:
             return None
 
@@ -111,9 +115,12 @@ class BatchTrainer:
     def _await_others(self, delivery: Delivery) -> None:
         """Hand over the rest of the other ranks' parts; of a stop only what is finished."""
         self._collect(delivery)
-        while not delivery.is_complete and not self._stops():
-            time.sleep(_POLL_SECONDS)
-            self._collect(delivery)
+        with self.context.section("answering on other ranks"):
+            while not delivery.is_complete and not self._stops():
+                time.sleep(_POLL_SECONDS)
+                if self._claims.advanced():
+                    delivery.advance(self._claims.advances)
+                self._collect(delivery)
 
     def _stops(self) -> bool:
         """Whether a stop was requested; once followed, it is followed to the end."""
@@ -140,12 +147,14 @@ class BatchTrainer:
         """Write files beside the parts, for subclasses; ``model`` is what they say of it."""
 
 
-def _refuse_too_many(plan: Sequence[Shard], most: int, shard_records: int) -> None:
+def _refuse_too_many(plan: Sequence[Shard], most: int, form: InferenceOutput) -> None:
     """Before hours of work: the whole output would be refused at the end. Raises InvalidConfig."""
-    parts, room = len(plan), most - _FILES_BESIDE
+    each = 2 if form.format in _WITH_LISTS_OF_ERRORS else 1
+    parts, room = len(plan), (most - _FILES_BESIDE) // each
     if most and parts > room:
-        least = shard_records * -(-parts // max(1, room))
+        least = form.shard_records * -(-parts // max(1, room))
+        files = "" if each == 1 else f" of up to {each} files"
         raise InvalidConfig(
-            f"output.shard_records: {shard_records} records in each make {parts} parts, and the operator's "
+            f"output.shard_records: {form.shard_records} records in each make {parts} parts{files}, and the operator's "
             f"TRAINYARD_STORAGE_MAX_OUTPUT_FILES allows {most} files; set it to {least} or more"
         )

@@ -13,6 +13,9 @@ class Claims:
         self._done = work_dir / "done"
         for directory in (self._claims, self._parts, self._done):
             directory.mkdir(parents=True, exist_ok=True)
+        self._sign = work_dir / "advances"
+        self._seen = 0.0
+        self.advances = 0  # seen by this rank
 
     def claim(self, number: int) -> bool:
         """Whether this rank is the one to answer the shard."""
@@ -21,6 +24,21 @@ class Claims:
         except FileExistsError:
             return False
         return True
+
+    def advance(self, tokens: int) -> None:
+        """Show rank 0 that this rank computes."""
+        del tokens  # those of several ranks would have to be added up
+        self._sign.touch()
+
+    def advanced(self) -> bool:
+        """Whether another rank has shown that since the last call."""
+        try:
+            at = self._sign.stat().st_mtime
+        except FileNotFoundError:
+            return False
+        has_advanced, self._seen = at != self._seen, at
+        self.advances += has_advanced
+        return has_advanced
 
     def part_directory(self, number: int) -> Path:
         """Where a rank writes a part; it does not exist yet."""

@@ -61,6 +61,11 @@ class Delivery:
         if rates := self._rates.take(self.records, self._tokens, is_last=not self._open):
             self._context.report_metrics(self.records, rates)
 
+    def advance(self, tokens: int) -> None:
+        """Report that so many more tokens are computed, of a shard that is not finished."""
+        tokens += self._tokens
+        self._context.report_progress(Progress(step=self.records, total_steps=self._total, tokens=tokens))
+
     def final_metrics(self) -> dict[str, float]:
         return {
             "records": self.records,

@@ -12,6 +12,12 @@ from app.domain.ids import JOB_ID
 
 BASE = "base"  # as a model: that which a job's training began with
 CHECKPOINTS = ("best", "latest")
+# Fields of an evaluation's `model` that say which base model it is and how it is loaded; credentials are never shown.
+OF_BASE_MODELS = (
+    *("revision", "source", "tokenizer_id", "storage_options", "dtype", "trust_remote_code", "model_kwargs"),
+)
+# The model in the other form of a request.
+_FLAT = {"job_id": "job_id", "model_uri": "model_uri", "checkpoint_id": "checkpoint"}
 # custom:/path/metric.py has a colon of its own.
 _NAMED = re.compile(r"(?P<name>custom:.+?\.py|[^:]+)(?::(?P<dataset>.+))?")
 
@@ -24,6 +30,18 @@ def model_of(text: str) -> dict[str, Any]:
     if "@" in text and checkpoint not in CHECKPOINTS and not checkpoint.startswith("ckpt-"):
         raise click.BadParameter(f"{text!r}: write JOB@best, JOB@latest or JOB@CHECKPOINT, or JOB for its result")
     return {"job_id": job_id, **({"checkpoint": checkpoint} if checkpoint else {})}
+
+
+def with_model(document: Mapping[str, Any], text: str | None) -> dict[str, Any]:
+    """The request with its model in one form, of the command line or the file. Raises UsageError for both, or none."""
+    flat = {ours: document[theirs] for theirs, ours in _FLAT.items() if document.get(theirs)}
+    named = document.get("model") or flat
+    if text is not None and named:
+        raise click.UsageError("the file names a model, too; leave MODEL or that of the file out")
+    if text is None and not named:
+        raise click.UsageError("name a MODEL: a job, JOB@best, JOB@CHECKPOINT, a model's id, directory or URI")
+    rest = {name: value for name, value in document.items() if name not in (*_FLAT, "model")}
+    return {**rest, "model": model_of(text) if text is not None else named}
 
 
 def benchmark_of(text: str) -> dict[str, Any]:
@@ -64,5 +82,11 @@ def base_of(job: Mapping[str, Any]) -> dict[str, Any]:
     base = (job.get("training_config") or {}).get("base_model") or {}
     if not base.get("model_id") or base.get("from_config"):
         raise click.ClickException(f"{job['job_id']} began with random weights; name a model with --against")
-    kept = {name: base[name] for name in ("revision", "dtype", "trust_remote_code") if base.get(name)}
+    if base.get("credentials"):
+        raise click.ClickException(
+            f"the base model of {job['job_id']}, {base['model_id']}, was read with credentials of its own, which no "
+            "other job gets: evaluate it with --file, whose model repeats them, and compare both with trainyard eval "
+            "compare"
+        )
+    kept = {name: base[name] for name in OF_BASE_MODELS if base.get(name)}
     return {"model_uri": base["model_id"], **kept}

@@ -11,43 +11,46 @@ from app.cli.client.connection import server
 from app.cli.client.inference import requests, results
 from app.cli.client.submit import project_option, read_document, show_plan, warn
 from app.cli.client.watch import EXIT_NOT_COMPLETED, follow_to_end
-from app.cli.output import json_option, print_json
+from app.cli.output import json_option, print_json, print_json_line
 from app.cli.resources import resource_option
 from config.settings import client_tokens
 from trainyard.client import Client
-from trainyard.records import CreatedEvaluation
+from trainyard.records import CreatedEvaluation, DryRun
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 Document = dict[str, Any]
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @click.option("-b", "--benchmark", "benchmarks", multiple=True, help="NAME or NAME:DATASET; repeatable.")
-@click.option("--file", type=_FILE, help="An evaluation in JSON or YAML, whose benchmarks are measured, too.")
-@click.option("-n", "--num-samples", type=click.IntRange(min=1), help="Of each benchmark only the first so many.")
-@click.option("-p", "--parameter", "parameters", multiple=True, help="KEY=VALUE, of each benchmark; repeatable.")
+@click.option("--file", type=_FILE, help="An evaluation in JSON or YAML; benchmarks of -b are added to its own.")
+@click.option("-n", "--num-samples", type=click.IntRange(min=1), help="Of each -b only the first so many records.")
+@click.option("-p", "--parameter", "parameters", multiple=True, help="KEY=VALUE, a parameter of each -b; repeatable.")
 @click.option("--against", help="A model to measure, too, and to compare with; `base`: the one that MODEL began with.")
-@click.option("--name", help="Of the evaluation.")
-@click.option("--seed", type=click.IntRange(min=0), help="Of what is sampled.")
-@click.option("--dry-run", is_flag=True, help="Validate it and show the placement plan without measuring.")
-@click.option("--watch", "watches", is_flag=True, help="Follow it to its end; exit code 3 unless it completes.")
+@click.option("--name", help="Name of the evaluation.")
+@click.option("--seed", type=click.IntRange(min=0), help="Random seed of sampled answers.")
+@click.option("--dry-run", is_flag=True, help="Validate the evaluation and show the placement plan without measuring.")
+@click.option(
+    "--watch", "watches", is_flag=True, help="Follow the evaluation to its end; exit code 3 unless it completes."
+)
 @resource_option
 @project_option
 @json_option
 def run(
-    model: str, against: str | None, project: str, *, dry_run: bool, watches: bool, as_json: bool, **options: Any
+    model: str | None, against: str | None, project: str, *, dry_run: bool, watches: bool, as_json: bool, **options: Any
 ) -> None:
     """Measure MODEL: a job, JOB@best, JOB@latest, JOB@CHECKPOINT, or a model's id, directory or URI.
 
-    -n and -p are for benchmarks given by -b.
+    Without MODEL the one that --file names is measured.
     """
-    document = {**_document(**options), "model": requests.model_of(model)}
+    document = requests.with_model(_document(**options), model)
     with server(project) as client:
+        documents = [document, _other(client, document, against)] if against else [document]
         if dry_run:
-            show_plan(client.evaluations.dry_run(document, tokens=client_tokens()), as_json=as_json)
+            _show_plans([_plan(client, each) for each in documents], as_json=as_json)
             return
-        created = _created_both(client, document, against) if against else [_created(client, document)]
+        created = _created_both(client, *documents) if against else [_created(client, document)]
         ids = [each["evaluation_id"] for each in created]
         if watches:
             sys.exit(_watch(client, ids, ["model", against or ""], as_json=as_json))
@@ -68,6 +71,8 @@ def _document(
 ) -> Document:
     """The request without its model."""
     document = read_document(file, "document of an evaluation", see="examples/inference/") if file else {}
+    if not benchmarks and (parameters or num_samples):
+        raise click.UsageError("-n and -p are for benchmarks of -b; name one, or write them into the file")
     given = dict(map(requests.parameter_of, parameters))
     more = {**({"parameters": given} if given else {}), **({"num_samples": num_samples} if num_samples else {})}
     asked = [{**requests.benchmark_of(text), **more} for text in benchmarks]
@@ -85,18 +90,35 @@ def _created(client: Client, document: Document) -> CreatedEvaluation:
     return created
 
 
-def _created_both(client: Client, document: Document, against: str) -> list[CreatedEvaluation]:
-    """The evaluations of the model and of the other one, which measures what the first one does."""
+def _plan(client: Client, document: Document) -> DryRun:
+    return client.evaluations.dry_run(document, tokens=client_tokens())
+
+
+def _show_plans(plans: Sequence[DryRun], *, as_json: bool) -> None:
+    if as_json and len(plans) > 1:
+        print_json({"evaluations": plans})
+        return
+    for plan in plans:
+        show_plan(plan, as_json=as_json)
+
+
+def _created_both(client: Client, document: Document, other: Document) -> list[CreatedEvaluation]:
+    """The evaluations of both models; the second measures what the first one does. Neither is made unless both can."""
+    for each in (document, other):
+        _plan(client, each)
+    first = _created(client, document)
+    measured = client.evaluations.get(first["evaluation_id"])["benchmarks"]
+    return [first, _created(client, {**other, "benchmarks": _with_parameters(document["benchmarks"], measured)})]
+
+
+def _other(client: Client, document: Document, against: str) -> Document:
+    """The request for the model to compare with, which is asked in the same way."""
     job_id = document["model"].get("job_id")
     job = client.get(job_id).data if job_id else {}
     if against == requests.BASE and not job:
         raise click.UsageError("--against base: MODEL is no job, so that it has no base model; name the other model")
     other = requests.base_of(job) if against == requests.BASE else requests.model_of(against)
-    first = _created(client, document)
-    data = requests.as_trained(job) if job else {}
-    measured = client.evaluations.get(first["evaluation_id"])["benchmarks"]
-    second = {**data, **document, "model": other, "benchmarks": _with_parameters(document["benchmarks"], measured)}
-    return [first, _created(client, second)]
+    return {**(requests.as_trained(job) if job else {}), **document, "model": other}
 
 
 def _with_parameters(asked: Sequence[Document], measured: Sequence[Mapping[str, Any]]) -> list[Document]:
@@ -107,10 +129,14 @@ def _with_parameters(asked: Sequence[Document], measured: Sequence[Mapping[str, 
 def _watch(client: Client, ids: Sequence[str], models: Sequence[str], *, as_json: bool) -> int:
     """Follow each to its end, print results and differences; the exit code."""
     jobs = [follow_to_end(client, each, as_json=as_json) for each in ids]
-    if any(job.status != "COMPLETED" for job in jobs):
-        return EXIT_NOT_COMPLETED
+    has_completed = all(job.status == "COMPLETED" for job in jobs)
     if as_json:
-        return 0
+        compares = has_completed and len(ids) > 1
+        compared = client.evaluations.compare(ids, baseline=ids[1]) if compares else None
+        print_json_line({"evaluations": [client.evaluations.get(each) for each in ids], "comparison": compared})
+        return 0 if has_completed else EXIT_NOT_COMPLETED
+    if not has_completed:
+        return EXIT_NOT_COMPLETED
     if len(ids) == 1:
         results.print_results(client.evaluations.get(ids[0])["results"])
     else:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.spec.document import is_custom
+from app.domain.spec.document import evaluates, is_custom
 from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER
 from app.domain.spec.model import BEST, CHECKPOINT, END, JobDocument
 from app.domain.spec.rules.output import GGUF, ONNX, trains_adapter
@@ -48,6 +48,20 @@ def evaluations_have_a_model(document: JobDocument) -> None:
             )
 
 
+def best_checkpoint_is_known(document: JobDocument) -> None:
+    """A metric that is named was checked before."""
+    if document.output_config.checkpoint.metric_for_best_model or evaluates(document):
+        return
+    for field, on in _planned(document):
+        if on == BEST:
+            raise BadSpec(
+                "without evaluation no checkpoint is the best; set data_config.validation_split above 0 or give a "
+                "source with split validation, and leave evaluation on, or name a training metric in "
+                "output_config.checkpoint.metric_for_best_model",
+                field=f"{field}.on",
+            )
+
+
 def evaluations_read_shared_places(document: JobDocument) -> None:
     """They are made without the user, whose tokens and credentials stay with the training."""
     for i, planned in enumerate(document.training_config.evaluations):
@@ -77,4 +91,4 @@ def _scheme(location: str) -> str:
     return location.partition("://")[0].lower()
 
 
-RULES = (evaluations_have_a_model, evaluations_read_shared_places)
+RULES = (evaluations_have_a_model, best_checkpoint_is_known, evaluations_read_shared_places)

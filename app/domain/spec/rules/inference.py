@@ -15,10 +15,13 @@ from app.domain.spec.inference import (
     BATCH,
     EMBED,
     EVALUATION,
+    FAIL,
     FEATURES,
     FIELDS,
     GENERATE,
     LOGLIKELIHOOD,
+    QUANTIZED,
+    RECORD,
     SCORE,
     Inference,
     InferenceTask,
@@ -32,7 +35,8 @@ MOST_STOPS, LONGEST_STOP = 4, 256
 MOST_ANSWERS = 64
 MOST_ANSWER_TOKENS = 131_072  # of one record: n x max_new_tokens
 MOST_SHARD_RECORDS = 65_536
-QUANTIZED = "bnb-4bit"
+LEAST_TEMPERATURE = 0.0001  # logits divided by less may not be finite any more
+HOTTEST, MOST_TOP_K, LARGEST_PENALTY = 2.0, 2**20, 10.0  # of sampling
 QUANTIZATIONS = ("none", QUANTIZED)
 PARQUET, NPY, SAFETENSORS = "parquet", "npy", "safetensors"
 _ROWS = (PARQUET, "arrow", "jsonl")
@@ -75,6 +79,17 @@ def job_is_on_one_node(document: JobDocument) -> None:
         )
 
 
+def each_device_has_a_benchmark(document: JobDocument) -> None:
+    """A rank measures whole benchmarks, so more devices than benchmarks would idle."""
+    devices, benchmarks = document.resource_config.gpu_count, len(_section(document).benchmarks)
+    if devices > benchmarks:
+        raise BadSpec(
+            f"each device measures whole benchmarks, so of {devices} devices {devices - benchmarks} would idle; ask "
+            f"for {benchmarks} at most",
+            field="resource_config.gpu_count",
+        )
+
+
 def splits_can_be_read(document: JobDocument) -> None:
     for i, source in enumerate(document.data_config.sources):
         try:
@@ -114,26 +129,34 @@ def answers_are_bounded(document: JobDocument) -> None:
             f"at temperature 0 all {task.n} answers would be equal; set temperature above 0, or n to 1",
             field=f"{field}.n",
         )
-    _check_stops(task)
+    _check_stops(task, field)
     try:
         check_response_format(task.response_format)
     except BadResponseFormat as error:
         raise BadSpec(str(error), field=f"{field}.response_format{error.part}") from error
 
 
-def _check_stops(task: InferenceTask) -> None:
-    field = "inference.task.stop"
+def _check_stops(task: InferenceTask, field: str) -> None:
     if len(task.stop) > MOST_STOPS:
-        raise BadSpec(f"at most {MOST_STOPS} stop texts; this has {len(task.stop)}", field=field)
+        raise BadSpec(f"at most {MOST_STOPS} stop texts; this has {len(task.stop)}", field=f"{field}.stop")
     for i, text in enumerate(task.stop):
         if not text or len(text) > LONGEST_STOP:
             raise BadSpec(
-                f"a stop text has 1 to {LONGEST_STOP} characters; correct it or leave it out", field=f"{field}.{i}"
+                f"a stop text has 1 to {LONGEST_STOP} characters; correct it or leave it out", field=f"{field}.stop.{i}"
             )
 
 
 def sampling_has_a_meaning(document: JobDocument) -> None:
-    task, field = _section(document).task, "inference.task"
+    check_sampling(_section(document).task, "inference.task")
+
+
+def check_sampling(task: InferenceTask, field: str) -> None:
+    """Raise BadSpec for values that leave no token, or only one; ``field`` is where the task's fields stand."""
+    if 0 < task.temperature < LEAST_TEMPERATURE:
+        raise BadSpec(
+            f"temperature is 0, which takes the likeliest token, or at least {LEAST_TEMPERATURE}",
+            field=f"{field}.temperature",
+        )
     if task.top_p == 0:
         raise BadSpec("top_p 0 leaves no token; use a share above 0 and up to 1", field=f"{field}.top_p")
     if task.min_p == 1:
@@ -152,6 +175,16 @@ def vectors_fit_the_format(document: JobDocument) -> None:
     if task.dtype == "bfloat16" and form != SAFETENSORS:
         raise BadSpec(
             f"{form} has no bfloat16; say float16 or float32, or format {SAFETENSORS}", field="inference.task.dtype"
+        )
+
+
+def errors_are_counted_or_fatal(document: JobDocument) -> None:
+    rule = _section(document).on_error
+    if rule.action == FAIL and "max_share" in rule.given:
+        raise BadSpec(
+            f"action {FAIL} ends the job at the first record without an answer, so that max_share has no meaning; "
+            f"leave it out, or set action to {RECORD}",
+            field="inference.on_error.max_share",
         )
 
 
@@ -200,12 +233,12 @@ def columns_can_be_mapped(document: JobDocument) -> None:
     data.check_mapped_columns_are_kept(document, preprocess.field_mapping)
 
 
-def without_effect(task: InferenceTask) -> list[str]:
+def without_effect(task: InferenceTask, field: str = "task") -> list[str]:
     """``field: reason`` for each field of a submitted task that has no effect beside the others."""
     if task.type != GENERATE or task.temperature > 0:
         return []
     return [
-        f"task.{name}: no effect at temperature 0, which takes the likeliest token"
+        f"{field}.{name}: no effect at temperature 0, which takes the likeliest token"
         for name in _SAMPLING
         if name in task.given
     ]
@@ -233,11 +266,12 @@ _OF_RECORDS: tuple[Callable[[JobDocument], None], ...] = (
     sampling_has_a_meaning,
     vectors_fit_the_format,
     output_has_a_form,
+    errors_are_counted_or_fatal,
     columns_can_be_mapped,
 )
 # By kind, after the rules of every job's resources. Later rules rely on earlier ones.
 RULES: Mapping[str, tuple[Callable[[JobDocument], None], ...]] = {
     BATCH: (*_SHARED, *_OF_RECORDS),
     FEATURES: (*_SHARED, *_OF_RECORDS),
-    EVALUATION: _SHARED,
+    EVALUATION: (*_SHARED, each_device_has_a_benchmark),
 }

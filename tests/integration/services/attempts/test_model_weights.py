@@ -91,6 +91,18 @@ def test_changed_weights_are_refused(database, storage, trained, tmp_path, what)
     assert failed.value.error_type == "MODEL_NOT_FOUND"
 
 
+@pytest.mark.parametrize("what", ["artifacts", "checkpoints/c"])
+def test_recorded_weights_that_the_storage_has_not_are_waited_for(database, storage, trained, tmp_path, what):
+    """A volume that is not mounted looks like an empty storage."""
+    job_id, checkpoint_id = trained
+    storage.delete_tree(f"jobs/{job_id}/{what}")
+
+    with pytest.raises(AttemptFailed) as failed:
+        find(database, storage, work_of(database, job_id, None if what == "artifacts" else checkpoint_id), tmp_path)
+
+    assert failed.value.error_type == "STORAGE_ERROR"
+
+
 def test_deleted_checkpoint_and_result_of_another_project_are_not_found(database, storage, trained, tmp_path):
     job_id, checkpoint_id = trained
     with database.write() as session:

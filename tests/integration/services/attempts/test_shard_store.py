@@ -6,7 +6,7 @@ from app.domain.ids import new_id
 from app.models import Job, Shard
 from app.services.attempts import work_orders
 from tests.builders.factories import make_attempt, make_job, make_node
-from tests.builders.shards import batch_document
+from tests.builders.shards import batch_document, make_shard
 from tests.integration.services.attempts.test_checkpoint_store import FullStorage, Taker
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.commands import CheckpointFailed, CheckpointSaved
@@ -87,6 +87,9 @@ def test_shard_is_stored_under_its_number_and_token_and_recorded(database, make_
         {"first_record": 1},
         {"records": 3},
         {"records": "2"},
+        {"records": 0},
+        {"sources_sha256": "1"},
+        {"sources_sha256": [1]},
         {"counts": []},
         {"counts": {"failed": float("nan")}},
         {"counts": {"failed": "many"}},
@@ -122,6 +125,40 @@ def test_shard_is_stored_once_in_an_attempt(database, make_taker):
     assert isinstance(again, CheckpointFailed)
     assert "shard 0 is stored already" in again.message
     assert [row.created_at for row in rows(database)] == [before.created_at]
+    assert stored(taker) == ["0-1"]
+
+
+def test_shard_that_the_attempt_has_taken_over_is_not_replaced(database, make_taker):
+    taker = make_taker()
+    taker.store.begin([0], 0)
+
+    assert "shard 0 is stored already" in offer(taker).message
+
+    assert (rows(database), stored(taker)) == ([], [])
+
+
+def test_number_of_shards_is_bounded_by_the_files_of_an_output(database, make_taker):
+    taker = make_taker()
+    taker.store.begin([], 2)
+
+    answers = [offer(taker, shard=number, first_record=2 * number) for number in (1, 2)]
+
+    assert [type(answer) for answer in answers] == [CheckpointSaved, CheckpointFailed]
+    assert "at most 2 files" in answers[1].message
+    assert [row.number for row in rows(database)] == [1]
+
+
+def test_files_of_a_replaced_shard_are_deleted_by_number_and_token(database, make_taker, tmp_path):
+    """Its recorded address may be of a storage that was moved since."""
+    taker = make_taker()
+    with database.write() as session:
+        make_shard(session, session.get_one(Job, taker.work.job_id), 0, fence=0, uri="s3://elsewhere/0-0")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "part.jsonl").write_text("{}")
+    taker.storage.put_tree(tmp_path / "old", f"jobs/{taker.work.job_id}/shards/0-0")
+
+    assert isinstance(offer(taker), CheckpointSaved)
+
     assert stored(taker) == ["0-1"]
 
 

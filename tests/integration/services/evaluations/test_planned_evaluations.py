@@ -1,5 +1,6 @@
 """Evaluations that a training plans: each is made once, with the checkpoint or the end that it is of."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,10 @@ from app.models import Checkpoint, Job
 from app.services.attempts import checkpoints, work_orders
 from app.services.attempts.checkpoints import NewCheckpoint
 from app.services.attempts.work_orders import Work
+from app.services.lifecycle import transitions
+from app.services.operations.orphan_cleanup import OrphanSweep
+from app.storage.keys import checkpoint_key
+from app.storage.storage import Storage
 from tests.builders import factories
 from tests.builders.recovering import training
 from tests.builders.walks import NO_WAIT, job_of, save
@@ -66,13 +71,14 @@ def test_evaluation_is_a_preemptible_job_of_the_lowest_priority_with_the_trainin
     assert (document.resource_config.gpu_count, document.resource_config.device_type) == (1, "cpu")
     assert document.inference is not None
     assert (document.inference.seed, document.inference.benchmarks[0].num_samples) == (7, 4)
+    assert document.inference.planned
     (source,) = document.data_config.sources
     assert (source.path, source.format) == ("/srv/data/q.jsonl", "jsonl")
 
 
 def test_plan_that_asks_for_devices_gets_them(database: Database) -> None:
     document = planning("checkpoint")
-    document["training_config"]["evaluations"][0]["resource_config"] = {"gpu_count": 2, "device_type": "cpu"}
+    document["training_config"]["evaluations"][0]["resource_config"] = {"gpu_count": 2}  # of the training's device_type
     save(database, training(database, document=document), 2)
 
     (job,) = made(database)
@@ -149,3 +155,54 @@ def test_retried_record_of_a_checkpoint_makes_no_second_evaluation(database: Dat
         checkpoints.record(database, job_id=work.job_id, attempt=work.attempt, fence=work.fence, actor="test", new=new)
 
     assert len(made(database)) == 1
+
+
+def end(db: Database, evaluation_id: str) -> None:
+    with db.write() as session:
+        job = transitions.load_for_change(session, evaluation_id)
+        transitions.transition(session, job, JobState.CANCELLED, actor="test")
+
+
+def kept_steps(db: Database) -> list[int]:
+    with db.read() as session:
+        return sorted(session.scalars(select(Checkpoint.step).where(Checkpoint.deleted_at.is_(None))))
+
+
+def test_checkpoints_of_an_ended_training_are_retired_when_their_evaluations_have_ended(database: Database) -> None:
+    work = training(database, document=planning("checkpoint", keep=1))
+    for step in (2, 4, 6):
+        save(database, work, step)
+    complete(database, work)
+    first, second, _ = made(database)
+    assert checkpoints.retire_released(database, work.job_id) == 0  # none has ended
+
+    end(database, first.id)
+    assert (checkpoints.retire_released(database, work.job_id), kept_steps(database)) == (1, [4, 6])
+
+    end(database, second.id)
+    assert (checkpoints.retire_released(database, work.job_id), kept_steps(database)) == (1, [6])
+    assert checkpoints.retire_released(database, work.job_id) == 0
+
+
+def test_checkpoint_stays_within_the_limit(database: Database) -> None:
+    work = training(database, document=planning("checkpoint", keep=2))
+    for step in (2, 4):
+        save(database, work, step)
+    for job in made(database):
+        end(database, job.id)
+
+    assert (checkpoints.retire_released(database, work.job_id), kept_steps(database)) == (0, [2, 4])
+
+
+def test_clean_up_retires_what_evaluations_that_never_ran_have_pinned(database: Database, tmp_path: Path) -> None:
+    work = training(database, document=planning("checkpoint", keep=1))
+    for step in (2, 4):
+        save(database, work, step)
+    complete(database, work)
+    storage_url = f"file://{tmp_path}"
+    Storage(storage_url).write(f"{checkpoint_key(work.job_id, made(database)[1].resume_checkpoint_id or '')}/a", b"1")
+    end(database, made(database)[0].id)
+
+    OrphanSweep(database, storage_url).run_round()
+
+    assert kept_steps(database) == [4]

@@ -19,13 +19,13 @@ pytestmark = pytest.mark.both_databases
 VALUES = {"bench/f1/f1": 0.5, "loss": 3.0, "bench/" + "x" * 200: 1.0}
 
 
-def start(db: Database, *, step: int | None, **columns: Any) -> tuple[str, str]:
+def start(db: Database, *, step: int | None, planned: bool = True, **columns: Any) -> tuple[str, str]:
     """(id of a completed training with 9 steps, id of the running evaluation of it)."""
     with db.write() as session:
         trained = make_job(session, state=JobState.COMPLETED, current_step=9, attempt=2, latest_metrics={"loss": 2.0})
         job = make_job(
             session,
-            document=batch_document(benchmarks=1),
+            document=batch_document(benchmarks=1, inference={"planned": planned}),
             **{"evaluated_job_id": trained.id, "evaluated_step": step, **columns},
         )
         make_attempt(session, job, make_node(session))
@@ -87,6 +87,14 @@ def test_stale_attempt_writes_nothing(database: Database) -> None:
         store(database, evaluation, VALUES, fence=7)
 
     assert points(database, trained) == []
+
+
+def test_evaluation_that_was_asked_for_leaves_the_curves_of_the_training_alone(database: Database) -> None:
+    trained, evaluation = start(database, step=4, planned=False)
+
+    store(database, evaluation, VALUES)
+
+    assert (points(database, trained), latest(database, trained)) == ([], {"loss": 2.0})
 
 
 def test_model_of_a_place_has_no_curves(database: Database) -> None:

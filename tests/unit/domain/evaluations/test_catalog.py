@@ -53,6 +53,27 @@ def test_a_benchmark_without_its_dataset_names_the_columns_that_it_reads() -> No
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "custom:metric.py",
+        "custom:data/metric.py",
+        "custom:/data/.py",
+        "custom:/data/..py",
+        "custom:s3://",
+        "custom:/m.sh",
+    ],
+)
+def test_a_custom_metric_is_named_by_an_absolute_path_or_a_uri(name: str) -> None:
+    assert "absolute path or a URI" in refusal(benchmark(name)).message
+
+
+def test_long_names_have_short_labels_that_differ() -> None:
+    labels = {catalog.label(f"custom:/data/{'m' * 300}{n}.py") for n in range(3)}
+
+    assert [len(each) for each in labels] == [60] * 3
+
+
 @pytest.mark.parametrize("count", [0, -1, catalog.MOST_SAMPLES + 1])
 def test_the_number_of_samples_is_in_its_range(count: int) -> None:
     assert refusal(benchmark(num_samples=count)).field == "num_samples"

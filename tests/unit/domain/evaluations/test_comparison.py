@@ -13,7 +13,9 @@ from app.domain.evaluations.comparison import CHANGES_SHOWN, compare, mcnemar, n
 from app.domain.evaluations.samples import Sample, Score
 
 MATCH = BENCHMARKS["exact_match"].metrics[0]
+REWARD = BENCHMARKS["reward"].metrics[0]
 F1 = BENCHMARKS["f1"].metrics[0]
+LOSS = BENCHMARKS["loss"].metrics[0]
 BLEU = BENCHMARKS["bleu"].metrics[0]
 
 
@@ -38,7 +40,7 @@ def test_a_difference_has_its_interval_and_the_samples_that_changed_sides() -> N
     assert high == pytest.approx(0.28 + 1.96 * 0.0494, abs=0.02)
     assert found.p_value == mcnemar(2, 30)
     assert (found.n, found.changes) == (100, 32)
-    assert found.changed[0].to_json() == {"index": 0, "from": 0.0, "to": 1.0}
+    assert (found.changed[0].index, found.changed[0].before, found.changed[0].after) == (0, 0.0, 1.0)
 
 
 def test_the_same_evaluation_does_not_differ() -> None:
@@ -81,6 +83,41 @@ def test_bleu_is_compared_as_the_corpus_figure() -> None:
     assert found is not None
     assert found.interval is not None
     assert 0 < found.interval[0] <= found.difference <= found.interval[1]
+
+
+def test_losses_are_compared_over_tokens_whatever_the_lengths_of_records() -> None:
+    lengths = [float(n) for n in range(1, 101)]
+    before, after = ([(loss * length, length) for length in lengths] for loss in (2.0, 1.5))
+
+    found = compare(LOSS, paired(samples(before, "loss"), samples(after, "loss")))
+
+    assert found is not None
+    assert found.difference == pytest.approx(-0.5)
+    assert found.interval == pytest.approx((-0.5, -0.5))
+
+
+@pytest.mark.parametrize("score", [1e308, math.inf, -math.inf, math.nan])
+def test_a_difference_that_is_not_finite_has_no_interval(score: float) -> None:
+    found = compare(REWARD, paired(samples([score, score], "reward"), samples([-score, 1.0], "reward")))
+
+    assert found is not None
+    assert (math.isfinite(found.difference), found.interval) == (False, None)
+
+
+@pytest.mark.parametrize("score", [(1.0, 2.0), 0.5, math.nan])
+def test_scores_of_another_form_are_not_compared(score: Score) -> None:
+    found = compare(MATCH, paired(samples([0.0, score]), samples([1.0, 1.0])))
+
+    assert found is not None
+    assert (found.n, found.difference) == (1, 1.0)
+    assert compare(BLEU, paired(samples([1.0], "bleu"), samples([(1.0, 2.0)], "bleu"))) is None
+
+
+def test_counts_of_bleu_that_contradict_each_other_are_no_error() -> None:
+    rows = [(0.0, *[9.0] * 9), (2.0**53, 0.0, *[2.0**53] * 4, *[1.0] * 4)]
+
+    assert compare(BLEU, paired(samples(rows, "bleu"), samples(rows[::-1], "bleu"))) is not None
+    assert compare(BLEU, paired(samples(rows[:1], "bleu"), samples(rows[:1], "bleu"))) is not None
 
 
 def test_samples_are_paired_by_their_records_whatever_their_order() -> None:

@@ -80,9 +80,15 @@ def test_validation_records_may_be_the_only_ones() -> None:
         ([(f"{TASK}.stop", ["a"] * 5)], f"{TASK}.stop", "at most 4"),
         ([(f"{TASK}.stop", ["a", ""])], f"{TASK}.stop.1", "1 to 256 characters"),
         ([(f"{TASK}.top_p", 0.0)], f"{TASK}.top_p", "above 0"),
+        ([(f"{TASK}.temperature", 1e-5)], f"{TASK}.temperature", "at least 0.0001"),
         ([(f"{TASK}.min_p", 1.0)], f"{TASK}.min_p", "temperature to 0"),
         ([(f"{TASK}.repetition_penalty", 0.0)], f"{TASK}.repetition_penalty", "1 is none"),
         ([(f"{TASK}.response_format", {"type": "xml"})], f"{TASK}.response_format.type", "json_schema, regex"),
+        (
+            [("inference.on_error", {"action": "fail", "max_share": 0.1})],
+            "inference.on_error.max_share",
+            "leave it out",
+        ),
         ([(f"{OUTPUT}.format", "npy")], f"{OUTPUT}.format", "parquet, arrow, jsonl"),
         ([(f"{OUTPUT}.keep_columns", ["output"])], f"{OUTPUT}.keep_columns.0", "results themselves"),
         ([(f"{OUTPUT}.keep_columns", ["a", "a"])], f"{OUTPUT}.keep_columns.1", "named twice"),
@@ -137,6 +143,20 @@ def test_features_are_refused(changes: list[tuple[str, Any]], field: str, said: 
     assert (error.field, said in error.message) == (field, True), error.message
 
 
+def test_a_job_that_fails_at_the_first_error_has_no_share_of_them() -> None:
+    stored = completed(("inference.on_error", {"action": "fail"})).to_json()
+
+    assert stored["inference"]["on_error"] == {"action": "fail"}
+    assert spec_of(stored).document.to_json() == stored
+
+
+def test_weights_of_4_bits_ask_for_a_gpu() -> None:
+    stored = completed(("inference.model.quantization", "bnb-4bit"), ("resource_config", {})).to_json()
+
+    assert stored["resource_config"]["device_type"] == "cuda"
+    assert spec_of(stored).document.to_json() == stored
+
+
 def test_result_of_a_job_needs_no_base_model() -> None:
     changes = (("training_config.base_model.model_id", "none"), ("inference.model.job_id", "job-1"))
 
@@ -148,3 +168,19 @@ def test_sampling_has_no_effect_at_temperature_0() -> None:
 
     assert [text.partition(":")[0] for text in without_effect(sampled)] == ["task.top_k", "task.seed"]
     assert without_effect(sampled.changed(temperature=0.5)) == []
+
+
+def test_an_evaluation_has_no_idle_devices() -> None:
+    benchmark = {"name": "loss", "dataset": 0}
+    evaluation = changed(
+        ("kind", "evaluation"),
+        ("training_config.training_type", "EVALUATION"),
+        ("inference.benchmarks", [benchmark]),
+        ("resource_config.gpu_count", 2),
+        start=BATCH,
+    )
+
+    error = refusal(evaluation)
+
+    assert error.field == "resource_config.gpu_count"
+    assert "of 2 devices 1 would idle; ask for 1 at most" in error.message

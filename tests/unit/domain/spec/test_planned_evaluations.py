@@ -1,21 +1,24 @@
 """Which trainings may plan evaluations, and what the plans may read."""
 
+import copy
 from typing import Any
 
 import pytest
 
-from app.domain.errors import BadSpec
-from app.domain.evaluations.rules import refuse_bad_benchmarks
+from app.domain.errors import BadSpec, InvalidRequest
+from app.domain.evaluations.planned_rules import planned_documents
+from app.domain.evaluations.rules import refuse_bad_benchmarks, without_effect
 from app.domain.spec.document import benchmark_files, locations
 from app.domain.spec.model import JobDocument
-from tests.builders.submitted import changed, custom, refusal, spec_of
+from tests.builders.submitted import RULES, changed, custom, refusal, spec_of
 
 PLANS = "training_config.evaluations"
+VALIDATED = ("data_config.validation_split", 0.1)
 MATCH = {"name": "exact_match", "dataset": {"path": "/srv/q.jsonl"}}
 
 
 def plan(*benchmarks: dict[str, Any], on: str = "end") -> tuple[str, Any]:
-    return PLANS, [{"on": on, "benchmarks": list(benchmarks or [MATCH])}]
+    return PLANS, [{"on": on, "benchmarks": copy.deepcopy(list(benchmarks or [MATCH]))}]
 
 
 def trained_by(framework: str) -> tuple[str, Any]:
@@ -24,12 +27,20 @@ def trained_by(framework: str) -> tuple[str, Any]:
 
 @pytest.mark.parametrize("on", ["end", "checkpoint", "best"])
 def test_plan_is_stored_as_it_was_given(on: str) -> None:
-    document = changed(plan(on=on))
+    document = changed(plan(on=on), VALIDATED)
 
     assert (
         spec_of(document).document.to_json()["training_config"]["evaluations"]
         == document["training_config"]["evaluations"]
     )
+
+
+def test_sampling_of_a_plan_without_effect_is_named() -> None:
+    document = JobDocument.from_json(changed(plan(MATCH, {**MATCH, "name": "f1", "parameters": {"top_p": 0.5}})))
+
+    (warning,) = without_effect(document)
+
+    assert warning.startswith(f"{PLANS}.0.benchmarks.1.parameters.top_p: no effect at temperature 0")
 
 
 def test_place_of_a_dataset_is_among_what_the_job_reads() -> None:
@@ -44,6 +55,7 @@ def test_place_of_a_dataset_is_among_what_the_job_reads() -> None:
     ("changes", "field", "said"),
     [
         ([plan(on="checkpoint"), trained_by("FSDP")], f"{PLANS}.0.on", "set on to end"),
+        ([plan(on="best")], f"{PLANS}.0.on", "validation_split"),
         ([plan(), ("output_config.export_format", "gguf")], f"{PLANS}.0.on", "no engine loads"),
         ([plan({"name": "f1", "dataset": {"path": " "}})], f"{PLANS}.0.benchmarks.0.dataset.path", "empty"),
         ([plan({"name": "f1", "dataset": {"path": "/etc/q"}})], f"{PLANS}.0.benchmarks.0.dataset.path", "outside"),
@@ -65,6 +77,64 @@ def test_plans_that_cannot_be_measured_are_refused(changes: list[tuple[str, Any]
     refused = refusal(changed(*changes))
 
     assert (refused.field, said in refused.message) == (field, True)
+
+
+def test_training_metric_tells_which_checkpoint_is_the_best() -> None:
+    metric = ("output_config.checkpoint.metric_for_best_model", "loss")
+
+    assert spec_of(changed(plan(on="best"), metric)).document.training_config.evaluations[0].on == "best"
+
+
+@pytest.mark.parametrize(
+    ("events", "is_refused"),
+    [(("end", "end"), True), (("checkpoint", "best"), True), (("best", "best"), True), (("end", "checkpoint"), False)],
+)
+def test_benchmark_is_measured_once_for_each_event(events: tuple[str, str], *, is_refused: bool) -> None:
+    plans = [{"on": on, "benchmarks": [{"name": "json_valid", "dataset": {"path": "/srv/q"}}, MATCH]} for on in events]
+    plans[0]["benchmarks"] = [MATCH]
+    document = JobDocument.from_json(changed((PLANS, plans)))
+
+    if not is_refused:
+        refuse_bad_benchmarks(document)
+        return
+    with pytest.raises(BadSpec, match="exact_match") as caught:
+        refuse_bad_benchmarks(document)
+    assert caught.value.field == f"{PLANS}.1.benchmarks.1.name"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        (
+            [(f"{PLANS}.0.resource_config", {"gpu_type": "H100", "device_type": "cpu"})],
+            f"{PLANS}.0.resource_config.gpu_type",
+            "device_type is cpu",
+        ),
+        (
+            [(f"{PLANS}.0.resource_config", {"gpu_type": "H100"}), ("resource_config.device_type", "cpu")],
+            f"{PLANS}.0.resource_config.gpu_type",
+            "device_type is cpu",
+        ),
+        ([(f"{PLANS}.0.benchmarks.0.dataset.split", "train[a:b]")], f"{PLANS}.0.benchmarks.0.dataset.split", "split"),
+    ],
+)
+def test_evaluations_have_to_pass_their_own_rules(changes: list[tuple[str, Any]], field: str, said: str) -> None:
+    document = JobDocument.from_json(changed(plan(MATCH), *changes))
+
+    with pytest.raises(InvalidRequest) as caught:
+        planned_documents(document, RULES)
+
+    assert (caught.value.field, said in caught.value.message) == (field, True)
+
+
+@pytest.mark.parametrize("on", ["end", "checkpoint"])
+@pytest.mark.parametrize("training_type", ["SFT", "LORA"])
+def test_good_evaluations_pass_them(on: str, training_type: str) -> None:
+    document = JobDocument.from_json(changed(plan(MATCH, on=on), ("training_config.training_type", training_type)))
+
+    (made,) = planned_documents(document, RULES)
+
+    assert made.kind == "evaluation"
 
 
 def test_scripts_have_no_planned_evaluations() -> None:

@@ -9,7 +9,7 @@ from app.services.attempts.shards import StoredShard
 from app.storage.storage import Storage
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.finished_shards import restore_shards
+from workers.prepare.finished_shards import Inputs, restore_shards
 from workers.prepare.input_library import LocalData, LocalDataFile
 
 
@@ -57,8 +57,8 @@ def make(storage: Storage, tmp_path: Path):
     return make
 
 
-def restore(storage, output, *shards, data=()):
-    return restore_shards(storage, shards, output, output.with_name("scratch"), data)
+def restore(storage, output, *shards, data=(), weights=""):
+    return restore_shards(storage, shards, output, output.with_name("scratch"), Inputs(data=data, weights=weights))
 
 
 def part_of(storage, shard):
@@ -119,6 +119,38 @@ def test_attempt_waits_for_a_storage_that_is_away(storage, output, make):
         restore(Away(storage.uri("jobs").removesuffix("/jobs")), output, shard)
 
     assert failed.value.error_type == "STORAGE_ERROR"
+
+
+def test_attempt_waits_while_none_of_its_shards_is_there(storage, output, make):
+    """A volume that is not mounted looks like an empty storage."""
+    shards = make(0), make(1)
+    for shard in shards:
+        storage.delete_tree(storage.key_of(shard.uri))
+
+    with pytest.raises(AttemptFailed, match="no stored shard was found") as failed:
+        restore(storage, output, *shards)
+
+    assert failed.value.error_type == "STORAGE_ERROR"
+
+
+def test_job_whose_model_has_changed_since_a_shard_was_made_fails(storage, output, make):
+    shard = make(0, weights_sha256="1" * 64)
+    assert restore(storage, output, shard, weights="1" * 64).shards == (0,)
+    assert restore(storage, output, shard).shards == (0,)
+
+    with pytest.raises(AttemptFailed, match=r"model have changed since shard 0.*restore the old ones") as failed:
+        restore(storage, output, shard, weights="2" * 64)
+
+    assert failed.value.error_type == "MODEL_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    "position", [{"sources_sha256": 1}, {"sources_sha256": [None]}, {"weights_sha256": {}}], ids=str
+)
+def test_shard_whose_manifest_has_no_digests_in_their_place_is_done_again(storage, output, make, position):
+    start = restore(storage, output, make(0), make(1, **position), data=data("1" * 64), weights="2" * 64)
+
+    assert (start.shards, [each.step for each in start.rejected]) == ((0,), [1])
 
 
 def data(*sha256):

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
 
 _GIBIBYTE = 1 << 30
-_LIMIT = Path("/sys/fs/cgroup/memory.max")
 PAGE = 32  # tokens
 
 
@@ -32,12 +30,12 @@ class CacheSize:
         return max(1, self.tokens // PAGE) * PAGE
 
 
-def cache_size(model: PreTrainedModel, gpu_share: float = 1.0) -> CacheSize:
-    """The size for this model on its device. On a CPU it depends on the model and on the job's limit alone, because it
-    decides which requests share a batch.
+def cache_size(model: PreTrainedModel, gpu_share: float = 1.0, ram_mb: int = 0) -> CacheSize:
+    """The size for this model on its device. On a CPU it depends on the model and on ``ram_mb``, the limit in the job's
+    document, alone: it decides which requests share a batch, on every node in the same way.
     """
     step_tokens, requests = (1024, 64) if model.device.type == "cuda" else (256, 32)
-    budget = _gpu_bytes(model.device, gpu_share) if model.device.type == "cuda" else _host_bytes()
+    budget = _gpu_bytes(model.device, gpu_share) if model.device.type == "cuda" else _host_bytes(ram_mb)
     return CacheSize(budget // _bytes_per_token(model, step_tokens), step_tokens, requests)
 
 
@@ -46,13 +44,9 @@ def _gpu_bytes(device: torch.device, share: float) -> int:
     return max(0, int(0.8 * (total * share - torch.cuda.memory_allocated(device))))
 
 
-def _host_bytes() -> int:
-    """A gibibyte, or a quarter of a job's limit that is lower than four."""
-    try:
-        limit = int(_LIMIT.read_text())
-    except (OSError, ValueError):  # no control group, or one without a limit ("max")
-        return _GIBIBYTE
-    return min(_GIBIBYTE, limit // 4)
+def _host_bytes(ram_mb: int) -> int:
+    """A gibibyte, or a quarter of a limit that is lower than four; 0: there is none."""
+    return min(_GIBIBYTE, (ram_mb << 20) // 4) if ram_mb else _GIBIBYTE
 
 
 def _bytes_per_token(model: PreTrainedModel, step_tokens: int) -> int:

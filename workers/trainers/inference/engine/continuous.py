@@ -18,7 +18,8 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 )
 
 from workers.trainers.inference.engine.cache_size import PAGE, CacheSize
-from workers.trainers.inference.engine.interface import Completion, Interrupted, Prompt
+from workers.trainers.inference.engine.equal_lengths import EqualLengths
+from workers.trainers.inference.engine.interface import Completion, Interrupted, Prompt, Refused
 from workers.trainers.inference.engine.sampling import Running, Sampler
 
 
@@ -32,7 +33,7 @@ class ContinuousBatches:
     @torch.inference_mode()
     def __call__(
         self, prompts: Sequence[Prompt], sampler: Sampler, new: int, interrupted: Callable[[], bool]
-    ) -> list[Completion]:
+    ) -> list[Completion | Refused]:
         """Raises Interrupted."""
         running = {str(index): sampler.begin(each) for index, each in enumerate(prompts)}
         chosen = _Chosen(running, sampler)
@@ -42,7 +43,26 @@ class ContinuousBatches:
         self._run(manager, chosen, interrupted)
         if unanswered := sum(not each.finish_reason for each in running.values()):
             raise RuntimeError(f"the engine stopped with {unanswered} of {len(running)} requests unanswered")
-        return [sampler.completion(each) for each in running.values()]
+        return self._with_spoiled(prompts, sampler, new, interrupted, [sampler.completion(e) for e in running.values()])
+
+    def _with_spoiled(
+        self,
+        prompts: Sequence[Prompt],
+        sampler: Sampler,
+        new: int,
+        interrupted: Callable[[], bool],
+        found: list[Completion | Refused],
+    ) -> list[Completion | Refused]:
+        """Masked values of the shared cache are multiplied by 0, which leaves NaN of one request in those of all: what
+        is not finite is computed once more where requests share nothing.
+        """
+        spoiled = [index for index, each in enumerate(found) if isinstance(each, Refused)]
+        if spoiled:
+            apart = EqualLengths(self._model, self._model.config.pad_token_id or 0)
+            again = apart([prompts[index] for index in spoiled], sampler, new, interrupted)
+            for index, each in zip(spoiled, again, strict=True):
+                found[index] = each
+        return found
 
     def _run(self, manager: ContinuousBatchingManager, chosen: "_Chosen", interrupted: Callable[[], bool]) -> None:
         """The body of the manager's own loop."""

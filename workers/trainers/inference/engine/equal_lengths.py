@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
 
-from workers.trainers.inference.engine.interface import Completion, Interrupted, Prompt
+from workers.trainers.inference.engine.interface import Completion, Interrupted, Prompt, Refused
 from workers.trainers.inference.engine.sampling import Running, Sampler
 
 _MOST_ROWS = 32
@@ -24,7 +24,7 @@ class EqualLengths:
 
     def __call__(
         self, prompts: Sequence[Prompt], sampler: Sampler, new: int, interrupted: Callable[[], bool]
-    ) -> list[Completion]:
+    ) -> list[Completion | Refused]:
         running = [sampler.begin(each) for each in prompts]
         for group in _equally_long(prompts):
             self._generate([running[index] for index in group], sampler, new, interrupted)

@@ -13,7 +13,7 @@ from workers.trainers.failures import is_out_of_memory
 from workers.trainers.inference.engine.cache_size import PAGE, cache_size
 from workers.trainers.inference.engine.continuous import ContinuousBatches
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
-from workers.trainers.inference.engine.interface import Completion, Prompt, Sampling, never
+from workers.trainers.inference.engine.interface import Completion, Prompt, Refused, Sampling, never
 from workers.trainers.inference.engine.sampling import Sampler
 
 _LOG = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Generate(Protocol):
 
     def __call__(
         self, prompts: Sequence[Prompt], sampler: Sampler, new: int, interrupted: Callable[[], bool]
-    ) -> list[Completion]: ...
+    ) -> list[Completion | Refused]: ...
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,17 @@ class Generation:
 
 
 def generation_of(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: Collection[int], gpu_share: float = 1.0
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    ends: Collection[int],
+    gpu_share: float = 1.0,
+    ram_mb: int = 0,
 ) -> Generation:
     """Continuous batching where it gives the numbers of `generate`, which is tried once."""
     plain = EqualLengths(model, tokenizer.pad_token_id or 0)
     if not _may_be_paged(model):
         return Generation(plain)
-    size = cache_size(model, gpu_share)
+    size = cache_size(model, gpu_share, ram_mb)
     continuous = ContinuousBatches(model, size)
     if size.tokens < PAGE * len(_PROBES) or not _serves(
         continuous, plain, model, lambda: Sampler(_PROBE, tokenizer, ends)
@@ -91,11 +95,13 @@ def _may_be_paged(model: PreTrainedModel) -> bool:
     )
 
 
-def _alike(dtype: torch.dtype) -> Callable[[Completion, Completion], bool]:
+def _alike(dtype: torch.dtype) -> Callable[[Completion | Refused, Completion | Refused], bool]:
     """Whether two answers have the same numbers, up to rounding; where tokens differ by it, so far."""
     tolerance = _TOLERANCE.get(dtype, _LOW_PRECISION_TOLERANCE)
 
-    def compare(found: Completion, expected: Completion) -> bool:
+    def compare(found: Completion | Refused, expected: Completion | Refused) -> bool:
+        if isinstance(found, Refused) or isinstance(expected, Refused):
+            return type(found) is type(expected)
         pairs = zip(found.logprobs or (), expected.logprobs or (), strict=False)
         return all(math.isclose(*pair, rel_tol=0, abs_tol=tolerance) for pair in pairs)
 

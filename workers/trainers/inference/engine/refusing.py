@@ -6,7 +6,9 @@ from typing import TypeVar
 
 from workers.trainers.inference.engine.interface import Refused, TokenIds
 
-CONTEXT_TOO_LONG, EMPTY, UNKNOWN_TOKEN = "CONTEXT_TOO_LONG", "EMPTY", "UNKNOWN_TOKEN"  # Refused.code
+# Refused.code
+CONTEXT_TOO_LONG, EMPTY, UNKNOWN_TOKEN = "CONTEXT_TOO_LONG", "EMPTY", "UNKNOWN_TOKEN"
+NOT_FINITE = "NOT_FINITE"
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
@@ -40,6 +42,14 @@ class Limits:
         asked = f"{tokens} tokens and {new} new ones" if new else f"{tokens} tokens"
         way_out = "shorten the text, set max_tokens and truncate" + (", or lower max_new_tokens" if new else "")
         return Refused(code=CONTEXT_TOO_LONG, message=f"{asked} are too many: {limit}; {way_out}")
+
+
+def not_finite(what: str) -> Refused:
+    """The model computed NaN or an infinity, which no format of the output can hold as a result."""
+    return Refused(
+        code=NOT_FINITE,
+        message=f"the model's {what} is not a finite number; use base_model.dtype float32, or check its weights",
+    )
 
 
 def answer_accepted(

@@ -15,7 +15,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from workers.trainers.inference.engine.interface import LENGTH, STOP, Completion, Prompt, Sampling
+from workers.trainers.inference.engine.interface import LENGTH, STOP, Completion, Prompt, Refused, Sampling
+from workers.trainers.inference.engine.refusing import NOT_FINITE, not_finite
 from workers.trainers.inference.engine.stopping import StopTexts
 from workers.trainers.inference.engine.structured import Grammar, Matcher
 
@@ -61,13 +62,20 @@ class Sampler:
             chosen = scores.argmax(dim=-1)
         else:
             chosen = _drawn(scores, [_uniform(each.prompt.seed, len(each.tokens)) for each in running])
+        finite = _have_distributions(logits, scores)
+        chosen = chosen.where(finite, 0)  # NaN leads to no token, or to one that does not exist
         logprobs = self._logprobs(logits, chosen)
-        for row, (each, token) in enumerate(zip(running, chosen.tolist(), strict=True)):
-            self._add(each, token, logprobs[row] if logprobs else None)
+        for row, (each, token, can_go_on) in enumerate(zip(running, chosen.tolist(), finite.tolist(), strict=True)):
+            if can_go_on:
+                self._add(each, token, logprobs[row] if logprobs else None)
+            else:
+                each.finish_reason = NOT_FINITE
         return chosen
 
-    def completion(self, running: Running) -> Completion:
-        """The answer of a finished request."""
+    def completion(self, running: Running) -> Completion | Refused:
+        """The answer of a finished request; Refused when the model's numbers for it were not finite."""
+        if running.finish_reason == NOT_FINITE:
+            return not_finite(f"output for token {len(running.tokens) + 1} of the answer")
         text, tokens = self._stop.cut(running.tokens)
         logprobs = tuple(running.logprobs[: len(tokens)]) if self._sampling.logprobs else None
         return Completion(text=text, tokens=tokens, finish_reason=running.finish_reason, logprobs=logprobs)
@@ -101,6 +109,14 @@ class Sampler:
             running.finish_reason = STOP
         elif not running.finish_reason and len(running.tokens) >= self._sampling.max_new_tokens:
             running.finish_reason = LENGTH
+
+
+def _have_distributions(logits: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """Whether tokens of each row have finite log-probabilities, before and after sampling options. A single logit may
+    be minus infinity: no probability.
+    """
+    sums = logits.logsumexp(dim=-1)
+    return (sums if scores is logits else sums + scores.logsumexp(dim=-1)).isfinite()
 
 
 def _warpers(sampling: Sampling) -> list[LogitsProcessor]:

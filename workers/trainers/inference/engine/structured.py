@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from app.domain.spec.response_formats import JSON_SCHEMA, REGEX, TYPES
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.interface import LENGTH, STOP
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-TEXT, JSON_OBJECT, JSON_SCHEMA, REGEX = "text", "json_object", "json_schema", "regex"  # response_format.type
-TYPES = (TEXT, JSON_OBJECT, JSON_SCHEMA, REGEX)
 # Written as json.dumps does. Space wherever JSON allows it would let a weak model write nothing else.
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _WORD = 32  # bits of a mask's words
@@ -72,7 +71,7 @@ class Grammars:
 
     def of(self, response_format: Mapping[str, Any]) -> Grammar | None:
         """The grammar of a response format; None for any text. Raises InvalidConfig."""
-        if not response_format or response_format.get("type") == TEXT:
+        if not response_format:
             return None
         library = _library()
         definition = _definition(response_format, library)
@@ -97,9 +96,9 @@ def _definition(response_format: Mapping[str, Any], library: ModuleType) -> str:
     kind = response_format.get("type")
     if kind == REGEX:
         return str(library.LLMatcher.grammar_from_regex(_text(response_format, "pattern")))
-    if kind not in (JSON_OBJECT, JSON_SCHEMA):
+    if kind != JSON_SCHEMA:
         raise InvalidConfig(f"task.response_format.type {kind!r} is not one of {', '.join(TYPES)}")
-    schema = {"type": "object"} if kind == JSON_OBJECT else response_format.get("schema")
+    schema = response_format.get("schema")
     if not isinstance(schema, Mapping):
         raise InvalidConfig("task.response_format.schema must be an object: a JSON schema")
     try:

@@ -49,6 +49,7 @@ class TransformersEngine:
         self._limits = Limits(_context_length(self._loaded), _vocabulary(self._loaded.model))
         self._padding = self.tokenizer.pad_token_id or 0
         self._gpu_share = spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100
+        self._ram_mb = spec.ram_mb
         self._grammars = Grammars(self.tokenizer, self._ends)
         self._generation: Generation | None = None  # found out by the first call
         # The library collects garbage after each call, which takes longer than the call when it searches all modules.
@@ -79,7 +80,7 @@ class TransformersEngine:
         self._need(GENERATOR, "generates text")
         sampler = Sampler(sampling, self.tokenizer, self._ends, self._grammars.of(sampling.response_format))
         if self._generation is None:
-            self._generation = generation_of(self.model, self.tokenizer, self._ends, self._gpu_share)
+            self._generation = generation_of(self.model, self.tokenizer, self._ends, self._gpu_share, self._ram_mb)
         generate, new = self._generation.answer, sampling.max_new_tokens
         limits = replace(self._limits, held=self._generation.longest)
         return answer_accepted(

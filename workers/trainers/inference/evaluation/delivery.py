@@ -52,7 +52,12 @@ class BenchmarkDelivery:
         self.report()
 
     def report(self) -> None:
-        self._context.report_progress(Progress(step=self.count, total_steps=self._total, tokens=self.tokens))
+        self.advance(0)
+
+    def advance(self, tokens: int) -> None:
+        """Report that so many more tokens are computed, of a benchmark that is not finished."""
+        tokens += self.tokens
+        self._context.report_progress(Progress(step=self.count, total_steps=self._total, tokens=tokens))
 
 
 def _position(figures: Figures) -> dict[str, object]:

@@ -1,13 +1,14 @@
 """Evaluations: each benchmark is a shard, measured whole; ranks share them as they share the shards of a batch."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from workers.rank.run_context import Result, RunContext
 from workers.trainers.distributed import wait_for_all
 from workers.trainers.failures import InvalidConfig
+from workers.trainers.inference.advancing import Advancing
 from workers.trainers.inference.claims import Claims
 from workers.trainers.inference.engine.engines import load_engine
 from workers.trainers.inference.engine.interface import Engine, Interrupted
@@ -21,7 +22,7 @@ _POLL_SECONDS = 0.1  # for benchmarks of other ranks
 
 
 class EvaluationTrainer:
-    """Every rank claims the next benchmark; rank 0 hands all over. A stop drops the benchmarks in work."""
+    """Every rank claims the next benchmark; rank 0 hands all over. A stop drops those in progress."""
 
     def __init__(self, context: RunContext) -> None:
         if context.spec.nodes > 1:
@@ -37,7 +38,7 @@ class EvaluationTrainer:
         self.context.phase("EVALUATING")
         if self.context.rank == 0:
             return self._lead()
-        for figures, measured in self._finished():
+        for figures, measured in self._finished(self._claims.advance):
             write_part(self._claims.part_directory(figures.number), figures, measured)
             self._claims.leave(figures.number)
         return Result(stopped=self._stopped())
@@ -54,7 +55,7 @@ class EvaluationTrainer:
     def _lead(self) -> Result:
         delivery = BenchmarkDelivery(self.context, len(self._section.benchmarks))
         delivery.report()
-        for figures, measured in self._finished():
+        for figures, measured in self._finished(delivery.advance):
             directory = self._claims.part_directory(figures.number)
             delivery.hand_over(figures, directory, partial(write_part, directory, figures, measured))
             self._collect(delivery)
@@ -62,6 +63,8 @@ class EvaluationTrainer:
         with self.context.section("measuring on other ranks"):
             while delivery.open and not self._stops():
                 time.sleep(_POLL_SECONDS)
+                if self._claims.advanced():
+                    delivery.advance(self._claims.advances)
                 self._collect(delivery)
         stopped = self._stopped() if delivery.open else None
         return Result(
@@ -72,26 +75,27 @@ class EvaluationTrainer:
             output="" if stopped else str(self._export(delivery)),
         )
 
-    def _finished(self) -> Iterator[tuple[Figures, Measured]]:
+    def _finished(self, advance: Callable[[int], None]) -> Iterator[tuple[Figures, Measured]]:
         """The benchmarks that this rank measures, until there is none left or a stop is requested."""
         for number in self._pending:
             if self._stops():
                 return
             if self._claims.claim(number):
                 try:
-                    yield self._measured(number)
+                    yield self._measured(number, advance)
                 except Interrupted:
                     return
 
-    def _measured(self, number: int) -> tuple[Figures, Measured]:
+    def _measured(self, number: int, advance: Callable[[int], None]) -> tuple[Figures, Measured]:
         if self._engine is None:
             raise RuntimeError("an engine is loaded whenever benchmarks are left")
         benchmark, seed = self._section.benchmarks[number], self._section.seed
+        interrupted = Advancing(self._stops, advance)
         task = Task(
-            spec=self.context.spec, engine=self._engine, benchmark=benchmark, seed=seed, interrupted=self._stops
+            spec=self.context.spec, engine=self._engine, benchmark=benchmark, seed=seed, interrupted=interrupted
         )
         begun = time.monotonic()
-        # It makes no steps meanwhile, however long it takes.
+        # Loading its records and scoring the answers make no steps, however long they take.
         with self.context.section(f"measuring {benchmark.name}"):
             measured = self._measures[number](task)
         return figures_of(number, benchmark, measured, time.monotonic() - begun, seed), measured

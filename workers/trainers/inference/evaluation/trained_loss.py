@@ -140,13 +140,10 @@ def _fused_head(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _samples(task: Task, sequences: Sequence[_Sequence], batches: Sequence[_Batch]) -> Iterator[Sample]:
-    """A sample's score is its part of the loss, so that the mean of all is the loss."""
-    sizes = (itertools.repeat((len(batch.sums), sum(batch.tokens)), len(batch.sums)) for batch in batches)
+    """A sample's score are its loss added over tokens, and their number."""
     sums = itertools.chain.from_iterable(batch.sums for batch in batches)
     tokens = itertools.chain.from_iterable(batch.tokens for batch in batches)
-    for each, (records, all_tokens), total, count in zip(
-        sequences, itertools.chain.from_iterable(sizes), sums, tokens, strict=True
-    ):
+    for each, total, count in zip(sequences, sums, tokens, strict=True):
         learned = [token for token in each.labels if token >= 0]
         yield Sample(
             index=each.index,
@@ -154,6 +151,5 @@ def _samples(task: Task, sequences: Sequence[_Sequence], batches: Sequence[_Batc
             doc_hash=digest(each.document if task.parameters["records_as"] != _PRETRAINING else each.input_ids),
             prompt_hash=digest(each.input_ids),
             target_hash=digest(learned),
-            scores={task.benchmark.name: total * records / max(1, all_tokens)},
-            more={"nll": total, "tokens": count},
+            scores={task.benchmark.name: (total, float(count))},
         )

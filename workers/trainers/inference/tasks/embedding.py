@@ -6,8 +6,9 @@ import numpy as np
 
 from workers.trainers.data.shapes import Record
 from workers.trainers.inference.engine.interface import Engine, Pooling, Refused, TokenIds
+from workers.trainers.inference.engine.refusing import not_finite
 from workers.trainers.inference.rows import Answer, Array
-from workers.trainers.inference.tasks.task import Interrupted, not_finite
+from workers.trainers.inference.tasks.task import Interrupted
 from workers.trainers.inference.tokens import TaskTokens
 
 # What numpy holds; bfloat16, which it lacks, is made of float32 where tensors are written.

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from workers.trainers.data.shapes import Record
 from workers.trainers.inference.engine.interface import Continuation, Engine, Likelihood, Refused
+from workers.trainers.inference.engine.refusing import not_finite
 from workers.trainers.inference.rows import Answer
-from workers.trainers.inference.tasks.task import Interrupted, not_finite
+from workers.trainers.inference.tasks.task import Interrupted
 from workers.trainers.inference.tokens import TaskTokens
 
 

@@ -11,7 +11,7 @@ from workers.trainers.inference.inputs import InputRow, Inputs
 from workers.trainers.inference.rows import Answer, OutputRow, RecordError, answered
 from workers.trainers.inference.tokens import Unanswerable
 
-RECORD_INVALID, NOT_FINITE = "RECORD_INVALID", "NOT_FINITE"
+RECORD_INVALID = "RECORD_INVALID"
 Request = TypeVar("Request")
 Interrupted = Callable[[], bool]
 
@@ -52,14 +52,6 @@ def answer_shard(
         else:
             found[row.index] = answer
     return [answered(row, keep_columns, found[row.index]) for row in rows]
-
-
-def not_finite(what: str) -> Refused:
-    """The model computed NaN or an infinity, which no format of the output can hold as a result."""
-    return Refused(
-        code=NOT_FINITE,
-        message=f"the model's {what} is not a finite number; use base_model.dtype float32, or check its weights",
-    )
 
 
 def sample_seed(seed: int, index: int, sample: int) -> int:

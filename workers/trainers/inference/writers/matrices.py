@@ -6,6 +6,7 @@ that lists them.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,14 +71,21 @@ def _errors(directory: Path, shard: Shard, rows: Sequence[OutputRow]) -> tuple[s
 
 
 def _join(directory: Path, names: Sequence[str], joined: str) -> None:
-    parts = [np.load(directory / name, mmap_mode="r") for name in names]
+    """Opens one part at a time: a process may hold fewer open files than there are parts."""
+    parts = [_header(directory / name) for name in names]
     # A part whose records all failed may only guess how long the others' vectors are.
-    shape = (sum(len(each) for each in parts), *max(parts, key=len).shape[1:])
-    whole = np.lib.format.open_memmap(directory / joined, mode="w+", dtype=parts[0].dtype, shape=shape)
+    longest, dtype = max((shape for shape, _ in parts), key=lambda shape: shape[0]), parts[0][1]
+    shape = (sum(each[0] for each, _ in parts), *longest[1:])
+    whole = np.lib.format.open_memmap(directory / joined, mode="w+", dtype=dtype, shape=shape)
     at = 0
-    for name, part in zip(names, parts, strict=True):
-        if len(part):
-            whole[at : at + len(part)] = part
-        at += len(part)
+    for name, ((rows, *_), _) in zip(names, parts, strict=True):
+        if rows:
+            whole[at : at + rows] = np.load(directory / name, mmap_mode="r")
+        at += rows
         (directory / name).unlink()
     whole.flush()
+
+
+def _header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    part = np.load(path, mmap_mode="r")
+    return part.shape, part.dtype

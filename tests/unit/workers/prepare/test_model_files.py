@@ -1,0 +1,45 @@
+"""Digest of the files of a model: what changes it, and how little of each file it needs."""
+
+import pytest
+
+from workers.prepare.model_files import digest_of
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"w" * 5 * MEBIBYTE)
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text("{}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"[]"),
+        ("1_Pooling/config.json", b"[]"),
+        ("model.safetensors", b"w" * (5 * MEBIBYTE - 1) + b"x"),
+        ("model.safetensors", b"x" + b"w" * (5 * MEBIBYTE - 1)),
+        ("tokenizer.json", b"{}"),
+    ],
+)
+def test_other_files_have_another_digest(model, name, content):
+    before = digest_of([model])
+
+    (model / name).write_bytes(content)
+
+    assert digest_of([model]) != before
+
+
+def test_what_no_model_is_loaded_from_does_not_count(model):
+    before = digest_of([model])
+
+    (model / "README.md").write_text("new")
+    (model / ".cache").mkdir()
+    (model / ".cache" / "state.json").write_text("{}")
+
+    assert digest_of([model]) == before
+    assert digest_of([]) == ""
