@@ -21,7 +21,17 @@ WRITTEN = (
     '"resume_checkpoint": "/run/resume", "resume_step": 7, "adjustments": {"batch_halvings": 1}, '
     '"gang": {"node_rank": 1, "nodes": 2, "local_ranks": 2, "address": "10.0.0.1", "port": 20001, "interface": ""}}'
 )
-ADDED_SINCE = {"tokens_path": "", "proxy_port": 0}
+ADDED_SINCE = {
+    "tokens_path": "",
+    "inference": {},
+    "weights_path": "",
+    "weights_sha256": "",
+    "ram_mb": 0,
+    "finished_shards": (),
+    "max_output_files": 0,
+    "benchmark_files": {},
+    "proxy_port": 0,
+}
 
 
 def test_what_one_end_writes_the_other_reads():
