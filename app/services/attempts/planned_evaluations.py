@@ -21,6 +21,7 @@ from app.domain.spec.model import END, JobDocument, PlannedEvaluation
 from app.models import Checkpoint, Job
 from app.models.insertion import new_row
 from app.services.lifecycle import transitions
+from app.services.lifecycle.job_columns import columns_of
 from app.services.lifecycle.outbox import with_webhooks
 
 NOT_PLANNED = "EVALUATION_NOT_PLANNED"  # reason in the history of the training
@@ -102,20 +103,12 @@ def _subject(checkpoint: Checkpoint | None) -> str:
 def _new_job(job: Job, trained: JobDocument, plan: PlannedEvaluation, checkpoint: Checkpoint | None) -> Job:
     checkpoint_id, step = (checkpoint.id, checkpoint.step) if checkpoint is not None else (None, None)
     document = completed(planned.evaluation(plan, trained, job_id=job.id, checkpoint_id=checkpoint_id, step=step))
-    training, scheduling = document.training_config, document.scheduling_config
     return new_row(
         Job,
         id=new_id("job"),
         project=job.project,
         created_by=job.created_by,
-        name=document.name,
-        labels=dict(document.labels),
-        spec=document.to_json(),
-        training_type=training.training_type,
-        framework=training.framework.type,
-        queue=scheduling.queue,
-        priority=scheduling.priority,
-        max_retries=training.max_retries,
+        **columns_of(document),
         resume_checkpoint_id=checkpoint_id,
         evaluated_job_id=job.id,
         evaluated_step=step,

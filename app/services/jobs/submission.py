@@ -29,6 +29,7 @@ from app.security.permissions import Caller
 from app.services.access import api_keys, egress, projects
 from app.services.jobs import start_points
 from app.services.lifecycle import transitions
+from app.services.lifecycle.job_columns import columns_of
 from app.services.lifecycle.outbox import has_active_webhook
 from app.services.queues import project_quotas, queues
 from app.services.requests.control_plane import ControlPlane
@@ -330,23 +331,14 @@ def new_job(
 ) -> Job:
     """The row of a new job, in no session."""
     document, secrets = checked.spec.document, checked.spec.secrets
-    training, scheduling = document.training_config, document.scheduling_config
     origin = origin or Origin(foreign=_inherited(parent.foreign) if parent is not None else {})
     return new_row(
         Job,
         id=new_id("job"),
         project=checked.project,
         created_by=caller.key_id,
-        name=document.name,
-        labels=dict(document.labels),
-        spec=document.to_json(),
+        **columns_of(document),
         sealed_secrets=plane.box.seal(dict(secrets)) if secrets else "",
-        training_type=training.training_type,
-        framework=training.framework.type,
-        queue=scheduling.queue,
-        priority=scheduling.priority,
-        max_retries=training.max_retries,
-        max_runtime_seconds=scheduling.max_runtime_seconds,
         resume_checkpoint_id=start.id if start is not None else None,
         **start_points.evaluated(document, start),
         parent_job_id=parent.id if parent is not None else None,
