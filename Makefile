@@ -1,6 +1,6 @@
 # Thin on purpose: every line here can be typed by hand. CI runs exactly these targets.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-times test-examples test-all test-contract test-gpu test-vm matrix faults soak check docs bench up
+.PHONY: help install demo test test-long test-times test-examples test-nightly test-all test-contract test-gpu test-vm matrix faults soak check docs bench up
 SHELL := /bin/bash
 PYTHON ?= python3
 STAMP := .venv/.installed
@@ -35,16 +35,23 @@ test-long: WORKERS = 2
 test-long: DIST = loadfile
 test-long: $(STAMP)  ## the tests that take longest: whole systems, also killed ones, walks over all routes, exact resumes
 	@scripts/install-system-packages
-	@$(RUN)/python -m pytest -m long $(PARALLEL) $(RECORD) $(ARGS)
+	@$(RUN)/python -m pytest -m "long and not nightly" $(PARALLEL) $(RECORD) $(ARGS)
 
 test-examples: $(STAMP)  ## documents of examples/ through the real system, of divided frameworks SFT alone: some minutes
 	@scripts/install-system-packages
-	@$(RUN)/python -m pytest -m "examples and not matrix" tests/e2e/test_examples.py tests/e2e/test_sweep_example.py $(RECORD) $(ARGS)
+	@$(RUN)/python -m pytest -m "examples and not matrix and not nightly" tests/e2e/test_examples.py tests/e2e/test_sweep_example.py $(RECORD) $(ARGS)
+
+test-nightly: DIST = loadfile
+test-nightly: WORKERS = 2
+test-nightly: $(STAMP)  ## the variants of tests/nightly.toml, which CI leaves out: half an hour
+	@scripts/install-system-packages
+	@$(RUN)/python -m pytest -m "nightly and not gpu and not matrix" $(PARALLEL) $(RECORD) $(ARGS)
 
 test-all:  ## all of these, and every test of a database on PostgreSQL and on SQLite
 	@$(MAKE) --no-print-directory test ARGS="--all-databases $(ARGS)"
 	@$(MAKE) --no-print-directory test-long ARGS="--all-databases $(ARGS)"
 	@$(MAKE) --no-print-directory test-examples
+	@$(MAKE) --no-print-directory test-nightly
 
 test-times: $(STAMP)  ## the slowest files and tests of the latest runs, from build/tests
 	@.venv/bin/python -m scripts.durations build/tests/*.xml

@@ -16,6 +16,7 @@ from app.migrations.runner import upgrade
 from scripts import lanes
 from tests import guards
 from tests.doubles.bubblewraps import put_forbidden_bubblewrap
+from tests.nightly import is_nightly
 from tests.systems.databases import ReusedDatabases
 from tests.systems.engines import engine_on
 from tests.systems.forked_agents import ForkedAgents
@@ -85,6 +86,7 @@ PATIENT = {"trainers", "conformance", "e2e", "gpu"}
 PATIENCE_SECONDS = 330
 
 
+@pytest.hookimpl(tryfirst=True)  # -m reads the marks after it
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # A file that the command names is read all the same.
     config.hook.pytest_deselected(items=[item for item in items if not _is_in_lanes(item.path, config)])
@@ -94,6 +96,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_patient = item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in PATIENT
         if is_patient and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(PATIENCE_SECONDS))
+        if is_nightly(item.nodeid):
+            item.add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture(scope="session", autouse=True)
