@@ -14,7 +14,7 @@ from app.schemas.inference import (
     RecordsSchema,
     SubmitInferenceSchema,
 )
-from app.schemas.spec.benchmarks import BenchmarkSchema, Dataset, PlannedEvaluationSchema
+from app.schemas.spec.benchmarks import BenchmarkSchema, Dataset, PlannedEvaluationSchema, RequirementSchema
 from app.schemas.spec.data_config import DataConfigSchema, FilterSchema, PreprocessSchema, SamplingSchema, SourceSchema
 from app.schemas.spec.output_config import CheckpointConfigSchema, OutputConfigSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema
@@ -110,6 +110,7 @@ SECTIONS: dict[str, type[Schema]] = {
     "evaluation of a model": CreateEvaluationSchema,
     "benchmark": BenchmarkSchema,
     "data of an evaluation": EvaluationDataSchema,
+    "requirement": RequirementSchema,
     "planned evaluation": PlannedEvaluationSchema,
 }
 

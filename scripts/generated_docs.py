@@ -124,7 +124,8 @@ def benchmark_types() -> str:
     """Every benchmark: what it measures, the columns of its records, and its metrics."""
     lines = ["| name | measures | records have | metrics |", "|---|---|---|---|"]
     for kind in BENCHMARKS.values():
-        shown, metrics = kind.describe(), ", ".join(f"`{metric.name}`" for metric in kind.metrics)
+        shown = kind.describe()
+        metrics = ", ".join(f"`{metric.name}`" for metric in kind.metrics) or ", ".join(shown["metrics"])
         columns = ", ".join(kind.columns)
         lines.append(f"| `{shown['name']}` | {cell(kind.meaning)} | {columns} | {metrics} |")
     return "\n".join(lines)
@@ -166,7 +167,8 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reference/output.md": _fields("output_config", "checkpoint", "tracking"),
     "docs/reference/inference.md": _fields("inference", "model", "records", "task", "results", "on_error"),
     "docs/reference/evaluations.md": {
-        **_fields("evaluation of a model", "benchmark", "data of an evaluation", "planned evaluation"),
+        **_fields("evaluation of a model", "benchmark", "data of an evaluation", "requirement"),
+        **_fields("planned evaluation"),
         "benchmarks": benchmark_types,
         "parameters": benchmark_parameters,
     },

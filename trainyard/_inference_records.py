@@ -73,10 +73,37 @@ class BenchmarkResult(TypedDict):
     tokens: int
 
 
+class Verdict(TypedDict):
+    """A requirement, what was measured, and whether that ``passed``."""
+
+    metric: str
+    min: float | None
+    max: float | None
+    baseline: str | None
+    margin: float
+    value: Figure
+    baseline_value: Figure
+    passed: bool
+
+
+class ReportedEvaluation(TypedDict):
+    """An evaluation in the report of the job whose model it measures; ``planned`` in that job's document."""
+
+    evaluation_id: str
+    name: str
+    planned: bool
+    checkpoint_id: str | None
+    step: int | None
+    status: str
+    results: dict[str, BenchmarkResult]
+    passed: bool | None
+    verdicts: list[Verdict]
+
+
 class Evaluation(TypedDict):
     """``job_id`` is that of the model, or None; ``step`` that of its checkpoint, None of a result.
 
-    ``results`` are empty until the evaluation has completed.
+    ``results`` and ``verdicts`` are empty until the evaluation has completed, and ``passed`` is None.
     """
 
     evaluation_id: str
@@ -89,6 +116,7 @@ class Evaluation(TypedDict):
     checkpoint_id: str | None
     step: int | None
     benchmarks: list[dict[str, Any]]
+    require: list[dict[str, Any]]
     data_config: dict[str, Any]
     seed: int
     resource_config: dict[str, Any]
@@ -100,6 +128,8 @@ class Evaluation(TypedDict):
     eta_seconds: float | None
     elapsed_seconds: float
     results: dict[str, BenchmarkResult]
+    passed: bool | None
+    verdicts: list[Verdict]
     error_type: str | None
     error_message: str | None
     parent_job_id: str | None

@@ -99,10 +99,16 @@ class TrialReport(TypedDict):
     at: str
 
 
+class AwaitedEvaluation(TypedDict):
+    evaluation_id: str
+    status: str
+
+
 class Trial(TypedDict):
     """``objectives`` are as measured, in the order of the sweep's; ``source`` is method, enqueued, added or exploited.
 
-    ``forked_from`` is the trial whose checkpoint it began with, which spared it ``steps_saved`` steps.
+    ``forked_from`` is the trial whose checkpoint it began with, which spared it ``steps_saved`` steps. ``waits_for``
+    are the evaluations that have not ended of a trial whose training has.
     """
 
     number: int
@@ -113,6 +119,7 @@ class Trial(TypedDict):
     objectives: list[float] | None
     is_feasible: bool
     job_status: str | None
+    waits_for: list[AwaitedEvaluation]
     step: int
     total_steps: int | None
     source: str

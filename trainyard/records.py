@@ -19,6 +19,8 @@ from trainyard._inference_records import Evaluation as Evaluation  # noqa: PLC04
 from trainyard._inference_records import EvaluationComparison as EvaluationComparison  # noqa: PLC0414 – the same
 from trainyard._inference_records import Figure as Figure  # noqa: PLC0414 – the same
 from trainyard._inference_records import InferenceJob as InferenceJob  # noqa: PLC0414 – the same
+from trainyard._inference_records import ReportedEvaluation as ReportedEvaluation  # noqa: PLC0414 – the same
+from trainyard._inference_records import Verdict as Verdict  # noqa: PLC0414 – the same
 from trainyard._sweep_records import SWEEP_TERMINAL as SWEEP_TERMINAL  # noqa: PLC0414 – the same
 from trainyard._sweep_records import BestTrial as BestTrial  # noqa: PLC0414 – the same
 from trainyard._sweep_records import BestTrials as BestTrials  # noqa: PLC0414 – the same
@@ -223,6 +225,8 @@ class Report(TypedDict):
     goodput: Goodput | None
     error_message: str | None
     error_stack: str | None
+    evaluations: list[ReportedEvaluation]
+    passed: bool | None
 
 
 class Queue(TypedDict):

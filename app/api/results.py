@@ -17,6 +17,7 @@ from app.schemas.checkpoints import CheckpointsSchema
 from app.schemas.reports import ReportSchema
 from app.security.permissions import Permission
 from app.services.attempts import artifacts, checkpoints
+from app.services.evaluations import of_job
 from app.services.jobs import history, lookup, reports
 from app.services.telemetry import tensorboards
 
@@ -45,7 +46,9 @@ def list_attempts(job_id: str) -> Reply:
 @operation("Get the completion report of a job", permission=Permission.VIEW, answer=ReportSchema)
 def get_report(job_id: str) -> Reply:
     with plane().db.read() as session:
-        return Reply(_REPORT.dump(reports.completion_report(session, lookup.find(session, caller(), job_id))))
+        job = lookup.find(session, caller(), job_id)
+        report = reports.completion_report(session, job)
+        return Reply(_REPORT.dump({**vars(report), **vars(of_job.evaluations_of(session, job))}))
 
 
 @blueprint.get("/jobs/<job_id>/artifacts")

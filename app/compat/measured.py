@@ -6,7 +6,8 @@ from typing import Any
 
 from app.domain.spec import metrics
 from app.domain.spec.hyperparameters import rlhf
-from app.domain.sweeps.rules.objectives import BENCHMARK, REPORT
+from app.domain.sweeps import benchmarks
+from app.domain.sweeps.rules.objectives import REPORT
 
 KEPT_FOR_VALIDATION = 0.05  # of the data, where nothing else says
 _EVALUATION = re.compile(r"(?:eval|val|valid|validation)_")
@@ -21,7 +22,7 @@ def measure(job: dict[str, Any], name: str, pattern: str = "") -> tuple[str, lis
     """
     training = job["training_config"]
     if training["framework"]["type"] == "CUSTOM":
-        if not name.startswith((REPORT, BENCHMARK)):
+        if not name.startswith((REPORT, benchmarks.PREFIX)):
             framework = training["framework"]
             framework["config"] = {**framework.get("config", {}), f"metric.{name}": pattern or line_with(name)}
         return name, []

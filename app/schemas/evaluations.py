@@ -6,11 +6,12 @@ from typing import Any
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
 from app.domain.evaluations.documents import Options
+from app.domain.spec.inference import Requirement
 from app.domain.spec.model import DataConfig, PlannedBenchmark, ResourceConfig, SchedulingConfig
 from app.schemas.documents import DocumentSchema
 from app.schemas.inference import InferenceQuerySchema, ModelReferenceSchema
 from app.schemas.jobs import MOST_LABELS, display_name, label_map
-from app.schemas.spec.benchmarks import benchmark_list, seed
+from app.schemas.spec.benchmarks import benchmark_list, requirements, seed
 from app.schemas.spec.data_config import PreprocessSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
@@ -30,12 +31,14 @@ _RESULT = {
         "tokens": {"type": "integer"},
     },
 }
-_RESULTS = {
+RESULTS: dict[str, Any] = {
     "type": "object",
     "description": "By name of a benchmark: metrics with value and stderr, n samples, seconds, tokens; empty until it "
     "has completed",
     "additionalProperties": _RESULT,
 }
+PASSED = "Whether every requirement is met; null without any, and until it has completed"
+VERDICTS = "Each requirement with the value and whether it passed; empty until it has completed"
 _MODEL = ModelReferenceSchema()
 # The model in ScaiMind's form of a request.
 _FLAT = {"job_id": "job_id", "model_uri": "model_uri", "checkpoint_id": "checkpoint"}
@@ -61,6 +64,7 @@ class CreateEvaluationSchema(DocumentSchema):
     model_uri = Text(**says("Instead of model: model.model_uri"))
     checkpoint_id = Text(longest=128, **says("Instead of model: model.checkpoint, of job_id where both are given"))
     benchmarks = benchmark_list()
+    require = requirements()
     data_config = Section(
         EvaluationDataSchema, **says("How records are read; default as the training of the model did")
     )
@@ -79,6 +83,7 @@ class CreateEvaluationSchema(DocumentSchema):
             resources=ResourceConfig.from_json(resources) if resources is not None else None,
             scheduling=SchedulingConfig.from_json(scheduling) if scheduling is not None else None,
             seed=values["seed"],
+            require=tuple(Requirement.from_json(each) for each in values.get("require", ())),
         )
         benchmarks = tuple(PlannedBenchmark.from_json(each) for each in values["benchmarks"])
         return EvaluationRequest(model=_model_of(values), benchmarks=benchmarks, options=options)
@@ -111,6 +116,19 @@ class EvaluationQuerySchema(InferenceQuerySchema):
     job_id = Text(longest=64, **says("The job whose model was measured"))
 
 
+class VerdictSchema(Schema):
+    """A requirement, and whether it was met."""
+
+    metric = fields.String()
+    min = fields.Float(allow_none=True)
+    max = fields.Float(allow_none=True)
+    baseline = fields.String(allow_none=True)
+    margin = fields.Float()
+    value = fields.Raw(metadata={**_NUMBER, "description": "What was measured; null where it is missing"})
+    baseline_value = fields.Raw(metadata={**_NUMBER, "description": "What baseline has measured"})
+    passed = fields.Boolean()
+
+
 class EvaluationAnswerSchema(Schema):
     """An evaluation, with what it has measured."""
 
@@ -126,6 +144,7 @@ class EvaluationAnswerSchema(Schema):
         attribute="job.evaluated_step", allow_none=True, **says("Of the checkpoint; null: the result")
     )
     benchmarks = AsStored({"type": "array", "items": {"type": "object"}})
+    require = AsStored({"type": "array", "items": {"type": "object"}})
     data_config = Section(EvaluationDataSchema, **says("How records are read"))
     seed = fields.Integer(attribute="section.seed")
     resource_config = Section(ResourceConfigSchema)
@@ -136,7 +155,9 @@ class EvaluationAnswerSchema(Schema):
     progress = fields.Float(attribute="job.progress")
     eta_seconds = fields.Float(attribute="job.eta_seconds", allow_none=True)
     elapsed_seconds = fields.Float(attribute="details.elapsed_seconds")
-    results = AsStored(_RESULTS)
+    results = AsStored(RESULTS)
+    passed = fields.Boolean(allow_none=True, **says(PASSED))
+    verdicts = fields.List(fields.Nested(VerdictSchema), **says(VERDICTS))
     error_type = fields.String(attribute="job.error_type", allow_none=True)
     error_message = fields.String(attribute="job.error_message", allow_none=True)
     parent_job_id = fields.String(attribute="job.parent_job_id", allow_none=True)

@@ -6,7 +6,7 @@ from typing import Any
 from marshmallow import Schema, ValidationError, fields, post_load, pre_load
 
 from app.domain.lifecycle.states import JobState
-from app.domain.spec.inference import KINDS, TYPES
+from app.domain.spec.inference import ENGINES, KINDS, TYPES
 from app.domain.spec.model import JobDocument
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryMoment, QueryTexts, one_of
@@ -180,8 +180,8 @@ class JobQuerySchema(ListQuerySchema):
     project = Text(longest=63)
     name = Text(longest=128)
     kind = one_of(KINDS)
-    training_type = one_of(TRAINING_TYPES)
-    framework = one_of(FRAMEWORKS)
+    training_type = one_of((*TRAINING_TYPES, *TYPES.values()))
+    framework = one_of((*FRAMEWORKS, *ENGINES))
     created_after = QueryMoment()
     created_before = QueryMoment()
     parent_job_id = Text(longest=64)

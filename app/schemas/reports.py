@@ -2,6 +2,7 @@
 
 from marshmallow import Schema, fields
 
+from app.schemas.evaluations import PASSED, RESULTS, VERDICTS, VerdictSchema
 from app.schemas.strict_fields import AsStored, says
 
 
@@ -23,6 +24,20 @@ class GoodputSchema(Schema):
     badput = fields.Nested(BadputSchema, **says("The remainder of wall_seconds by cause"))
 
 
+class ReportedEvaluationSchema(Schema):
+    evaluation_id = fields.String(attribute="job.id")
+    name = fields.String(attribute="job.name")
+    planned = fields.Boolean(attribute="section.planned", **says("Whether the document of the job plans it"))
+    checkpoint_id = fields.String(attribute="section.model.checkpoint_id", allow_none=True)
+    step = fields.Integer(
+        attribute="job.evaluated_step", allow_none=True, **says("Of the checkpoint; null: the result")
+    )
+    status = fields.String(attribute="job.status")
+    results = AsStored(RESULTS)
+    passed = fields.Boolean(allow_none=True, **says(PASSED))
+    verdicts = fields.List(fields.Nested(VerdictSchema), **says(VERDICTS))
+
+
 class ReportSchema(Schema):
     job_id = fields.String()
     status = fields.String()
@@ -42,3 +57,14 @@ class ReportSchema(Schema):
         GoodputSchema, allow_none=True, **says("How the time was spent; null if the job never started")
     )
     weight_files = fields.List(fields.String())
+    evaluations = fields.List(
+        fields.Nested(ReportedEvaluationSchema),
+        **says("What was measured of the result, then of its checkpoints, the newest first; at most 200"),
+    )
+    passed = fields.Boolean(
+        allow_none=True,
+        **says(
+            "Whether the result meets all that training_config.evaluations requires of it; null without requirements, "
+            "and until those evaluations have completed"
+        ),
+    )

@@ -32,6 +32,11 @@ class TrialReportSchema(Schema):
         return report.decided_seq is not None
 
 
+class AwaitedEvaluationSchema(Schema):
+    evaluation_id = fields.String(attribute="id")
+    status = fields.String()
+
+
 class TrialSchema(Schema):
     number = fields.Integer(attribute="trial.number")
     job_id = fields.String(attribute="trial.job_id", allow_none=True)
@@ -44,6 +49,10 @@ class TrialSchema(Schema):
     )
     is_feasible = fields.Method("_is_feasible", metadata={"type": "boolean"})
     job_status = fields.Method("_job_status", metadata={"type": ["string", "null"]})
+    waits_for = fields.List(
+        fields.Nested(AwaitedEvaluationSchema),
+        **says("Evaluations that have not ended: the training has, and its result needs them"),
+    )
     step = fields.Method("_step", metadata={"type": "integer"})
     total_steps = fields.Method("_total_steps", metadata={"type": ["integer", "null"]})
     source = fields.String(

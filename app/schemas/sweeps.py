@@ -46,7 +46,9 @@ def _metric() -> Text:
         longest=MAX_METRIC,
         shortest=1,
         required=True,
-        **says("A metric that trials report, or report.FIELD of their reports"),
+        **says(
+            "A metric that trials report, report.FIELD of their reports, or benchmark:NAME/METRIC of their evaluations"
+        ),
     )
 
 

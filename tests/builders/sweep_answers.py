@@ -61,6 +61,7 @@ def trial(number: int, state: str = "RUNNING", **changes: Any) -> dict[str, Any]
         "objectives": None,
         "is_feasible": True,
         "job_status": "TRAINING" if state == "RUNNING" else state,
+        "waits_for": [],
         "step": 0,
         "total_steps": 900,
         "source": "method",

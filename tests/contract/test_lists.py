@@ -235,6 +235,10 @@ COVERED: dict[str, list[str]] = {
     "POST /v1/evaluations: benchmarks, datasets, model": [f"{EVALUATIONS}::test_bad_requests_name_field_and_way_out"],
     "POST /v1/evaluations: no result": [f"{EVALUATIONS}::test_job_without_result_or_checkpoint_is_a_conflict"],
     "POST /v1/evaluations: a reward model": [f"{EVALUATIONS}::test_reward_model_answers_nothing"],
+    "POST /v1/evaluations: require": [
+        "integration/api/test_required_results::test_bad_requirements_name_field_and_way_out",
+        "integration/api/test_required_results::test_baseline_of_another_project_is_as_unknown_as_any",
+    ],
     "POST /v1/evaluations: models of others": [
         f"{EVALUATIONS}::test_another_project_finds_neither_evaluations_nor_models"
     ],
@@ -259,7 +263,7 @@ ENTRIES = [
     ),
     *(
         f"POST /v1/evaluations: {what}"
-        for what in ("benchmarks, datasets, model", "no result", "a reward model", "models of others")
+        for what in ("benchmarks, datasets, model", "no result", "a reward model", "require", "models of others")
     ),
     "POST /v1/evaluations/compare: ids, baseline",
     "evaluations in POST /v1/jobs",

@@ -14,6 +14,7 @@ from app.domain.evaluations import answers
 from app.domain.evaluations.bleu import bleu, counts
 from tests.trainers.evaluations import Evaluated, evaluate, mean_of_batches, records
 from tests.trainers.supervision import TRAINER, FakeSupervisor
+from workers.trainers.data import templates
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.rewards import RewardFailed
 
@@ -228,12 +229,40 @@ def test_a_stop_drops_the_benchmark_in_work_and_keeps_finished_ones(tmp_path: Pa
     ]
 
 
-def test_a_reward_model_judges_preferences_by_its_scores(tmp_path: Path, assets: Path) -> None:
-    model = tmp_path / "judge"
+def reward_model(directory: Path, assets: Path) -> Path:
     config = AutoConfig.from_pretrained(assets / "model", num_labels=1)
     torch.manual_seed(1)
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(model)
-    AutoTokenizer.from_pretrained(assets / "model").save_pretrained(model)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(directory)
+    AutoTokenizer.from_pretrained(assets / "model").save_pretrained(directory)
+    return directory
+
+
+def test_a_reward_model_judges_answers_as_in_trainings(tmp_path: Path, assets: Path) -> None:
+    judge = reward_model(tmp_path / "judge", assets)
+    chat = [{"role": "user", "content": "open"}]
+    judged = {"name": "reward", "parameters": {**SHORT, "reward_model_id": "judge"}}
+
+    found = [
+        measured(tmp_path / str(n), assets, judged, rows=rows, reward_model_path=str(judge))
+        for n, rows in enumerate((QUESTIONS[:2], [{"prompt": chat}]))
+    ]
+
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(judge), AutoTokenizer.from_pretrained(judge)
+    templates.ensure(tokenizer)
+    texts = [sample.document["prompt"] + sample.answer for sample in found[0].samples("reward")]
+    (answered,) = found[1].samples("reward")
+    messages = [*chat, {"role": "assistant", "content": answered.answer}]
+    texts.append(tokenizer.apply_chat_template(messages, tokenize=False))
+    ids = [tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"] for text in texts]
+    expected = [model(input_ids=each).logits.item() for each in ids]
+    scores = [sample.scores["reward"] for each in found for sample in each.samples("reward")]
+    assert scores == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(InvalidConfig, match="reward_model_id: the model in model has no head"):
+        measured(tmp_path / "text", assets, judged, reward_model_path=str(assets / "model"))
+
+
+def test_a_reward_model_judges_preferences_by_its_scores(tmp_path: Path, assets: Path) -> None:
+    model = reward_model(tmp_path / "judge", assets)
     rows = [{"prompt": "def open(", "chosen": "path):", "rejected": "x"}] * 2
 
     found = measured(tmp_path, assets, {"name": "preference"}, rows=rows, model_path=str(model))

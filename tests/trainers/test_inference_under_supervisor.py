@@ -205,7 +205,10 @@ def test_weights_of_another_job_answer_as_they_do_by_their_path(world, undisturb
 def test_evaluation_stores_each_benchmark_and_completes_with_its_figures(world):
     document = batch_document(
         benchmarks=2,
-        inference={"benchmarks": [{"name": name, "dataset": 0} for name in ("perplexity", "loss")]},
+        inference={
+            "benchmarks": [{"name": name, "dataset": 0} for name in ("perplexity", "loss")],
+            "require": [{"metric": "loss", "min": 1e9}, {"metric": "perplexity", "min": 1}],
+        },
         training_config={"base_model": {"model_id": "demo/model", "dtype": "float32"}},
         data_config={"sources": [{"path": "demo/validation.jsonl", "format": "jsonl", "split": "validation"}]},
     )
@@ -220,3 +223,6 @@ def test_evaluation_stores_each_benchmark_and_completes_with_its_figures(world):
     assert "results.json" in output(world, job_id)
     assert job.report is not None
     assert {"bench/perplexity/perplexity", "bench/loss/loss"} <= set(job.report["final_metrics"])
+    verdicts = {each["metric"]: (each["value"], each["passed"]) for each in job.report["requirements"]}
+    assert verdicts["loss"] == (job.report["final_metrics"]["bench/loss/loss"], False)
+    assert verdicts["perplexity"][1]

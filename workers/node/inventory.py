@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.spec.frameworks.custom import MPI
-from app.domain.spec.frameworks.requirements import EXPORT, EXTRAS, FULL, IMAGES, LIMITS, MOUNTS, NAMESPACES
+from app.domain.spec.frameworks.requirements import EVALUATE, EXPORT, EXTRAS, FULL, IMAGES, LIMITS, MOUNTS, NAMESPACES
 from app.host.images import lack_of_images
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
@@ -51,7 +51,7 @@ def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
 
 def found_capabilities(sandbox: str, data_dir: Path) -> tuple[str, ...]:
     """Capabilities detected on this node, in addition to the configured ones; ``sandbox`` is the setting."""
-    extras = (extra.name for extra in (*EXTRAS.values(), EXPORT) if _has_module(extra.module))
+    extras = (extra.name for extra in (*EXTRAS.values(), EXPORT, EVALUATE) if _has_module(extra.module))
     limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
     shown = () if sandbox == PROCESS else (MOUNTS,)
     images = () if sandbox == PROCESS or lack_of_images(data_dir) else (IMAGES,)

@@ -9,9 +9,10 @@ from typing import Any
 from app.database.engine import Database
 from app.domain.scheduling.resources import Device, gpu_of
 from app.domain.spec.credentials import access_of, texts_of
+from app.domain.spec.document import judging_model
 from app.domain.spec.frameworks.custom import below, checkpoint_glob, launcher
 from app.domain.spec.hyperparameters import parsing
-from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
+from app.domain.spec.hyperparameters.rlhf import reward_file
 from app.domain.spec.locations.egress import GATE
 from app.domain.spec.model import BaseModel, DataConfig, Framework, JobDocument, OutputConfig
 from app.domain.spec.rules.model import is_drawn, is_without_model
@@ -208,7 +209,7 @@ def find_sources(library: Library, framework: str, document: JobDocument) -> Sou
     custom = framework == parsing.CUSTOM
     script, code = find_program(library, training.framework) if custom else (None, None)
     values = {} if custom else training.hyperparameters
-    judge, judging = reward_file(values), reward_model(values)
+    judge, judging = reward_file(values), judging_model(document)
     found_judge = find_script(library, judge, "reward") if judge else None
     alone = custom or document.inference is not None  # it may bring a whole model of its own
     wanted = model_requests(base, library.secrets, custom=alone) + ([ModelRequest(model_id=judging)] if judging else [])

@@ -10,19 +10,21 @@ from typing import Any, Literal
 from app.domain.evaluations import sampling
 from app.domain.evaluations.parameters import BadBenchmark, Parameter
 from app.domain.evaluations.sampling import SAMPLING
-from app.domain.spec.hyperparameters.rlhf import FILE, LENGTH, REGEX, reward_kind
-from app.domain.spec.inference import Benchmark
+from app.domain.spec.hyperparameters.rlhf import FILE, LENGTH, REGEX, REWARD_MODEL, reward_kind
+from app.domain.spec.inference import LM_EVAL, TASK_DIR, Benchmark
 
 __all__ = ["BENCHMARKS", "BadBenchmark", "BenchmarkType", "Metric", "Parameter", "check", "check_all", "find"]
 
 # How samples become the value of a metric: the mean of their scores; the sum of their losses by that of their tokens,
 # or e to it; or BLEU of their added counts.
 Aggregate = Literal["mean", "ratio", "exp_ratio", "bleu"]
-CUSTOM = "custom"  # before a colon: a family of benchmarks
+CUSTOM = "custom"  # before a colon: a family of benchmarks, as LM_EVAL
 LOSS, PERPLEXITY, CHOICES, PREFERENCE, REWARD = "loss", "perplexity", "choices", "preference", "reward"
 NORMALIZATIONS = ("none", "strip", "squad")
 MOST_SAMPLES = 10_000_000
 _LONGEST_LABEL, _LABEL_DIGEST = 60, 8
+_ARGUMENTS = {CUSTOM: "/path/metric.py", LM_EVAL: "TASK"}
+_TASK = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+:-]{0,127}", re.ASCII)
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://.", re.IGNORECASE)
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -42,6 +44,8 @@ class BenchmarkType:
     """``columns`` names what a record of the dataset has; ``parameters`` may map some of them to other names.
 
     ``generates``: the model completes prompts. ``takes_argument``: the name is followed by a colon and a path or task.
+    ``reads_dataset``: its records are those of the field ``dataset``. A type without ``metrics`` knows them only when
+    it has measured.
     """
 
     name: str
@@ -51,6 +55,7 @@ class BenchmarkType:
     metrics: tuple[Metric, ...]
     generates: bool = False
     takes_argument: bool = False
+    reads_dataset: bool = True
 
     def describe(self) -> dict[str, Any]:
         """The type as data for clients."""
@@ -58,7 +63,7 @@ class BenchmarkType:
             "name": f"{self.name}:…" if self.takes_argument else self.name,
             "meaning": self.meaning,
             "columns": list(self.columns),
-            "metrics": [metric.name for metric in self.metrics],
+            "metrics": [metric.name for metric in self.metrics] or ["those of the task"],
             "parameters": [
                 {"name": each.name, "type": each.kind, "default": each.default, "meaning": each.meaning}
                 for each in self.parameters.values()
@@ -92,14 +97,26 @@ _TRAINED = (
 )
 _SEPARATOR = Parameter("separator", "text", " ", "Between a prompt that is a text and an answer")
 
+_OF_TASKS = (
+    Parameter(
+        TASK_DIR,
+        "text",
+        None,
+        "Required: the directory with the task's YAML file and the data that it names, by paths relative to that file",
+        shortest=1,
+    ),
+    Parameter("num_fewshot", "int", None, "Solved examples before each question; default those of the task", 0, 1000),
+    Parameter("apply_chat_template", "bool", False, "Prompts are messages of a chat"),
+    Parameter("fewshot_as_multiturn", "bool", True, "With apply_chat_template, each example is a turn of its own"),
+    Parameter("system_instruction", "text", None, "A text that precedes each prompt", shortest=1),
+)
+
 
 def _type(
     name: str, meaning: str, columns: tuple[str, ...], parameters: Iterable[Parameter], *metrics: Metric, **flags: bool
 ) -> BenchmarkType:
     named = {each.name: each for each in parameters}
-    return BenchmarkType(
-        name=name, meaning=meaning, columns=columns, parameters=named, metrics=metrics or (Metric(name),), **flags
-    )
+    return BenchmarkType(name=name, meaning=meaning, columns=columns, parameters=named, metrics=metrics, **flags)
 
 
 def _of_texts(name: str, meaning: str, *parameters: Parameter, metric: Metric | None = None) -> BenchmarkType:
@@ -198,7 +215,16 @@ _TYPES = (
                 "length:TOKENS, regex:PATTERN, exact, exact:COLUMN, or the path of a Python file with "
                 "reward(prompts, completions, **columns)",
             ),
+            Parameter(
+                REWARD_MODEL,
+                "text",
+                None,
+                "A reward model that judges in place of reward: a hub id, directory or URI of a model that gives one "
+                "number for a text",
+                shortest=1,
+            ),
         ),
+        Metric(REWARD),
         generates=True,
     ),
     _type(
@@ -210,6 +236,14 @@ _TYPES = (
         generates=True,
         takes_argument=True,
     ),
+    _type(
+        LM_EVAL,
+        "A task of EleutherAI's lm-evaluation-harness, with the harness's own metrics",
+        ("those of the task",),
+        _OF_TASKS,
+        takes_argument=True,
+        reads_dataset=False,
+    ),
 )
 BENCHMARKS: Mapping[str, BenchmarkType] = {each.name: each for each in _TYPES}
 
@@ -219,9 +253,15 @@ def find(name: str) -> BenchmarkType:
     family, colon, argument = name.partition(":")
     found = BENCHMARKS.get(family)
     if found is None or (colon and not found.takes_argument):
-        known = ", ".join(f"{each.name}:/path/metric.py" if each.takes_argument else each.name for each in _TYPES)
+        known = ", ".join(
+            f"{each.name}:{_ARGUMENTS[each.name]}" if each.takes_argument else each.name for each in _TYPES
+        )
         raise BadBenchmark("name", f"there is no benchmark {name[:64]!r}; known: {known}")
-    if found.takes_argument and not _is_python_file(argument):
+    if family == LM_EVAL and not _TASK.fullmatch(argument):
+        raise BadBenchmark(
+            "name", f"{name[:64]!r} names no task by letters, digits and _.+:-, at most 128; write it as {family}:TASK"
+        )
+    if family == CUSTOM and not _is_python_file(argument):
         raise BadBenchmark(
             "name",
             f"{name[:64]!r} names no Python file by an absolute path or a URI; write it as {family}:/path/metric.py",
@@ -236,8 +276,8 @@ def argument(name: str) -> str:
 
 def label(name: str) -> str:
     """The name in files and metrics: `custom:/data/brevity.py` is custom-brevity. A long one ends with a digest."""
-    family, colon, rest = name.partition(":")
-    stem = PurePosixPath(rest).stem if colon else ""
+    family, _, rest = name.partition(":")
+    stem = PurePosixPath(rest).stem if family == CUSTOM else rest
     found = _NOT_IN_LABELS.sub("_", f"{family}-{stem}" if stem else family)
     if len(found) <= _LONGEST_LABEL:
         return found
@@ -254,8 +294,7 @@ def values(benchmark: Benchmark) -> dict[str, Any]:
 def check(benchmark: Benchmark) -> None:
     """Check name, dataset, number of samples and parameters. Raises BadBenchmark."""
     found = find(benchmark.name)
-    if benchmark.dataset is None:
-        raise BadBenchmark("dataset", f"{benchmark.name} needs a dataset, whose records have {_listed(found.columns)}")
+    _check_dataset(found, benchmark)
     if benchmark.num_samples is not None and not 1 <= benchmark.num_samples <= MOST_SAMPLES:
         raise BadBenchmark(
             "num_samples",
@@ -270,6 +309,13 @@ def check(benchmark: Benchmark) -> None:
         sampling.check(benchmark.parameters)
     _check_regex(benchmark)
     _check_reward(benchmark)
+    if found.name == LM_EVAL and benchmark.parameters.get(TASK_DIR) is None:
+        raise BadBenchmark(
+            f"parameters.{TASK_DIR}",
+            f"{benchmark.name} needs {TASK_DIR}, a directory with the task's YAML file and its data: jobs fetch "
+            "nothing from the hub. Copy the harness's own tasks there, too, with dataset_path: json and "
+            "dataset_kwargs.data_files",
+        )
 
 
 def check_all(benchmarks: Iterable[Benchmark]) -> None:
@@ -290,12 +336,23 @@ def check_all(benchmarks: Iterable[Benchmark]) -> None:
 
 
 def files(benchmark: Benchmark) -> list[tuple[str, str]]:
-    """(location, field) of user code that a checked benchmark runs."""
+    """(location, field) of user code that a checked benchmark runs: a file, or the directory of a task."""
     if find(benchmark.name).name == CUSTOM:
         return [(argument(benchmark.name), "name")]
+    if find(benchmark.name).name == LM_EVAL:
+        return [(str(benchmark.parameters[TASK_DIR]), f"parameters.{TASK_DIR}")]
     kind, path = reward_kind(str(benchmark.parameters.get(REWARD, "")))
     is_file = benchmark.name == REWARD and kind == FILE and path
     return [(path, f"parameters.{REWARD}")] if is_file else []
+
+
+def _check_dataset(found: BenchmarkType, benchmark: Benchmark) -> None:
+    if benchmark.dataset is None and found.reads_dataset:
+        raise BadBenchmark("dataset", f"{benchmark.name} needs a dataset, whose records have {_listed(found.columns)}")
+    if benchmark.dataset is not None and not found.reads_dataset:
+        raise BadBenchmark(
+            "dataset", f"{benchmark.name} reads the data that the task's YAML file names; leave dataset out"
+        )
 
 
 def _check_regex(benchmark: Benchmark) -> None:
@@ -309,6 +366,13 @@ def _check_regex(benchmark: Benchmark) -> None:
 def _check_reward(benchmark: Benchmark) -> None:
     if benchmark.name != REWARD:
         return
+    if {REWARD, REWARD_MODEL} <= set(benchmark.parameters):
+        raise BadBenchmark(
+            f"parameters.{REWARD}",
+            f"{REWARD} has no effect with {REWARD_MODEL}, which judges by itself; leave one of them out",
+        )
+    if not str(benchmark.parameters.get(REWARD_MODEL, REWARD)).strip():
+        raise BadBenchmark(f"parameters.{REWARD_MODEL}", f"{REWARD_MODEL} is blank; name a model, or leave it out")
     text = str(values(benchmark)[REWARD])
     kind, rest = reward_kind(text)
     is_wrong_length = kind == LENGTH and not (rest.isdecimal() and 0 < int(rest) <= 2**31)

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.domain.evaluations.catalog import LOSS, PERPLEXITY
 from app.domain.spec.document import typed_hyperparameters
-from app.domain.spec.inference import EVALUATION, TRANSFORMERS, TYPES, ModelReference
+from app.domain.spec.inference import EVALUATION, TRANSFORMERS, TYPES, ModelReference, Requirement
 from app.domain.spec.model import BaseModel, DataConfig, JobDocument, PlannedBenchmark, ResourceConfig, SchedulingConfig
 
 LONGEST_NAME = 128
@@ -42,6 +42,7 @@ class Options:
     resources: ResourceConfig | None = None
     scheduling: SchedulingConfig | None = None
     seed: int = 0
+    require: Sequence[Requirement] = ()
     planned: bool = False
 
 
@@ -52,7 +53,11 @@ def document(subject: Subject, benchmarks: Sequence[PlannedBenchmark], options: 
     training's.
     """
     sources, measured = _numbered(_as_trained(each, subject.trained) for each in benchmarks)
-    mark = {"planned": True} if options.planned else {}
+    section: dict[str, Any] = {"model": subject.model.to_json(), "benchmarks": measured, "seed": options.seed}
+    if options.require:
+        section["require"] = [each.to_json() for each in options.require]
+    if options.planned:
+        section["planned"] = True
     return JobDocument.from_json(
         {
             "name": options.name or default_name(subject),
@@ -67,7 +72,7 @@ def document(subject: Subject, benchmarks: Sequence[PlannedBenchmark], options: 
             "output_config": {},
             "scheduling_config": (options.scheduling or SchedulingConfig()).to_json(),
             "kind": EVALUATION,
-            "inference": {"model": subject.model.to_json(), "benchmarks": measured, "seed": options.seed, **mark},
+            "inference": section,
         }
     )
 

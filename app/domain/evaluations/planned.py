@@ -39,6 +39,7 @@ def evaluation(
         resources=resources,
         scheduling=scheduling,
         seed=plan.seed,
+        require=plan.require,
         planned=True,
     )
     return document(subject(trained, job_id=job_id, checkpoint_id=checkpoint_id), plan.benchmarks, options)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.domain.evaluations import catalog
+from app.domain.evaluations import catalog, open_metrics
 from app.domain.evaluations.catalog import BadBenchmark, BenchmarkType
 from app.domain.json_numbers import json_number
 
@@ -47,10 +47,11 @@ def samples_file(label: str) -> str:
 def _one(label: str, kind: BenchmarkType, values: object) -> dict[str, Any]:
     found = _object(values, label)
     metrics = _object(found.get("metrics"), f"metrics of {label}")
+    known = open_metrics.measured(kind, metrics)
     counts = {name: _finite(found.get(name)) for name in _COUNTS}
     took = _finite(found.get("seconds"))
     return {
-        "metrics": {each.name: _metric(metrics[each.name]) for each in kind.metrics if each.name in metrics},
+        "metrics": {each.name: _metric(metrics[each.name]) for each in known},
         **{name: int(count) for name, count in counts.items() if count is not None},
         "seconds": round(took, 3) if took is not None else None,
     }

@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Sequence
 
 from app.domain.errors import BadSpec
-from app.domain.evaluations import catalog, sampling
+from app.domain.evaluations import catalog, requirements, sampling
 from app.domain.evaluations.catalog import PREFERENCE, BadBenchmark
 from app.domain.spec.document import is_custom, method
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
-from app.domain.spec.inference import Benchmark
+from app.domain.spec.inference import Benchmark, Requirement
 from app.domain.spec.model import END, JobDocument, PlannedBenchmark
 from app.domain.spec.rules.evaluations import FIELD
 
-OF_EVALUATIONS = "benchmarks"
+OF_EVALUATIONS, REQUIRE = "benchmarks", "require"
 
 
 def refuse_bad_benchmarks(document: JobDocument) -> None:
@@ -19,6 +19,11 @@ def refuse_bad_benchmarks(document: JobDocument) -> None:
     for field, benchmarks in benchmarks_of(document):
         try:
             catalog.check_all(benchmarks)
+        except BadBenchmark as error:
+            raise BadSpec(error.message, field=f"{field}.{error.field}") from error
+    for field, required, benchmarks in required_of(document):
+        try:
+            requirements.check(required, benchmarks)
         except BadBenchmark as error:
             raise BadSpec(error.message, field=f"{field}.{error.field}") from error
     for i, planned in enumerate(document.training_config.evaluations):
@@ -74,6 +79,16 @@ def benchmarks_of(document: JobDocument) -> Iterator[tuple[str, Sequence[Benchma
         yield OF_EVALUATIONS, document.inference.benchmarks
     for i, planned in enumerate(document.training_config.evaluations):
         yield f"{FIELD}.{i}.{OF_EVALUATIONS}", [_numbered(j, each) for j, each in enumerate(planned.benchmarks)]
+
+
+def required_of(document: JobDocument) -> Iterator[tuple[str, Sequence[Requirement], Sequence[Benchmark]]]:
+    """(field, requirements, benchmarks) of the evaluation that the document is, and of those that it plans."""
+    sections = [each.require for each in document.training_config.evaluations]
+    if document.inference is not None and document.inference.benchmarks:
+        sections.insert(0, document.inference.require)
+    for (field, benchmarks), required in zip(benchmarks_of(document), sections, strict=True):
+        if required:
+            yield f"{field.removesuffix(OF_EVALUATIONS)}{REQUIRE}", required, benchmarks
 
 
 def _numbered(number: int, planned: PlannedBenchmark) -> Benchmark:

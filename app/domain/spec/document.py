@@ -1,6 +1,6 @@
 """Accessors of a job document that rules share: trainer, data, hyperparameters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.domain.spec.data.splits import TRAIN, VALIDATION, Split, parse_split
@@ -14,6 +14,7 @@ from app.domain.spec.hyperparameters.rlhf import (
     reward_kind,
     reward_model,
 )
+from app.domain.spec.inference import LM_EVAL, TASK_DIR
 from app.domain.spec.locations.images import parse as parse_image
 from app.domain.spec.model import JobDocument, PlannedBenchmark, Source
 
@@ -90,6 +91,7 @@ def locations(document: JobDocument) -> list[tuple[str, str]]:
         *((source.path, f"data_config.sources.{i}.path") for i, source in enumerate(listed)),
         *((each.dataset.path, f"{at}.dataset.path") for each, at in _planned(document) if each.dataset is not None),
         *benchmark_files(document),
+        *benchmark_judges(document),
     ]
     if not is_custom(document):
         values, field = training.hyperparameters, "training_config.hyperparameters"
@@ -98,17 +100,37 @@ def locations(document: JobDocument) -> list[tuple[str, str]]:
 
 
 def benchmark_files(document: JobDocument) -> Iterator[tuple[str, str]]:
-    """(location, field) of the user's code that benchmarks run: `custom:PATH`, and `reward` with a file."""
-    measured = document.inference.benchmarks if document.inference is not None else ()
-    named = [(each.name, each.parameters, f"{BENCHMARKS}.{i}") for i, each in enumerate(measured)]
-    named += [(each.name, each.parameters, at) for each, at in _planned(document)]
-    for name, parameters, at in named:
+    """(location, field) of the user's code that benchmarks run: `custom:PATH`, `reward` with a file, or a task's."""
+    for name, parameters, at in _benchmarks(document):
         family, _, path = name.partition(":")
         if family == "custom" and path:
             yield path, f"{at}.name"
+        if family == LM_EVAL and isinstance(directory := parameters.get(TASK_DIR), str) and directory:
+            yield directory, f"{at}.parameters.{TASK_DIR}"
         kind, path = reward_kind(str(parameters.get(REWARD, "")))
         if family == REWARD and kind == FILE and path:
             yield path, f"{at}.parameters.{REWARD}"
+
+
+def benchmark_judges(document: JobDocument) -> Iterator[tuple[str, str]]:
+    """(location, field) of the reward models that judge answers in the benchmark `reward`."""
+    for name, parameters, at in _benchmarks(document):
+        if name == REWARD and (judge := reward_model(parameters)):
+            yield judge, f"{at}.parameters.{REWARD_MODEL}"
+
+
+def judging_model(document: JobDocument) -> str:
+    """The reward model of a training, or of the evaluation that the document is; empty when there is none."""
+    if document.inference is None:
+        return "" if is_custom(document) else reward_model(document.training_config.hyperparameters)
+    return next((judge for judge, _ in benchmark_judges(document)), "")
+
+
+def _benchmarks(document: JobDocument) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """(name, parameters, field) of each benchmark that the document measures or plans."""
+    measured = document.inference.benchmarks if document.inference is not None else ()
+    yield from ((each.name, each.parameters, f"{BENCHMARKS}.{i}") for i, each in enumerate(measured))
+    yield from ((each.name, each.parameters, at) for each, at in _planned(document))
 
 
 def _planned(document: JobDocument) -> Iterator[tuple[PlannedBenchmark, str]]:

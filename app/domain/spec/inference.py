@@ -17,6 +17,7 @@ GENERATE, LOGLIKELIHOOD, SCORE, EMBED = "generate", "loglikelihood", "score", "e
 TASKS = (GENERATE, LOGLIKELIHOOD, SCORE, EMBED)
 FORMATS = ("jsonl", "parquet", "arrow", "npy", "safetensors")
 RECORD, FAIL = "record", "fail"  # OnRecordError.action
+LM_EVAL, TASK_DIR = "lm_eval", "task_dir"  # benchmarks of EleutherAI's harness; their parameter with the task's files
 QUANTIZED = "bnb-4bit"  # ModelReference.quantization, on GPUs alone
 LONGEST_ANSWER = 128  # tokens, where a document does not say
 
@@ -87,6 +88,20 @@ class Benchmark(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Requirement(Section):
+    """What a metric of an evaluation has to be; ``metric`` is NAME or NAME/METRIC, bounds are inclusive.
+
+    ``baseline`` is another evaluation, than whose value it may be worse by at most ``margin``.
+    """
+
+    metric: str = ""
+    min: float | None = None
+    max: float | None = None
+    baseline: str | None = None
+    margin: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Inference(Section):
     """What a job does that trains nothing; an evaluation has ``benchmarks``, others ``task`` and ``output``.
 
@@ -98,6 +113,7 @@ class Inference(Section):
     output: InferenceOutput = InferenceOutput()
     on_error: OnRecordError = OnRecordError()
     benchmarks: tuple[Benchmark, ...] = ()
+    require: tuple[Requirement, ...] = ()
     seed: int = 0
     planned: bool = False
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from app.domain.routing import DEFAULT_PRIORITY
-from app.domain.spec.inference import TRAINING, Inference
+from app.domain.spec.inference import TRAINING, Inference, Requirement
 from app.domain.spec.section import Section
 
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
@@ -92,6 +92,12 @@ class PlannedBenchmark(Section):
     num_samples: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """A dataset may be a path alone: the job of a sweep is read before the schema makes a source of it."""
+        is_path = isinstance(values, dict) and isinstance(values.get("dataset"), str)
+        return super().from_json({**values, "dataset": {"path": values["dataset"]}} if is_path else values)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedResources(Section):
@@ -113,6 +119,7 @@ class PlannedEvaluation(Section):
 
     on: str = END
     benchmarks: tuple[PlannedBenchmark, ...] = ()
+    require: tuple[Requirement, ...] = ()
     resource_config: PlannedResources | None = None  # None: one device of the kind that the training has
     seed: int = 0
 

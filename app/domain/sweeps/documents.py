@@ -123,7 +123,10 @@ def with_start(document: dict[str, Any], checkpoint_id: str) -> dict[str, Any]:
 
 
 def with_own_results(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of a trial whose model goes nowhere but to its job's own results, with one checkpoint at a time."""
+    """The document of a trial whose model goes nowhere but to its job's own results, with one checkpoint at a time,
+    and which nothing evaluates.
+    """
+    document["training_config"].pop("evaluations", None)
     output = _node(document, ["output_config"])
     for name in ("output_path", "push_to_hub", "hub_repo_id", "hub_private"):
         output.pop(name, None)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self
 
-from app.domain.spec.metric_goals import Goal, goal_of
+from app.domain.spec.metric_goals import Goal
+from app.domain.sweeps import benchmarks
 
 MAXIMIZE: Goal = "maximize"
 NONE, MEDIAN, ASHA, HYPERBAND, PATIENCE = "none", "median", "asha", "hyperband", "patience"
@@ -56,7 +57,7 @@ class Objective(Part):
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        return super().from_json({**raw, "goal": raw.get("goal") or goal_of(raw["metric"])})
+        return super().from_json({**raw, "goal": raw.get("goal") or benchmarks.goal(raw["metric"])})
 
 
 @dataclass(frozen=True, kw_only=True)

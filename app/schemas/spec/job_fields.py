@@ -168,6 +168,11 @@ _PLANNED: Table = {
     f"{_EVALUATIONS}.benchmarks.dataset": acted_on("the records; places that need a secret of the user are 400"),
     f"{_EVALUATIONS}.benchmarks.num_samples": acted_on("measures only the first records"),
     f"{_EVALUATIONS}.benchmarks.parameters": acted_on("how it is measured; unknown ones and bad values are 400"),
+    f"{_EVALUATIONS}.require.metric": acted_on("the value that is judged; one that is not measured is 400"),
+    f"{_EVALUATIONS}.require.min": acted_on("a smaller value does not pass; the evaluation is COMPLETED all the same"),
+    f"{_EVALUATIONS}.require.max": acted_on("a larger value does not pass"),
+    f"{_EVALUATIONS}.require.baseline": acted_on("a worse value than its own does not pass; an unknown one is 400"),
+    f"{_EVALUATIONS}.require.margin": acted_on("how much worse than baseline a value may be"),
     f"{_EVALUATIONS}.seed": acted_on("the random seed of samples"),
     **{f"{_EVALUATIONS}.{_RESOURCES}.{name}": _PLACEMENT[f"{_RESOURCES}.{name}"] for name in OF_RESOURCES},
 }

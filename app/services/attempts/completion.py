@@ -18,7 +18,7 @@ from app.domain.units import WHOLE
 from app.models import Attempt, Job, Lease, Reservation
 from app.models import Device as DeviceRow
 from app.models.base import database_now, utc_now
-from app.services.attempts import checkpoints, halted_attempts, planned_evaluations, recovery
+from app.services.attempts import checkpoints, evaluation_verdicts, halted_attempts, planned_evaluations, recovery
 from app.services.lifecycle import transitions
 from app.services.nodes import quarantine, reliability, stuck_devices
 from app.services.queues import gpu_hours
@@ -72,6 +72,7 @@ def end_attempt(
         transitions.transition(session, job, decision.via, actor=actor, reason=reason, message=message)
     transitions.transition(session, job, decision.state, actor=actor, reason=reason, message=message, **changes)
     planned_evaluations.make_at_end(session, job, actor=actor)
+    evaluation_verdicts.note_not_met(session, job, actor=actor)
     return Ending(state=decision.state)
 
 
@@ -122,7 +123,7 @@ def _decide(
 def _changes(session: Session, job: Job, outcome: Outcome, decision: Decision) -> dict[str, Any]:
     """Columns of the job that change together with its state."""
     if decision.state is JobState.COMPLETED:
-        return {"progress": 1.0, "report": outcome.report, **_NO_ERROR}
+        return {"progress": 1.0, "report": evaluation_verdicts.judged(session, job, outcome.report), **_NO_ERROR}
     # A model that was stored before the job failed or was cancelled stays available.
     report = {"report": outcome.report} if outcome.report else {}
     if decision.state is JobState.CANCELLED:

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, IllegalTransition, NotFound, TrainyardError
-from app.domain.evaluations import catalog, comparison
+from app.domain.evaluations import catalog, comparison, open_metrics
 from app.domain.evaluations.catalog import BadBenchmark, Metric
 from app.domain.evaluations.results import samples_file
 from app.domain.evaluations.samples import Sample
@@ -44,6 +44,14 @@ class Evaluated:
 
     def benchmark(self, label: str) -> Benchmark | None:
         return next((each for each in self.details.section.benchmarks if catalog.label(each.name) == label), None)
+
+    def metrics(self, name: str) -> Sequence[Metric]:
+        """Those of the benchmark; of a task of the harness those that it has measured here."""
+        try:
+            kind = catalog.find(name)
+        except BadBenchmark:  # of another version
+            return ()
+        return kind.metrics or open_metrics.measured(kind, self.details.results.get(name, {}).get("metrics", {}))
 
     def value(self, name: str, metric: str) -> Any:  # noqa: ANN401  a number, the name of one that is not finite, or None
         return self.details.results.get(name, {}).get("metrics", {}).get(metric, {}).get("value")
@@ -97,14 +105,14 @@ def compare(storage: Storage, evaluated: Sequence[Evaluated], baseline: str | No
 def _benchmark(
     storage: Storage, base: Evaluated, others: Sequence[Evaluated], measured: Benchmark
 ) -> Iterator[dict[str, Any]]:
-    label, metrics = catalog.label(measured.name), _metrics(measured.name)
+    label, metrics = catalog.label(measured.name), base.metrics(measured.name)
     if not metrics:
         return
-    most = MOST_SAMPLES // (1 + len(others))
-    before, *after = [_read(storage, each, measured, most) for each in (base, *others)]
+    most, names = MOST_SAMPLES // (1 + len(others)), {each.name for each in metrics}
+    before, *after = [_read(storage, each, measured, names, most) for each in (base, *others)]
     notes = [note for each in (before, *after) if (note := each.lacking)]
     notes += [note for each in after for note in _notes(before, each, measured, label)]
-    for metric in metrics:
+    for metric in _as_scored(measured.name, metrics, before.samples):
         yield {
             "benchmark": measured.name,
             "metric": metric.name,
@@ -114,11 +122,10 @@ def _benchmark(
         }
 
 
-def _metrics(name: str) -> Sequence[Metric]:
-    try:
-        return catalog.find(name).metrics
-    except BadBenchmark:  # of another version
-        return ()
+def _as_scored(name: str, metrics: Sequence[Metric], samples: Sequence[Sample]) -> Sequence[Metric]:
+    if catalog.find(name).metrics:
+        return metrics
+    return [open_metrics.of_samples(each, samples) for each in metrics]
 
 
 def _difference(metric: Metric, before: _Samples, after: _Samples, base: Evaluated) -> dict[str, Any] | None:
@@ -153,7 +160,7 @@ def _notes(before: _Samples, after: _Samples, measured: Benchmark, label: str) -
 def _refuse_large(base: Evaluated, others: Sequence[Evaluated]) -> None:
     """Raise BadSpec where the comparison would take this process too long, or too much memory."""
     names = [each.name for each in base.details.section.benchmarks]
-    differences = sum(len(_metrics(name)) for name in names) * len(others)
+    differences = sum(len(base.metrics(name)) for name in names) * len(others)
     if differences > MOST_DIFFERENCES:
         raise BadSpec(
             f"these are {differences} differences, benchmarks by metrics and evaluations, and a comparison has at most "
@@ -169,8 +176,8 @@ def _refuse_large(base: Evaluated, others: Sequence[Evaluated]) -> None:
         )
 
 
-def _read(storage: Storage, of: Evaluated, measured: Benchmark, most: int) -> _Samples:
-    label, metrics = catalog.label(measured.name), {each.name for each in _metrics(measured.name)}
+def _read(storage: Storage, of: Evaluated, measured: Benchmark, metrics: Collection[str], most: int) -> _Samples:
+    label = catalog.label(measured.name)
     theirs = of.benchmark(label)
     if theirs is None or theirs.name != measured.name:
         instead = f", but {theirs.name}" if theirs is not None else ""

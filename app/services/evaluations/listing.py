@@ -1,6 +1,6 @@
 """Evaluations as users see them: one, or a page of them, with what they have measured."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -8,16 +8,16 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
-from app.domain.evaluations import catalog, documents
+from app.domain.evaluations import catalog, documents, requirements
 from app.domain.spec.inference import EVALUATION, Inference
 from app.models import Job
 from app.security.permissions import Caller
+from app.services.attempts import evaluation_verdicts
+from app.services.attempts.evaluation_verdicts import RESULTS
 from app.services.inference.listing import InferenceDetails
 from app.services.jobs import listing, lookup
 from app.services.jobs.details import JobDetails, details_of
 from app.services.requests.pagination import Page, PageRequest
-
-RESULTS = "benchmarks"  # of a job's report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +62,19 @@ class EvaluationDetails:
         found = (self.job.report or {}).get(RESULTS) or {}
         names = {catalog.label(each.name): each.name for each in self.section.benchmarks}
         return {names.get(label, label): result for label, result in found.items()}
+
+    @property
+    def require(self) -> list[dict[str, Any]]:
+        return [each.to_json() for each in self.section.require]
+
+    @property
+    def verdicts(self) -> Sequence[dict[str, Any]]:
+        """Its requirements, each with whether it passed; empty until the evaluation has completed."""
+        return evaluation_verdicts.shown(self.job.report)
+
+    @property
+    def passed(self) -> bool | None:
+        return requirements.all_passed(self.verdicts)
 
 
 def find(session: Session, caller: Caller, evaluation_id: str) -> Job:

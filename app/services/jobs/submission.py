@@ -27,6 +27,7 @@ from app.patterns.response_formats import refuse_bad_response_format
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services.access import api_keys, egress, projects
+from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
 from app.services.jobs import start_points
 from app.services.lifecycle import transitions
 from app.services.lifecycle.job_columns import columns_of
@@ -198,6 +199,7 @@ def check(
     with plane.db.read() as session:
         plane.waiting_limit.refuse_one_too_many(session, target)
         egress.refuse_without_services(session, target, spec.document)
+        refuse_unknown_baselines(session, target, spec.document)
         request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed.backend_fits(spec.document, request.device_kind)
         waits = [*_waits("the job", unfit), *_waits_of_planned(session, plane, planned)]

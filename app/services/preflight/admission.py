@@ -18,6 +18,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.feasibility import refuse_unfitting, waits_for_node
 from app.domain.scheduling.resources import request_of
+from app.domain.spec.document import judging_model
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
 from app.domain.spec.inference import TRAINING
@@ -164,7 +165,7 @@ def inputs(document: JobDocument) -> Iterator[tuple[str, str, str]]:
     judge = reward_file(values)
     if judge:
         yield judge, "INVALID_CONFIG", "reward"
-    model = reward_model(values)
+    model = judging_model(document)
     if model and not is_hub_id(model):
         yield model, "MODEL_NOT_FOUND", "reward model"
 

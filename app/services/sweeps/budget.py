@@ -13,7 +13,7 @@ from app.domain.sweeps.spec import GRID, SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Attempt, Job, Sweep, Trial
 from app.models.base import utc_now
-from app.services.sweeps import warm_starts
+from app.services.sweeps import evaluations, warm_starts
 from app.services.sweeps.halting.halted import count as halted_count
 from app.services.sweeps.observing import device_seconds
 
@@ -48,7 +48,7 @@ def used(session: Session, sweep: Sweep) -> Used:
     return Used(
         trials=sweep.next_number,
         by_state={state: counts.get(state, 0) for state in TrialState},
-        device_seconds=ended + _running_device_seconds(session, sweep.id),
+        device_seconds=ended + _running_device_seconds(session, sweep),
         seconds=max(0.0, (end - sweep.started_at).total_seconds()) if sweep.started_at else 0.0,
         without_improvement=session.scalar(since) or 0,
         halted=halted_count(session, sweep.id) if counts.get(TrialState.RUNNING) else 0,
@@ -117,15 +117,17 @@ def too_many_failed(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Use
     return ""
 
 
-def _running_device_seconds(session: Session, sweep_id: str) -> float:
-    query = (
-        select(Job, Attempt.started_at)
-        .join(Trial, Trial.job_id == Job.id)
-        .outerjoin(Attempt, (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt) & Attempt.ended_at.is_(None))
-        .where(Trial.sweep_id == sweep_id, Trial.state == TrialState.RUNNING)
-    )
+def _running_device_seconds(session: Session, sweep: Sweep) -> float:
+    """Of the trials that have not ended, with the evaluations that they wait for."""
+    running = select(Trial.job_id).where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
+    job_ids = [job_id for job_id in session.scalars(running) if job_id is not None]
+    named = evaluations.named(SweepSpec.from_json(sweep.spec))
+    for listed in evaluations.of_trainings(session, named, job_ids).values():
+        job_ids += [each.id for each in listed]
+    is_running = (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt) & Attempt.ended_at.is_(None)
+    query = select(Job, Attempt.started_at).outerjoin(Attempt, is_running).where(Job.id.in_(job_ids))
     now, total = utc_now(), 0.0
     for job, started_at in session.execute(query):
-        running = (now - started_at).total_seconds() if started_at is not None and job.state in RUNNING else 0.0
-        total += device_seconds(job, more=max(0.0, running))
+        seconds = (now - started_at).total_seconds() if started_at is not None and job.state in RUNNING else 0.0
+        total += device_seconds(job, more=max(0.0, seconds))
     return total

@@ -12,6 +12,7 @@ from app.domain.errors import Conflict, InvalidRequest
 from app.domain.ids import new_id
 from app.domain.spec.model import JobDocument
 from app.domain.spec.secrets import MASK, take_secrets
+from app.domain.sweeps import benchmarks
 from app.domain.sweeps.documents import (
     ENVIRONMENT,
     path_of,
@@ -136,7 +137,7 @@ def check(
     target = project or caller.home_project
     caller.require_project(target)
     spec, instead = without_impossible_halts(spec)
-    spec = replace(spec, job=with_evaluation(with_scheduling(spec.job, GIVES_WAY), spec.early_stopping))
+    spec = replace(spec, job=_with_defaults(spec))
     space = rules.check(spec, plane.sweep_limits)
     placed = [
         _placed(plane, caller, spec, values, complete=complete, project=target, forwarded=forwarded)
@@ -162,6 +163,15 @@ def check(
         secrets=stored.spec.secrets,
         warnings=[*instead, *_warnings(placed)],
     )
+
+
+def _with_defaults(spec: SweepSpec) -> dict[str, Any]:
+    """The job with the scheduling of trials, and with evaluations at the rungs, but for objectives that are benchmarks:
+    those are measured of checkpoints.
+    """
+    job = with_scheduling(spec.job, GIVES_WAY)
+    is_of_checkpoints = any(benchmarks.measured(each.metric) is not None for each in spec.objectives)
+    return job if is_of_checkpoints else with_evaluation(job, spec.early_stopping)
 
 
 def _base(spec: SweepSpec, space: Space) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from app.models import Job, Sweep, Trial, TrialReport
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
-from app.services.sweeps import budget, lookup, warm_starts
+from app.services.sweeps import budget, evaluations, lookup, warm_starts
 from app.services.sweeps.budget import Used
 
 ORDERS: Orders = {
@@ -47,11 +47,15 @@ class SweepDetails:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialDetails:
-    """A trial as it is shown, with the state of its job and its reports by rung."""
+    """A trial as it is shown, with the state of its job and its reports by rung.
+
+    ``waits_for``: the evaluations that have not ended of one whose training has.
+    """
 
     trial: Trial
     job: Job | None
     reports: Sequence[TrialReport]
+    waits_for: Sequence[Job] = ()
 
 
 def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[SweepDetails]:
@@ -136,13 +140,21 @@ def trial_details(session: Session, sweep_id: str, found: Sequence[Trial]) -> li
     """In the order given, with a constant number of queries."""
     jobs = session.scalars(select(Job).where(Job.id.in_([trial.job_id for trial in found if trial.job_id])))
     by_id = {job.id: job for job in jobs}
+    running = [(trial, by_id.get(trial.job_id or "")) for trial in found if trial.state == TrialState.RUNNING]
+    spec = SweepSpec.from_json(session.get_one(Sweep, sweep_id).spec)
+    awaited = evaluations.awaited(session, spec, running)
     numbers = [trial.number for trial in found]
     query = select(TrialReport).where(TrialReport.sweep_id == sweep_id, TrialReport.number.in_(numbers))
     reports: dict[int, list[TrialReport]] = {}
     for report in session.scalars(query.order_by(TrialReport.rung)):
         reports.setdefault(report.number, []).append(report)
     return [
-        TrialDetails(trial=trial, job=by_id.get(trial.job_id or ""), reports=reports.get(trial.number, []))
+        TrialDetails(
+            trial=trial,
+            job=by_id.get(trial.job_id or ""),
+            reports=reports.get(trial.number, []),
+            waits_for=awaited.get(trial.job_id or "", ()),
+        )
         for trial in found
     ]
 

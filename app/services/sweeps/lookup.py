@@ -1,11 +1,13 @@
 """Finding one sweep, or one of its trials."""
 
+import math
 import re
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
+from app.domain.lifecycle.states import TERMINAL
 from app.domain.sweeps.states import TrialState
 from app.models import Job, Sweep, Trial
 from app.security.permissions import Caller
@@ -48,15 +50,38 @@ def locked(session: Session, sweep_id: str) -> Sweep:
 
 
 def locked_jobs(session: Session, sweep: Sweep) -> list[tuple[Trial, Job]]:
-    """Its running trials with their jobs, all of whose rows are locked before one is changed, in the order of ids."""
+    """Its running trials with their jobs, all of whose rows are locked before one is changed, in the order of ids, and
+    with them the evaluations that have not ended, which may be cancelled with their trials.
+    """
     of_running = select(Trial.job_id).where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
+    evaluates = Job.evaluated_job_id.in_(of_running) & Job.status.not_in(TERMINAL)
     jobs = session.scalars(
-        select(Job).where(Job.id.in_(of_running)).order_by(Job.id).with_for_update(),
+        select(Job).where(Job.id.in_(of_running) | evaluates).order_by(Job.id).with_for_update(),
         execution_options={"populate_existing": True},
     ).all()
     trials = session.scalars(select(Trial).where(Trial.job_id.in_([job.id for job in jobs])))
     by_job = {trial.job_id: trial for trial in trials}
     return [(by_job[job.id], job) for job in jobs if job.id in by_job]
+
+
+def lineage(session: Session, job_id: str) -> dict[str, float]:
+    """Whose points are those of a trial's job, each up to a step: its own, and of a fork what was measured before it
+    branched off.
+
+    Its trunk is the same as if it had trained it. That of a trial which population based training replaced is not:
+    its values were others.
+    """
+    found, branch = {job_id: math.inf}, math.inf
+    job = session.get(Job, job_id)
+    if job is None or job.resume_checkpoint_id is None:
+        return found
+    trial = session.scalar(select(Trial).where(Trial.job_id == job_id))
+    while trial is not None and trial.parent_number is not None and trial.source != "exploited":
+        branch = min(branch, trial.fork_step)
+        trial = session.get(Trial, (trial.sweep_id, trial.parent_number))
+        if trial is not None and trial.job_id is not None:
+            found[trial.job_id] = branch
+    return found
 
 
 def find_trial(session: Session, sweep: Sweep, number: int) -> Trial:

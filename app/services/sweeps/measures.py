@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
+from app.domain.sweeps import benchmarks
+from app.domain.sweeps.benchmarks import Measured
 from app.domain.sweeps.results import mean_of, selected
 from app.domain.sweeps.spec import Constraint, EarlyStopping, Objective
-from app.models import Job, Metric, Trial
+from app.models import Job, Metric
 from app.services.jobs import reports
+from app.services.sweeps import evaluations, lookup
 
 REPORT_PREFIX = "report."
 _HUGE = 1e300  # JSON has no infinity
@@ -57,29 +60,53 @@ def is_exact(job: Job, rule: EarlyStopping) -> bool:
     return rule.unit == "steps" or job.total_steps == job.total_epochs
 
 
-def first_value_from(session: Session, job_id: str, metric: str, step: int) -> tuple[int, float] | None:
+def first_value_from(session: Session, job: Job, metric: str, step: int) -> tuple[int, float] | None:
     """The first point of the metric at this step or later: (step, value); the value may be NaN."""
-    own = _points(session, job_id)
+    of_benchmark = benchmarks.measured(metric)
+    if of_benchmark is not None:
+        return evaluations.points(session, job, of_benchmark).first_from(step)
+    own = _points(session, job.id)
     query = select(Metric.step, Metric.value).where(own, Metric.name == metric, Metric.step >= step)
     row = session.execute(query.order_by(Metric.step).limit(1)).one_or_none()
     return None if row is None else (row.step, math.nan if row.value is None else row.value)
 
 
-def newest_value(session: Session, job_id: str, metric: str) -> tuple[int, float] | None:
-    """The newest point of the metric: (step, value)."""
-    points = _newest(session, job_id, metric, 1)
+def newest_value(session: Session, job: Job, metric: str) -> tuple[int, float] | None:
+    """The newest point of the metric: (step, value); of a benchmark the newest that is finite."""
+    of_benchmark = benchmarks.measured(metric)
+    if of_benchmark is not None:
+        values = evaluations.points(session, job, of_benchmark).values
+        return max(((step, value) for step, value in values.items() if math.isfinite(value)), default=None)
+    points = _newest(session, job.id, metric, 1)
     return points[0] if points else None
+
+
+def is_awaited(session: Session, job: Job, metric: str, step: int) -> bool:
+    """Whether an evaluation of this step, or a later one, may still measure the metric."""
+    of_benchmark = benchmarks.measured(metric)
+    if of_benchmark is None:
+        return False
+    return any(each >= step for each in evaluations.points(session, job, of_benchmark).awaited)
 
 
 def _measured(session: Session, job: Job, metric: str, select_: str, *, is_lower_better: bool) -> float | None:
     if metric.startswith(REPORT_PREFIX):
         return _of_report(session, job, metric)
+    of_benchmark = benchmarks.measured(metric)
+    if of_benchmark is not None:
+        return _of_benchmark(session, job, of_benchmark, select_, sign=1.0 if is_lower_better else -1.0)
     if select_ == "best":
         best = func.min(Metric.value) if is_lower_better else func.max(Metric.value)
         found: float | None = session.scalar(select(best).where(_points(session, job.id), Metric.name == metric))
         return found
     count = mean_of(select_) or 1
     return selected(_newest(session, job.id, metric, count)[::-1], select_)
+
+
+def _of_benchmark(session: Session, job: Job, of_it: Measured, select_: str, *, sign: float) -> float | None:
+    values = evaluations.points(session, job, of_it).values
+    found = selected([(step, sign * value) for step, value in values.items()], select_)
+    return None if found is None else sign * found
 
 
 def _of_report(session: Session, job: Job, metric: str) -> float | None:
@@ -96,19 +123,10 @@ def _newest(session: Session, job_id: str, metric: str, count: int) -> list[tupl
 
 
 def _points(session: Session, job_id: str) -> ColumnElement[bool]:
-    """Which points are those of a trial's job: its own, and of a fork what was measured before it branched off.
-
-    Its trunk is the same as if it had trained it. That of a trial which population based training replaced is not:
-    its values were others.
-    """
-    found: list[ColumnElement[bool]] = [Metric.job_id == job_id]
-    job = session.get(Job, job_id)
-    if job is None or job.resume_checkpoint_id is None:
-        return found[0]
-    trial, branch = session.scalar(select(Trial).where(Trial.job_id == job_id)), math.inf
-    while trial is not None and trial.parent_number is not None and trial.source != "exploited":
-        branch = min(branch, trial.fork_step)
-        trial = session.get(Trial, (trial.sweep_id, trial.parent_number))
-        if trial is not None and trial.job_id is not None:
-            found.append((Metric.job_id == trial.job_id) & (Metric.step <= int(branch)))
-    return or_(*found)
+    """Which points are those of a trial's job."""
+    return or_(
+        *[
+            (Metric.job_id == each) & (Metric.step <= int(step)) if step < math.inf else Metric.job_id == each
+            for each, step in lookup.lineage(session, job_id).items()
+        ]
+    )

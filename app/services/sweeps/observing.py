@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.sweeps import benchmarks
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.population import is_replaced
 from app.domain.sweeps.promotions import waits
@@ -20,7 +21,7 @@ from app.domain.sweeps.states import TrialState
 from app.models import Job, Sweep, Trial, TrialReport
 from app.models.base import utc_now
 from app.services.jobs import control_requests
-from app.services.sweeps import history, lookup, measures, rung_reports, warm_starts
+from app.services.sweeps import evaluations, history, lookup, measures, rung_reports, warm_starts
 from app.services.sweeps.halting import decisions
 from app.services.sweeps.halting.halted import count as halted_count
 from app.services.sweeps.halting.halted import undecided
@@ -65,8 +66,11 @@ def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Recorded:
         for loser, its_job in lookup.locked_jobs(session, sweep):
             if _is_to_be_stopped(loser, its_job):
                 _request_end(now, loser, its_job.id)
-    for trial, job in _ended(session, sweep, spec, running):
+    ended = _ended(session, sweep, spec, running)
+    for trial, job in ended:
         _take_end(now, trial, job)
+    job_ids = [job.id for _, job in ended if job is not None]
+    now.recorded.to_nudge += evaluations.cancel(session, spec, job_ids, actor=ACTOR, reason="its trial has ended")
     if now.recorded.reports or now.recorded.ended:
         sweep.mark_changed()
     return now.recorded
@@ -87,9 +91,10 @@ def _ended(
 ) -> list[tuple[Trial, Job | None]]:
     """Trials whose ends are to be recorded: of a deterministic sweep a whole generation, in the order of numbers.
 
-    Halted trials of it may wait for long: those are not waited for.
+    Halted trials of it may wait for long: those are not waited for. A trial that is still evaluated has not ended.
     """
-    ended = [(trial, job) for trial, job in running if job is None or job.state in TERMINAL]
+    awaited = evaluations.awaited(session, spec, running)
+    ended = [(trial, job) for trial, job in running if job is None or (job.state in TERMINAL and job.id not in awaited)]
     if not ended or not spec.deterministic:
         return ended
     halted = halted_count(session, sweep.id) if waits(spec) else 0
@@ -132,7 +137,7 @@ def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
     if job is None:
         trial.state, trial.reason = TrialState.CANCELLED, "its job was deleted"
     else:
-        trial.device_seconds = device_seconds(job)
+        trial.device_seconds = sum(map(device_seconds, [job, *_evaluations(now, job)]))
         trial.error_type = job.error_type
         _judge_end(now, trial, job)
     trial.value = trial.objectives[0] if trial.objectives else None
@@ -156,13 +161,13 @@ def device_seconds(job: Job, *, more: float = 0.0) -> float:
 
 def _judge_end(now: _Pass, trial: Trial, job: Job) -> None:
     spec, session = now.spec, now.session
-    if job.state is JobState.COMPLETED and not (spec.deterministic and trial.stop_reason):
+    is_evaluated = all(each.state is JobState.COMPLETED for each in _evaluations(now, job))
+    if job.state is JobState.COMPLETED and not (trial.stop_reason and (spec.deterministic or not is_evaluated)):
         values, missing = measures.objectives(session, job, spec.objectives)
         trial.objectives, trial.violations = values, measures.violations(session, job, spec.constraints)
         trial.step = job.current_step
         if values is None:
-            trial.state = TrialState.FAILED
-            trial.reason = f"it ended without a finite value of {missing}"
+            _note_missing(now, trial, job, missing)
         else:
             trial.state = TrialState.COMPLETED
             trial.reason = "breaks a constraint" if any(each > 0 for each in trial.violations) else ""
@@ -179,13 +184,36 @@ def _judge_end(now: _Pass, trial: Trial, job: Job) -> None:
     session.flush()
 
 
+def _evaluations(now: _Pass, job: Job) -> Sequence[Job]:
+    return evaluations.of_trainings(now.session, evaluations.named(now.spec), [job.id]).get(job.id, [])
+
+
+def _note_missing(now: _Pass, trial: Trial, job: Job, metric: str) -> None:
+    """The trial has no result: it has failed, unless its evaluation was cancelled, which says nothing of its values."""
+    trial.state, trial.reason = TrialState.FAILED, f"it ended without a finite value of {metric}"
+    wanted = benchmarks.measured(metric)
+    if wanted is None:
+        return
+    found = evaluations.points(now.session, job, wanted)
+    lost = evaluations.ended_without(found)
+    if lost is None:
+        if not found.evaluations:
+            trial.reason += f": no evaluation was made, see the events of {job.id}"
+        return
+    why = f"{lost.error_type}: {lost.error_message}" if lost.error_type else lost.status_reason
+    trial.reason = f"{trial.reason}: its evaluation {lost.id} is {lost.status}{f', {why}' if why else ''}"[:2000]
+    trial.error_type = lost.error_type
+    if lost.state is JobState.CANCELLED:
+        trial.state = TrialState.CANCELLED
+
+
 def _take_last_value(now: _Pass, trial: Trial, job: Job) -> None:
     """The value of a stopped trial: that of its last report, or the newest it has measured."""
     query = select(TrialReport.value).where(TrialReport.sweep_id == now.sweep.id, TrialReport.number == trial.number)
     value = now.session.scalar(query.order_by(TrialReport.rung.desc()).limit(1))
     # Which value is the newest depends on when the request arrived.
     if value is None and len(now.spec.objectives) == 1 and not now.spec.deterministic:
-        found = measures.newest_value(now.session, job.id, now.spec.objectives[0].metric)
+        found = measures.newest_value(now.session, job, now.spec.objectives[0].metric)
         if found is not None and math.isfinite(found[1]):
             trial.step, value = found
     trial.objectives = None if value is None else [value]

@@ -45,7 +45,7 @@ def resume_paused(session: Session, sweep: Sweep, *, actor: str) -> None:
     for trial, job in lookup.locked_jobs(session, sweep):
         if not (trial.paused or trial.number in again) or job.requested == "pause":
             continue
-        if halts(spec) and rung_reports.next_report(session, spec, trial, job) is not None:
+        if halts(spec) and rung_reports.is_due(session, spec, trial, job):
             continue  # it has halted meanwhile, and its sweep has yet to record that
         if job.state is JobState.PAUSED and trial.number not in halted:
             if room is not None and room < 1:

@@ -43,11 +43,17 @@ def next_report(session: Session, spec: SweepSpec, trial: Trial, job: Job) -> Fo
     if _is_halt(spec, rung) and not _has_settled(spec, job, step):
         return None
     metric = spec.objectives[0].metric
-    found = measures.first_value_from(session, job.id, metric, step)
-    if found is None and _has_halted(spec, job, rung) and not trial.paused:
+    found = measures.first_value_from(session, job, metric, step)
+    is_stuck = found is None and _has_halted(spec, job, rung) and not trial.paused
+    if is_stuck and not measures.is_awaited(session, job, metric, step):
         # It would wait for ever: what it has measured before the rung counts.
-        found = measures.newest_value(session, job.id, metric) or (job.current_step, math.nan)
+        found = measures.newest_value(session, job, metric) or (job.current_step, math.nan)
     return None if found is None else (rung, *found)
+
+
+def is_due(session: Session, spec: SweepSpec, trial: Trial, job: Job) -> bool:
+    """Whether a trial that stands at its next rung is yet to report: it may still be evaluated."""
+    return next_report(session, spec, trial, job) is not None or _awaits(session, spec, trial, job)
 
 
 def next_rung(spec: SweepSpec, trial: Trial) -> int | None:
@@ -81,6 +87,13 @@ def as_judged(spec: SweepSpec, report: TrialReport, bracket: int) -> RungReport:
     """Smaller values are better; one that is not finite is the worst."""
     value = math.inf if report.value is None else spec.objectives[0].sign * report.value
     return RungReport(number=report.number, rung=report.rung, value=value, seq=report.seq, bracket=bracket)
+
+
+def _awaits(session: Session, spec: SweepSpec, trial: Trial, job: Job) -> bool:
+    """Whether evaluations decide what it reports at its next rung, and have not ended."""
+    rung = next_rung(spec, trial)
+    step = measures.step_of_rung(job, spec.early_stopping, rung) if rung is not None else None
+    return step is not None and measures.is_awaited(session, job, spec.objectives[0].metric, step)
 
 
 def _is_halt(spec: SweepSpec, rung: int) -> bool:
@@ -117,7 +130,7 @@ def _due(session: Session, spec: SweepSpec, running: Sequence[tuple[Trial, Job |
         found = next_report(session, spec, trial, job)
         if found is not None:
             due.append((trial, job, found))
-        elif job.state not in TERMINAL:
+        elif job.state not in TERMINAL or _awaits(session, spec, trial, job):
             awaited.append((rung, trial.number))
     if not spec.deterministic or waits(spec):
         return due

@@ -14,7 +14,7 @@ from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
 from app.services.jobs import control_requests
 from app.services.requests.control_plane import ControlPlane
-from app.services.sweeps import budget, history, kept_checkpoints, launching, lookup, observing, resuming
+from app.services.sweeps import budget, evaluations, history, kept_checkpoints, launching, lookup, observing, resuming
 from app.services.sweeps.forking import populations, verification
 from app.services.sweeps.halting import promoting
 from app.services.sweeps.history import ACTOR
@@ -166,16 +166,22 @@ def cancel_trials(session: Session, sweep: Sweep, *, actor: str, reason: str, co
 
     ``counts``: what they have measured counts, as that of a trial that early stopping ended.
     """
-    to_nudge = []
-    for trial, job in lookup.locked_jobs(session, sweep):
-        if job.state in TERMINAL:
+    to_nudge, spec = [], SweepSpec.from_json(sweep.spec)
+    trials = lookup.locked_jobs(session, sweep)
+    awaited = evaluations.awaited(session, spec, trials)
+    for trial, job in trials:
+        if job.state in TERMINAL and job.id not in awaited:
             continue
         if counts:
             trial.stop_reason = trial.stop_reason or reason
+        if job.state in TERMINAL:
+            continue
         asked = control_requests.request_cancel(session, job.id, actor=actor, reason=f"by its sweep: {reason}")
         if asked.requested == "cancel":
             to_nudge.append(asked)
-    return to_nudge + verification.cancel(session, sweep, actor=actor, reason=f"by its sweep: {reason}")
+    why, job_ids = f"by its sweep: {reason}", [job.id for _, job in trials]
+    to_nudge += evaluations.cancel(session, spec, job_ids, actor=actor, reason=why)
+    return to_nudge + verification.cancel(session, sweep, actor=actor, reason=why)
 
 
 def _alive(session: Session, sweep_id: str) -> int:

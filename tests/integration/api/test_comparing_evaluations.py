@@ -31,7 +31,7 @@ def measured(
     benchmark = {"name": "exact_match", "dataset": 0, **(benchmark or {})}
     document = batch_document(benchmarks=1, inference={"benchmarks": [benchmark], "seed": seed})
     label = catalog.label(benchmark["name"])
-    metric = catalog.find(benchmark["name"]).metrics[0].name
+    metric = next((each.name for each in catalog.find(benchmark["name"]).metrics), "acc")
     value = sum(rights) / len(rights)
     result = {"metrics": {metric: {"value": value, "stderr": 0.1}}, "n": len(rights), "seconds": 1.5}
     lines = [
@@ -62,6 +62,17 @@ def test_results_have_value_error_and_samples(api: Api) -> None:
     assert shown["results"] == {
         "exact_match": {"metrics": {"exact_match": {"value": 0.5, "stderr": 0.1}}, "n": 2, "seconds": 1.5}
     }
+
+
+def test_metrics_of_a_task_are_those_that_the_baseline_has_measured(api: Api) -> None:
+    task = {"name": "lm_eval:arc", "dataset": None, "parameters": {"task_dir": "/srv/tasks"}}
+    base, better = (measured(api, rights, benchmark=task) for rights in ([0, 0, 1], [1, 1, 1]))
+
+    (row,) = compared(api, base, better)["comparisons"]
+
+    assert (row["metric"], row["values"][better]) == ("acc", 1.0)
+    (difference,) = row["differences"]
+    assert (difference["changes"], difference["p_value"], difference["n"]) == (2, 0.5, 3)
 
 
 @pytest.mark.both_databases

@@ -14,6 +14,8 @@ from tests.systems.apps import Api
 MODEL = {"model_uri": "/srv/models/tiny"}
 LOSS = {"name": "loss", "dataset": "/srv/data/val.jsonl"}
 
+TASK = {"name": "lm_eval:arc", "parameters": {"task_dir": "/srv/tasks"}}
+
 
 def body(**changes: Any) -> dict[str, Any]:
     document = {"model": MODEL, "benchmarks": [LOSS], "resource_config": {"device_type": "cpu"}, **changes}
@@ -22,6 +24,18 @@ def body(**changes: Any) -> dict[str, Any]:
 
 def create(api: Api, **changes: Any) -> str:
     return str(api.data(api.post("/v1/evaluations", body(**changes)), 201)["evaluation_id"])
+
+
+def test_task_of_the_harness_brings_its_own_data(api: Api) -> None:
+    made = create(api, benchmarks=[TASK])
+
+    assert stored(api, made).document.data_config.sources == ()
+    (benchmark,) = api.get(f"/v1/evaluations/{made}")["benchmarks"]
+    assert (benchmark["name"], benchmark["dataset"], benchmark["parameters"]) == (
+        "lm_eval:arc",
+        None,
+        {"task_dir": "/srv/tasks"},
+    )
 
 
 def make_training(api: Api, *files: str, state: JobState = JobState.COMPLETED, **document: Any) -> str:
@@ -134,7 +148,8 @@ def test_list_has_evaluations_alone_and_filters_by_the_models_job(api: Api) -> N
     assert ids("?order_by=name") == [of_place, of_job]
     assert ids(f"?job_id={trained}") == [of_job]
     assert ids("?status=PENDING&page_size=1&order_by=-name") == [of_job]
-    assert {each["job_id"] for each in api.get("/v1/jobs?kind=evaluation")["jobs"]} == {of_job, of_place}
+    for filters in ("kind=evaluation", "training_type=EVALUATION", "framework=TRANSFORMERS"):
+        assert {each["job_id"] for each in api.get(f"/v1/jobs?{filters}")["jobs"]} == {of_job, of_place}
 
 
 def test_dry_run_writes_nothing(api: Api) -> None:
@@ -245,6 +260,32 @@ def test_reward_model_answers_nothing(api: Api) -> None:
             "validation or test",
         ),
         ({"benchmarks": [{**LOSS, "name": "custom:/etc/x.py"}]}, 400, "benchmarks.0.name", "lies outside"),
+        ({"benchmarks": [{**TASK, "dataset": "/srv/q"}]}, 400, "benchmarks.0.dataset", "leave dataset out"),
+        ({"benchmarks": [{"name": "lm_eval:arc"}]}, 400, "benchmarks.0.parameters.task_dir", "data_files"),
+        (
+            {"benchmarks": [{**TASK, "parameters": {"task_dir": "/etc"}}]},
+            400,
+            "benchmarks.0.parameters.task_dir",
+            "lies outside",
+        ),
+        (
+            {"benchmarks": [{**LOSS, "name": "reward", "parameters": {"reward_model_id": "/etc/judge"}}]},
+            400,
+            "benchmarks.0.parameters.reward_model_id",
+            "lies outside",
+        ),
+        (
+            {"benchmarks": [{**LOSS, "name": "reward", "parameters": {"reward": "exact", "reward_model_id": "o/j"}}]},
+            400,
+            "benchmarks.0.parameters.reward",
+            "leave one of them out",
+        ),
+        (
+            {"benchmarks": [{**LOSS, "name": "reward", "parameters": {"reward_model_id": " "}}]},
+            400,
+            "benchmarks.0.parameters.reward_model_id",
+            "name a model",
+        ),
         ({"benchmarks": [{**LOSS, "name": "custom"}]}, 400, "benchmarks.0.name", "custom:/path/metric.py"),
         (
             {"benchmarks": [{**LOSS, "name": "regex", "parameters": {"pattern": "(?=a)"}}]},

@@ -220,6 +220,8 @@ def test_report_exists_when_the_job_has_ended(api: Api):
         "weight_files",
         "output_model_name",
         "goodput",
+        "evaluations",
+        "passed",
     }
 
 

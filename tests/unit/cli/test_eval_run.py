@@ -100,6 +100,19 @@ def test_eval_run_finds_files_beside_it(
     }
 
 
+def test_task_of_the_harness_is_named_with_its_directory(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks").mkdir()
+    server.script(success(created("job-1"), 201))
+
+    run("eval", "run", JOB_ID, "-b", "lm_eval:arc_easy", "-p", "task_dir=tasks", "-p", "num_fewshot=5")
+
+    parameters = {"task_dir": f"{tmp_path}/tasks", "num_fewshot": 5}
+    assert sent(server)["benchmarks"] == [{"name": "lm_eval:arc_easy", "parameters": parameters}]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

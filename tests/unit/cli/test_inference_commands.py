@@ -126,6 +126,17 @@ def test_eval_show_has_model_and_results(server: ScriptedServer) -> None:
     assert json.loads(run("eval", "show", "job-1", "--json").stdout)["evaluation_id"] == "job-1"
 
 
+def test_eval_show_says_what_was_required(server: ScriptedServer) -> None:
+    of = {"metric": "choices/accuracy", "min": 0.5, "max": None, "value": 0.615, "passed": False}
+    verdict = {**of, "baseline": "job-9", "margin": 0.01, "baseline_value": 0.65}
+    server.script(success(evaluation(passed=False, verdicts=[verdict])))
+
+    lines = [" ".join(line.split()) for line in run("eval", "show", "job-1").stdout.splitlines()]
+
+    assert "passed no" in lines
+    assert lines[-1] == "choices/accuracy >= 0.5, at most 0.01 worse than 0.65 of job-9 0.615 no"
+
+
 def test_eval_compare_asks_for_the_baseline(server: ScriptedServer) -> None:
     server.script(success(COMPARISON))
 

@@ -77,6 +77,10 @@ def test_columns_have_short_names_where_those_are_clear() -> None:
         (trial(3, job_status="QUEUED"), ["3", "running", "", "queued", ""]),
         (trial(3, step=412, reports=[report(100, 1.498, 1, 2)]), ["3", "running", "1.498", "412/900", "1 of 2 at 100"]),
         (trial(3, step=412, total_steps=None), ["3", "running", "", "412", ""]),
+        (
+            trial(3, step=900, waits_for=[{"evaluation_id": "job-9", "status": "QUEUED"}]),
+            ["3", "running", "", "evaluated", ""],
+        ),
         (trial(3, "COMPLETED", step=900, objectives=[1.412]), ["3", "done", "1.412", "900", ""]),
         (
             trial(3, "STOPPED", step=100, objectives=[2.31], reports=[report(100, 2.31, 29, 31, continues=False)]),

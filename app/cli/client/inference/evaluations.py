@@ -57,6 +57,7 @@ def show(evaluation_id: str, as_json: bool) -> None:  # noqa: FBT001
     print_fields(_fields(found))
     click.echo()
     results.print_results(found["results"])
+    results.print_verdicts(found["verdicts"])
 
 
 @evaluations.command()
@@ -81,6 +82,7 @@ def _fields(found: Evaluation) -> dict[str, Any]:
         "model": results.model(found),
         "step": found["step"],
         "status": found["status"],
+        "passed": results.passed(found),
         "reason": found["status_reason"],
         "waits because": found["pending_reason"],
         "error": f"{found['error_type']}: {found['error_message']}" if found["error_type"] else "",

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from app.domain.ids import JOB_ID
+from app.domain.spec.inference import TASK_DIR
 
 BASE = "base"  # as a model: that which a job's training began with
 CHECKPOINTS = ("best", "latest")
@@ -18,8 +19,8 @@ OF_BASE_MODELS = (
 )
 # The model in the other form of a request.
 _FLAT = {"job_id": "job_id", "model_uri": "model_uri", "checkpoint_id": "checkpoint"}
-# custom:/path/metric.py has a colon of its own.
-_NAMED = re.compile(r"(?P<name>custom:.+?\.py|[^:]+)(?::(?P<dataset>.+))?")
+# custom:/path/metric.py and lm_eval:TASK have colons of their own.
+_NAMED = re.compile(r"(?P<name>custom:.+?\.py|lm_eval:[^:]+|[^:]+)(?::(?P<dataset>.+))?")
 
 
 def model_of(text: str) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def with_model(document: Mapping[str, Any], text: str | None) -> dict[str, Any]:
 
 
 def benchmark_of(text: str) -> dict[str, Any]:
-    """``NAME`` or ``NAME:DATASET``: ``perplexity:val.jsonl``, ``custom:metric.py:val.jsonl``."""
+    """``NAME`` or ``NAME:DATASET``: ``perplexity:val.jsonl``, ``custom:metric.py:val.jsonl``, ``lm_eval:arc_easy``."""
     found = _NAMED.fullmatch(text)
     if found is None:
         raise click.BadParameter(f"{text!r} is no benchmark; write NAME or NAME:DATASET, as in perplexity:val.jsonl")
@@ -64,6 +65,8 @@ def parameter_of(text: str) -> tuple[str, Any]:
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise click.BadParameter(f"{text!r} is no parameter; write KEY=VALUE, as in max_new_tokens=32")
+    if name == TASK_DIR:
+        return name, placed(value)
     try:
         return name, json.loads(value)
     except ValueError:

@@ -6,7 +6,15 @@ from typing import Any
 import click
 
 from app.cli.output import print_table
-from trainyard.records import BenchmarkResult, ComparedMetric, Difference, Evaluation, EvaluationComparison, Figure
+from trainyard.records import (
+    BenchmarkResult,
+    ComparedMetric,
+    Difference,
+    Evaluation,
+    EvaluationComparison,
+    Figure,
+    Verdict,
+)
 
 _COLUMNS = ("difference", "95 % interval", "p", "samples", "changed")  # of a difference
 _SIGNED = "+.3g"
@@ -32,6 +40,32 @@ def summary(found: Evaluation) -> str:
 def print_results(results: Mapping[str, BenchmarkResult]) -> None:
     rows = [row for name, result in results.items() for row in _rows(name, result)]
     print_table(("benchmark", "metric", "value", "samples", "seconds"), rows, empty="no results yet")
+
+
+def passed(found: Evaluation) -> str:
+    """``yes``, ``no``, or nothing where nothing is required or the evaluation has not completed."""
+    return "" if found["passed"] is None else "yes" if found["passed"] else "no"
+
+
+def print_verdicts(verdicts: Sequence[Verdict]) -> None:
+    """A row for each requirement; nothing without any."""
+    if verdicts:
+        rows = [
+            (each["metric"], _required(each), value(each["value"]), "yes" if each["passed"] else "no")
+            for each in verdicts
+        ]
+        click.echo()
+        print_table(("metric", "required", "value", "passed"), rows, empty="")
+
+
+def _required(verdict: Verdict) -> str:
+    """``>= 0.8, at most 0.01 worse than 0.75 of job-…``."""
+    bounds = ((">=", verdict["min"]), ("<=", verdict["max"]))
+    parts = [f"{sign} {value(bound)}" for sign, bound in bounds if bound is not None]
+    if verdict["baseline"] is not None:
+        measured, margin = value(verdict["baseline_value"]), value(verdict["margin"])
+        parts.append(f"at most {margin} worse than {measured} of {verdict['baseline']}")
+    return ", ".join(parts)
 
 
 def print_comparison(found: EvaluationComparison, names: Mapping[str, str]) -> None:

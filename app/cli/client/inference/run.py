@@ -138,7 +138,9 @@ def _watch(client: Client, ids: Sequence[str], models: Sequence[str], *, as_json
     if not has_completed:
         return EXIT_NOT_COMPLETED
     if len(ids) == 1:
-        results.print_results(client.evaluations.get(ids[0])["results"])
+        measured = client.evaluations.get(ids[0])
+        results.print_results(measured["results"])
+        results.print_verdicts(measured["verdicts"])
     else:
         found = client.evaluations.compare(ids, baseline=ids[1])
         results.print_comparison(found, dict(zip(ids, models, strict=True)))

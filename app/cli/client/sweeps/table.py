@@ -179,6 +179,8 @@ def _origin(earlier: EarlierResult | None) -> str:
 
 
 def _step(trial: Trial) -> str:
+    if trial["waits_for"]:
+        return "evaluated"
     if trial["state"] == "RUNNING" and not trial["step"]:
         return (trial["job_status"] or "").lower()
     is_over = trial["state"] != "RUNNING" or not trial["total_steps"]

@@ -126,6 +126,7 @@ def _fields(of: Sweep, found: Trial) -> dict[str, Any]:
         "feasible": "" if found["is_feasible"] else "no: it breaks a constraint",
         "job": found["job_id"],
         "job status": found["job_status"],
+        "waits for": ", ".join(f"{each['evaluation_id']} ({each['status']})" for each in found["waits_for"]),
         "step": step,
         "source": found["source"],
         "note": found["note"],

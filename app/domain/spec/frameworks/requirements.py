@@ -5,6 +5,7 @@ from typing import NamedTuple
 from app.domain.spec.frameworks.custom import MPI, launcher
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.domain.spec.frameworks.megatron import MEGATRON
+from app.domain.spec.inference import LM_EVAL
 from app.domain.spec.model import JobDocument, ResourceConfig
 
 
@@ -23,6 +24,9 @@ EXTRAS = {DEEPSPEED: Extra("deepspeed", "deepspeed"), MEGATRON: Extra("megatron"
 
 # The extra that writes these export formats.
 EXPORT, EXPORTED = Extra("export", "gguf"), ("gguf", "onnx")
+
+# The extra that measures tasks of EleutherAI's harness.
+EVALUATE = Extra("evaluate", "lm_eval")
 
 # Nodes with it hold the limits of `resource_config.limits`.
 LIMITS = "limits"
@@ -56,6 +60,8 @@ HOW_TO_OFFER = {
     },
     EXPORT.name: f"export_format {' and '.join(EXPORTED)} need it, and a node offers {EXPORT.name} when its worker "
     f"finds the library: {EXPORT.command} there, and start the worker again",
+    EVALUATE.name: f"benchmarks {LM_EVAL}:TASK need it, and a node offers {EVALUATE.name} when its worker finds the "
+    f"library: {EVALUATE.command} there, and start the worker again",
 }
 
 
@@ -65,6 +71,9 @@ def needed(document: JobDocument) -> frozenset[str]:
     words = {EXTRAS[framework].name} if framework in EXTRAS else set[str]()
     if document.output_config.export_format in EXPORTED:
         words.add(EXPORT.name)
+    measured = document.inference.benchmarks if document.inference is not None else ()
+    if any(each.name.partition(":")[0] == LM_EVAL for each in measured):
+        words.add(EVALUATE.name)
     resources = document.resource_config
     if resources.limits.need_control_groups and resources.limits.required:
         words.add(LIMITS)

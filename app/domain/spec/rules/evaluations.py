@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.spec.document import evaluates, is_custom
+from app.domain.spec.document import benchmark_files, benchmark_judges, evaluates, is_custom
 from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER
 from app.domain.spec.model import BEST, CHECKPOINT, END, JobDocument
 from app.domain.spec.rules.output import GGUF, ONNX, trains_adapter
@@ -14,6 +14,7 @@ FIELD = "training_config.evaluations"
 EVENTS = (END, CHECKPOINT, BEST)
 _OF_USERS = ("scaidrive", "scaiatlas")  # opened with a token that only the submission has
 _OWN = "submit it with POST /v1/evaluations when there is something to measure"
+_NO_SECRET = f"planned evaluations read only places that need no secret of the user; {_OWN}"
 
 
 def exports_adapter(document: JobDocument) -> bool:
@@ -71,10 +72,11 @@ def evaluations_read_shared_places(document: JobDocument) -> None:
                 continue
             if not place.path.strip():
                 raise BadSpec("path must not be empty", field=f"{field}.path")
-            if place.credentials or _scheme(place.path) in _OF_USERS or unsigned(place.path) != place.path:
-                raise BadSpec(
-                    f"planned evaluations read only places that need no secret of the user; {_OWN}", field=field
-                )
+            if place.credentials or _needs_user(place.path):
+                raise BadSpec(_NO_SECRET, field=field)
+    for location, field in (*benchmark_files(document), *benchmark_judges(document)):
+        if _needs_user(location):
+            raise BadSpec(_NO_SECRET, field=field)
 
 
 def _planned(document: JobDocument) -> Iterator[tuple[str, str]]:
@@ -85,6 +87,10 @@ def _planned(document: JobDocument) -> Iterator[tuple[str, str]]:
 def _needs_secrets(document: JobDocument) -> bool:
     base = document.training_config.base_model
     return bool(base.credentials) or _scheme(base.model_id) in _OF_USERS
+
+
+def _needs_user(location: str) -> bool:
+    return _scheme(location) in _OF_USERS or unsigned(location) != location
 
 
 def _scheme(location: str) -> str:

@@ -8,7 +8,7 @@ from app.domain.spec.credentials import CREDENTIALS, OPTIONS, check_access, kind
 from app.domain.spec.document import NEEDING_A_GPU, locations
 from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
 from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
-from app.domain.spec.inference import TRAINING
+from app.domain.spec.inference import TASK_DIR, TRAINING
 from app.domain.spec.locations.egress import GATE
 from app.domain.spec.locations.images import FIELD as IMAGE_FIELD
 from app.domain.spec.locations.paths import (
@@ -142,7 +142,7 @@ def _check_locations(document: JobDocument, rules: ReadingRules) -> None:
     for location, field in locations(document):
         if field.startswith("training_config.base_model") or field.endswith(REWARD_MODEL):
             check_model(location, rules, field=field)
-        elif field.endswith(CODE_DIR) or (field.endswith(SCRIPT) and framework.custom_code_dir):
+        elif field.endswith((CODE_DIR, TASK_DIR)) or (field.endswith(SCRIPT) and framework.custom_code_dir):
             check_code(location, rules, field=field)
         elif "benchmarks" in field and not field.endswith(".path"):
             check_script(location, rules, field=field)

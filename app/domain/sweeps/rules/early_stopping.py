@@ -7,7 +7,7 @@ from app.domain.spec.document import is_custom, typed_hyperparameters
 from app.domain.spec.hyperparameters.parameter import InvalidHyperparameter
 from app.domain.spec.model import EPOCHS, JobDocument
 from app.domain.sweeps.documents import names_halts, runs_script
-from app.domain.sweeps.rules.objectives import REPORT
+from app.domain.sweeps.rules.objectives import measured_on_the_way
 from app.domain.sweeps.rungs import rungs_of
 from app.domain.sweeps.spec import EARLY_STOPPING, NONE, PAUSE, EarlyStopping, SweepSpec
 
@@ -27,8 +27,7 @@ def check_early_stopping(spec: SweepSpec, documents: list[JobDocument]) -> None:
         return
     if len(spec.objectives) > 1:
         raise _bad("compares trials by one objective; name one, or use none", "name")
-    if spec.objectives[0].metric.startswith(REPORT):
-        raise _bad("needs an objective that is measured while a trial trains, not one of its report", "name")
+    measured_on_the_way(spec.objectives[0].metric, documents, field="early_stopping.name", asks=rule.name)
     _numbers(rule)
     if rule.losers == PAUSE:
         _can_halt(rule, documents)

@@ -2,18 +2,21 @@
 
 import math
 
-from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.errors import BadSpec
+from app.domain.evaluations import open_metrics
 from app.domain.names import did_you_mean
 from app.domain.spec import metrics
 from app.domain.spec.data.splits import BadSplit
 from app.domain.spec.document import evaluates, is_custom, method
-from app.domain.spec.model import JobDocument
+from app.domain.spec.model import CHECKPOINT, JobDocument
+from app.domain.spec.rules.evaluations import FIELD
 from app.domain.spec.rules.output import best_metrics
+from app.domain.sweeps import benchmarks
 from app.domain.sweeps.results import MAX_MEAN, is_select
 from app.domain.sweeps.spec import MAX_METRIC, MAX_OBJECTIVES, SweepSpec
 
 MAX_CONSTRAINTS = 16
-REPORT, BENCHMARK = "report.", "benchmark:"
+REPORT = "report."
 # Numbers of a job's report.
 OF_REPORTS = ("gpu_time_ms", "compute_time_ms", "average_gpu_util", "steps", "tokens", "attempts")
 # What built-in trainers report beside the metrics of their training type.
@@ -56,13 +59,32 @@ def check_constraints(spec: SweepSpec, documents: list[JobDocument]) -> None:
             raise BadSpec("must have finite bounds, at_least not above at_most", field=field)
 
 
+def measured_on_the_way(metric: str, documents: list[JobDocument], *, field: str, asks: str) -> None:
+    """That trials measure it while they train, because ``asks`` compares them then. Raises BadSpec."""
+    if metric.startswith(REPORT):
+        raise BadSpec(
+            f"{asks} needs an objective that is measured while a trial trains, not one of its report", field=field
+        )
+    found = benchmarks.measured(metric)
+    if found is None:
+        return
+    for document in documents:
+        if not any(plan.on == CHECKPOINT for plan, _ in benchmarks.plans(document, found)):
+            raise BadSpec(
+                f"{asks} compares trials while they train, and {found.benchmark} is not measured then; set on to "
+                f"{CHECKPOINT} in job.{FIELD}, or do without {asks}",
+                field=field,
+            )
+
+
 def _metric_is_measured(metric: str, documents: list[JobDocument], field: str) -> None:
     if not 1 <= len(metric) <= MAX_METRIC:
         raise BadSpec(f"must be a name of 1 to {MAX_METRIC} characters", field=field)
     if not metric.isprintable():
         raise BadSpec("must be a name of printable characters", field=field)
-    if metric.startswith(BENCHMARK):
-        raise NotSupportedYet("no evaluation runs after a trial; name a metric of the training", field=field)
+    if metric.startswith(benchmarks.PREFIX):
+        _evaluation_is_planned(metric, documents, field)
+        return
     if metric.startswith(REPORT):
         if metric.removeprefix(REPORT) not in OF_REPORTS:
             known = ", ".join(REPORT + name for name in OF_REPORTS)
@@ -71,6 +93,30 @@ def _metric_is_measured(metric: str, documents: list[JobDocument], field: str) -
     for document in documents:
         if not is_custom(document):
             _trainer_measures(metric, document, field)
+
+
+def _evaluation_is_planned(metric: str, documents: list[JobDocument], field: str) -> None:
+    found = benchmarks.measured(metric)
+    if found is None:
+        raise BadSpec("must be benchmark:NAME/METRIC, such as benchmark:choices/accuracy", field=field)
+    for document in documents:
+        names = [name for _, name in benchmarks.plans(document, found)]
+        if not names:
+            all_of_it = (each.name for plan in document.training_config.evaluations for each in plan.benchmarks)
+            planned = ", ".join(dict.fromkeys(all_of_it)) or "nothing"
+            raise BadSpec(
+                f"no evaluation of the trials measures {found.benchmark}: job.{FIELD} plans {planned}; add it there, "
+                "or name a metric of the training",
+                field=field,
+            )
+        kind = benchmarks.kind_of(names[0])
+        if kind is not None and open_metrics.metric_of(kind, found.metric) is None:
+            known = [each.name for each in kind.metrics]
+            listed = ", ".join(known) or "those of the task, by letters, digits and _.-"
+            raise BadSpec(
+                f"{names[0]} does not measure {found.metric!r}; known: {listed}{did_you_mean(found.metric, known)}",
+                field=field,
+            )
 
 
 def _trainer_measures(metric: str, document: JobDocument, field: str) -> None:

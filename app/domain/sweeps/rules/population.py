@@ -8,7 +8,7 @@ from app.domain.sweeps.documents import ENVIRONMENT
 from app.domain.sweeps.parameters import Parameter
 from app.domain.sweeps.population import EXPLORE
 from app.domain.sweeps.rules.early_stopping import length
-from app.domain.sweeps.rules.objectives import REPORT
+from app.domain.sweeps.rules.objectives import measured_on_the_way
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import NONE, PBT, SweepSpec
 
@@ -38,11 +38,7 @@ def check_population(spec: SweepSpec, space: Space, documents: list[JobDocument]
         )
     if spec.early_stopping.name != NONE:
         raise BadSpec("pbt replaces its worst members itself; leave it out, or use none", field="early_stopping.name")
-    if spec.objectives[0].metric.startswith(REPORT):
-        raise BadSpec(
-            "pbt needs an objective that is measured while a trial trains, not one of its report",
-            field="objective.metric",
-        )
+    measured_on_the_way(spec.objectives[0].metric, documents, field="objective.metric", asks=PBT)
     _may_vary(space)
     _halts(spec, documents[0])
     check_members(spec)

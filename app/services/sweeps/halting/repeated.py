@@ -36,5 +36,5 @@ def halted_again(session: Session, sweep: Sweep) -> set[int]:
         row.Trial.number
         for row in session.execute(query)
         if row.Job.status_reason == halted_at(row.Job.current_step)
-        and rung_reports.next_report(session, spec, row.Trial, row.Job) is None
+        and not rung_reports.is_due(session, spec, row.Trial, row.Job)
     }

@@ -20,7 +20,7 @@ def refusal(of: Benchmark) -> BadBenchmark:
     return caught.value
 
 
-@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != catalog.CUSTOM])
+@pytest.mark.parametrize("name", [name for name, found in BENCHMARKS.items() if not found.takes_argument])
 def test_every_benchmark_is_measured_with_its_defaults(name: str) -> None:
     catalog.check(benchmark(name))
 
@@ -66,6 +66,37 @@ def test_a_benchmark_without_its_dataset_names_the_columns_that_it_reads() -> No
 )
 def test_a_custom_metric_is_named_by_an_absolute_path_or_a_uri(name: str) -> None:
     assert "absolute path or a URI" in refusal(benchmark(name)).message
+
+
+def task(name: str = "lm_eval:arc_easy", **parameters: Any) -> Benchmark:
+    return benchmark(name, dataset=None, parameters={"task_dir": "/srv/tasks", **parameters})
+
+
+def test_a_task_of_the_harness_has_a_directory_and_its_name_in_files_and_curves() -> None:
+    found = task("lm_eval:mmlu.v2", num_fewshot=5)
+
+    catalog.check(found)
+
+    assert catalog.files(found) == [("/srv/tasks", "parameters.task_dir")]
+    assert catalog.label(found.name) == "lm_eval-mmlu.v2"
+
+
+@pytest.mark.parametrize(
+    ("found", "field", "said"),
+    [
+        (task("lm_eval:"), "name", "lm_eval:TASK"),
+        (task("lm_eval:../x"), "name", "lm_eval:TASK"),
+        (benchmark("lm_eval:arc"), "dataset", "leave dataset out"),
+        (benchmark("lm_eval:arc", dataset=None), "parameters.task_dir", "data_files"),
+        (task(task_dir=""), "parameters.task_dir", "characters"),
+        (task(num_fewshot=-1), "parameters.num_fewshot", ">= 0"),
+        (task(temperature=1.0), "parameters.temperature", "known: task_dir"),
+    ],
+)
+def test_a_task_that_can_not_be_measured_is_refused(found: Benchmark, field: str, said: str) -> None:
+    error = refusal(found)
+
+    assert (error.field, said in error.message) == (field, True)
 
 
 def test_long_names_have_short_labels_that_differ() -> None:

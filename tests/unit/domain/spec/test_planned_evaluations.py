@@ -21,6 +21,10 @@ def plan(*benchmarks: dict[str, Any], on: str = "end") -> tuple[str, Any]:
     return PLANS, [{"on": on, "benchmarks": copy.deepcopy(list(benchmarks or [MATCH]))}]
 
 
+def task(directory: str) -> dict[str, Any]:
+    return {"name": "lm_eval:arc", "parameters": {"task_dir": directory}}
+
+
 def trained_by(framework: str) -> tuple[str, Any]:
     return "training_config.framework.type", framework
 
@@ -59,7 +63,14 @@ def test_place_of_a_dataset_is_among_what_the_job_reads() -> None:
         ([plan(), ("output_config.export_format", "gguf")], f"{PLANS}.0.on", "no engine loads"),
         ([plan({"name": "f1", "dataset": {"path": " "}})], f"{PLANS}.0.benchmarks.0.dataset.path", "empty"),
         ([plan({"name": "f1", "dataset": {"path": "/etc/q"}})], f"{PLANS}.0.benchmarks.0.dataset.path", "outside"),
+        (
+            [plan({"name": "reward", "parameters": {"reward_model_id": "scaidrive://team/judge"}})],
+            f"{PLANS}.0.benchmarks.0.parameters.reward_model_id",
+            "secret",
+        ),
         ([plan({"name": "custom:/etc/x.py"})], f"{PLANS}.0.benchmarks.0.name", "outside"),
+        ([plan(task("/etc"))], f"{PLANS}.0.benchmarks.0.parameters.task_dir", "outside"),
+        ([plan(task("scaidrive://d/tasks"))], f"{PLANS}.0.benchmarks.0.parameters.task_dir", "secret"),
         ([plan({"name": "f1", "dataset": {"path": "scaidrive://d/q"}})], f"{PLANS}.0.benchmarks.0.dataset", "secret"),
         (
             [plan({"name": "f1", "dataset": {"path": "s3://b/q", "credentials": {"token": "x"}}})],

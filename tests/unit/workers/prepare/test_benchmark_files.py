@@ -32,10 +32,12 @@ def test_custom_metrics_and_rewards_are_found_by_their_location(library: Library
         {"name": f"custom:{metric}"},
         {"name": "reward", "parameters": {"reward": judge}},
         {"name": "reward", "parameters": {"reward": "length:4"}},
+        {"name": "lm_eval:arc", "parameters": {"task_dir": str(tmp_path / "mine")}},
         {"name": "f1"},
     )
+    tasks = {str(tmp_path / "mine"): tmp_path / "mine"}
 
-    assert find_benchmark_files(library, measured) == {metric: Path(metric), judge: Path(judge)}
+    assert find_benchmark_files(library, measured) == {metric: Path(metric), judge: Path(judge), **tasks}
     assert find_benchmark_files(library, JobDocument()) == {}
 
 
@@ -43,3 +45,11 @@ def test_custom_metrics_and_rewards_are_found_by_their_location(library: Library
 def test_a_file_that_may_not_be_read_is_named(library: Library, tmp_path: Path, place: str) -> None:
     with pytest.raises(AttemptFailed, match=place):
         find_benchmark_files(library, document({"name": f"custom:{tmp_path / place}"}))
+
+
+@pytest.mark.parametrize("place", ["mine/missing", "out", "mine/metric.py"])
+def test_a_directory_of_tasks_that_may_not_be_read_is_named(library: Library, tmp_path: Path, place: str) -> None:
+    benchmark = {"name": "lm_eval:arc", "parameters": {"task_dir": str(tmp_path / place)}}
+
+    with pytest.raises(AttemptFailed, match=place):
+        find_benchmark_files(library, document(benchmark))

@@ -216,6 +216,19 @@ def test_model_that_judges_is_found_beside_the_others(library, tmp_path):
     assert tmp_path / "mine/judge" in sources.readable
 
 
+def test_model_that_judges_in_a_benchmark_is_found_beside_the_measured_one(library, tmp_path):
+    (tmp_path / "mine/judge").mkdir()
+    (tmp_path / "mine/judge/config.json").write_text("{}")
+    judged = [{"name": "f1"}, {"name": "reward", "parameters": {"reward_model_id": "judge"}}]
+    spec = {**document(), "kind": "evaluation", "inference": {"benchmarks": judged}}
+
+    sources = find_sources(library, "TRANSFORMERS", JobDocument.from_json(spec))
+
+    assert sources.model is not None
+    assert sources.model.path.name == "model"
+    assert input_fields(sources)["reward_model_path"] == str(tmp_path / "mine/judge")
+
+
 @pytest.mark.parametrize(
     ("reward", "why"), [("none.py", "reward none.py is not a file"), ("/etc/judge.py", "it lies outside")]
 )

@@ -19,6 +19,11 @@ class Measured:
     tokens: TokenIds
     first: int
 
+    @property
+    def read(self) -> TokenIds:
+        """What the model reads: nothing follows the last token, so that it takes no place in the context."""
+        return self.tokens[:-1] if len(self.tokens) > self.first else self.tokens
+
 
 def measured(continuation: Continuation, tokenizer: PreTrainedTokenizerBase) -> Measured:
     """What is computed for a continuation.
@@ -47,28 +52,28 @@ class Likelihoods:
 
     def __call__(self, requests: Sequence[Measured], interrupted: Callable[[], bool]) -> list[Likelihood]:
         return answered(
-            [each.tokens for each in requests],
+            [each.read for each in requests],
             self._budget,
             lambda group: self._batch([requests[index] for index in group]),
             interrupted,
         )
 
     def _batch(self, requests: Sequence[Measured]) -> list[Likelihood]:
-        ids, mask = padded([each.tokens for each in requests], self._padding, self._model.device)
+        ids, mask = padded([each.read for each in requests], self._padding, self._model.device)
         # Logits before the first one that counts in any row are not computed.
         first = min(each.first for each in requests) - 1
         kept = {"logits_to_keep": ids.shape[1] - first} if self._keeps else {}
         logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False, **kept).logits
         start = first if self._keeps else 0
         return [
-            _likelihood(logits[row, each.first - 1 - start : len(each.tokens) - 1 - start], each, ids[row])
+            _likelihood(logits[row, each.first - 1 - start : len(each.tokens) - 1 - start], each)
             for row, each in enumerate(requests)
         ]
 
 
-def _likelihood(logits: torch.Tensor, request: Measured, ids: torch.Tensor) -> Likelihood:
+def _likelihood(logits: torch.Tensor, request: Measured) -> Likelihood:
     """`logits` precede the tokens that count."""
-    tokens = ids[request.first : len(request.tokens)]
+    tokens = torch.tensor(request.tokens[request.first :], dtype=torch.long, device=logits.device)
     logprobs = functional.log_softmax(logits, dim=-1, dtype=torch.float32)
     chosen = logprobs.gather(1, tokens.unsqueeze(1)).squeeze(1)
     return Likelihood(

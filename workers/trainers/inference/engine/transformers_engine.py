@@ -96,7 +96,7 @@ class TransformersEngine:
         self._need(GENERATOR, "is a language model")
 
         def refuse(request: Measured) -> Refused | None:
-            return self._limits.refuse(request.tokens)
+            return self._limits.refuse(request.read) or self._limits.refuse(request.tokens[-1:])
 
         requests = [measured(each, self.tokenizer) for each in continuations]
         likelihoods = Likelihoods(self.model, self._padding)

@@ -6,6 +6,7 @@ from typing import Any
 
 from app.domain.evaluations import catalog
 from app.domain.evaluations.samples import Sample
+from app.domain.evaluations.statistics import Estimate
 from app.domain.spec.inference import Benchmark
 from workers.rank.run_context import RunSpec
 from workers.trainers.inference.engine.interface import Engine
@@ -29,13 +30,17 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """``values`` replaces what would be computed from the samples, where that is another figure in its last bits."""
+    """``values`` replaces what would be computed from the samples, where that is another figure in its last bits.
+
+    ``estimates`` are all figures of a benchmark that knows its metrics only when it has measured.
+    """
 
     samples: Sequence[Sample]
     prompt_tokens: int = 0
     completion_tokens: int = 0
     values: Mapping[str, float] = field(default_factory=dict)
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
 
 
-# Raises Interrupted, DataNotFound, DataInvalid, InvalidConfig.
+# Raises Interrupted, DataNotFound, DataInvalid, InvalidConfig, RewardFailed.
 Measure = Callable[[Task], Measured]

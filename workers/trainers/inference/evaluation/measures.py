@@ -4,7 +4,8 @@ import importlib
 
 from app.domain.evaluations import catalog
 from app.domain.evaluations.catalog import BadBenchmark
-from app.domain.spec.inference import Benchmark
+from app.domain.spec.frameworks.requirements import EVALUATE
+from app.domain.spec.inference import LM_EVAL, Benchmark
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.evaluation.measure import Measure
 
@@ -16,6 +17,7 @@ MODULES = {
     catalog.PERPLEXITY: "trained_loss",
     catalog.CHOICES: "choices",
     catalog.PREFERENCE: "preference",
+    LM_EVAL: "harness.measuring",
     **{found.name: GENERATION for found in catalog.BENCHMARKS.values() if found.generates},
 }
 
@@ -26,6 +28,11 @@ def measure_of(benchmark: Benchmark) -> Measure:
         catalog.check(benchmark)
     except BadBenchmark as error:
         raise InvalidConfig(f"benchmark {benchmark.name}: {error.field}: {error.message}") from error
-    module = importlib.import_module(f"{_PACKAGE}.{MODULES[catalog.find(benchmark.name).name]}")
+    try:
+        module = importlib.import_module(f"{_PACKAGE}.{MODULES[catalog.find(benchmark.name).name]}")
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] != EVALUATE.module:
+            raise
+        raise InvalidConfig(f"benchmark {benchmark.name} needs {EVALUATE.module}: {EVALUATE.command}") from error
     found: Measure = module.measure
     return found

@@ -1,7 +1,7 @@
 """The files of an evaluation: samples and figures of each benchmark, and `results.json` of all."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +11,8 @@ from app.domain.evaluations import catalog
 from app.domain.evaluations.results import FILE, samples_file
 from app.domain.evaluations.statistics import Estimate, estimate
 from app.domain.json_numbers import json_number
-from app.domain.spec.inference import Benchmark
+from app.domain.spec.frameworks.requirements import EVALUATE
+from app.domain.spec.inference import LM_EVAL, Benchmark
 from trainyard.protocol.checkpoint_manifest import CorruptCheckpoint
 from workers.rank.run_context import RunSpec
 from workers.trainers.inference.evaluation.measure import Measured
@@ -54,8 +55,8 @@ class Figures:
 
 
 def figures_of(number: int, benchmark: Benchmark, measured: Measured, seconds: float, seed: int) -> Figures:
-    """The metrics of the benchmark's type over all samples."""
-    metrics = {}
+    """The metrics of the benchmark's type over all samples, or those that it has found itself."""
+    metrics = dict(measured.estimates)
     for metric in catalog.find(benchmark.name).metrics:
         found = estimate(metric, [sample.scores[metric.name] for sample in measured.samples], seed)
         exact = measured.values.get(metric.name)
@@ -104,7 +105,7 @@ def write_results(spec: RunSpec, output: Path, figures: Sequence[Figures]) -> No
             "model": described_model(spec),
             "seed": section.seed,
             "benchmarks": [{**each.to_json(), "parameters": catalog.values(each)} for each in section.benchmarks],
-            "versions": {name: version(name) for name in _LIBRARIES},
+            "versions": {name: version(name) for name in _libraries(section.benchmarks)},
         },
         "results": {each.label: _as_harness(each) for each in figures},
         "n-samples": {each.label: {"original": each.n, "effective": each.n} for each in figures},
@@ -115,6 +116,13 @@ def write_results(spec: RunSpec, output: Path, figures: Sequence[Figures]) -> No
         (output / figures_file(each.number)).unlink()
 
 
+def _libraries(benchmarks: Sequence[Benchmark]) -> Iterator[str]:
+    """Those that figures depend on."""
+    yield from _LIBRARIES
+    if any(each.name.partition(":")[0] == LM_EVAL for each in benchmarks):
+        yield EVALUATE.module
+
+
 def _shown(found: Estimate) -> dict[str, Any]:
     return {name: None if value is None else json_number(value) for name, value in found.to_json().items()}
 
@@ -123,6 +131,7 @@ def _as_harness(figures: Figures) -> dict[str, Any]:
     found: dict[str, Any] = {"alias": figures.label}
     for name, metric in figures.metrics.items():
         shown = _shown(metric)
-        found[f"{name},none"] = shown["value"]
-        found[f"{name}_stderr,none"] = "N/A" if shown["stderr"] is None else shown["stderr"]
+        base, _, chosen = name.partition(".")
+        found[f"{base},{chosen or 'none'}"] = shown["value"]
+        found[f"{base}_stderr,{chosen or 'none'}"] = "N/A" if shown["stderr"] is None else shown["stderr"]
     return found

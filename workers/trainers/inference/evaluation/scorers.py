@@ -10,6 +10,7 @@ from app.domain.evaluations import answers, bleu, rouge
 from app.domain.evaluations.catalog import CUSTOM, REWARD
 from app.domain.evaluations.samples import Score
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
+from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
 from app.patterns.rewards import compiled
 from workers.trainers.data.shapes import Record
 from workers.trainers.inference.engine.interface import Completion
@@ -49,8 +50,13 @@ class Scorer(Protocol):
 
 
 def scorer_of(task: Task, dataset: Dataset) -> Scorer:
-    """The scorer of a benchmark. Raises InvalidConfig and RewardFailed for user code that can't be loaded."""
+    """The scorer of a benchmark. Raises InvalidConfig, ModelNotFound, and RewardFailed for what can't be loaded."""
     family = task.benchmark.name.partition(":")[0]
+    if family == REWARD and task.parameters[REWARD_MODEL] is not None:
+        # A second model is loaded by its own module.
+        from workers.trainers.inference.evaluation.reward_model import RewardModelScorer  # noqa: PLC0415
+
+        return RewardModelScorer(task, dataset)
     if family in (CUSTOM, REWARD):
         # User code is loaded by its own module, which only these two need.
         from workers.trainers.inference.evaluation.user_scorers import CustomScorer, RewardScorer  # noqa: PLC0415

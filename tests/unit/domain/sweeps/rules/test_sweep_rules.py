@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.errors import BadSpec
 from app.domain.sweeps.rules.document import check, check_budget
 from app.domain.sweeps.spec import BOHB, METHODS, PBT, SweepSpec
 from tests.unit.domain.sweeps.sweep_documents import JOB, PLAIN, RATE, SCRIPT, refused, sweep, with_training
@@ -100,7 +100,8 @@ def test_a_job_that_a_trial_cannot_be_made_of_is_refused() -> None:
         ({"metric": "policy_loss"}, "objective.metric", "LORA does not measure"),
         ({"metric": ""}, "objective.metric", "1 to 128"),
         ({"metric": "report.colour"}, "objective.metric", "report.gpu_time_ms"),
-        ({"metric": "benchmark:x/y", "goal": "maximize"}, "objective.metric", "after a trial"),
+        ({"metric": "benchmark:f1/f1"}, "objective.metric", "job.training_config.evaluations plans nothing"),
+        ({"metric": "benchmark:f1"}, "objective.metric", "benchmark:NAME/METRIC"),
         ({"metric": "entropy"}, "objective.goal", "minimize or maximize"),
         ([{"metric": "loss"}, {"metric": "entropy"}], "objective.1.goal", "minimize or maximize"),
         ({"metric": "loss", "select": "median"}, "objective.select", "mean:N"),
@@ -117,10 +118,6 @@ def test_a_metric_of_the_evaluation_needs_one() -> None:
     error = refused(job=WITHOUT_VALIDATION)
 
     assert (error.field, "validation_split" in error.message) == ("objective.metric", True)
-
-
-def test_what_is_not_measured_yet_says_so() -> None:
-    assert isinstance(refused(objective={"metric": "benchmark:x/y", "goal": "maximize"}), NotSupportedYet)
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,11 @@ def test_a_text_without_context_follows_the_beginning_of_sequence_token(engine):
 
 
 def test_texts_that_do_not_fit_are_refused(engine):
-    found = engine.likelihoods(
-        [Continuation(context=[5] * 100, tokens=[6] * 29), Continuation(context=[5], tokens=[6])]
-    )
+    # Nothing follows the last token, which therefore needs no place among the model's 128.
+    found = engine.likelihoods([Continuation(context=[5] * 100, tokens=[6] * count) for count in (30, 29)])
 
     assert [getattr(each, "code", "") for each in found] == ["CONTEXT_TOO_LONG", ""]
+    assert [each.tokens for each in found[1:]] == [29]
 
 
 def test_a_reward_model_gives_a_number_for_each_text(save_model, prompts):

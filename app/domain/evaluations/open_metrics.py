@@ -1,0 +1,48 @@
+"""The metrics of benchmarks that know them only when they have measured: tasks of EleutherAI's harness."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from app.domain.evaluations.catalog import Aggregate, BenchmarkType, Metric
+from app.domain.evaluations.samples import Sample, Score
+
+MOST = 64
+# METRIC, or METRIC.FILTER where the task filters answers.
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,48}", re.ASCII)
+_BITS = "bits_per_byte"
+_SMALLER_IS_BETTER = {"perplexity", "word_perplexity", "byte_perplexity", _BITS, "ter", "brier_score"}
+
+
+def metric_of(kind: BenchmarkType, name: str) -> Metric | None:
+    """The metric of this name; None when the type has no such one. A task may have any name."""
+    if kind.metrics:
+        return next((each for each in kind.metrics if each.name == name), None)
+    if not NAME.fullmatch(name):
+        return None
+    return Metric(name, larger_is_better=_base(name) not in _SMALLER_IS_BETTER)
+
+
+def measured(kind: BenchmarkType, found: Mapping[str, object]) -> list[Metric]:
+    """The metrics among what was measured, by name; of a task at most `MOST`."""
+    names = [each.name for each in kind.metrics] or list(found)[:MOST]
+    metrics = (metric_of(kind, name) for name in names if name in found)
+    return [each for each in metrics if each is not None]
+
+
+def of_samples(metric: Metric, samples: Iterable[Sample]) -> Metric:
+    """The metric of a task with the aggregate that its scores have."""
+    scores = [each.scores[metric.name] for each in samples if metric.name in each.scores]
+    return of_scores(metric, scores)
+
+
+def of_scores(metric: Metric, scores: Sequence[Score]) -> Metric:
+    """As `of_samples`: sums of losses and their counts, numbers, or numbers that are all 0 or 1."""
+    if scores and all(isinstance(each, tuple) for each in scores):
+        ratio: Aggregate = "ratio" if _base(metric.name) == _BITS else "exp_ratio"
+        return replace(metric, aggregate=ratio)
+    return replace(metric, is_binary=bool(scores) and all(each in (0.0, 1.0) for each in scores))
+
+
+def _base(name: str) -> str:
+    return name.partition(".")[0]

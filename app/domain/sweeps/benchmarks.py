@@ -1,0 +1,62 @@
+"""Metrics `benchmark:NAME/METRIC`: what the evaluations that a trial's training plans measure of its model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.domain.evaluations import catalog
+from app.domain.evaluations.catalog import BadBenchmark, BenchmarkType
+from app.domain.evaluations.open_metrics import metric_of
+from app.domain.spec.metric_goals import Goal, goal_of
+from app.domain.spec.model import JobDocument, PlannedEvaluation
+
+PREFIX = "benchmark:"
+_POINTS = "bench/"  # begins the names of a training's metrics that its planned evaluations have measured
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A metric of a benchmark. ``benchmark`` is its name in the plan, or its label: `custom:/data/brevity.py` or
+    `custom-brevity`.
+    """
+
+    benchmark: str
+    metric: str
+
+    @property
+    def point(self) -> str:
+        """The name of the training's metric."""
+        return f"{_POINTS}{catalog.label(self.benchmark)}/{self.metric}"
+
+    def is_of(self, name: str) -> bool:
+        """Whether it is measured by the benchmark with this name."""
+        return self.benchmark in (name, catalog.label(name))
+
+
+def measured(metric: str) -> Measured | None:
+    """What the metric of an objective or a constraint names; None for one that is no benchmark's."""
+    name, _, of_it = metric.removeprefix(PREFIX).rpartition("/")
+    return Measured(name, of_it) if metric.startswith(PREFIX) and name and of_it else None
+
+
+def plans(document: JobDocument, found: Measured) -> Iterator[tuple[PlannedEvaluation, str]]:
+    """The planned evaluations of a training that measure it, each with the benchmark's name there."""
+    for plan in document.training_config.evaluations:
+        yield from ((plan, each.name) for each in plan.benchmarks if found.is_of(each.name))
+
+
+def kind_of(name: str) -> BenchmarkType | None:
+    """The type of a benchmark; None for a name that the rules of evaluations refuse."""
+    try:
+        return catalog.find(name)
+    except BadBenchmark:
+        return None
+
+
+def goal(metric: str) -> Goal | None:
+    """Whether less or more is better: of a benchmark as its type says, otherwise by the metric's name."""
+    found = measured(metric)
+    kind = kind_of(found.benchmark) if found is not None else None
+    known = metric_of(kind, found.metric) if found is not None and kind is not None else None
+    if known is None:
+        return goal_of(metric)
+    return "maximize" if known.larger_is_better else "minimize"

@@ -1,0 +1,65 @@
+"""Benchmark `reward` by a reward model: its number for prompt and answer together, as in RLHF's `reward_model_id`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.domain.evaluations.catalog import REWARD
+from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
+from workers.trainers.failures import InvalidConfig
+from workers.trainers.hf_trainer.model.reward_model import load_reward_model
+from workers.trainers.inference.engine.classification import Classification
+from workers.trainers.inference.engine.interface import Refused, Scores, TokenIds
+from workers.trainers.inference.engine.loading import device_of
+from workers.trainers.inference.engine.refusing import Limits, answer_accepted
+from workers.trainers.inference.evaluation.dataset import Dataset
+from workers.trainers.inference.evaluation.measure import Task
+from workers.trainers.inference.evaluation.scorers import Answered, Located, Scored
+
+_NO_LIMIT = 1 << 20  # tokens, for models whose positions have none
+
+
+class RewardModelScorer:
+    """Loads the reward model beside the measured one, on the same device. Raises ModelNotFound and InvalidConfig."""
+
+    def __init__(self, task: Task, dataset: Dataset) -> None:
+        if not task.spec.reward_model_path:
+            raise InvalidConfig(f"{REWARD_MODEL}: the reward model is not on this node; submit the evaluation again")
+        loaded, self._tokenizer = load_reward_model(task.spec)
+        model: Any = loaded.to(device_of(task.spec))  # type: ignore[arg-type]
+        model.requires_grad_(False)
+        model.train(mode=False)
+        if self._tokenizer.pad_token is None:
+            self._tokenizer.pad_token = self._tokenizer.eos_token
+        model.config.pad_token_id = self._tokenizer.pad_token_id
+        self._dataset, self._interrupted = dataset, task.interrupted
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or _NO_LIMIT
+        self._limits = Limits(int(positions), int(model.get_input_embeddings().num_embeddings))
+        self._scores = Classification(model, self._tokenizer.pad_token_id or 0)
+
+    def check(self, records: Sequence[Located]) -> None:
+        """Any record will do."""
+
+    def __call__(self, answered: Sequence[Answered]) -> list[Scored]:
+        found: list[Scores | Refused] = answer_accepted(
+            [self._tokens(each) for each in answered],
+            self._limits.refuse,
+            lambda accepted: self._scores(accepted, self._interrupted),
+        )
+        return [self._scored(*each) for each in zip(answered, found, strict=True)]
+
+    def _tokens(self, answered: Answered) -> TokenIds:
+        """The text that trainings give a reward model: prompt and answer joined, or a conversation by its template."""
+        prompt, answer = answered.record["prompt"], answered.completion.text
+        if isinstance(prompt, str):
+            text: Any = prompt + answer
+        else:
+            messages = [*prompt, {"role": "assistant", "content": answer}]
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False)
+        ids: TokenIds = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def _scored(self, answered: Answered, scores: Scores | Refused) -> Scored:
+        value = self._dataset.accepted(answered.row, scores).value
+        if value is None:
+            raise InvalidConfig(f"{REWARD_MODEL}: it gives no single number; name a reward model")
+        return Scored({REWARD: value})
