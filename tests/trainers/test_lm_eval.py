@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lm_eval.api.registry import HIGHER_IS_BETTER_REGISTRY
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
@@ -15,6 +16,7 @@ from app.domain.evaluations.open_metrics import metric_of, of_samples
 from app.domain.evaluations.statistics import estimate
 from tests.trainers.evaluations import Evaluated, evaluate, records
 from workers.trainers.failures import DataNotFound, InvalidConfig
+from workers.trainers.inference.evaluation.harness.figures import name_of
 from workers.trainers.inference.evaluation.harness.task_files import TaskFailed
 
 ROWS = [
@@ -102,6 +104,13 @@ def test_figures_are_those_of_the_harness_alone(
         assert [(each.doc_hash, each.prompt_hash, each.target_hash) for each in ours.samples(f"lm_eval-{name}")] == [
             tuple(samples[index][f"{of}_hash"] for of in ("doc", "prompt", "target")) for index in sorted(samples)
         ]
+
+
+def test_metrics_are_better_as_the_harness_says() -> None:
+    ours = {name: metric_of(find("lm_eval:x"), name_of(name)) for name in HIGHER_IS_BETTER_REGISTRY if name != "bypass"}
+
+    found = {name: each.larger_is_better if each is not None else None for name, each in ours.items()}
+    assert found == {name: HIGHER_IS_BETTER_REGISTRY[name] for name in ours}
 
 
 def test_samples_add_up_to_the_figures(ours: Evaluated) -> None:

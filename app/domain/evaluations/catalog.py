@@ -31,12 +31,12 @@ _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True)
 class Metric:
-    """``is_binary``: each sample is right or wrong, 1 or 0."""
+    """``is_binary``: each sample is right or wrong, 1 or 0. ``larger_is_better``: None where that is unknown."""
 
     name: str
     aggregate: Aggregate = "mean"
     is_binary: bool = False
-    larger_is_better: bool = True
+    larger_is_better: bool | None = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,7 @@ def sentence(verdict: Mapping[str, Any]) -> str:
 
 
 def _check(requirement: Requirement, benchmarks: Sequence[Benchmark]) -> None:
-    target(requirement.metric, benchmarks)
+    _, metric = target(requirement.metric, benchmarks)
     low, high = requirement.min, requirement.max
     if low is None and high is None and requirement.baseline is None:
         raise BadBenchmark("metric", "nothing is required of it; give min, max, or baseline")
@@ -93,6 +93,12 @@ def _check(requirement: Requirement, benchmarks: Sequence[Benchmark]) -> None:
         raise BadBenchmark("min", f"min {low:g} is above max {high:g}, so that no value passes; swap them")
     if requirement.margin and requirement.baseline is None:
         raise BadBenchmark("margin", "margin is how much worse than baseline a value may be; name a baseline, too")
+    if requirement.baseline is not None and metric.larger_is_better is None:
+        raise BadBenchmark(
+            "baseline",
+            f"nothing says whether more or less of {metric.name} is better, so no value is worse than that of a "
+            "baseline; give min or max in its place",
+        )
 
 
 def _names(benchmark: Benchmark) -> list[str]:
@@ -108,7 +114,9 @@ def _is_between(requirement: Requirement, value: Value) -> bool:
 
 
 def _is_not_worse(metric: Metric, value: Value, baseline: Value, margin: float) -> bool:
-    if not isinstance(value, int | float) or not isinstance(baseline, int | float):
+    """False where the direction of the metric is unknown; `check` refuses that."""
+    is_known = metric.larger_is_better is not None
+    if not is_known or not isinstance(value, int | float) or not isinstance(baseline, int | float):
         return False
     loss = baseline - value if metric.larger_is_better else value - baseline
     return loss <= margin

@@ -40,8 +40,16 @@ def measured(metric: str) -> Measured | None:
 
 def plans(document: JobDocument, found: Measured) -> Iterator[tuple[PlannedEvaluation, str]]:
     """The planned evaluations of a training that measure it, each with the benchmark's name there."""
+    return ((plan, name) for plan, name in planned(document) if found.is_of(name))
+
+
+def planned(document: JobDocument) -> Iterator[tuple[PlannedEvaluation, str]]:
+    """The planned evaluations of a training with the names of their benchmarks.
+
+    The document may not have been checked yet: a name that is no text is left out.
+    """
     for plan in document.training_config.evaluations:
-        yield from ((plan, each.name) for each in plan.benchmarks if found.is_of(each.name))
+        yield from ((plan, each.name) for each in plan.benchmarks if isinstance(each.name, str))
 
 
 def kind_of(name: str) -> BenchmarkType | None:
@@ -53,10 +61,16 @@ def kind_of(name: str) -> BenchmarkType | None:
 
 
 def goal(metric: str) -> Goal | None:
-    """Whether less or more is better: of a benchmark as its type says, otherwise by the metric's name."""
+    """Whether less or more is better: of a benchmark as its type says, otherwise by the metric's name.
+
+    None where neither says so.
+    """
     found = measured(metric)
-    kind = kind_of(found.benchmark) if found is not None else None
-    known = metric_of(kind, found.metric) if found is not None and kind is not None else None
-    if known is None:
+    if found is None:
         return goal_of(metric)
+    # A label begins with the name of its type: custom-brevity, lm_eval-TASK.
+    kind = kind_of(found.benchmark) or catalog.BENCHMARKS.get(found.benchmark.partition("-")[0])
+    known = metric_of(kind, found.metric) if kind is not None else None
+    if known is None or known.larger_is_better is None:
+        return None
     return "maximize" if known.larger_is_better else "minimize"

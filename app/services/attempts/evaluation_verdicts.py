@@ -1,19 +1,23 @@
 """Whether an evaluation met what its document requires: decided once, when it has completed."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import BadSpec
 from app.domain.evaluations import requirements
 from app.domain.evaluations.catalog import BadBenchmark
-from app.domain.evaluations.requirements import Target, Value
+from app.domain.evaluations.requirements import Target
+from app.domain.evaluations.results import Results
 from app.domain.evaluations.rules import required_of
 from app.domain.ids import JOB_ID
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.domain.spec.inference import EVALUATION, Benchmark
+from app.domain.spec.inference import EVALUATION, TYPES, Benchmark
 from app.domain.spec.model import JobDocument
 from app.models import Job
 from app.services.lifecycle import transitions
@@ -27,10 +31,11 @@ def judged(session: Session, job: Job, report: dict[str, Any]) -> dict[str, Any]
     section = job.document.inference
     if job.kind != EVALUATION or section is None or not section.require:
         return report
+    baselines = _results(session, job.project, {each.baseline for each in section.require if each.baseline})
     found = []
     for each in section.require:
         of = _target(each.metric, section.benchmarks)
-        baseline = _value(session, job.project, each.baseline, of) if each.baseline is not None else None
+        baseline = requirements.value_of(baselines.get(each.baseline or "", {}), of)
         found.append(requirements.verdict(each, of, report.get(RESULTS) or {}, baseline))
     return {**report, VERDICTS: found}
 
@@ -46,14 +51,24 @@ def note_not_met(session: Session, job: Job, *, actor: str) -> None:
     )
 
 
-def refuse_unknown_baselines(session: Session, project: str, document: JobDocument) -> None:
-    """Raise BadSpec for a baseline that is no completed evaluation of the project, or has not measured the metric."""
-    for field, baseline, of in _baselines(document):
-        if _value(session, project, baseline, of) is None:
+def refuse_unknown_baselines(db: Database, project: str, document: JobDocument) -> None:
+    """Raise BadSpec for a baseline that is no completed evaluation of the project with a finite value of the metric.
+
+    For checked documents that are new: a retry, or a trial of a sweep, does again what was accepted. Where the baseline
+    has been deleted since, the verdict says so.
+    """
+    baselines = list(_baselines(document))
+    if not baselines:
+        return
+    with db.read() as session:
+        results = _results(session, project, {baseline for _, baseline, _ in baselines})
+    for field, baseline, of in baselines:
+        value = requirements.value_of(results.get(baseline, {}), of)
+        if not isinstance(value, int | float) or not math.isfinite(value):
             label, metric = of
             raise BadSpec(
-                f"the project {project} has no completed evaluation {baseline[:64]} that has measured {metric.name} of "
-                f"{label}; look for one with GET /v1/evaluations?status=COMPLETED",
+                f"the project {project} has no completed evaluation {baseline[:64]} with a finite value of "
+                f"{metric.name} of {label}; look for one with GET /v1/evaluations?status=COMPLETED",
                 field=field,
             )
 
@@ -73,12 +88,14 @@ def _target(metric: str, benchmarks: Sequence[Benchmark]) -> Target | None:
         return None
 
 
-def _value(session: Session, project: str, baseline: str, of: Target | None) -> Value:
-    """What the evaluation has measured; None where it is missing."""
-    job = session.get(Job, baseline) if JOB_ID.fullmatch(baseline) else None
-    if job is None or job.project != project or job.kind != EVALUATION:
-        return None
-    return requirements.value_of((job.report or {}).get(RESULTS) or {}, of)
+def _results(session: Session, project: str, ids: Collection[str]) -> Mapping[str, Results]:
+    """By ID, of those that are completed evaluations of the project."""
+    known = [each for each in ids if JOB_ID.fullmatch(each)]
+    if not known:
+        return {}
+    completed = (Job.project == project, Job.training_type == TYPES[EVALUATION], Job.status == JobState.COMPLETED)
+    rows = session.execute(select(Job.id, Job.report).where(Job.id.in_(known), *completed))
+    return {row.id: (row.report or {}).get(RESULTS) or {} for row in rows}
 
 
 def shown(report: dict[str, Any] | None) -> Sequence[dict[str, Any]]:

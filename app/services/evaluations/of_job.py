@@ -1,15 +1,16 @@
 """What has been measured of a job's model, for its report: of the result first, then of its checkpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.spec.inference import EVALUATION, TYPES
+from app.domain.spec.inference import EVALUATION, TYPES, Benchmark
+from app.domain.spec.model import END, JobDocument, PlannedBenchmark
 from app.models import Job
 from app.services.evaluations.listing import EvaluationDetails
-from app.services.jobs.details import details_of
+from app.services.jobs.details import without_outlook
 
 MOST = 200
 
@@ -18,7 +19,8 @@ MOST = 200
 class JobEvaluations:
     """At most `MOST` of them. ``passed``: whether the job's result met all that its document requires of it.
 
-    None: nothing is required, or an evaluation that requires something has not completed.
+    None: nothing is required, or an evaluation that requires something has not completed, was never made or was
+    deleted.
     """
 
     evaluations: Sequence[EvaluationDetails]
@@ -30,20 +32,28 @@ def evaluations_of(session: Session, job: Job) -> JobEvaluations:
     newest_step_first = (Job.evaluated_step.is_not(None), Job.evaluated_step.desc(), Job.created_at, Job.id)
     of_job = (Job.evaluated_job_id == job.id, Job.training_type == TYPES[EVALUATION])
     found = session.scalars(select(Job).where(*of_job).order_by(*newest_step_first).limit(MOST)).all()
-    evaluations = [EvaluationDetails(details=each) for each in details_of(session, found)]
-    return JobEvaluations(evaluations=evaluations, passed=_passed(evaluations))
+    evaluations = [EvaluationDetails(details=each) for each in without_outlook(session, found)]
+    return JobEvaluations(evaluations=evaluations, passed=_passed(job.document, evaluations))
 
 
-def _passed(evaluations: Sequence[EvaluationDetails]) -> bool | None:
+def _passed(trained: JobDocument, evaluations: Sequence[EvaluationDetails]) -> bool | None:
     retried = {each.job.parent_job_id for each in evaluations}
     required = [
-        each.passed
+        each
         for each in evaluations
         if each.section.planned
         and each.section.require
         and each.job.evaluated_step is None
         and each.job.id not in retried
     ]
-    if False in required:
+    passed = [each.passed for each in required]
+    if False in passed:
         return False
-    return True if required and None not in required else None
+    # Plans of the result have no benchmark in common, so that benchmarks tell them apart.
+    plans = {_names(each.benchmarks) for each in trained.training_config.evaluations if each.on == END and each.require}
+    has_all = plans <= {_names(each.section.benchmarks) for each in required}
+    return True if required and has_all and None not in passed else None
+
+
+def _names(benchmarks: Iterable[Benchmark | PlannedBenchmark]) -> frozenset[str]:
+    return frozenset(each.name for each in benchmarks)

@@ -53,6 +53,11 @@ def details_of(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
     return _details_of(session, jobs, outlooks)
 
 
+def without_outlook(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
+    """As `details_of`, but without queue positions and estimated starts, which cost most."""
+    return _details_of(session, jobs, {})
+
+
 def details(session: Session, job: Job) -> JobDetails:
     return details_of(session, [job])[0]
 

@@ -15,6 +15,7 @@ from app.models import Job, Node, Queue
 from app.models.base import utc_now
 from app.models.queue_order import ahead_of_new
 from app.security.permissions import Caller
+from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
 from app.services.jobs import submission
 from app.services.jobs.submission import Checked, Origin
 from app.services.nodes import registry
@@ -91,6 +92,7 @@ def preview(
     """Check a submission and write nothing. Raises what ``submission.submit`` would raise for the same arguments."""
     hidden = origin.secret_variables if origin is not None else ()
     checked = submission.check(plane, caller, document, project=project, forwarded=forwarded, secret_variables=hidden)
+    refuse_unknown_baselines(plane.db, checked.project, checked.spec.document)
     # As at submission, in a transaction that may write: the checkpoint to resume from is looked at under its lock.
     with plane.db.write() as session:
         entered = submission.enter(session, caller, checked)

@@ -133,6 +133,7 @@ def submit(  # noqa: PLR0913  what an API dialect may say of a submission
     """
     hidden = origin.secret_variables if origin is not None else ()
     checked = check(plane, caller, document, project=project, forwarded=forwarded, secret_variables=hidden)
+    refuse_unknown_baselines(plane.db, checked.project, checked.spec.document)
     warnings = shown_warnings(checked, origin)
     job = _written_at_once(plane, caller, checked, origin) if alone and _is_plain(caller, checked, origin) else None
     if job is not None:
@@ -199,7 +200,6 @@ def check(
     with plane.db.read() as session:
         plane.waiting_limit.refuse_one_too_many(session, target)
         egress.refuse_without_services(session, target, spec.document)
-        refuse_unknown_baselines(session, target, spec.document)
         request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed.backend_fits(spec.document, request.device_kind)
         waits = [*_waits("the job", unfit), *_waits_of_planned(session, plane, planned)]

@@ -32,6 +32,7 @@ from app.models import Job, Sweep
 from app.models.insertion import fill
 from app.security.permissions import Caller
 from app.services.access import projects
+from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
 from app.services.jobs import submission
 from app.services.jobs.submission import Checked
 from app.services.lifecycle import audit
@@ -196,13 +197,15 @@ def _placed(
     """Raises InvalidRequest, naming the parameter where a value of one is at fault."""
     document = complete(_document(spec, values))
     try:
-        return submission.check(plane, caller, document, project=project, forwarded=forwarded)
+        checked = submission.check(plane, caller, document, project=project, forwarded=forwarded)
+        refuse_unknown_baselines(plane.db, project, checked.spec.document)
     except InvalidRequest as error:
         error.field = field_of(error.field, values)
         if error.field.startswith("parameters."):
             name = error.field.removeprefix("parameters.")
             error.message = f"{error.message} (a trial with {name}={values[name]})"
         raise
+    return checked
 
 
 def field_of(field: str | None, values: Mapping[str, Value]) -> str:

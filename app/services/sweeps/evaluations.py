@@ -96,26 +96,22 @@ def points(session: Session, job: Job, wanted: Measured) -> Points:
     """Of a trial's job and, up to the branch, of those whose trunk it shares."""
     last = lookup.lineage(session, job.id)
     trained = {each.id: each for each in session.scalars(select(Job).where(Job.id.in_(last)))}
-    values: dict[int, float] = {}
-    query = select(Metric.job_id, Metric.step, Metric.value).where(Metric.job_id.in_(last))
-    for row in session.execute(query.where(Metric.name == wanted.point)):
-        if row.step <= last[row.job_id]:
-            values[row.step] = math.nan if row.value is None else row.value
     placed = [
         (_step_of(each, trained[job_id]), each)
         for job_id, listed in of_trainings(session, [wanted], trained.keys()).items()
         for each in listed
         if _step_of(each, trained[job_id]) <= last[job_id]
     ]
-    # The result counts before a checkpoint of its step, and what was measured again before what was measured first.
-    placed.sort(key=lambda pair: (pair[1].evaluated_step is None, pair[1].id))
-    evaluations = dict(placed)
-    open_ = {step for step, each in evaluations.items() if each.state not in TERMINAL}
-    for step, each in evaluations.items():
-        if each.state is not JobState.COMPLETED or step not in values:
-            values[step] = math.nan
-    ended = {step: value for step, value in values.items() if step not in open_}
-    return Points(values=ended, evaluations=evaluations, awaited=open_)
+    placed.sort(key=lambda pair: _rank(pair[1]))
+    evaluations = dict(placed)  # of each step the one that ranks highest
+    values = {step: math.nan for step, each in evaluations.items() if each.state in TERMINAL}
+    measured = {(each.evaluated_job_id, step) for step, each in evaluations.items() if each.state is JobState.COMPLETED}
+    query = select(Metric.job_id, Metric.step, Metric.value).where(Metric.job_id.in_(last))
+    for row in session.execute(query.where(Metric.name == wanted.point)):
+        # Other benchmarks may write points of the same name.
+        if (row.job_id, row.step) in measured and row.value is not None:
+            values[row.step] = row.value
+    return Points(values=values, evaluations=evaluations, awaited=evaluations.keys() - values.keys())
 
 
 def ended_without(found: Points) -> Job | None:
@@ -127,6 +123,14 @@ def ended_without(found: Points) -> Job | None:
 def _measures(evaluation: Job, wanted: Measured) -> bool:
     section = evaluation.document.inference
     return section is not None and section.planned and any(wanted.is_of(each.name) for each in section.benchmarks)
+
+
+def _rank(evaluation: Job) -> tuple[int, bool, str]:
+    """Which of several evaluations of a step counts: one that has measured before one that still may, then that of the
+    result before that of a checkpoint, then the newest.
+    """
+    by_state = 2 if evaluation.state is JobState.COMPLETED else int(evaluation.state not in TERMINAL)
+    return by_state, evaluation.evaluated_step is None, evaluation.id
 
 
 def _step_of(evaluation: Job, trained: Job) -> int:

@@ -47,7 +47,7 @@ class _Pass:
 
 def has_news(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     """Whether `observe` would write anything; reads only, so that most passes take no lock."""
-    running = _running(session, sweep.id)
+    running = running_trials(session, sweep.id)
     if _ended(session, sweep, spec, running) or _resumed_by_hand(session, sweep, spec, running):
         return True
     return any(
@@ -58,11 +58,14 @@ def has_news(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
 def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Recorded:
     """Write everything that is new; the caller has locked the sweep."""
     now = _Pass(session, sweep, spec, Recorded())
-    running = _running(session, sweep.id)
+    running = running_trials(session, sweep.id)
     for trial, report in _resumed_by_hand(session, sweep, spec, running):
         decisions.continue_by_hand(session, sweep, spec, trial, report)
     now.recorded.reports = rung_reports.record(session, sweep, spec, running)
-    if any(job is not None and _is_to_be_stopped(trial, job) for trial, job in running):
+    ending = [job.id for _, job in _ended(session, sweep, spec, running) if job is not None]
+    cancels = evaluations.of_trainings(session, evaluations.named(spec), ending, unfinished=True)
+    if cancels or any(job is not None and _is_to_be_stopped(trial, job) for trial, job in running):
+        # All that this transaction may change, older jobs before younger evaluations.
         for loser, its_job in lookup.locked_jobs(session, sweep):
             if _is_to_be_stopped(loser, its_job):
                 _request_end(now, loser, its_job.id)
@@ -76,7 +79,8 @@ def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Recorded:
     return now.recorded
 
 
-def _running(session: Session, sweep_id: str) -> list[tuple[Trial, Job | None]]:
+def running_trials(session: Session, sweep_id: str) -> list[tuple[Trial, Job | None]]:
+    """Those that have not ended with their jobs, by number; None for a job that was deleted."""
     query = (
         select(Trial, Job)
         .outerjoin(Job, Job.id == Trial.job_id)

@@ -7,6 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.sweeps import benchmarks
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.promotions import halts, waits
 from app.domain.sweeps.rungs import RungReport, Verdict, judge, rungs_of
@@ -38,7 +39,7 @@ def next_report(session: Session, spec: SweepSpec, trial: Trial, job: Job) -> Fo
     """
     rung = next_rung(spec, trial)
     step = measures.step_of_rung(job, spec.early_stopping, rung) if rung is not None else None
-    if rung is None or step is None or job.current_step < step:
+    if rung is None or step is None or job.current_step < step or _reports_no_more(spec, job):
         return None
     if _is_halt(spec, rung) and not _has_settled(spec, job, step):
         return None
@@ -93,7 +94,17 @@ def _awaits(session: Session, spec: SweepSpec, trial: Trial, job: Job) -> bool:
     """Whether evaluations decide what it reports at its next rung, and have not ended."""
     rung = next_rung(spec, trial)
     step = measures.step_of_rung(job, spec.early_stopping, rung) if rung is not None else None
-    return step is not None and measures.is_awaited(session, job, spec.objectives[0].metric, step)
+    if step is None or _reports_no_more(spec, job):
+        return False
+    return measures.is_awaited(session, job, spec.objectives[0].metric, step)
+
+
+def _reports_no_more(spec: SweepSpec, job: Job) -> bool:
+    """Of a deterministic sweep: whether the job has ended otherwise than completed, so that its evaluations are
+    cancelled. Which of them have measured by then depends on how fast the nodes are.
+    """
+    is_over = job.state in TERMINAL and job.state is not JobState.COMPLETED
+    return spec.deterministic and is_over and benchmarks.measured(spec.objectives[0].metric) is not None
 
 
 def _is_halt(spec: SweepSpec, rung: int) -> bool:

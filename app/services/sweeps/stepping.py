@@ -72,7 +72,11 @@ def _use_room(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool
 
 def _is_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> bool:
     """Whether `_record_news` has anything to write; reads only, so that most steps take no lock."""
-    if observing.has_news(session, sweep, spec) or resuming.has_paused(session, sweep):
+    if (
+        observing.has_news(session, sweep, spec)
+        or _awaited_in_vain(session, sweep, spec)
+        or resuming.has_paused(session, sweep)
+    ):
         return True
     if sweep.status == SweepState.FINISHING:
         return _alive(session, sweep.id) == 0
@@ -90,12 +94,34 @@ def _record_news(plane: ControlPlane, sweep_id: str) -> None:
         if sweep.status not in ACTIVE:
             return
         spec = SweepSpec.from_json(sweep.spec)
-        to_nudge = observing.observe(session, sweep, spec).to_nudge
+        to_nudge = _cancel_awaited(session, sweep, spec)
+        to_nudge += observing.observe(session, sweep, spec).to_nudge
         session.flush()
         resuming.resume_paused(session, sweep, actor=ACTOR)
         to_nudge += _finish_if_due(session, sweep, spec, plane.sweep_limits)
     for job in to_nudge:
         plane.nudge(job)
+
+
+def _awaited_in_vain(session: Session, sweep: Sweep, spec: SweepSpec) -> list[str]:
+    """Trainings that wait for evaluations which were made after the sweep has cancelled its trials."""
+    if sweep.status != SweepState.FINISHING or sweep.ends_as not in (SweepState.CANCELLED, SweepState.FAILED):
+        return []
+    awaited = evaluations.awaited(session, spec, observing.running_trials(session, sweep.id))
+    found = [job_id for job_id, listed in awaited.items() if any(each.requested != "cancel" for each in listed)]
+    if not found or sweep.ends_as == SweepState.CANCELLED:
+        return found
+    # One that fails because its method finds no values lets its trials end.
+    return found if budget.too_many_failed(session, sweep, spec, budget.used(session, sweep)) else []
+
+
+def _cancel_awaited(session: Session, sweep: Sweep, spec: SweepSpec) -> list[Job]:
+    """Returns the jobs whose supervisors are to be nudged after the commit."""
+    job_ids = _awaited_in_vain(session, sweep, spec)
+    if not job_ids:
+        return []
+    lookup.locked_jobs(session, sweep)  # older jobs before younger evaluations
+    return evaluations.cancel(session, spec, job_ids, actor=ACTOR, reason=f"by its sweep: {sweep.status_reason}")
 
 
 def _finish_if_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> list[Job]:

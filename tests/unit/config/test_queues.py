@@ -1,6 +1,7 @@
 """Celery's configuration: what keeps messages visible, workers alive and secrets out of command lines."""
 
 import socket
+from pathlib import Path
 
 import pytest
 from celery import Celery
@@ -94,7 +95,7 @@ def test_no_command_line_holds_a_secret(command: list[str]) -> None:
     assert "s3cret" not in " ".join(command)
 
 
-def test_missing_broker_is_reported_with_a_remedy_instead_of_guessed() -> None:
+def test_missing_broker_is_reported_with_a_remedy_instead_of_guessed(tmp_path: Path) -> None:
     for publisher in (True, False):
         with pytest.raises(SettingsError, match=r"TRAINYARD_BROKER_URL.*trainyard up"):
-            celery_config(settings(TRAINYARD_BROKER_URL=""), publisher=publisher)
+            celery_config(settings(TRAINYARD_BROKER_URL="", TRAINYARD_DATA_DIR=str(tmp_path)), publisher=publisher)

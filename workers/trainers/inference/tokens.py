@@ -105,11 +105,11 @@ class TaskTokens:
             )
             return cast("Mapping[str, Any]", found)
 
-        return _ids(rendered)
+        return ids_of(rendered)
 
     def _text(self, text: str, *, special: bool = True) -> list[int]:
         # Not verbose: the warning that a long text does not fit the model is irrelevant, because lengths are checked.
-        return _ids(
+        return ids_of(
             lambda: self._tokenizer(text=text, verbose=False, return_attention_mask=False, add_special_tokens=special)
         )
 
@@ -143,7 +143,8 @@ class TaskTokens:
             )
 
 
-def _ids(tokenize: Callable[[], Mapping[str, Any]]) -> list[int]:
+def ids_of(tokenize: Callable[[], Mapping[str, Any]]) -> list[int]:
+    """The token ids of a record. Raises Unanswerable for what its template or tokenizer refuses."""
     try:
         return [int(each) for each in tokenize()["input_ids"]]
     except _REFUSALS as error:

@@ -102,8 +102,7 @@ def _evaluation_is_planned(metric: str, documents: list[JobDocument], field: str
     for document in documents:
         names = [name for _, name in benchmarks.plans(document, found)]
         if not names:
-            all_of_it = (each.name for plan in document.training_config.evaluations for each in plan.benchmarks)
-            planned = ", ".join(dict.fromkeys(all_of_it)) or "nothing"
+            planned = ", ".join(dict.fromkeys(name for _, name in benchmarks.planned(document))) or "nothing"
             raise BadSpec(
                 f"no evaluation of the trials measures {found.benchmark}: job.{FIELD} plans {planned}; add it there, "
                 "or name a metric of the training",

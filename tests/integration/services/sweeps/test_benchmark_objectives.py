@@ -1,7 +1,8 @@
 """Sweeps whose objective is a benchmark: a trial ends when the evaluations have ended that its training plans."""
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from app.domain.spec.model import CHECKPOINT
 from app.models import Checkpoint, Job, Metric, Trial
 from app.models.base import utc_now
 from app.services.attempts import planned_evaluations
-from app.services.sweeps import replay
+from app.services.sweeps import evaluations, lookup, replay
 from app.services.sweeps.search.suggestions import Suggestions
 from tests.builders.factories import make_document
 from tests.builders.sweep_runs import STEPS, SweepRun, constant
@@ -73,6 +74,13 @@ def evaluate(run: SweepRun, number: int, value: float, step: int | None = None) 
             )
         )
     end(run, found, JobState.COMPLETED)
+
+
+def remake(run: SweepRun, job: Job, state: JobState) -> None:
+    """Another evaluation of the same model in this state, as a retry makes it."""
+    columns: Mapping[str, Any] = {each.key: getattr(job, each.key) for each in Job.__mapper__.column_attrs}
+    with run.db.write() as session:
+        session.add(Job(**{**columns, "id": f"{job.id}-again", "status": state}))
 
 
 def end(run: SweepRun, job: Job, state: JobState, **columns: Any) -> None:
@@ -271,3 +279,93 @@ def test_fork_counts_what_its_trunk_has_measured(make_run: Make) -> None:
     run.step()
 
     assert run.trials()[1].objectives == [0.6]  # step 18 of the other one is not its own
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
+def test_retried_evaluation_does_not_take_away_what_was_measured(make_run: Make, state: JobState) -> None:
+    run = make_run(**planned(budget={"max_trials": 1}))
+    run.step()
+    complete(run, 0)
+    evaluate(run, 0, 0.5)
+    remake(run, evaluation(run, 0), state)
+    run.step()
+
+    assert (run.states(), run.trials()[0].objectives) == (["COMPLETED"], [0.5])
+
+
+def test_evaluation_that_failed_counts_once_it_was_retried(make_run: Make) -> None:
+    run = make_run(**planned(budget={"max_trials": 1}))
+    run.step()
+    complete(run, 0)
+    first = evaluation(run, 0)
+    evaluate(run, 0, 0.5)
+    remake(run, first, JobState.COMPLETED)
+    end(run, first, JobState.FAILED)
+    run.step()
+
+    assert run.trials()[0].objectives == [0.5]
+
+
+def test_value_of_another_benchmark_with_the_same_label_does_not_count(make_run: Make) -> None:
+    run = make_run(**planned("checkpoint", "end", budget={"max_trials": 1}))
+    run.step()
+    checkpoint(run, 0, 9)
+    evaluate(run, 0, 0.9, step=9)
+    with run.db.write() as session:
+        other = session.get_one(Job, evaluation(run, 0, 9).id)
+        other.spec = json.loads(json.dumps(other.spec).replace('"exact_match"', '"choices"'))
+    complete(run, 0)
+    evaluate(run, 0, 0.5)
+    run.step()
+
+    assert run.trials()[0].objectives == [0.5]
+
+
+def test_cancelled_sweep_does_not_wait_for_evaluations_that_were_made_later(make_run: Make, api: Api) -> None:
+    run = make_run(**planned(budget={"max_trials": 1}))
+    run.step()
+    run.train(0, curve=constant(1.0))
+    run.end(0)
+    api.data(api.post(f"/v1/sweeps/{run.id}/cancel", {}))
+    with run.db.write() as session:
+        planned_evaluations.make_at_end(session, session.get_one(Job, run.job(0).id), actor="test")
+    run.step()
+
+    assert evaluation(run, 0).status == "CANCELLED"
+    assert (run.states(), run.sweep().status) == (["CANCELLED"], "CANCELLED")
+
+
+def test_jobs_are_locked_before_evaluations_of_ended_trials(make_run: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, taken = make_run(**planned("checkpoint", "end")), list[str]()
+    run.step()
+    checkpoint(run, 0, 9)
+    run.train(0, to=9, curve=constant(1.0))
+    run.end(0, JobState.FAILED, error_type="OOM")
+    for module, name in ((lookup, "locked_jobs"), (evaluations, "cancel")):
+        original = getattr(module, name)
+
+        def noting(*args: Any, of: Callable[..., Any] = original, as_: str = name, **keywords: Any) -> Any:
+            taken.append(as_)
+            return of(*args, **keywords)
+
+        monkeypatch.setattr(module, name, noting)
+    run.step()
+
+    assert taken == ["locked_jobs", "cancel"]
+    assert evaluation(run, 0, 9).status == "CANCELLED"
+
+
+def test_failed_trial_of_a_deterministic_sweep_reports_no_more(make_run: Make) -> None:
+    stopping = {"name": "asha", "min": 3, "max": 27}
+    run = make_run(**planned("checkpoint", early_stopping=stopping, deterministic=True))
+    run.step()
+    for number in (0, 1):
+        run.train(number, to=9, curve=constant(1.0))
+        checkpoint(run, number, 3)
+    run.end(0, JobState.FAILED, error_type="OOM")
+    evaluate(run, 1, 0.8, step=3)
+    run.step()
+    evaluate(run, 0, 0.2, step=3)
+    run.step()
+
+    assert [(each.number, each.value) for each in run.reports()] == [(1, 0.8)]

@@ -15,9 +15,22 @@ TASK = BENCHMARKS["lm_eval"]
 
 @pytest.mark.parametrize(
     ("name", "is_larger_better"),
-    [("acc", True), ("exact_match.strict-match", True), ("word_perplexity", False), ("bits_per_byte.none", False)],
+    [
+        ("acc", True),
+        ("acc_norm", True),
+        ("exact_match.strict-match", True),
+        ("chrf", True),
+        ("brier_score", False),
+        ("word_perplexity", False),
+        ("bits_per_byte.none", False),
+        ("wer", False),
+        ("loss.first", False),
+        ("mae", False),
+        ("em_toxic", None),
+        ("style.error", None),
+    ],
 )
-def test_a_task_may_have_any_metric(name: str, *, is_larger_better: bool) -> None:
+def test_a_task_may_have_any_metric(name: str, *, is_larger_better: bool | None) -> None:
     assert open_metrics.metric_of(TASK, name) == Metric(name, larger_is_better=is_larger_better)
 
 

@@ -78,6 +78,13 @@ def test_smaller_losses_are_better() -> None:
     assert found == [True, False]
 
 
+def test_value_without_a_known_direction_is_not_compared_with_a_baseline() -> None:
+    required = Requirement(metric="lm_eval:arc/style", baseline="job-1")
+    of = requirements.target(required.metric, MEASURED)
+
+    assert not requirements.verdict(required, of, results("lm_eval-arc", "style", 1.0), 1.0)["passed"]
+
+
 @pytest.mark.parametrize(
     ("required", "field", "said"),
     [
@@ -87,6 +94,7 @@ def test_smaller_losses_are_better() -> None:
         ({"metric": "loss"}, "0.metric", "give min, max, or baseline"),
         ({"metric": "loss", "min": 2, "max": 1}, "0.min", "swap them"),
         ({"metric": "loss", "min": 2, "margin": 1}, "0.margin", "name a baseline"),
+        ({"metric": "lm_eval:arc/style", "baseline": "job-1"}, "0.baseline", "give min or max"),
     ],
 )
 def test_requirement_that_says_nothing_is_refused(required: dict[str, Any], field: str, said: str) -> None:

@@ -51,23 +51,33 @@ class Likelihoods:
         self._keeps = bool(supports and supports())
 
     def __call__(self, requests: Sequence[Measured], interrupted: Callable[[], bool]) -> list[Likelihood]:
-        return answered(
-            [each.read for each in requests],
+        # Answers of one token to the same question differ in nothing that the model reads.
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for index, each in enumerate(requests):
+            alike.setdefault(tuple(each.read), []).append(index)
+        reads, places = list(alike), list(alike.values())
+        found = answered(
+            reads,
             self._budget,
-            lambda group: self._batch([requests[index] for index in group]),
+            lambda group: self._batch([[requests[index] for index in places[row]] for row in group]),
             interrupted,
         )
+        likelihoods = {
+            index: each for row, of in zip(places, found, strict=True) for index, each in zip(row, of, strict=True)
+        }
+        return [likelihoods[index] for index in range(len(requests))]
 
-    def _batch(self, requests: Sequence[Measured]) -> list[Likelihood]:
-        ids, mask = padded([each.read for each in requests], self._padding, self._model.device)
+    def _batch(self, rows: Sequence[Sequence[Measured]]) -> list[list[Likelihood]]:
+        """The requests of a row are read alike."""
+        ids, mask = padded([row[0].read for row in rows], self._padding, self._model.device)
         # Logits before the first one that counts in any row are not computed.
-        first = min(each.first for each in requests) - 1
+        first = min(each.first for row in rows for each in row) - 1
         kept = {"logits_to_keep": ids.shape[1] - first} if self._keeps else {}
         logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False, **kept).logits
         start = first if self._keeps else 0
         return [
-            _likelihood(logits[row, each.first - 1 - start : len(each.tokens) - 1 - start], each)
-            for row, each in enumerate(requests)
+            [_likelihood(logits[number, each.first - 1 - start : len(each.tokens) - 1 - start], each) for each in row]
+            for number, row in enumerate(rows)
         ]
 
 

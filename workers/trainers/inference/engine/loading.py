@@ -101,9 +101,14 @@ def _tokenizer(spec: RunSpec, directory: Path) -> PreTrainedTokenizerBase:
     """The one stored with the weights, else the job's; it pads with any special token, which is masked."""
     stored = (directory / "tokenizer_config.json").is_file() and not (spec.tokenizer_path and not spec.weights_path)
     tokenizer = read_tokenizer(spec, str(directory) if stored else spec.tokenizer_path or spec.model_path)
+    ensure_padding(tokenizer)
+    return tokenizer
+
+
+def ensure_padding(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Any special token pads, because padding is masked."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.sep_token or tokenizer.unk_token
-    return tokenizer
 
 
 def _configuration(spec: RunSpec, directory: str) -> PretrainedConfig:

@@ -50,12 +50,23 @@ def test_planned_benchmark_is_an_objective_and_a_constraint(metric: str, point: 
         ("benchmark:loss/loss", "minimize"),
         (f"benchmark:{SCORED}/score", "maximize"),
         ("benchmark:lm_eval:error_types/acc", "maximize"),
+        ("benchmark:lm_eval:topics/wer", "minimize"),
+        ("benchmark:lm_eval:topics/loss.first", "minimize"),
+        ("benchmark:lm_eval:topics/style", None),
+        ("benchmark:lm_eval-error_types/acc", "maximize"),
+        ("benchmark:custom-error/score", "maximize"),
         ("benchmark:f1/entropy", None),
         ("eval_loss", "minimize"),
     ],
 )
 def test_goal_is_that_of_the_benchmark(metric: str, goal: str | None) -> None:
     assert Objective.from_json({"metric": metric}).goal == goal
+
+
+def test_goal_of_an_unknown_metric_of_a_task_is_required() -> None:
+    error = refused(**planning("lm_eval:topics"), objective={"metric": "benchmark:lm_eval:topics/style"})
+
+    assert (error.field, "use minimize or maximize" in error.message) == ("objective.goal", True)
 
 
 @pytest.mark.parametrize(
@@ -105,3 +116,13 @@ def test_checkpoints_of_all_trials_are_measured() -> None:
     }
 
     assert refused(**changes, objective={"metric": "benchmark:choices/accuracy"}).field == "early_stopping.name"
+
+
+@pytest.mark.parametrize("name", [5, ["a"], None, {}])
+def test_name_that_is_no_text_is_no_planned_benchmark(name: object) -> None:
+    changes = planning("choices")
+    changes["job"]["training_config"]["evaluations"][0]["benchmarks"][0]["name"] = name
+
+    error = refused(**changes, objective={"metric": "benchmark:choices/accuracy"})
+
+    assert (error.field, "plans nothing" in error.message) == ("objective.metric", True)

@@ -39,6 +39,24 @@ def test_the_likeliest_continuation_is_greedy(engine, prompts):
     assert [each.is_greedy for each in found] == [True, False]
 
 
+def test_what_is_read_alike_is_computed_once(engine, prompts, monkeypatch):
+    rows, forward = [], engine.model.forward
+    requests = [Continuation(context=tokens, tokens=[token]) for tokens in prompts for token in (7, 8, 9)]
+    requests.append(Continuation(context=prompts[0][:3], tokens=[*prompts[0][3:], 7]))
+    alone = [engine.likelihoods([each])[0] for each in requests]
+
+    def counted(*given, **options):
+        rows.append(len(options["input_ids"]))
+        return forward(*given, **options)
+
+    monkeypatch.setattr(engine.model, "forward", counted)
+    found = engine.likelihoods(requests)
+
+    assert sum(rows) == len({tuple(tokens) for tokens in prompts})
+    assert [each.logprob for each in found] == pytest.approx([each.logprob for each in alone], abs=1e-5)
+    assert [(each.is_greedy, each.tokens) for each in found] == [(each.is_greedy, each.tokens) for each in alone]
+
+
 def test_a_text_without_context_follows_the_beginning_of_sequence_token(engine):
     bare, with_start, explicit = engine.likelihoods(
         [
