@@ -13,6 +13,9 @@ def test_each_group_says_why_and_each_entry_names_a_test() -> None:
         assert len(group["why"]) > 30, group
     for entry in table():
         file, _, name = entry.partition("::")
+        if "*" in file:  # all variants of a name in a folder
+            assert (ROOT / file.partition("*")[0]).is_dir(), entry
+            continue
         source = (ROOT / file).read_text(encoding="utf-8")
         assert f"def {name.partition('[')[0].removesuffix('*')}" in source, f"there is no {entry}"
 

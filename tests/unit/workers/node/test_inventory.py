@@ -86,7 +86,7 @@ def _extras_forgotten():
     return {
         name: sys.modules.pop(name)
         for name in [*sys.modules]
-        if name.partition(".")[0] in ("deepspeed", "gguf", "megatron")
+        if name.partition(".")[0] in ("deepspeed", "gguf", "lm_eval", "megatron")
     }
 
 
