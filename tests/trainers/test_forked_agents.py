@@ -167,7 +167,7 @@ def test_server_that_is_gone_leaves_the_agent_to_start_as_a_program(world):
 
 
 def train(
-    world: World, method: str, ranks: int, *, steps: int = 4, **training: object
+    world: World, method: str, ranks: int, *, steps: int = 30, **training: object
 ) -> tuple[str, list[list[bytes]]]:
     """(hash of the trained weights, the ranks' environments as /proc showed them)"""
     document = make_document(
