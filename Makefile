@@ -43,7 +43,7 @@ test-examples: $(STAMP)  ## documents of examples/ through the real system, of d
 
 test-nightly: DIST = loadfile
 test-nightly: WORKERS = 2
-test-nightly: $(STAMP)  ## the variants of tests/nightly.toml, which CI leaves out: half an hour
+test-nightly: $(STAMP)  ## the variants that CI skips (tests/nightly.toml): half an hour
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m "nightly and not gpu and not matrix" $(PARALLEL) $(RECORD) $(ARGS)
 

@@ -1,4 +1,4 @@
-"""Which tests wait for the night, by the table in tests/nightly.toml."""
+"""Which tests run nightly and not in CI, by the table in tests/nightly.toml."""
 
 import re
 import tomllib

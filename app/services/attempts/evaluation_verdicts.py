@@ -98,7 +98,7 @@ def _results(session: Session, project: str, ids: Collection[str]) -> Mapping[st
     return {row.id: (row.report or {}).get(RESULTS) or {} for row in rows}
 
 
-def shown(report: dict[str, Any] | None) -> Sequence[dict[str, Any]]:
+def verdicts_of(report: dict[str, Any] | None) -> Sequence[dict[str, Any]]:
     """The verdicts of a report; empty until its evaluation has completed."""
     found: Sequence[dict[str, Any]] = (report or {}).get(VERDICTS) or []
     return found

@@ -70,7 +70,7 @@ class EvaluationDetails:
     @property
     def verdicts(self) -> Sequence[dict[str, Any]]:
         """Its requirements, each with whether it passed; empty until the evaluation has completed."""
-        return evaluation_verdicts.shown(self.job.report)
+        return evaluation_verdicts.verdicts_of(self.job.report)
 
     @property
     def passed(self) -> bool | None:

@@ -1,4 +1,4 @@
-"""The table of tests that CI leaves to the night."""
+"""The table of tests that run nightly and not in CI."""
 
 import tomllib
 
@@ -29,7 +29,7 @@ def test_each_group_says_why_and_each_entry_names_a_test() -> None:
         "tests/integration/services/sweeps/test_halting.py::test_halving_goes_to_the_end[sqlite-asha]",
     ],
 )
-def test_a_variant_waits_for_the_night(test: str) -> None:
+def test_listed_variant_runs_nightly(test: str) -> None:
     assert is_nightly(test)
 
 
@@ -41,5 +41,5 @@ def test_a_variant_waits_for_the_night(test: str) -> None:
         "tests/integration/services/sweeps/test_halting.py::test_halving_goes_to_the_end[postgresql-asha]",
     ],
 )
-def test_what_a_change_runs_does_not(test: str) -> None:
+def test_variant_that_is_not_listed_runs_in_ci(test: str) -> None:
     assert not is_nightly(test)

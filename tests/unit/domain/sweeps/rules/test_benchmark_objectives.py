@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.spec.model import JobDocument
 from app.domain.sweeps.benchmarks import measured
 from app.domain.sweeps.rules.document import check
 from app.domain.sweeps.spec import Objective, SweepSpec
@@ -104,7 +105,12 @@ def test_dataset_of_a_planned_benchmark_may_be_a_path() -> None:
     changes = planning("choices")
     changes["job"]["training_config"]["evaluations"][0]["benchmarks"][0]["dataset"] = "/srv/q.jsonl"
 
-    check(SweepSpec.from_json(sweep(**changes, objective={"metric": "benchmark:choices/accuracy"})))
+    spec = SweepSpec.from_json(sweep(**changes, objective={"metric": "benchmark:choices/accuracy"}))
+    check(spec)
+
+    (plan,) = JobDocument.from_json(spec.job).training_config.evaluations
+    assert plan.benchmarks[0].dataset is not None
+    assert plan.benchmarks[0].dataset.path == "/srv/q.jsonl"
 
 
 def test_checkpoints_of_all_trials_are_measured() -> None:
