@@ -32,13 +32,15 @@ from app.compat.modelarts import routes as modelarts
 from app.compat.modelarts.dialect import MODELARTS
 from app.compat.ome.api import routes as ome
 from app.compat.ome.dialect import OME
+from app.compat.openai import routes as openai
+from app.compat.openai.dialect import OPENAI
 from app.compat.runai import routes as runai
 from app.compat.runai.dialect import RUNAI
 from app.database.engine import Database
 from app.database.from_settings import open_database
 from app.domain.token_bucket import Rate
 from app.http import auth, errors
-from app.http.context import EXTENSION, Backend
+from app.http.context import EXTENSION, Backend, dialect
 from app.http.dialect import NATIVE, Dialect
 from app.http.envelope import request_id
 from app.http.operation import operation_of
@@ -82,6 +84,7 @@ FOREIGN: dict[Dialect, Blueprint] = {
     RUNAI: runai.blueprint,
     MODELARTS: modelarts.blueprint,
     OME: ome.blueprint,
+    OPENAI: openai.blueprint,
 }
 HEADERS = {
     "Cache-Control": "private, no-store",
@@ -166,4 +169,5 @@ def _finish(response: Response) -> Response:
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers["X-Request-ID"] = request_id()
+    dialect().finish(response)
     return response

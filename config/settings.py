@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 from config import value_rules as rules
 from config.fetching import CacheSettings, FetchSettings
 from config.fields import setting
+from config.files import FilesSettings
 from config.images import ImageSettings
 from config.node import NodeSettings
 from config.publishing import PublishSettings
@@ -166,6 +167,7 @@ class Settings:
     quarantine: QuarantineSettings
     preflight: PreflightSettings
     sweep: SweepSettings
+    files: FilesSettings
     api: ApiSettings
     node: NodeSettings
     retention: RetentionSettings

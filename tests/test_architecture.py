@@ -15,6 +15,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 40
 TRAINER_FUNCTION_LINES = 60
 # Names that do not say what a file holds.
+WITH_STATUS_OF_THEIR_OWN = {"file", "upload"}  # variables with rows that are no jobs
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
 HEAVY = {
     "accelerate",
@@ -233,7 +234,12 @@ def _sets_status(node: ast.AST) -> bool:
     """``job.status = …``, or ``.values(status=…)`` of an UPDATE."""
     if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return any(isinstance(target, ast.Attribute) and target.attr == "status" for target in targets)
+        return any(
+            isinstance(target, ast.Attribute)
+            and target.attr == "status"
+            and not (isinstance(target.value, ast.Name) and target.value.id in WITH_STATUS_OF_THEIR_OWN)
+            for target in targets
+        )
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
         return any(keyword.arg == "status" for keyword in node.keywords)
     return False

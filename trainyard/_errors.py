@@ -37,7 +37,7 @@ class ApiError(ClientError):
 
     def __init__(self, status: int, error: Mapping[str, Any], *, request_id: str = "") -> None:
         self.status = status
-        self.code = str(error.get("code", "INTERNAL"))
+        self.code = str(error.get("code") or error.get("type") or "INTERNAL")  # OpenAI's errors may have only a type
         self.message = str(error.get("message", f"the server answered {status}"))
         self.details: list[dict[str, str]] = list(error.get("details") or [])
         self.retry_after: float | None = _seconds(error.get("retry_after"))

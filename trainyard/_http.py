@@ -7,6 +7,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainyard._errors import ApiError, ClientError, Unreachable, api_error
@@ -14,6 +15,15 @@ from trainyard.protocol.json import JSON
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 Query = Iterable[tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class Content:
+    """A body that is sent as it is read, so that a large file needs no memory."""
+
+    kind: str
+    size_bytes: int
+    pieces: Iterable[bytes]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -72,7 +82,7 @@ class Transport:
         path: str,
         *,
         query: Query = (),
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Content | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> http.client.HTTPResponse:
@@ -88,13 +98,17 @@ class Transport:
             raise Unreachable(f"no Trainyard server at {self.url}: {detail}") from error
 
     def _request(
-        self, method: str, path: str, query: Query, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+        self, method: str, path: str, query: Query, body: Mapping[str, Any] | Content | None, headers: Mapping[str, str]
     ) -> urllib.request.Request:
         pairs = list(query)
         url = self.url + path + ("?" + urllib.parse.urlencode(pairs) if pairs else "")
         sent = {**self._own_headers, **headers}
         request = urllib.request.Request(url, method=method, headers=sent)  # noqa: S310 – checked above
-        if body is not None:
+        if isinstance(body, Content):
+            request.data = body.pieces
+            request.add_header("Content-Type", body.kind)
+            request.add_header("Content-Length", str(body.size_bytes))
+        elif body is not None:
             request.data = json.dumps(body, allow_nan=False).encode()
             if not request.has_header("Content-type"):
                 request.add_header("Content-Type", "application/json")

@@ -39,6 +39,7 @@ from trainyard._errors import (
 )
 from trainyard._evaluations import Evaluations
 from trainyard._events import StreamEvent
+from trainyard._files import Files
 from trainyard._http import Query, Transport, quote
 from trainyard._inference import InferenceJobs
 from trainyard._resources import Audit, Data, Keys, Nodes, Projects, Queues, Webhooks
@@ -103,6 +104,7 @@ class Client:
         self.sweeps = Sweeps(self._calls)
         self.inference = InferenceJobs(self._calls)
         self.evaluations = Evaluations(self._calls)
+        self.files = Files(self._calls)
 
     @property
     def url(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from trainyard._comparison_records import ComparedJob as ComparedJob  # noqa: PLC0414 – part of what this offers
 from trainyard._comparison_records import Comparison as Comparison  # noqa: PLC0414 – the same
+from trainyard._file_records import StoredFile as StoredFile  # noqa: PLC0414 – the same
 from trainyard._inference_records import BenchmarkResult as BenchmarkResult  # noqa: PLC0414 – the same
 from trainyard._inference_records import ComparedMetric as ComparedMetric  # noqa: PLC0414 – the same
 from trainyard._inference_records import CreatedEvaluation as CreatedEvaluation  # noqa: PLC0414 – the same

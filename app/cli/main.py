@@ -20,11 +20,14 @@ COMMANDS = {
     "sweep": ("app.cli.client.sweeps.commands:sweep", "Search for hyperparameters: submit, watch, best, replay."),
     "infer": ("app.cli.client.inference.infer:infer", "Run a model over records: completions, scores, vectors."),
     "eval": ("app.cli.client.inference.evaluations:evaluations", "Measure models on benchmarks and compare them."),
+    "files": ("app.cli.client.files:files", "Upload data, and list, download and delete it."),
+    "client-config": ("app.cli.client.client_config:client_config", "Print what clients of other systems need."),
     "jobs": ("app.cli.admin.jobs:jobs", "Manage jobs, in the database."),
     "nodes": ("app.cli.admin.nodes:nodes", "Manage nodes, in the database."),
     "queues": ("app.cli.admin.queues:queues", "Manage queues, in the database."),
     "schedule": ("app.cli.admin.schedule:schedule", "Explain scheduling decisions and simulate other policies."),
     "keys": ("app.cli.admin.keys:keys", "Manage API keys, in the database."),
+    "models": ("app.cli.admin.models:models", "Name base models, in the database."),
     "projects": ("app.cli.admin.projects:projects", "Manage projects, in the database."),
     "audit": ("app.cli.admin.audit:audit", "Show the audit log, from the database."),
     "webhooks": ("app.cli.admin.webhooks:webhooks", "Manage webhooks, in the database."),
@@ -47,8 +50,8 @@ def main() -> None:
     """Trainyard: one JSON document in, a trained model out.
 
     Client commands talk to the server at TRAINYARD_URL with TRAINYARD_API_KEY, or to the one that `trainyard up`
-    runs on the data directory. The groups jobs, nodes, queues, schedule, keys, projects, audit, webhooks and db are for
-    administrators: they work on the database itself, found by TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL.
+    runs on the data directory. The groups jobs, nodes, queues, schedule, keys, models, projects, audit, webhooks and db
+    are for administrators: they work on the database itself, found by TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL.
     """
 
 

@@ -31,6 +31,9 @@ class Plain(Dialect):
         """The error for a project that does not exist or that the caller does not see."""
         return NotFound(f"there is no project {project[:63]}")
 
+    def describes(self, path: str) -> bool:  # noqa: ARG002 – their bases have different paths
+        return True
+
     def body_of(self, reply: Reply) -> dict[str, Any]:
         body: dict[str, Any] = reply.data
         return body

@@ -4,8 +4,10 @@ TrainyardError
 ├── InvalidRequest (400)    BadSpec · NotSupportedYet · UnknownQueue · CannotFit
 ├── Unauthenticated (401)   CredentialsMissing · CredentialsInvalid
 ├── Forbidden (403)
-├── NotFound (404)          NotYours
+├── StorageQuotaExceeded (403)
+├── NotFound (404)          NotYours · ModelNotFound
 ├── Conflict (409)          IllegalTransition · StaleJob · StillNeeded · LeaseLost · IdempotencyConflict
+├── TooLarge (413)
 ├── LimitExceeded (429)     QuotaExceeded
 └── Unavailable (503)       TransientStorageError
 
@@ -72,12 +74,24 @@ class Forbidden(TrainyardError):
     code = "AUTHZ_PERMISSION_DENIED"
 
 
+class StorageQuotaExceeded(TrainyardError):
+    """The project stores as much as it may; waiting does not help."""
+
+    code = "STORAGE_QUOTA_EXCEEDED"
+
+
 class NotFound(TrainyardError):
     code = "NOT_FOUND"
 
 
 class NotYours(NotFound):
     """It may exist but is not visible to the caller, who must not be able to tell; the audit trail records it."""
+
+
+class ModelNotFound(NotFound):
+    """No model of this name may be used; the message lists those that may."""
+
+    code = "MODEL_NOT_FOUND"
 
 
 class Conflict(TrainyardError):
@@ -108,6 +122,12 @@ class LeaseLost(Conflict):
 
 class IdempotencyConflict(Conflict):
     code = "IDEMPOTENCY_CONFLICT"
+
+
+class TooLarge(TrainyardError):
+    """A file or a part of one is larger than its limit."""
+
+    code = "BODY_TOO_LARGE"
 
 
 class LimitExceeded(TrainyardError):

@@ -5,9 +5,13 @@ import secrets
 import threading
 import time
 import uuid
-from datetime import datetime
+from datetime import UTC, datetime
 
 JOB_ID = re.compile(r"job-[0-9a-f-]{36}")
+_UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+FILE_ID = re.compile(f"file-{_UUID}")
+UPLOAD_ID = re.compile(f"upload-{_UUID}")
+PART_ID = re.compile(f"part-{_UUID}")
 
 
 class _Clock:
@@ -31,6 +35,11 @@ _clock = _Clock()
 def first_id(prefix: str, moment: datetime) -> str:
     """An id that sorts before all ids created at ``moment`` or later."""
     return f"{prefix}-{uuid.UUID(int=int(moment.timestamp() * 1000) << 80)}"
+
+
+def moment_of(any_id: str) -> datetime:
+    """The millisecond at which an id was made. Raises ValueError for one that says none."""
+    return datetime.fromtimestamp((uuid.UUID(any_id.partition("-")[2]).int >> 80) / 1000, UTC)
 
 
 def new_id(prefix: str) -> str:

@@ -9,7 +9,7 @@ from app.domain.errors import CredentialsInvalid, LimitExceeded
 from app.domain.spec.locations.hosts import holder_of
 from app.http import denied
 from app.http.context import backend, dialect, plane
-from app.http.idempotency import HEADER
+from app.http.idempotency import may_replay
 from app.http.operation import operation_of
 from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
@@ -30,7 +30,7 @@ def authenticate() -> None:
     if operation.permission is None:
         return
     # A stored reply to the same request is returned before the transaction that rechecks the key.
-    rechecks = operation.rechecks_key and HEADER not in request.headers
+    rechecks = operation.rechecks_key and not may_replay()
     g.caller = _authenticated(backend().key_cache if rechecks else None)
     limit = "rate limit exceeded for this key; retry after retry_after seconds"
     backend().limits.requests_of_key.check(g.caller.key_id, message=limit)

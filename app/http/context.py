@@ -65,4 +65,4 @@ def dialect_of(app: Flask, path: str) -> Dialect:
 
 def base_path() -> str:
     """The base path of this request, for links in its response."""
-    return dialect().base_of(request.path)
+    return dialect().link_base(request.path)

@@ -77,6 +77,23 @@ class Dialect:
         """The schema of error bodies."""
         return problem_schema()
 
+    def finish(self, response: Response) -> None:
+        """Add the dialect's headers to any response."""
+
+    def is_repeat(self) -> bool | None:
+        """Whether the client says that it sends this request again, since an earlier answer got lost; None in dialects
+        whose clients say nothing of the kind: only an Idempotency-Key makes their requests repeatable.
+        """
+        return None
+
+    def describes(self, path: str) -> bool:
+        """Whether the dialect's description contains this path of the dialect: once, where bases are equivalent."""
+        return self.base_of(path) in ("", self.bases[0])
+
+    def link_base(self, path: str) -> str:
+        """The base path for links in the response to a request for this path."""
+        return self.base_of(path)
+
     def base_of(self, path: str) -> str:
         """The longest base path that prefixes the path; empty if none does."""
         return max((base for base in self.bases if f"{path}/".startswith(f"{base}/")), key=len, default="")

@@ -1,8 +1,12 @@
-"""Idempotency-Key: replays the first response to a repeated request; 409 if the key is reused for another request."""
+"""Idempotency-Key: replays the first response to a repeated request; 409 if the key is reused for another request.
+
+Where clients of a dialect say that they send a request again, its content is the key.
+"""
 
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from flask import Response, g, request
@@ -12,7 +16,7 @@ from app.domain.errors import InvalidRequest
 from app.http.context import base_path, caller, dialect, plane
 from app.http.envelope import Reply, warning_headers
 from app.services.requests import idempotency
-from app.services.requests.idempotency import RequestKey, StoredResponse
+from app.services.requests.idempotency import RequestKey, Sent, StoredResponse
 
 HEADER = "Idempotency-Key"
 _FORM = re.compile(r"[\x21-\x7e]{1,255}")
@@ -52,27 +56,39 @@ class ReplyRecorder:
         return self._reply
 
 
+def may_replay() -> bool:
+    """Whether a stored response may answer this request."""
+    return HEADER in request.headers or bool(dialect().is_repeat())
+
+
 def begin(document: dict[str, Any]) -> Response | None:
     """The stored response to this request, if there is one."""
-    if HEADER not in request.headers:
+    is_repeat = dialect().is_repeat()
+    if HEADER in request.headers:
+        g.idempotent_request = _request_key(document, _given_key())
+    elif is_repeat is not None:
+        g.idempotent_request = _derived_key(document, Sent.AGAIN if is_repeat else Sent.FIRST)
+    else:
         return None
-    g.idempotent_request = _request_key(document)
-    answer = idempotency.stored_response(plane().db, g.idempotent_request)
-    return _response(answer) if answer is not None else None
+    return replay() if may_replay() else None
 
 
 def replay() -> Response | None:
-    """The response of a concurrent request with the same key that committed first, if there is one."""
+    """The response of an earlier, or a concurrent, request with the same key that committed first, if there is one."""
     if "idempotent_request" not in g:
         return None
     answer = idempotency.stored_response(plane().db, g.idempotent_request)
     return _response(answer) if answer is not None else None
 
 
-def _request_key(document: dict[str, Any]) -> RequestKey:
+def _given_key() -> str:
     key = request.headers[HEADER]
     if _FORM.fullmatch(key) is None:
         raise InvalidRequest(f"{HEADER} must be 1 to 255 printable ASCII characters without spaces", field=HEADER)
+    return key
+
+
+def _request_key(document: dict[str, Any], key: str) -> RequestKey:
     asked = [request.method, request.path.removeprefix(base_path()), sorted(request.args.items(multi=True)), document]
     return RequestKey(
         project=caller().home_project,
@@ -80,6 +96,13 @@ def _request_key(document: dict[str, Any]) -> RequestKey:
         idempotency_key=key,
         request_hash=plane().box.fingerprint(json.dumps(asked, sort_keys=True)),
     )
+
+
+def _derived_key(document: dict[str, Any], sent: Sent) -> RequestKey:
+    key = _request_key(document, "")
+    # With a space, which keys of clients don't contain.
+    key = replace(key, idempotency_key=f"content {key.request_hash}", sent=sent)
+    return replace(key, earlier=idempotency.stored_at(plane().db, key)) if sent is Sent.FIRST else key
 
 
 def _response(answer: StoredResponse) -> Response:

@@ -9,7 +9,7 @@ from flask import Response
 from marshmallow import Schema
 from sqlalchemy.exc import IntegrityError
 
-from app.domain.errors import Conflict, LimitExceeded, NotFound
+from app.domain.errors import Conflict, LimitExceeded, NotFound, StorageQuotaExceeded
 from app.http import idempotency
 from app.http.context import backend, dialect
 from app.http.envelope import Reply, warning_headers
@@ -106,7 +106,7 @@ def _respond_once(described: Operation, reader: Reader, view: View, values: dict
         return earlier
     try:
         return _respond(view(**values, body=reader.load(document)))
-    except (AlreadyAnswered, Conflict, LimitExceeded, IntegrityError):
+    except (AlreadyAnswered, Conflict, LimitExceeded, StorageQuotaExceeded, IntegrityError):
         # A concurrent request with the same key may have committed first and caused this error.
         if (earlier := idempotency.replay()) is None:
             raise

@@ -7,6 +7,7 @@ from app.models.audit_entry import AuditEntry
 from app.models.base import Base
 from app.models.change import Change
 from app.models.checkpoint import Checkpoint
+from app.models.file import File, Upload, UploadPart
 from app.models.idempotency import IdempotentReply
 from app.models.inspection import Inspection
 from app.models.job import Job, JobLabel
@@ -19,6 +20,7 @@ from app.models.node import CachedSource, Device, Node, NodeFault, NodeRecord, R
 from app.models.process import ProcessBeat
 from app.models.project import Project, ProjectUsage
 from app.models.queue import Queue, QueueWait
+from app.models.registered_model import RegisteredModel
 from app.models.shard import Shard
 from app.models.sweep import Sweep, SweepEvent, Trial, TrialReport
 from app.models.webhook import Webhook, WebhookDelivery
@@ -34,6 +36,7 @@ __all__ = [
     "Change",
     "Checkpoint",
     "Device",
+    "File",
     "IdempotentReply",
     "Inspection",
     "Job",
@@ -51,6 +54,7 @@ __all__ = [
     "ProjectUsage",
     "Queue",
     "QueueWait",
+    "RegisteredModel",
     "Reservation",
     "Shard",
     "StuckDevice",
@@ -59,6 +63,8 @@ __all__ = [
     "TrainingRuntime",
     "Trial",
     "TrialReport",
+    "Upload",
+    "UploadPart",
     "Webhook",
     "WebhookDelivery",
 ]

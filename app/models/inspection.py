@@ -1,4 +1,4 @@
-"""A preflight inspection of model and data, for a submitted job or a validation request."""
+"""A preflight inspection of model and data, for a submitted job or a validation request, or of an uploaded file."""
 
 from datetime import datetime
 from typing import Any
@@ -24,6 +24,7 @@ class Inspection(Base):
     project: Mapped[str] = mapped_column(ForeignKey("project.name"))
     # Set for a job, whose row holds the document; otherwise the request's document is stored here.
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), unique=True)
+    file_id: Mapped[str | None] = mapped_column(ID, index=True, unique=True)  # set for a file
     request_hash: Mapped[str] = mapped_column(String(64), default="", index=True)
     document: Mapped[dict[str, Any] | None]
     sealed_secrets: Mapped[str] = mapped_column(Text, default="")

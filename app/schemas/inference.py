@@ -70,7 +70,11 @@ class ModelReferenceSchema(DocumentSchema):
         **says(f"{BEST}, {LATEST}, or the ID of one of the job's checkpoints; default the job's result"),
     )
     model_uri = Text(
-        shortest=1, **says("Instead of job_id: a hub id, a local directory, or its URI, as base_model.model_id of jobs")
+        shortest=1,
+        **says(
+            "Instead of job_id: the name of a registered model, of a fine-tune (ft:…) or its checkpoint "
+            "(ft:…:ckpt-step-N), a hub id, a local directory, or its URI, as base_model.model_id of jobs"
+        ),
     )
     revision = Text(
         longest=255, shortest=1, **says("model_uri: branch, tag or commit of a hub model; default its main branch")

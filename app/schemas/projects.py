@@ -47,7 +47,10 @@ class QuotaSchema(Schema):
         0,
         1e9,
         allow_none=True,
-        **says("checkpoints and results in GB (10⁹ bytes); once reached, jobs are neither accepted nor started"),
+        **says(
+            "checkpoints, results and files in GB (10⁹ bytes); once reached, jobs are neither accepted nor started, "
+            "and files not stored"
+        ),
     )
 
 

@@ -14,12 +14,16 @@ from collections import deque
 from functools import partial
 from typing import Any
 
+from gunicorn.http.body import Body
+from gunicorn.http.message import Request
 from gunicorn.http.parser import Parser
 from gunicorn.sock import BaseSocket
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 30.0  # for the whole body, once a thread reads it
+SLOWEST_BYTES_PER_SECOND = 32 * 1024  # of the body of an upload, on average
+_LARGE_READ, _LARGEST_READ = 64 * 1024, 1 << 20
 UNREAD_SECONDS = 0.5  # how long an unread body is discarded before the connection is closed
 SEND_SECONDS = 30.0  # without progress in sending a response
 LINGER_SECONDS = 2.0  # for the client to read the rest of the response before closing
@@ -46,6 +50,8 @@ class LingeringConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
 class TimedSocket(socket.socket):
     """A socket with a send timeout, which is reported to gunicorn as a broken pipe."""
 
+    deadline: "BodyDeadline | None" = None
+
     @classmethod
     def over(cls, accepted: socket.socket, *, send_seconds: float = SEND_SECONDS) -> "TimedSocket":
         """Wrap an accepted socket, which is detached."""
@@ -54,6 +60,11 @@ class TimedSocket(socket.socket):
         # The kernel's timeout restarts with each progress, unlike that of `settimeout`.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(rest * 1e6)))
         return sock
+
+    def extend_body_time(self, received_bytes: int) -> None:
+        """For a request that takes large bodies, each time that it has received so many bytes of one."""
+        if self.deadline is not None:
+            self.deadline.extend(received_bytes / SLOWEST_BYTES_PER_SECOND)
 
     def sendall(self, *arguments: Any) -> None:
         try:
@@ -72,6 +83,12 @@ class BodyDeadline:
     def begin(self, seconds: float) -> None:
         self._ends_at = time.monotonic() + seconds
         self._parser.unreader.chunk = self._chunk
+        if isinstance(self._parser.unreader.sock, TimedSocket):
+            self._parser.unreader.sock.deadline = self
+
+    def extend(self, seconds: float) -> None:
+        self._ends_at += seconds
+        self._parser.unreader.mxchunk = _LARGE_READ
 
     def _chunk(self) -> bytes:
         unreader = self._parser.unreader
@@ -89,6 +106,16 @@ class BodyDeadline:
         finally:
             with contextlib.suppress(OSError):
                 sock.settimeout(before)
+
+
+class LargeReads(Body):  # type: ignore[misc]  # gunicorn has no types
+    """Reads what is asked for at once, and not 1 KiB at a time, which costs more than all else that is done with it."""
+
+    def read(self, size: int | None = None) -> bytes:
+        missing = self.getsize(size) - self.buf.tell()
+        if 0 < missing <= _LARGEST_READ:
+            self.buf.write(self.reader.read(missing))
+        return bytes(super().read(size))
 
 
 class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -135,6 +162,11 @@ class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no ty
             unreader.unread(unreader.take_buffered() + head)
             BodyDeadline(conn.parser).begin(BODY_SECONDS)
         return super().handle(conn)
+
+    def handle_request(self, req: Request, conn: TConn) -> object:
+        if hasattr(req.body, "reader"):
+            req.body = LargeReads(req.body.reader)
+        return super().handle_request(req, conn)
 
     def _keepalive_after(self, conn: TConn, keepalive: object) -> bool:
         """Whether to keep the connection; the rest of an unread body is discarded only briefly."""

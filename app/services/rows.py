@@ -7,10 +7,13 @@ database itself: only services do.
 from sqlalchemy.orm import Session as Session  # noqa: PLC0414 – exported, here and below
 
 from app.models import Attempt as Attempt  # noqa: PLC0414
+from app.models import File as File  # noqa: PLC0414
 from app.models import Job as Job  # noqa: PLC0414
 from app.models import JobEvent as JobEvent  # noqa: PLC0414
 from app.models import Project as Project  # noqa: PLC0414
 from app.models import Sweep as Sweep  # noqa: PLC0414
 from app.models import SweepEvent as SweepEvent  # noqa: PLC0414
 from app.models import Trial as Trial  # noqa: PLC0414
+from app.models import Upload as Upload  # noqa: PLC0414
+from app.models import UploadPart as UploadPart  # noqa: PLC0414
 from app.models.manifest import Manifest as Manifest  # noqa: PLC0414

@@ -6,6 +6,9 @@ from app.domain.errors import InvalidRequest
 
 # Prefix of names that are being written or deleted; they are not listed, and no key may contain them.
 TEMPORARY = ".trainyard-tmp-"
+# Folders that belong to users, not to jobs: a job reads a file in them by its id, never by its path.
+USER_FILES = "user-files"
+UPLOAD_PARTS = "upload-parts"
 MAX_KEY_BYTES = 1024
 MAX_PART_BYTES = 255
 _DIAGNOSIS = re.compile(r"diagnostics/stacks\.\d{6,}\.txt")
@@ -86,6 +89,21 @@ def attempts_key(job_id: str) -> str:
 
 def logs_key(job_id: str, attempt: int) -> str:
     return checked_key(f"jobs/{job_id}/attempts/{attempt}/logs")
+
+
+def user_file_key(project: str, file_id: str) -> str:
+    """The key of an uploaded file's content."""
+    return checked_key(f"{USER_FILES}/{project}/{file_id}")
+
+
+def upload_part_key(project: str, upload_id: str, part_id: str) -> str:
+    """The key of a part of an upload."""
+    return checked_key(f"{UPLOAD_PARTS}/{project}/{upload_id}/{part_id}")
+
+
+def upload_parts_key(project: str, upload_id: str) -> str:
+    """The key of the folder of all parts of an upload."""
+    return checked_key(f"{UPLOAD_PARTS}/{project}/{upload_id}")
 
 
 def checked_key(key: str) -> str:

@@ -84,16 +84,15 @@ class LocalFiles:
             return []
         return sorted(name for name in found if not name.startswith(TEMPORARY))
 
-    def write(self, key: str, data: bytes) -> None:
+    def begin(self, key: str) -> "LocalUnfinished":
         target = self._at(key)
         _make_parents(target, self._root)
-        temporary = _temporary(target)
-        with temporary.open("xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-        sync(target.parent)
+        return LocalUnfinished(target)
+
+    def write(self, key: str, data: bytes) -> None:
+        unfinished = self.begin(key)
+        unfinished.write(data)
+        unfinished.commit()
 
     def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None:
         """Write ``tail`` at ``offset``, the end of valid data; idempotent after a failure.
@@ -157,6 +156,30 @@ class LocalFiles:
                 if not name.startswith(TEMPORARY) and not path.is_symlink():
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         yield str(path.relative_to(self._root)), path.stat().st_size
+
+
+class LocalUnfinished:
+    """A file under a temporary name; leftovers of dead writers are swept."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._temporary = _temporary(target)
+        self._stream = self._temporary.open("xb", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self._stream.write(view) :]
+
+    def commit(self) -> None:
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        self._temporary.replace(self._target)
+        sync(self._target.parent)
+
+    def discard(self) -> None:
+        self._stream.close()
+        self._temporary.unlink(missing_ok=True)
 
 
 def _is_file(descriptor: int) -> bool:

@@ -5,7 +5,7 @@ Single objects are written atomically, therefore the manifest is uploaded last a
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +16,7 @@ from app.storage.beneath import RefusedFile, changed, copied, directory_opened, 
 from app.storage.trees import Known, TreeFile, check, files_of
 
 MANIFEST = "manifest.json"
+BLOCK_BYTES = 8 << 20  # of a file that is written as it arrives; S3 takes at most 10,000 blocks of at least 5 MiB
 FILES_AT_ONCE = 64  # each uses a descriptor, and the default limit is 1024
 
 
@@ -96,6 +97,13 @@ class RemoteFiles:
             return []
         return sorted(str(name).rstrip("/").rsplit("/", 1)[-1] for name in found)
 
+    def begin(self, key: str) -> "RemoteUnfinished":
+        path = self._at(key)
+        self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        # Without autocommit, the object appears at its commit, as in a transaction of fsspec.
+        stream = self._fs.open(path, "wb", block_size=BLOCK_BYTES, autocommit=False)
+        return RemoteUnfinished(stream, lambda: self.delete_tree(key))
+
     def write(self, key: str, data: bytes) -> None:
         path = self._at(key)
         self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
@@ -120,6 +128,30 @@ class RemoteFiles:
 
     def _at(self, key: str) -> str:
         return f"{self._root}/{key}"
+
+
+class RemoteUnfinished:
+    """An object that is uploaded in blocks and does not exist before its commit.
+
+    A few file systems of fsspec show it earlier; no record names it then, and ``delete`` drops it.
+    """
+
+    def __init__(self, stream: Any, delete: Callable[[], None]) -> None:  # noqa: ANN401 – a class of each file system
+        self._stream, self._delete = stream, delete
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data)
+
+    def commit(self) -> None:
+        self._stream.close()
+        self._stream.commit()
+
+    def discard(self) -> None:
+        try:
+            self._stream.close()
+        finally:
+            self._stream.discard()
+            self._delete()
 
 
 def _state(file: BinaryIO) -> tuple[int, int, int]:

@@ -5,6 +5,8 @@ StorageRefused for permanent ones.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import BinaryIO, Protocol, cast
 
 from app.storage.failures import translated
 from app.storage.keys import BadKey, checked_key
+from app.storage.pending import Unfinished, Writer
 from app.storage.trees import Known
 
 # Scheme → class. Everything else goes through fsspec.
@@ -37,6 +40,7 @@ class Files(Protocol):
     def size(self, key: str) -> int: ...
     def files(self, key: str) -> list[tuple[str, int]]: ...
     def names(self, key: str) -> list[str]: ...
+    def begin(self, key: str) -> Unfinished: ...
     def write(self, key: str, data: bytes) -> None: ...
     def grow(self, key: str, *, offset: int, tail: bytes, whole: bytes) -> None: ...
     def delete_tree(self, key: str) -> None: ...
@@ -83,6 +87,22 @@ class Storage:
             if not self._files.exists(checked_key(key)):
                 raise FileNotFoundError(key)
             self._files.fetch_tree(key, local_dir)
+
+    @contextmanager
+    def create(self, key: str) -> Iterator[Writer]:
+        """Store one file of any size as it arrives; it is visible once the block has ended without an exception."""
+        writer = self.begin(key)
+        try:
+            yield writer
+        except BaseException:
+            writer.discard()
+            raise
+        writer.commit()
+
+    def begin(self, key: str) -> Writer:
+        """As `create`, for a caller that commits or discards it by itself."""
+        with translated(key):
+            return Writer(key, self._files.begin(checked_key(key)))
 
     def write(self, key: str, data: bytes) -> None:
         """Store one small file atomically."""

@@ -1,5 +1,5 @@
-"""Runs preflights of waiting jobs in child processes, a bounded number at a time, without blocking a coordinator
-thread.
+"""Runs preflights of waiting jobs, and inspections of uploaded files, in child processes, a bounded number at a time,
+without blocking a coordinator thread.
 """
 
 import contextlib
@@ -10,21 +10,25 @@ import logging
 import os
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
-from app.services.preflight import admission, inspections
+from app.services.preflight import admission, file_inspections, inspections
 from app.services.preflight.admission import InspectionSettings
+from app.services.preflight.file_inspections import FileTask
 from app.services.preflight.inspection_queue import RENEW_SECONDS, AbandonedInspections, InspectionQueue
 from app.services.preflight.inspections import InspectionTask, Open, Report
 from config.settings import PreflightSettings, Settings
 from tasks.background.changes import Poll
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
-from workers.prepare.preflight_process import PreflightProcess
+from workers.prepare.preflight_process import FILE_INSPECTION, PREFLIGHT, PreflightProcess
 
 # After its own time limit the child still reports its findings; it is abandoned this long after.
 GRACE_SECONDS = 15.0
 MOST_PROCESSES = 2
+# A file gets the time limit of a preflight, and a second for so many bytes: packed ones are many more than they seem.
+FILE_BYTES_PER_SECOND = 2_000_000
 OFF = "TRAINYARD_PREFLIGHT_ENABLED is off"
 NEEDED = ("torch", "transformers", "datasets", "trl")
 
@@ -48,10 +52,17 @@ def why_unable() -> str:
     return f"this coordinator has no {', '.join(missing)} installed" if missing else ""
 
 
+@dataclass(frozen=True)
+class _Running:
+    thread: threading.Thread
+    is_of_file: bool
+
+
 class PreflightRunner:
     """Claims waiting inspections and runs each to its end, or until it is no longer needed.
 
-    Where preflights are impossible or disabled, inspections that no other coordinator claims are left to the nodes.
+    Where preflights are impossible or disabled, those of jobs that no other coordinator claims are left to the nodes;
+    those of files run everywhere.
     """
 
     def __init__(self, runtime: Runtime, name: str) -> None:
@@ -59,9 +70,9 @@ class PreflightRunner:
         self._name = name
         self._why_not = why_unable() if runtime.settings.preflight.enabled else OFF
         self._abandoned = AbandonedInspections(runtime.database)
-        self._line = InspectionQueue(runtime.database)
+        self._line = InspectionQueue(runtime.database, only_files=bool(self._why_not))
         self._limit = _limit(runtime.settings.preflight)
-        self._running: dict[str, threading.Thread] = {}
+        self._running: dict[str, _Running] = {}
         self._children: dict[str, PreflightProcess] = {}
         self._stopping = threading.Event()
         self._poll_seconds = runtime.settings.scheduler.poll_seconds
@@ -84,25 +95,27 @@ class PreflightRunner:
 
     def join(self) -> None:
         self._loop.join()
-        for thread in list(self._running.values()):
-            thread.join(RENEW_SECONDS)
+        for running in list(self._running.values()):
+            running.thread.join(RENEW_SECONDS)
 
     def _poll(self) -> float:
         if self._due_poll.begin():
             if self._why_not:
                 self._leave(self._why_not)
-                is_empty = self._abandoned.is_empty
-            else:
-                self._take_free()
-                is_empty = self._line.is_empty
+            self._take_free()
+            is_empty = self._line.is_empty and (not self._why_not or self._abandoned.is_empty)
             # While any is open, the counters of their holders are watched.
             self._due_poll.end(again_in=None if is_empty else self._poll_seconds)
         return self._due_poll.rest_seconds
 
     def _take_free(self) -> None:
-        free = self._line.free(self._running)
-        while free and len(self._running) < self._limit and not self._stopping.is_set():
-            self._take(free.pop(0))
+        for seen in self._line.free(self._running):
+            if not self._stopping.is_set() and self._has_room(is_of_file=seen.file_id is not None):
+                self._take(seen)
+
+    def _has_room(self, *, is_of_file: bool) -> bool:
+        """Files are counted apart: large ones take minutes, for which no job should wait."""
+        return sum(each.is_of_file == is_of_file for each in list(self._running.values())) < self._limit
 
     def _leave(self, why: str) -> None:
         for seen in self._abandoned.left():
@@ -111,35 +124,43 @@ class PreflightRunner:
                 self._conclude(work, work.report or {"left_out": [why]})
 
     def _take(self, seen: Open) -> None:
-        work = inspections.claim(self._runtime.database, seen, self._line.me)
+        claim = inspections.claim if seen.file_id is None else file_inspections.claim
+        work = claim(self._runtime.database, seen, self._line.me)
         if work is None:
             return
         if work.report is not None:  # already known
             self._conclude(work, work.report)
             return
         thread = threading.Thread(target=self._inspect, args=(work,), name=f"inspection-{work.id}", daemon=True)
-        self._running[work.id] = thread
+        self._running[work.id] = _Running(thread, isinstance(work, FileTask))
         thread.start()
 
-    def _inspect(self, work: InspectionTask) -> None:
+    def _inspect(self, work: InspectionTask | FileTask) -> None:
         """A preflight that is a child dies with this thread, so the thread waits for it."""
         try:
             report = self._run_child(work)
             if report is not None:
                 self._conclude(work, report)
         except Exception:
-            logger.exception("inspection %s of %s failed and will be retried", work.id, work.job_id or "a request")
+            logger.exception("inspection %s of %s failed and will be retried", work.id, _subject(work))
         finally:
             del self._running[work.id]
             self.wake()
 
-    def _conclude(self, work: InspectionTask, report: Report) -> None:
-        if admission.conclude(self._runtime.database, work, report, actor=self._name) and work.job_id is not None:
+    def _conclude(self, work: InspectionTask | FileTask, report: Report) -> None:
+        database = self._runtime.database
+        if isinstance(work, FileTask):
+            for reason in (report.get("unavailable"), *report.get("left_out", [])):
+                if reason:
+                    logger.warning("inspection of %s has no result and will be retried: %s", _subject(work), reason)
+            file_inspections.conclude(database, work, report)  # jobs that wait for it are admitted after this change
+        elif admission.conclude(database, work, report, actor=self._name) and work.job_id is not None:
             self._runtime.on_admitted(work.job_id)
 
-    def _run_child(self, work: InspectionTask) -> Report | None:
+    def _run_child(self, work: InspectionTask | FileTask) -> Report | None:
         """The report of a preflight; None when it is no longer needed."""
-        process = PreflightProcess(self._runtime.settings, _question(work))
+        program = FILE_INSPECTION if isinstance(work, FileTask) else PREFLIGHT
+        process = PreflightProcess(self._runtime.settings, _question(work, self._seconds(work)), program=program)
         self._children[work.id] = process
         try:
             output = self._read_output(process, work)
@@ -148,9 +169,9 @@ class PreflightRunner:
             process.close()
         return None if output is None or self._stopping.is_set() else _report(output, process.exit_code)
 
-    def _read_output(self, process: PreflightProcess, work: InspectionTask) -> bytes | None:
+    def _read_output(self, process: PreflightProcess, work: InspectionTask | FileTask) -> bytes | None:
         """The process's output at its end or time limit; None when it is no longer needed."""
-        until = time.monotonic() + self._runtime.settings.preflight.timeout_seconds + GRACE_SECONDS
+        until = time.monotonic() + self._seconds(work) + GRACE_SECONDS
         while time.monotonic() < until:
             output = process.read(RENEW_SECONDS)
             if output is not None:
@@ -159,7 +180,11 @@ class PreflightRunner:
                 return None
         return b""
 
-    def _is_needed(self, work: InspectionTask) -> bool:
+    def _seconds(self, work: InspectionTask | FileTask) -> float:
+        size_bytes = work.size_bytes if isinstance(work, FileTask) else 0
+        return self._runtime.settings.preflight.timeout_seconds + size_bytes / FILE_BYTES_PER_SECOND
+
+    def _is_needed(self, work: InspectionTask | FileTask) -> bool:
         if self._stopping.is_set():
             return False
         with contextlib.suppress(Exception):  # the database is briefly unavailable: the preflight continues
@@ -167,14 +192,17 @@ class PreflightRunner:
         return True
 
 
-def _question(work: InspectionTask) -> bytes:
-    asked: dict[str, Any] = {
-        "project": work.project,
-        "job_id": work.job_id,
-        "spec": work.document.to_json(),
-        "sealed_secrets": work.sealed_secrets,
-    }
+def _question(work: InspectionTask | FileTask, seconds: float) -> bytes:
+    asked: dict[str, Any] = {"project": work.project}
+    if isinstance(work, FileTask):
+        asked |= {"file_id": work.file_id, "purpose": work.purpose, "size_bytes": work.size_bytes, "seconds": seconds}
+    else:
+        asked |= {"job_id": work.job_id, "spec": work.document.to_json(), "sealed_secrets": work.sealed_secrets}
     return json.dumps(asked).encode()
+
+
+def _subject(work: InspectionTask | FileTask) -> str:
+    return work.file_id if isinstance(work, FileTask) else work.job_id or "a request"
 
 
 def _report(output: bytes, code: int | None) -> Report:

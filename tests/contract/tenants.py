@@ -4,14 +4,17 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
+from app.domain.ids import new_id
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.models import Artifact, Job
+from app.domain.model_names import ft_name
+from app.models import Artifact, File, Job, RegisteredModel
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
+from app.storage.keys import user_file_key
 from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
 from tests.systems.apps import Api
 
@@ -67,8 +70,34 @@ def make_tenant(api: Api, name: str, role: Role = Role.ADMIN) -> Tenant:
         "path": [ARTIFACT],
         "name": [name],
         "webhook_id": [webhook_id],
+        "file_id": [_file(api, name, mark)],
+        "upload_id": [_upload(api, mark, key)],
+        "model": [_fine_tune(api, name, ended[0])],
     }
     return Tenant(name, key, mark, ids)
+
+
+def _file(api: Api, project: str, mark: str) -> str:
+    file_id, content = new_id("file"), mark.encode()
+    about = {"filename": mark, "purpose": "user_data", "size_bytes": len(content), "sha256": "5" * 64}
+    with api.db.write() as session:
+        session.add(File(id=file_id, project=project, created_by=mark, **about))
+    api.app.extensions["trainyard"].plane.storage.write(user_file_key(project, file_id), content)
+    return file_id
+
+
+def _upload(api: Api, mark: str, key: str) -> str:
+    asked = {"filename": mark, "purpose": "user_data", "bytes": 5, "mime_type": "text/plain"}
+    answer = api.post("/v1/uploads", asked, key=key)
+    assert answer.json is not None, answer.text
+    return str(answer.json["id"])
+
+
+def _fine_tune(api: Api, project: str, job_id: str) -> str:
+    name = ft_name("tiny", project, "", job_id)
+    with api.db.write() as session:
+        session.add(RegisteredModel(name=name, kind="fine_tune", project=project, job_id=job_id, created_by="x"))
+    return name
 
 
 def _changes(mark: str) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from werkzeug.routing import Rule
 
+from app.compat.openai.dialect import OPENAI
+from app.http.context import dialect_of
 from app.http.operation import operation_of
 from app.security.permissions import PERMISSIONS, Role
 from tests.contract.tenants import Tenant, make_tenant
@@ -25,6 +27,8 @@ def rules_about(api: Api, *names: str) -> list[tuple[str, Rule]]:
     """(method, rule) of what has such a value in its path and is open to the admin of a project."""
     found = []
     for rule in api.app.url_map.iter_rules():
+        if dialect_of(api.app, rule.rule) is OPENAI and not OPENAI.describes(rule.rule):
+            continue  # the same views, below /v1
         permission = operation_of(api.app.view_functions[rule.endpoint]).permission
         if set(names) & rule.arguments and permission in PERMISSIONS[Role.ADMIN]:
             found += [(method, rule) for method in sorted((rule.methods or set()) - {"OPTIONS"})]

@@ -73,7 +73,7 @@ def test_clients_of_modelarts_runai_and_ome(make_system: Callable[..., System], 
     ]
 
 
-def test_client_of_cyxwiz(
+def test_clients_of_cyxwiz_and_openai(
     make_system: Callable[..., System], forked_agents: ForkedAgents, assets: dict[str, str], tmp_path: Path
 ) -> None:
     folder = Path(assets["model"]).parent
@@ -82,4 +82,8 @@ def test_client_of_cyxwiz(
 
     said = followed(system, "CyxWiz", tmp_path, **{"$PWD/data/demo": str(folder)})
 
+    tuned = followed(system, "OpenAI", tmp_path, **{"$PWD/data/demo": str(folder)})
+
     assert '"status": "SUCCESS"' in said or '"status":"SUCCESS"' in said, said
+    assert re.search(r"^checkpoint ft:tiny:default:docs:\w{8}:ckpt-step-\d+$", tuned, re.MULTILINE)
+    assert re.fullmatch(r"succeeded ft:tiny:default:docs:\w{8}", tuned.splitlines()[-1])

@@ -2,9 +2,10 @@
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,11 +31,15 @@ AFTER_THE_END = {"m19-finished", "m20-cleaning"}
 
 @dataclass
 class Swept:
-    """Point → the job that it was reached for, and which process it killed."""
+    """Point → the job that it was reached for, and which process it killed; of `asked`, those whose tests run."""
 
     cluster: Cluster
+    asked: frozenset[str]
     jobs: dict[str, str] = field(default_factory=dict)
     fired: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+
+    def of(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if name in self.asked]
 
     def note(self, name: str, job_id: str) -> None:
         self.jobs[name] = job_id
@@ -42,10 +47,13 @@ class Swept:
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[Swept]:
+def swept(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]
+) -> Iterator[Swept]:
+    asked = frozenset(filter(None, map(_point_of, request.session.items)))
     cluster = Cluster(tmp_path_factory.mktemp("moments") / "system", slots=2)
     try:
-        done = Swept(cluster.start("n1", "n2"))
+        done = Swept(cluster.start("n1", "n2"), asked)
         _kill_supervisors(done)
         _kill_others(done)
         _kill_the_api(done)
@@ -97,24 +105,32 @@ def test_the_system_is_sound_after_all_kills(swept: Swept) -> None:
     assert_sound(swept.cluster)
 
 
+def _point_of(item: pytest.Item) -> str | None:
+    """The point that a test of this file is about."""
+    if isinstance(item, pytest.Function) and item.path == Path(__file__) and hasattr(item, "callspec"):
+        return str(item.callspec.params["name"])
+    return None
+
+
 def _kill_supervisors(swept: Swept) -> None:
     """All at once, each at a moment of its own."""
     cluster = swept.cluster
     # Nothing starts before its point is armed. Ended, not stopped: a stopped one might hold SQLite's only lock.
     cluster.kill("coordinator", signal.SIGTERM)
-    for name in OF_SUPERVISOR:
+    names = swept.of(OF_SUPERVISOR)
+    for name in names:
         swept.jobs[name] = cluster.train(**ASKED)
         cluster.points.arm(name, job_id=swept.jobs[name])
     cluster.start_coordinator()
     wait_until_all_ended(cluster, seconds=150)
-    for name in OF_SUPERVISOR:
+    for name in names:
         swept.note(name, swept.jobs[name])
 
 
 def _kill_others(swept: Swept) -> None:
     """The first process that reaches the point is killed, and restarted at once."""
     cluster = swept.cluster
-    for name in (*OF_NODE, *OF_COORDINATOR):
+    for name in swept.of((*OF_NODE, *OF_COORDINATOR)):
         cluster.points.arm(name)
         job_id = cluster.train(**ASKED)
         cluster.points.wait_until_fired(name)
@@ -126,7 +142,7 @@ def _kill_others(swept: Swept) -> None:
 def _kill_the_api(swept: Swept) -> None:
     """The client gets no answer, or one that got away just in time, and asks again with the same key."""
     cluster = swept.cluster
-    for name in OF_API:
+    for name in swept.of(OF_API):
         cluster.points.arm(name)
         document = cluster.witnessed_job(**ASKED, changes={"name": name})
         submit = partial(cluster.call, "POST", "/v1/jobs", document, Idempotency_Key=f"key-of-{name}")
@@ -140,7 +156,8 @@ def _kill_the_api(swept: Swept) -> None:
 
 def _kill_at_control_requests(swept: Swept) -> None:
     cluster = swept.cluster
-    for name, verb in OF_CONTROL_REQUESTS.items():
+    for name in swept.of(OF_CONTROL_REQUESTS):
+        verb = OF_CONTROL_REQUESTS[name]
         job_id = cluster.train(steps=5000 if verb == "cancel" else 200, step_seconds=0.05)
         cluster.wait_until_witnessed(job_id, 12)
         cluster.points.arm(name, job_id="" if name == "m21-cancel-requested" else job_id)

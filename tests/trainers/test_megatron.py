@@ -3,8 +3,7 @@
 import json
 import os
 import random
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
+from examples.generate import generate
 from tests.trainers.in_process import SMALL as MODEL
 from tests.trainers.in_process import Outcome, plan_of, runs, shared_runs
-from tests.trainers.supervision import ROOT, at_step
+from tests.trainers.supervision import at_step
 from tests.trainers.test_sft import PAUSE, train
 from trainyard.protocol import checkpoint_manifest
 
@@ -100,9 +100,7 @@ def test_checkpoint_is_complete_and_the_model_loads_with_transformers_alone(pair
         assert {"metadata.json", "trainer_state.json", "tokenizer.json"} <= {
             entry.path for entry in checkpoint_manifest.verify(path).files
         }
-    command = [sys.executable, "-m", "examples.generate", "--model", str(outcome.output), "--prompt", "def f(x):"]
-    ended = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    assert ended.stdout.startswith("def f(x):")
+    assert generate(str(outcome.output), "def f(x):", 8).startswith("def f(x):")
     assert {"model.safetensors", "config.json", "README.md"} <= {path.name for path in outcome.output.iterdir()}
 
 
@@ -116,8 +114,10 @@ def check_exact(whole: Outcome, parts: list[Outcome], steps: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def layouts(assets, tmp_path_factory):
-    """The same job without dropout, with HF_TRAINER and divided in every way; one has a model with biases."""
+def layouts(request, assets, tmp_path_factory):
+    """The same job without dropout, with HF_TRAINER and divided in the ways asked for; one has a model with biases."""
+    test = test_losses_are_those_of_hf_trainer_however_the_model_is_divided
+    asked = {name for variant in asked_for(request, test) for name in compared(**variant)}
     directory = tmp_path_factory.mktemp("layouts")
     biased = directory / "biased"
     make_biased(biased, assets)
@@ -137,9 +137,25 @@ def layouts(assets, tmp_path_factory):
         made = {
             name: plan(directory / name, dropout=0.0, ranks=ranks, **{"assets": assets, **way})
             for name, way in plans.items()
+            if name in asked
         }
-        found |= runs(directory / str(ranks), made, world_size=ranks)
+        found |= runs(directory / str(ranks), made, world_size=ranks) if made else {}
     return found
+
+
+def asked_for(request: pytest.FixtureRequest, test: Callable[..., None]) -> list[dict[str, Any]]:
+    """The variants of a test that this run has."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    return [item.callspec.params for item in items if item.function is test]
+
+
+def evaluated_as(name: str) -> str:
+    """The layout whose evaluations are the same."""
+    return name.replace("pipeline", "tensor")
+
+
+def compared(name: str, theirs: str) -> set[str]:
+    return {name, theirs, evaluated_as(name)}
 
 
 def make_biased(directory: Path, assets: Path) -> None:
@@ -182,7 +198,7 @@ def test_losses_are_those_of_hf_trainer_however_the_model_is_divided(layouts, na
         assert found.series(series) == pytest.approx(expected.series(series), abs=bound), series
     assert found.result["tokens"] == expected.result["tokens"]
     assert found.result["final_metrics"]["eval_loss"] == pytest.approx(
-        layouts[name.replace("pipeline", "tensor")].result["final_metrics"]["eval_loss"], abs=1e-4
+        layouts[evaluated_as(name)].result["final_metrics"]["eval_loss"], abs=1e-4
     )
     mine, other = (AutoModelForCausalLM.from_pretrained(each.output).state_dict() for each in (found, expected))
     assert mine.keys() == other.keys()
@@ -198,13 +214,14 @@ METHODS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
 
 
 @pytest.fixture(scope="module")
-def chains(assets, tmp_path_factory):
-    """For each layout the whole run, and a chain of runs that ends at three random steps and then at the last."""
+def chains(request, assets, tmp_path_factory):
+    """For each layout that is asked for: the whole run, and a chain that ends at three random steps and at the last."""
     seed = int(os.environ.get("TRAINYARD_TEST_SEED") or random.randrange(1_000_000))
     draw = random.Random(seed)
     directory = tmp_path_factory.mktemp("chains")
     plans: dict[str, Any] = {}
-    for method, (training_type, values, options) in METHODS.items():
+    for method in sorted(variant["method"] for variant in asked_for(request, test_stopped_run_goes_on_bit_by_bit)):
+        training_type, values, options = METHODS[method]
         stops = sorted(draw.sample(range(1, STEPS), 3))
         print(f"seed {seed}: {method} stops at {stops}")  # noqa: T201  (shown when it fails)
         before = None

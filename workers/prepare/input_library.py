@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from app.domain.spec.locations.paths import ReadingRules
+from app.storage.storage import Storage
 from config.fetching import CacheSettings, FetchSettings
 from workers.fetching.cache import Cache
 from workers.fetching.digests import Digests, joined
@@ -70,6 +71,23 @@ class Sources:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UploadedFile:
+    """A file that the project has uploaded, and where its content is."""
+
+    id: str
+    filename: str
+    purpose: str
+    size_bytes: int
+    sha256: str
+    storage: Storage
+    key: str
+
+
+def _no_uploads(_file_id: str) -> UploadedFile | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Library:
     """What jobs of one project may read here, and where fetched files are stored.
 
@@ -87,6 +105,7 @@ class Library:
     cache: CacheSettings = field(default_factory=CacheSettings)
     secrets: Mapping[str, str] = field(default_factory=dict)
     fetch_bytes: int | None = None
+    uploads: Callable[[str], UploadedFile | None] = _no_uploads  # of the project, by id
     without_weights: bool = False
 
     @property

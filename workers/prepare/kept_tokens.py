@@ -33,6 +33,7 @@ TOKENS = Path("work/datasets")  # below a run directory: where ranks store token
 _STORED = re.compile(r"source-\d+\.(arrow|json)|[a-z-]+-blocks\.arrow")
 # Of a model's directory, what is no weights may change its tokenizer.
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack")
+_VERSION = 2  # of what becomes of a record; incremented when tokens of earlier releases must not be read
 _TEMPLATES = "additional_chat_templates"
 _PACKAGES = ("transformers", "tokenizers", "datasets", "jinja2")
 _OUR_CODE = Path(__file__).parents[1] / "trainers" / "data"
@@ -92,6 +93,7 @@ def kept_tokens(
         return None
     known = {
         "project": library.project,
+        "version": _VERSION,
         "software": _software(),
         "document": determinants(spec.training_type, data, spec.hyperparameters),
         "files": [[(file.name, file.sha256) for file in source.files] for source in sources.data],

@@ -1,9 +1,13 @@
 """Fetches and verifies the weights that a job takes from another job: those of a checkpoint, or of a result."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from app.database.engine import Database
 from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
+from app.domain.spec.inference import ModelReference
+from app.domain.spec.model import BaseModel, JobDocument
+from app.domain.spec.rules.model import continues_adapter, is_result
 from app.services.attempts import model_weights
 from app.services.attempts.checkpoints import ResumeCandidate
 from app.services.attempts.model_weights import StoredResult
@@ -14,17 +18,57 @@ from app.storage.keys import artifacts_key
 from app.storage.storage import Storage
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
+from workers.prepare.input_library import LocalModel, Sources
 from workers.prepare.resume_point import fetched, verify
 
 
+def with_results(
+    db: Database, storage: Storage, work: Work, sources: Sources, scratch: Path
+) -> tuple[Sources, Path | None]:
+    """The sources with the result that is the job's base model, and `find_weights`. Raises AttemptFailed."""
+    base = work.document.training_config.base_model
+    weights = find_weights(db, storage, work, scratch / "weights")
+    if is_result(base):
+        result = _found(db, storage, work.project, ModelReference().changed(job_id=base.job_id), scratch / "base")
+        sources = with_result(sources, base, result)
+    elif work.is_training:
+        sources = with_result(sources, base, weights)
+    return sources, weights
+
+
+def with_result(sources: Sources, base: BaseModel, result: Path | None) -> Sources:
+    """The sources with what a job has made in place of the model, or with the tokenizer beside its adapter."""
+    if result is None:
+        return sources
+    made = LocalModel(path=result, visible=result)
+    if is_result(base):
+        return replace(sources, model=made)
+    return replace(sources, tokenizer=sources.tokenizer or made)
+
+
+def with_result_here(storage: Storage, document: JobDocument, sources: Sources) -> Sources:
+    """The same for a preview, which verifies nothing: where the storage is a directory of this machine."""
+    base = document.training_config.base_model
+    place = storage.local_path(artifacts_key(base.job_id)) if base.job_id is not None else None
+    return with_result(sources, base, place.resolve() if place is not None and place.is_dir() else None)
+
+
 def find_weights(db: Database, storage: Storage, work: Work, scratch: Path) -> Path | None:
-    """The directory with the verified weights; None for those of the base model. Raises AttemptFailed."""
-    if work.document.inference is None:
-        return None
-    model = work.document.inference.model
+    """The directory with the verified weights, of a training those of the adapter that it continues; None for those
+    of the base model. Raises AttemptFailed.
+    """
+    base, inference = work.document.training_config.base_model, work.document.inference
+    if inference is not None:
+        return _found(db, storage, work.project, inference.model, scratch)
+    if continues_adapter(base):
+        return _found(db, storage, work.project, ModelReference().changed(job_id=base.job_id), scratch)
+    return None
+
+
+def _found(db: Database, storage: Storage, project: str, model: ModelReference, scratch: Path) -> Path | None:
     what = f"the result of {model.job_id}" if model.checkpoint_id is None else f"checkpoint {model.checkpoint_id}"
     try:
-        stored = model_weights.find(db, work.project, model)
+        stored = model_weights.find(db, project, model)
     except NotFound as error:
         raise _unusable(what, error) from error
     if stored is None:

@@ -1,13 +1,13 @@
-"""Preflight of one job's model and data, or of its image.
+"""Preflight of one job's model and data, or of its image; or inspection of an uploaded file.
 
 `python -m workers.prepare.preflight`, started or forked for coordinators.
 
 Reads one JSON document {project, job_id, spec, sealed_secrets} from standard input and prints one report: {errors:
 [{error_type, message}], warnings: [text], left_out: [text], sources: [...], …}. What could not be checked here is
-listed in left_out; the node checks it when it prepares the attempt.
+listed in left_out; the node checks it when it prepares the attempt. For a file the document is {project, file_id,
+purpose, size_bytes, seconds}, and the report that of `workers.prepare.files.inspection`.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -27,26 +27,30 @@ from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.domain.spec.inference import TRAINING, kind_of
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import JobDocument
-from app.host.processes import die_with_parent, hide_from_same_user
 from app.services.preflight import admission, fingerprints, inspections
 from app.storage.storage import Storage
-from config.settings import Settings, load_settings
+from config.settings import Settings
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.directory_locks import DirectoryLock, sweep
 from workers.fetching.fetch import TooLargeHere
 from workers.job_secrets import opened_secrets
 from workers.prepare import inspection_report
+from workers.prepare.confined_program import end, environment
+from workers.prepare.files.inspection import inspect_file
 from workers.prepare.image_preflight import inspect_image
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.inspection_report import Report
-from workers.prepare.prepare import find_sources, input_fields, library_for, private_paths
+from workers.prepare.model_weights import with_result_here
+from workers.prepare.preflight_answer import answer
+from workers.prepare.prepare import find_sources, input_fields, library_for
 from workers.prepare.preview import Preview, all_local, has_weights, identities
+from workers.prepare.private_paths import private_paths
 from workers.rank.spec_sections import training_config
 from workers.sandbox.forked_launch import INSPECTION, Forked, launch_forked
-from workers.sandbox.launcher import inherited_environment, inherited_libraries, user_environment
+from workers.sandbox.launcher import inherited_libraries
 from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, ProcessGroup, Sandbox, SandboxUnavailable, choose_sandbox
-from workers.sandbox.spec import Account, FilesystemView, SandboxSpec
+from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 TIMEOUT_MARGIN_SECONDS = 2.0  # part of the time limit reserved for what follows the inspection
 # Causes that another attempt or another machine may not have.
@@ -63,20 +67,17 @@ class PreflightTimeout(Exception):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="workers.prepare.preflight", description=__doc__)
-    parser.add_argument("--die-with", type=int, help="pid of the parent; without, a fork ends by its lifeline")
-    parent = parser.parse_args().die_with
-    if parent is not None:
-        die_with_parent(parent)
-    hide_from_same_user()  # protects the database password
-    settings = load_settings()
+    return answer(_report)
+
+
+def _report(settings: Settings, question: PreflightRequest) -> Report:
+    if question.get("file_id"):
+        return inspect_file(settings, question)
     db = open_database(settings.database)
     try:
-        report = inspect_inputs(settings, db, json.load(sys.stdin))
+        return inspect_inputs(settings, db, question)
     finally:
         db.close()
-    print(json.dumps(report))  # noqa: T201 – the answer to our parent
-    return 0
 
 
 def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest) -> Report:
@@ -94,6 +95,7 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
         values = _hyperparameters(document)
         with _alarm(limit):
             sources = find_sources(library, _framework(question, document), document)
+            sources = with_result_here(Storage(settings.storage.url), document, sources)
         seconds = {"found": round(time.monotonic() - began, 3)}
         print_ = _fingerprint(settings, question, document, sources, library)
         with db.read() as session:
@@ -207,7 +209,7 @@ def _run(
     command = [sys.executable, "-m", "workers.trainers.inspection", "--spec", str(spec)]
     if sandbox.kind == PROCESS:
         command += ["--die-with", str(os.getpid())]
-    inspection = Forked(INSPECTION, spec, command, _environment(confinement.view, sandbox))
+    inspection = Forked(INSPECTION, spec, command, environment(confinement.view, sandbox))
     process = launch_forked(sandbox, confinement, inspection, log.fileno()) if may_fork else None
     if process is None:
         with sandbox.enclosed(command, confinement) as enclosed:
@@ -227,31 +229,8 @@ def _run(
     except subprocess.TimeoutExpired:
         return f"the preflight of model and data took longer than {limit:.0f} s"
     finally:
-        _end(process)
+        end(process)
     return "" if code == 0 else f"the preflight of model and data ended with exit code {code}"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the inspection with its process group: without bubblewrap, children may be left in its session."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _environment(view: FilesystemView, sandbox: Sandbox) -> dict[str, str]:
-    work = view.run_dir / "work"
-    return {
-        **inherited_environment(),
-        **user_environment(sandbox.kind, Account()),
-        "HOME": str(work),
-        "HF_HOME": str(work / "huggingface"),
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONSAFEPATH": "1",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
 
 
 def _failed(failure: AttemptFailed, question: PreflightRequest, library: Library) -> Report:

@@ -18,6 +18,7 @@ from workers.fork_server.requests import NoForkServer, ask, connect
 from workers.process_environment import process_environment
 
 PREFLIGHT = "workers.prepare.preflight"
+FILE_INSPECTION = "workers.prepare.files.inspection"  # starts in a fraction of the time, and inspects files only
 COMMAND = (sys.executable, "-m", PREFLIGHT)
 STDERR = 2
 _PIECE_BYTES = 1 << 16
@@ -26,7 +27,7 @@ _PIECE_BYTES = 1 << 16
 class PreflightProcess:
     """A running preflight: one thread reads its output and closes it, and any may kill it."""
 
-    def __init__(self, settings: Settings, question: bytes) -> None:
+    def __init__(self, settings: Settings, question: bytes, *, program: str = PREFLIGHT) -> None:
         self._program: subprocess.Popen[bytes] | None = None
         self._reader, writer = os.pipe()
         self._output = bytearray()
@@ -38,7 +39,7 @@ class PreflightProcess:
             try:
                 _fork(settings, [asked, writer, STDERR, ends])
             except NoForkServer:
-                self._program = _start(settings, asked, writer)
+                self._program = _start(settings, program, asked, writer)
         except BaseException:
             self.close()
             raise
@@ -91,8 +92,8 @@ def _fork(settings: Settings, files: Sequence[int]) -> None:
     ask(connect(path), path, {"command": [*COMMAND], "environment": process_environment(settings)}, files)
 
 
-def _start(settings: Settings, asked: int, output: int) -> subprocess.Popen[bytes]:
-    command = [*COMMAND, "--die-with", str(os.getpid())]
+def _start(settings: Settings, program: str, asked: int, output: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", program, "--die-with", str(os.getpid())]
     return subprocess.Popen(command, env=process_environment(settings), stdin=asked, stdout=output)
 
 

@@ -38,11 +38,13 @@ from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
 from workers.prepare.limits import limits_of
 from workers.prepare.model_files import digest_of
-from workers.prepare.model_weights import find_weights
+from workers.prepare.model_weights import with_results
 from workers.prepare.named_files import named_files
+from workers.prepare.private_paths import private_paths
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_code, find_script
 from workers.prepare.resume_point import StartPoint, refuse_changed_reward
 from workers.prepare.start import find_start
+from workers.prepare.uploaded_data import uploads_of
 from workers.publishing.preflight import check_output
 from workers.run_dir.layout import RunDirectory, write_atomically
 from workers.sandbox.control_groups import find_hierarchies
@@ -75,7 +77,7 @@ def prepare(
     check_output(settings, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
     sources = find_sources(library, work.framework, work.document)
-    model = find_weights(db, storage, work, run.path / "weights")
+    sources, model = with_results(db, storage, work, sources, run.path)
     weights = "" if work.is_training else digest_of(each.path for each in (sources.model, sources.tokenizer) if each)
     start = find_start(storage, work, run, sources, weights)
     spec = make_spec(work, run, sources, start, proxy_port=proxy_port(settings, work))
@@ -170,20 +172,6 @@ def sandbox_of(settings: Settings) -> Sandbox:
         raise AttemptFailed("INTERNAL", f"this node can start no job: {error}") from error
 
 
-def private_paths(settings: Settings, storage: Storage) -> tuple[Path, ...]:
-    """Paths outside the data directory that no job may see: the results of all projects, and SQLite's files."""
-    places = []
-    stored = storage.local_path("jobs")
-    if stored is not None:
-        stored.mkdir(parents=True, exist_ok=True)  # a missing directory cannot be hidden
-        places.append(stored.parent)
-    scheme, _, path = settings.database.url.partition(":///")
-    if scheme.startswith("sqlite") and path.startswith("/"):
-        database = Path(path.partition("?")[0])
-        places += [database.parent, *(database.with_name(database.name + end) for end in ("", "-wal", "-shm"))]
-    return tuple(places)
-
-
 def library_for(settings: Settings, db: Database, project: str, secrets: Mapping[str, str] | None = None) -> Library:
     """What this project's jobs may read on this node; ``secrets`` are the job's, decrypted."""
 
@@ -197,6 +185,7 @@ def library_for(settings: Settings, db: Database, project: str, secrets: Mapping
         cache_dir=settings.data.dir.resolve() / "cache",
         project=project,
         project_of_job=project_of_job,
+        uploads=uploads_of(db, settings.storage.url, project),
         fetch=settings.fetch,
         cache=settings.cache,
         secrets=secrets or {},

@@ -14,6 +14,7 @@ from typing import Any
 from app.domain.errors import BadSpec
 from app.domain.spec.credentials import NO_ACCESS, Access
 from app.domain.spec.locations.paths import candidates, is_hub_id, job_of_path, local_path, readable, within
+from app.domain.spec.locations.uploads import is_upload
 from workers.attempt_failed import AttemptFailed
 from workers.fetching import cache_index
 from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable
@@ -23,6 +24,7 @@ from workers.fetching.listing import MAGIC, Found, Selection, expand
 from workers.fetching.local import LocalFiles, claimed
 from workers.fetching.uris import scheme_of, shown
 from workers.prepare.input_library import Library, LocalData, LocalDataFile, LocalModel
+from workers.prepare.uploaded_data import find_uploaded
 
 # Above this number, files are exposed by mounting their directories: each mount has a cost.
 MOST_MOUNTS = 64
@@ -65,7 +67,9 @@ def find(
     Raises AttemptFailed.
     """
     local_models = [_local_model(library, request) for request in models]
-    local_data = [_local_data(library, request) for request in data]
+    local_data = [_local_data(library, request) for request in data if not is_upload(request.location)]
+    rest = iter(local_data)
+    local_data = [find_uploaded(library, each.location) if is_upload(each.location) else next(rest) for each in data]
     items = [_model_item(library, request) for request, here in zip(models, local_models, strict=True) if here is None]
     items += [_data_item(library, request) for request, here in zip(data, local_data, strict=True) if here is None]
     fetched = iter(_fetched(library, items))

@@ -15,6 +15,7 @@ from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, TRAINING
 from app.services.attempts import checkpoints, gang_parts, outcome_errors, work_orders
 from app.services.attempts.work_orders import Ending, Work
+from app.services.files import result_files
 from app.services.telemetry import evaluated_points
 from app.storage.keys import shards_key
 from config.settings import Settings
@@ -55,6 +56,7 @@ def conclude(attempt: FinishedAttempt) -> Ending | None:
             raise
         log.exception("the results of the attempt can't be stored")
         outcome = _unstored(attempt, error)
+    _write_result_file(attempt, outcome)
     attempt.renewal.unfence()
     ending = _finish(attempt, outcome)
     _delete_shards(attempt, ending)
@@ -87,6 +89,16 @@ def _store(attempt: FinishedAttempt) -> Outcome:
         attempt.reporter.flush()
     attempt.recorders.events.close(LOG_SECONDS)
     return _completed(attempt, outcome, model)
+
+
+def _write_result_file(attempt: FinishedAttempt, outcome: Outcome) -> None:
+    """Before the job is COMPLETED, so that clients which wait for that find it; a failure does not fail the job."""
+    if outcome.kind != "completed" or not attempt.work.is_training or attempt.work.part > 0:
+        return
+    try:
+        result_files.write(attempt.db, attempt.context.storage, attempt.work.job_id)
+    except Exception:
+        log.warning("the result file could not be written", exc_info=True)
 
 
 def _unstored(attempt: FinishedAttempt, error: Exception) -> Outcome:

@@ -27,7 +27,7 @@ _LIMITS: tuple[tuple[str, tuple[str, ...], float, float, bool, str], ...] = (
     ("running", ("max_running_jobs",), 0, MOST, True, "Maximum running jobs."),
     ("waiting", ("max_waiting_jobs",), 0, MOST, True, "Maximum waiting jobs; further submissions are refused."),
     ("gpu-hours", ("gpu_hours_per_month",), 0, 1e9, False, "GPU-hours per calendar month (UTC)."),
-    ("storage-gb", ("storage_gb",), 0, 1e9, False, "GB of checkpoints and results."),
+    ("storage-gb", ("storage_gb",), 0, 1e9, False, "GB of checkpoints, results and files."),
 )
 NONE = "none"
 

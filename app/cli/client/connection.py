@@ -39,6 +39,15 @@ def _print_json_error(error: ClientError) -> None:
 
 
 def connect(project: str = "") -> Client:
+    url, key = address()
+    try:
+        return Client(url, key, project=project)
+    except ValueError as error:
+        raise click.ClickException(f"TRAINYARD_URL: {error}") from error
+
+
+def address() -> tuple[str, str]:
+    """URL and key: those of the environment, else those that `trainyard up` has written."""
     url, key = client_environment()
     if not (url and key):
         try:
@@ -50,7 +59,4 @@ def connect(project: str = "") -> Client:
         )
         url = url or written_url or DEFAULT_URL
         key = key or written_key
-    try:
-        return Client(url, key, project=project)
-    except ValueError as error:
-        raise click.ClickException(f"TRAINYARD_URL: {error}") from error
+    return url, key

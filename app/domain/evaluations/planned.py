@@ -7,6 +7,7 @@ from app.domain.spec.inference import ModelReference
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import BaseModel, JobDocument, PlannedEvaluation, ResourceConfig, SchedulingConfig
 from app.domain.spec.rules.evaluations import exports_adapter
+from app.domain.spec.rules.model import continues_adapter
 from app.domain.spec.rules.output import trains_adapter
 
 # They run on devices that are left over, and give them back to every other job of the project.
@@ -50,7 +51,7 @@ def subject(trained: JobDocument, *, job_id: str, checkpoint_id: str | None) -> 
     adapter = trains_adapter(trained) if checkpoint_id is not None else exports_adapter(trained)
     base = trained.training_config.base_model
     if adapter:
-        base = base.without(*_OF_THE_TRAINING)
+        base = (base.without("job_id") if continues_adapter(base) else base).without(*_OF_THE_TRAINING)
     else:
         kept = {name: getattr(base, name) for name in _OF_LOADING if name in base.given}
         base = BaseModel().changed(model_id=NO_MODEL, **kept)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.hosts import address_of, authority_of, check_host, is_allowed, refuse_private_host
 from app.domain.spec.locations.paths import FILE, is_hub_id, kind_of
+from app.domain.spec.locations.uploads import UPLOAD
 from app.domain.spec.model import Located
 from app.domain.spec.secrets import MASK, credential_path
 
@@ -234,6 +235,8 @@ def needed(kind: str) -> str:
 def shown_kind(location: str, kind: str) -> str:
     if kind == FILE:
         return "a place on the disks of this cluster"
+    if kind == UPLOAD:
+        return "an uploaded file"
     return f"{location.partition('://')[0].lower() if '://' in location else kind}://"
 
 

@@ -16,6 +16,7 @@ from app.domain.spec.hyperparameters.rlhf import (
 )
 from app.domain.spec.inference import LM_EVAL, TASK_DIR
 from app.domain.spec.locations.images import parse as parse_image
+from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import JobDocument, PlannedBenchmark, Source
 
 BENCHMARKS = "inference.benchmarks"
@@ -97,6 +98,15 @@ def locations(document: JobDocument) -> list[tuple[str, str]]:
         values, field = training.hyperparameters, "training_config.hyperparameters"
         named += [(reward_file(values), f"{field}.{REWARD}"), (reward_model(values), f"{field}.{REWARD_MODEL}")]
     return [(location, field) for location, field in named if location]
+
+
+def uploads(document: JobDocument) -> list[tuple[str, str]]:
+    """(file id, field) of every uploaded file that the job reads as data: models and scripts are never uploads."""
+    return [
+        (location, field)
+        for location, field in locations(document)
+        if is_upload(location) and (field.startswith("data_config.") or ".dataset." in field)
+    ]
 
 
 def benchmark_files(document: JobDocument) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,12 @@ class Located(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class BaseModel(Located):
+    """``job_id``: the job whose result the training continues: a whole model where ``model_id`` is none, else an
+    adapter for that model.
+    """
+
     model_id: str = ""
+    job_id: str | None = None
     revision: str | None = None
     source: str | None = None
     tokenizer_id: str | None = None

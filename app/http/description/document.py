@@ -12,7 +12,7 @@ from app.http.context import dialect_of
 from app.http.description.answers import ERROR
 from app.http.description.operations import described_operation, path_of
 from app.http.description.schemas import StrictSchemas
-from app.http.dialect import NATIVE, Dialect
+from app.http.dialect import Dialect
 from app.http.envelope import BodySchema
 from app.http.operation import Operation, operation_of
 
@@ -66,9 +66,7 @@ def _component(schema: BodySchema) -> dict[str, Any]:
 
 def _operations(app: Flask, dialect: Dialect) -> Iterator[tuple[Rule, str, Operation]]:
     for rule in app.url_map.iter_rules():
-        # Native paths are also served under a second base; base paths of other dialects have different paths.
-        is_included = dialect is not NATIVE or dialect.base_of(rule.rule) in ("", dialect.bases[0])
-        if dialect_of(app, rule.rule) is dialect and is_included:
+        if dialect_of(app, rule.rule) is dialect and dialect.describes(rule.rule):
             for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
                 yield rule, method, operation_of(app.view_functions[rule.endpoint])
 

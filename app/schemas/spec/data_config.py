@@ -79,7 +79,10 @@ class SourceSchema(DocumentSchema):
     path = Text(
         longest=4096,
         required=True,
-        **says("A file, a directory or a glob with *, ? and [..], local or as a URI; files are read sorted by name"),
+        **says(
+            "A file, a directory or a glob with *, ? and [..], local or as a URI; files are read sorted by name. "
+            "file-… is an uploaded file of the project"
+        ),
     )
     type = Text(longest=64, **says(f"The kind of location, which must match the path: {', '.join(KINDS)}"))
     split = Text(

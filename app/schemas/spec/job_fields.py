@@ -22,6 +22,7 @@ _TRAINING: Table = {
         "trains from scratch with weights initialized from data_config.seed; HF_TRAINER only, others are 400"
     ),
     "training_config.base_model.revision": acted_on("the branch, tag or commit of a hub model; 400 for other models"),
+    f"{_MODEL}.job_id": acted_on("the job whose result is trained further; one without a usable result is 409"),
     f"{_MODEL}.source": acted_on("selects the hub or a local path; a contradiction to model_id is 400"),
     f"{_MODEL}.tokenizer_id": acted_on("the tokenizer to load and export"),
     f"{_MODEL}.dtype": acted_on("the precision of the weights; one that the framework does not support is 400"),

@@ -39,7 +39,15 @@ class BaseModelSchema(DocumentSchema):
         required=True,
         **says(
             "A hub id, a local directory, or the URI of a directory (file, s3, oci, obs, pvc, hf, scaidrive, "
-            "scaiatlas); none is allowed with CUSTOM and from_config"
+            "scaiatlas); none is allowed with CUSTOM, from_config and job_id"
+        ),
+    )
+    job_id = Text(
+        longest=64,
+        shortest=1,
+        **says(
+            "A job of the project whose result the training continues; model_id is none then. An adapter is continued "
+            "as the same adapter, with HF_TRAINER and LORA"
         ),
     )
     revision = Text(longest=255, **says("Branch, tag or commit of a hub model; default its main branch"))

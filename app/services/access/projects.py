@@ -19,13 +19,16 @@ from app.models import (
     ApiKey,
     BaseModel,
     Checkpoint,
+    File,
     Inspection,
     Job,
     Project,
     ProjectUsage,
     QueueWait,
+    RegisteredModel,
     Sweep,
     TrainingRuntime,
+    Upload,
     Webhook,
 )
 from app.security.permissions import Caller
@@ -34,6 +37,8 @@ from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+# What is deleted with its project; everything else must be gone before.
+_OWNED = (ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel, RegisteredModel, Upload)
 _NO_QUOTA: Mapping[str, Any] = MappingProxyType({})
 ORDERS: Orders = {"created_at": (Project.created_at, Project.name), "name": (Project.name,)}
 
@@ -93,9 +98,9 @@ def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> 
 
 
 def delete(db: Database, caller: Caller, name: str) -> None:
-    """Delete a project that has no jobs, with its keys and webhooks.
+    """Delete a project that has neither jobs nor files, with its keys and webhooks.
 
-    Raises Conflict if it has jobs. A concurrent submission fails because the project no longer exists.
+    Raises Conflict if it has any. A concurrent submission fails because the project no longer exists.
     """
     with db.write() as session:
         project = visible(session, caller, name, lock=True)
@@ -111,7 +116,7 @@ def delete(db: Database, caller: Caller, name: str) -> None:
                 target=key_id,
                 message="its project was deleted",
             )
-        for owned in (ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel):
+        for owned in _OWNED:
             session.execute(sql_delete(owned).where(owned.project == name))
         audit.record(
             session,
@@ -198,6 +203,14 @@ def _refuse_if_used(session: Session, name: str) -> None:
     if sweeps:
         raise Conflict(
             f"the project {name} still has {sweeps} sweeps; delete them first (DELETE /v1/sweeps/{{sweep_id}})"
+        )
+    files = session.scalar(select(func.count()).select_from(File).where(File.project == name)) or 0
+    pending = Upload.project == name, Upload.status == "pending"
+    uploads = session.scalar(select(func.count()).select_from(Upload).where(*pending)) or 0
+    if files or uploads:
+        held = f"{files} files" if files else f"{uploads} uploads"
+        raise Conflict(
+            f"the project {name} still has {held}; delete files first (DELETE /v1/files/{{file_id}}), cancel uploads"
         )
     if jobs or checkpoints:
         held = f"{jobs} jobs" if jobs else f"{checkpoints} checkpoints"

@@ -1,6 +1,6 @@
 """Artifacts of a job: listing, recording, and reading from any offset."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO
 
 from sqlalchemy import select
@@ -17,8 +17,6 @@ from app.storage.storage import Storage
 MODEL, TENSORBOARD, DIAGNOSTICS, ALL = "model", "tensorboard", "diagnostics", "all"
 # The finished model's files; the run's event files; stacks of hung ranks; all of them.
 KINDS = (MODEL, TENSORBOARD, DIAGNOSTICS, ALL)
-
-_PIECE = 256 * 1024
 
 
 def listed(session: Session, job_id: str, kind: str = MODEL) -> Sequence[Artifact]:
@@ -51,14 +49,6 @@ def opened(storage: Storage, artifact: Artifact, *, start: int = 0) -> BinaryIO:
         return storage.open(artifact_key(artifact.job_id, artifact.path), start)
     except BadKey as error:  # the file was replaced by a link that leaves the storage
         raise NotFound(f"job {artifact.job_id} has no artifact {artifact.path[:200]!r} any more") from error
-
-
-def pieces(stream: BinaryIO, length: int) -> Iterator[bytes]:
-    """Yield the next ``length`` bytes in pieces, then close the file."""
-    with stream:
-        while length > 0 and (piece := stream.read(min(_PIECE, length))):
-            length -= len(piece)
-            yield piece
 
 
 def _kind(path: str) -> str:

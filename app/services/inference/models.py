@@ -1,33 +1,23 @@
 """Resolves the `model` of a request to the base model and the model reference of a job document."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, Conflict, NotFound
-from app.domain.lifecycle.states import JobState
-from app.domain.spec.credentials import CREDENTIALS, OPTIONS
 from app.domain.spec.document import is_custom, method
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER
-from app.domain.spec.inference import EMBED, SCORE, TRAINING, ModelReference
-from app.domain.spec.locations.paths import NO_MODEL
+from app.domain.spec.inference import EMBED, SCORE, ModelReference
 from app.domain.spec.model import BaseModel
-from app.domain.spec.rules.model import is_drawn
 from app.domain.spec.rules.output import trains_adapter
-from app.models import Artifact, Checkpoint, Job
+from app.models import Checkpoint, Job
 from app.security.permissions import Caller
-from app.services.jobs import lookup
+from app.services.jobs import made_models
+from app.services.model_registry import resolving
 
 LATEST, BEST = "latest", "best"
 FIELD = "model"
-_ADAPTER_CONFIG, _CONFIG = "adapter_config.json", "config.json"
-_WEIGHTS = (".safetensors", ".bin")
-# Fields of an adapter's base model that its use does not need: the tokenizer is stored beside the adapter.
-_UNUSED = ("tokenizer_id", "from_config")
-# What a request may say of a job's weights.
-_LOADING = ("dtype", "trust_remote_code", "model_kwargs", CREDENTIALS, OPTIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +42,18 @@ def resolve(session: Session, caller: Caller, project: str, reference: WantedMod
     Raises BadSpec, NotFound for what the project does not have, and Conflict for weights that can't be used (yet).
     """
     caller.require_project(project)
+    reference = _named(session, caller, project, reference)
     job_id = reference.job_id or _job_of_checkpoint(session, project, reference)
     if job_id is None:
         if not reference.base.model_id:
             raise BadSpec("name a model: a job that has made one by job_id, or a place by model_uri", field=FIELD)
         return reference.base, ModelReference().changed(quantization=reference.quantization)
     _refuse_place(reference.base)
-    job = _job(session, caller, project, job_id)
+    job = made_models.find_job(session, caller, project, job_id, at=FIELD)
     checkpoint = _checkpoint(session, job, reference.checkpoint) if reference.checkpoint else None
     adapter = _checked_checkpoint(job) if checkpoint is not None else _checked_result(session, job)
-    base = _base_of_adapter(job, reference.base) if adapter else _without_base(job, reference.base)
+    base_of = made_models.base_of_adapter if adapter else made_models.without_base
+    base = base_of(job, reference.base, at=FIELD)
     return base, ModelReference().changed(
         job_id=job.id,
         checkpoint_id=checkpoint.id if checkpoint is not None else None,
@@ -89,9 +81,29 @@ def refuse_unfit(session: Session, model: ModelReference, task: str) -> None:
         )
 
 
+def _named(session: Session, caller: Caller, project: str, reference: WantedModel) -> WantedModel:
+    """The reference without the name of a model, where its model_uri is one and nothing says that it is a place."""
+    base = reference.base
+    if reference.job_id is not None or not base.model_id or base.source:
+        return reference
+    found = resolving.meaning(session, caller, project, base.model_id)
+    if found is None:
+        return reference
+    if found.job_id is None:
+        return replace(reference, base=base.changed(model_id=found.location))
+    if found.checkpoint_id is not None and reference.checkpoint is not None:
+        raise BadSpec(f"{found.name} is a checkpoint; leave checkpoint out", field=f"{FIELD}.checkpoint")
+    return replace(
+        reference,
+        job_id=found.job_id,
+        checkpoint=found.checkpoint_id or reference.checkpoint,
+        base=base.without("model_id"),
+    )
+
+
 def _refuse_place(base: BaseModel) -> None:
     """Of a job's weights a request says how they are loaded, and nothing else."""
-    if foreign := next((name for name in base.given if name not in _LOADING), None):
+    if foreign := next((name for name in base.given if name not in made_models.LOADING), None):
         name = "model_uri" if foreign == "model_id" else foreign
         raise BadSpec(
             f"{name} is for a model that is named by model_uri, and this one is of a job; leave it or job_id out",
@@ -110,19 +122,6 @@ def _job_of_checkpoint(session: Session, project: str, reference: WantedModel) -
     if checkpoint is None or checkpoint.project != project or checkpoint.deleted_at is not None:
         raise NotFound(f"the project {project} has no checkpoint {named[:64]}", field=f"{FIELD}.checkpoint")
     return checkpoint.job_id
-
-
-def _job(session: Session, caller: Caller, project: str, job_id: str) -> Job:
-    try:
-        job = lookup.find(session, caller, job_id)
-    except NotFound as error:
-        error.field = f"{FIELD}.job_id"
-        raise
-    if job.project != project:
-        raise NotFound(f"the project {project} has no job {job_id}", field=f"{FIELD}.job_id")
-    if job.kind != TRAINING:
-        raise BadSpec(f"{job.id} is of kind {job.kind} and made no model; name a training job", field=f"{FIELD}.job_id")
-    return job
 
 
 def _checkpoint(session: Session, job: Job, named: str) -> Checkpoint:
@@ -162,53 +161,6 @@ def _checked_checkpoint(job: Job) -> bool:
 
 
 def _checked_result(session: Session, job: Job) -> bool:
-    """Whether the job's result is an adapter. Raises Conflict for one without a model in a form that can be loaded."""
-    if job.state is not JobState.COMPLETED:
-        raise Conflict(
-            f"{job.id} is {job.status} and has no result; name one of its checkpoints (model.checkpoint: {LATEST}), "
-            "or wait until it is COMPLETED",
-            field=f"{FIELD}.job_id",
-        )
-    paths = set(session.scalars(select(Artifact.path).where(Artifact.job_id == job.id, ~Artifact.pending)))
-    top = {path for path in paths if "/" not in path}
-    if not top & {_ADAPTER_CONFIG, _CONFIG} or not any(path.endswith(_WEIGHTS) for path in top):
-        raise Conflict(
-            f"the result of {job.id} is no model that transformers or peft loads: it needs {_CONFIG} or "
-            f"{_ADAPTER_CONFIG}, and weights as safetensors; export it in that form, or name its files by model_uri",
-            field=f"{FIELD}.job_id",
-        )
-    return _ADAPTER_CONFIG in top
-
-
-def _base_of_adapter(job: Job, wanted: BaseModel) -> BaseModel:
-    """The base model of the adapter's job, with what the request says of loading."""
-    base = job.document.training_config.base_model
-    if is_drawn(base):
-        raise Conflict(
-            f"{job.id} trained an adapter for weights that it initialized itself and that were not kept; train it with "
-            "merge_lora to use its result",
-            field=f"{FIELD}.job_id",
-        )
-    if base.credentials and not wanted.credentials:
-        raise Conflict(
-            f"the base model of {job.id}, {base.model_id}, was read with credentials of its own, which no other job "
-            f"gets; repeat them in {FIELD}.{CREDENTIALS}, or train with merge_lora and use that result",
-            field=f"{FIELD}.{CREDENTIALS}",
-        )
-    return base.without(*_UNUSED, CREDENTIALS).changed(**_given(wanted))
-
-
-def _without_base(job: Job, wanted: BaseModel) -> BaseModel:
-    if wanted.credentials or wanted.storage_options:
-        name = CREDENTIALS if wanted.credentials else OPTIONS
-        raise BadSpec(
-            f"{job.id} made a whole model, which lies in the platform's own storage; leave {name} out",
-            field=f"{FIELD}.{name}",
-        )
-    base = job.document.training_config.base_model
-    kept = {name: getattr(base, name) for name in ("dtype", "trust_remote_code") if name in base.given}
-    return BaseModel().changed(model_id=NO_MODEL, **kept | _given(wanted))
-
-
-def _given(base: BaseModel) -> dict[str, object]:
-    return {name: getattr(base, name) for name in base.given}
+    """Whether the job's result is an adapter. Raises Conflict for one that can't be loaded."""
+    way_out = f"name one of its checkpoints (model.checkpoint: {LATEST}), or wait until it is COMPLETED"
+    return made_models.is_adapter(session, job, at=FIELD, way_out=way_out)

@@ -11,7 +11,7 @@ from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.model import JobDocument
 from app.security.permissions import Caller
 from app.services.access import projects
-from app.services.jobs import submission
+from app.services.jobs import submission, uploaded_data
 from app.services.preflight import admission, inspections
 from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspections import InspectionRequest, Report
@@ -71,6 +71,7 @@ def _checked(
     with plane.db.read() as session:
         projects.visible(session, caller, project)
         submission.refuse_foreign_results(session, plane.reading, project, spec)
+        uploaded_data.refuse_unusable_files(session, project, spec.document)
     return spec
 
 

@@ -132,9 +132,9 @@ def _checkpoint_of_job(session: Session, project: str, job_id: str, which: str) 
     raise BadSpec(f"{job_id} has no checkpoint to resume from; start from scratch without it", field=RESUME_FIELD)
 
 
-def _model(document: JobDocument) -> tuple[str, str]:
+def _model(document: JobDocument) -> tuple[str, str, str]:
     model = document.training_config.base_model
-    return model.model_id, model.revision or ""
+    return model.model_id, model.revision or "", model.job_id or ""
 
 
 def _definition(document: JobDocument) -> object:

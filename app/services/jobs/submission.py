@@ -28,7 +28,7 @@ from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services.access import api_keys, egress, projects
 from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
-from app.services.jobs import start_points
+from app.services.jobs import made_models, start_points, uploaded_data
 from app.services.lifecycle import transitions
 from app.services.lifecycle.job_columns import columns_of
 from app.services.lifecycle.outbox import has_active_webhook
@@ -155,6 +155,7 @@ def _is_plain(caller: Caller, checked: Checked, origin: Origin | None) -> bool:
         and (origin is None or origin.alias is None)
         and not document.training_config.resume_from_checkpoint
         and not read_results(document, checked.reading)
+        and not uploaded_data.uploads_of(document)
     )
 
 
@@ -190,7 +191,8 @@ def check(
     """All checks that can run before the write transaction, which blocks other writers on SQLite."""
     target = project or caller.home_project
     reading = plane.reading.of(target).remembering()
-    spec = from_document(document, reading, forwarded, secret_variables=secret_variables)
+    found = _with_made_model(plane, caller, target, document)
+    spec = from_document(found, reading, forwarded, secret_variables=secret_variables)
     refuse_bad_pattern(spec.document)
     refuse_bad_benchmarks(spec.document)
     refuse_bad_patterns(spec.document)
@@ -218,6 +220,14 @@ def check(
     )
 
 
+def _with_made_model(plane: ControlPlane, caller: Caller, project: str, document: JobDocument) -> JobDocument:
+    """The document, with what the job says of its model whose model this one continues to train."""
+    if document.training_config.base_model.job_id is None:
+        return document
+    with plane.db.read() as session:
+        return made_models.with_base(session, caller, project, document)
+
+
 def _waits_of_planned(session: Session, plane: ControlPlane, planned: Sequence[JobDocument]) -> Iterator[str]:
     """Of evaluations that no node could hold yet: what makes them has no caller whom it could tell."""
     for number, document in enumerate(planned):
@@ -243,6 +253,7 @@ def enter(session: Session, caller: Caller, checked: Checked) -> Entered:
     if found is not None and not found.key_is_good and caller.key_id != api_keys.CLI_ACTOR:
         raise api_keys.ended(caller)
     refuse_foreign_results(session, checked.reading, project, spec)
+    uploaded_data.refuse_unusable_files(session, project, spec.document)
     start = start_points.start_point(session, project, spec)
     if found is None or found.queue is None or found.max_waiting_jobs is not None:
         queues.require_room(session, scheduling.queue, field="scheduling_config.queue")
@@ -288,7 +299,9 @@ def refuse_foreign_results(session: Session, reading: ReadingRules, project: str
 def read_results(document: JobDocument, reading: ReadingRules) -> list[tuple[str, str]]:
     """(job, field) of every location in the document that is among the stored results of a job, or names one."""
     model = document.inference.model.job_id if document.inference is not None else None
+    base = document.training_config.base_model.job_id
     found = [(model, "model.job_id")] if model is not None else []
+    found += [(base, "training_config.base_model.job_id")] if base is not None else []
     for location, field in locations(document):
         path = None if is_hub_id(location) else local_path(location, field=field)
         owners = [job_of_path(candidate, reading) for candidate in candidates(path, reading)] if path else []

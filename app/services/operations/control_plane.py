@@ -27,4 +27,5 @@ def control_plane(settings: Settings, db: Database, dispatcher: Rings) -> Contro
             max_parameters=settings.sweep.max_parameters,
             max_values=settings.sweep.max_values,
         ),
+        files=settings.files,
     )

@@ -1,4 +1,4 @@
-"""Deletes orphaned files of jobs, checkpoints and shards whose deletion was interrupted or failed."""
+"""Deletes what has expired, and orphaned files of jobs, checkpoints, shards and requests that were cut off."""
 
 import logging
 import uuid
@@ -14,8 +14,9 @@ from app.domain.errors import TrainyardError
 from app.models import Checkpoint, Job, Shard
 from app.models.base import utc_now
 from app.services.attempts import checkpoints
+from app.services.files import expiry
 from app.services.jobs import deletion
-from app.storage.keys import checkpoint_key, shard_of, shards_key
+from app.storage.keys import USER_FILES, checkpoint_key, shard_of, shards_key
 from app.storage.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ JOBS_PER_ROUND = 50  # remote storage is slow, and a stopping coordinator waits 
 class OrphanSweep:
     """Compares the storage with the database, a few jobs per round, and deletes orphaned files.
 
-    Jobs unknown to this database are left alone: two installations may share a storage.
+    Jobs and uploaded files unknown to this database are left alone: two installations may share a storage.
     """
 
     def __init__(self, db: Database, storage_url: str, *, age_limit: timedelta = AGE_LIMIT) -> None:
@@ -36,11 +37,14 @@ class OrphanSweep:
         self._storage_url = storage_url
         self._age_limit = age_limit
         self._last = ""  # the last job of the previous round
+        self._last_project = ""  # whose unfinished files were deleted
 
     def run_round(self, jobs: int = JOBS_PER_ROUND) -> int:
         """Process the next jobs; returns the number of deletions. Storage failures are retried in later rounds."""
         try:
             swept = deletion.finish_begun(self._db, self._storage)
+            swept += expiry.drop_expired(self._db, self._storage)
+            swept += self._sweep_unfinished()
             chosen = self._next_jobs(jobs)
         except (TrainyardError, ImportError, ValueError):  # the latter two: fsspec lacks the adapter
             log.warning("the storage can't be searched for orphaned files", exc_info=True)
@@ -56,6 +60,15 @@ class OrphanSweep:
     def _storage(self) -> Storage:
         # Opened lazily: a coordinator must plan even if its storage is misconfigured.
         return Storage(self._storage_url)
+
+    def _sweep_unfinished(self) -> int:
+        """Delete what uploads that were cut off have left in the folder of the next project."""
+        projects = self._storage.names(USER_FILES)
+        self._last_project = next((name for name in projects if name > self._last_project), "")
+        if not self._last_project:
+            return 0
+        older = self._age_limit.total_seconds()
+        return self._storage.sweep(f"{USER_FILES}/{self._last_project}", older_than_seconds=older)
 
     def _next_jobs(self, count: int) -> list[str]:
         there = self._storage.names("jobs")

@@ -1,8 +1,9 @@
 """Admission: jobs that are known to fail, fail now; all others are queued. Idempotent.
 
-Quick checks run at once. A built-in trainer's job then waits, still PENDING, for a coordinator's inspection of its
-model and data (``app.services.preflight.inspections``), unless an equal one passed or this machine can't see them; and
-a script's job for that of its container image, if a registry has it.
+A job waits, still PENDING, until the uploaded files that it names are inspected; quick checks then run at once. A
+built-in trainer's job waits on for a coordinator's inspection of its model and data
+(``app.services.preflight.inspections``), unless an equal one passed or this machine can't see them; and a script's job
+for that of its container image, if a registry has it.
 """
 
 import os.path
@@ -24,12 +25,14 @@ from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.locations.images import NEVER, ImageReference
 from app.domain.spec.locations.paths import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
+from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import BaseModel, JobDocument
 from app.domain.spec.rules.image import image_of
 from app.models import Inspection, Job
 from app.services.lifecycle import transitions
 from app.services.nodes import registry
-from app.services.preflight import fingerprints, inspections
+from app.services.preflight import file_inspections, fingerprints, inspections
+from app.services.preflight.file_inspections import FileHold
 from app.services.preflight.inspections import InspectionTask, Report
 
 _BATCH = 200
@@ -70,7 +73,7 @@ def admit(
     inspection: InspectionSettings | None = None,
     actor: str = "coordinator",
 ) -> bool:
-    """PENDING → QUEUED, or FAILED with the reason, or waiting for an inspection; False when nothing was changed.
+    """PENDING → QUEUED, or FAILED with the reason, or waiting for inspections; False when nothing was changed.
 
     Without ``inspection`` only the quick checks run.
     """
@@ -78,8 +81,11 @@ def admit(
         job = session.get(Job, job_id)
         if job is None or job.state is not JobState.PENDING:
             return False
+        hold = file_inspections.hold_of(session, job.project, job.document)
+    if hold is not None and hold.waiting:
+        return _wait(db, job, hold.waiting)
     # Files are checked outside any transaction: a network file system may be slow.
-    failure = missing_input(job.document, rules) or _impossible_request(db, job.document)
+    failure = _unusable_file(hold) or missing_input(job.document, rules) or _impossible_request(db, job.document)
     decision = _choose(job, rules, inspection) if inspection is not None and failure is None else None
     with db.write() as session:
         try:
@@ -102,7 +108,11 @@ def admit_waiting(db: Database, rules: ReadingRules, *, inspection: InspectionSe
     with db.query() as connection:
         ids = connection.scalars(
             select(Job.id)
-            .where(Job.status == JobState.PENDING, ~exists().where(Inspection.job_id == Job.id))
+            .where(
+                Job.status == JobState.PENDING,
+                ~exists().where(Inspection.job_id == Job.id),
+                ~file_inspections.waits_for_file(),
+            )
             .order_by(Job.id)
             .limit(_BATCH)
         ).all()
@@ -151,7 +161,8 @@ def inputs(document: JobDocument) -> Iterator[tuple[str, str, str]]:
         if location and not may_be_on_hub(base, location):
             yield location, "MODEL_NOT_FOUND", noun
     for source in document.data_config.sources:
-        yield source.path, "DATA_NOT_FOUND", "data source"
+        if not is_upload(source.path):
+            yield source.path, "DATA_NOT_FOUND", "data source"
     script = training.framework.custom_script_path
     if script:
         yield script, "INVALID_CONFIG", "custom script"
@@ -173,6 +184,25 @@ def inputs(document: JobDocument) -> Iterator[tuple[str, str, str]]:
 def may_be_on_hub(base_model: BaseModel, model_id: str) -> bool:
     """Whether the id may name a hub model rather than a directory of this cluster."""
     return is_hub_id(model_id) and base_model.source != "local"
+
+
+def _wait(db: Database, job: Job, reason: str) -> bool:
+    """Say what the job waits for. The end of that inspection is a change, after which waiting jobs are admitted."""
+    if job.pending_reason == reason:
+        return False
+    with db.write() as session:
+        try:
+            locked = transitions.load_for_change(session, job.id)
+        except NotFound:
+            return False
+        if locked.state is not JobState.PENDING:
+            return False
+        locked.pending_reason = reason
+    return True
+
+
+def _unusable_file(hold: FileHold | None) -> AdmissionFailure | None:
+    return AdmissionFailure(cause=hold.cause, message=hold.message) if hold is not None else None
 
 
 def _choose(job: Job, rules: ReadingRules, inspection: InspectionSettings) -> _Decision | None:

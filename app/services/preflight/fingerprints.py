@@ -10,6 +10,7 @@ from typing import Any
 
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import ReadingRules, candidates, job_of_path, local_path, readable
+from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import JobDocument
 
 # Scanning more directory entries would block the API and the admission of other jobs.
@@ -68,7 +69,7 @@ def seen_here(location: str, rules: ReadingRules) -> str | None:
         path = local_path(location, field="")
     except BadSpec:
         return None
-    if path is None:
+    if path is None or is_upload(location):
         return None
     return next((real for real in candidates(path, rules) if readable(real, rules) and exists(real, rules)), None)
 

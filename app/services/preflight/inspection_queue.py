@@ -16,10 +16,13 @@ _ANY = "any"  # not an inspection id
 
 
 class InspectionQueue:
-    """One coordinator's view of the queue. Not thread-safe."""
+    """One coordinator's view of the queue; ``only_files``: of the inspections of files in it. Not thread-safe."""
 
-    def __init__(self, db: Database, me: str = "", *, is_dead: Callable[[str], bool] = is_provably_dead) -> None:
+    def __init__(
+        self, db: Database, me: str = "", *, is_dead: Callable[[str], bool] = is_provably_dead, only_files: bool = False
+    ) -> None:
         self.me = me or own_name()
+        self._of_files = True if only_files else None
         self._db = db
         self._is_dead = is_dead
         self._watch = StandstillWatch(limit_seconds=STANDSTILL_SECONDS)
@@ -32,7 +35,7 @@ class InspectionQueue:
         """
         now = time.monotonic() if now_seconds is None else now_seconds
         try:
-            seen = inspections.open_ones(self._db)
+            seen = inspections.open_ones(self._db, of_files=self._of_files)
         except Exception:
             self._watch.reset()  # an outage of the database does not count against a holder
             raise
@@ -55,7 +58,7 @@ class InspectionQueue:
 
 
 class AbandonedInspections:
-    """The view of a coordinator that can't inspect itself. Not thread-safe."""
+    """The view of a coordinator that can't inspect models and data itself. Not thread-safe."""
 
     def __init__(self, db: Database, me: str = "") -> None:
         self.me = me or own_name()
@@ -70,7 +73,7 @@ class AbandonedInspections:
         """
         now = time.monotonic() if now_seconds is None else now_seconds
         try:
-            seen = inspections.open_ones(self._db)
+            seen = inspections.open_ones(self._db, of_files=False)
         except Exception:
             self._watch.reset()
             raise

@@ -37,15 +37,22 @@ class Open:
     holder: str
     counter: int
     fingerprint: str
+    file_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectionTask:
-    """A claimed inspection. ``report`` is set when an equal one was done before."""
+class Claim:
+    """A claimed inspection, as long as its row has this holder."""
 
     id: str
     holder: str
-    job_id: str | None
+    job_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectionTask(Claim):
+    """A claimed inspection of model and data. ``report`` is set when an equal one was done before."""
+
     project: str
     document: JobDocument
     sealed_secrets: str
@@ -138,47 +145,48 @@ def mark_delivered(session: Session, inspection_id: str) -> None:
 
 
 def waiting_before(session: Session, fingerprint: str) -> int:
-    """Number of other unfinished inspections; equal ones count once."""
+    """Number of other unfinished inspections of models and data; equal ones count once."""
     rows = session.execute(
-        select(Inspection.fingerprint, func.count()).where(Inspection.state != "done").group_by(Inspection.fingerprint)
+        select(Inspection.fingerprint, func.count())
+        .where(Inspection.state != "done", Inspection.file_id.is_(None))
+        .group_by(Inspection.fingerprint)
     )
     return sum(1 if row[0] else row[1] for row in rows if not row[0] or row[0] != fingerprint)
 
 
-def open_ones(db: Database) -> list[Open]:
-    """Waiting and running inspections, oldest first."""
-    columns = Inspection.id, Inspection.state, Inspection.holder, Inspection.counter, Inspection.fingerprint
+def open_ones(db: Database, *, of_files: bool | None = None) -> list[Open]:
+    """Waiting and running inspections, oldest first; ``of_files``: only those of files, or only the others.
+
+    Of both the oldest are read, so that many waiting files hide no job.
+    """
+    is_of_file = Inspection.file_id.is_not(None)
+    number = func.row_number().over(partition_by=is_of_file, order_by=Inspection.id).label("number")
+    columns = (
+        Inspection.id,
+        Inspection.state,
+        Inspection.holder,
+        Inspection.counter,
+        Inspection.fingerprint,
+        Inspection.file_id,
+    )
+    unfinished = select(*columns, number).where(Inspection.state != "done")
+    if of_files is not None:
+        unfinished = unfinished.where(is_of_file if of_files else ~is_of_file)
+    first = unfinished.subquery()
+    query = select(*(first.c[column.name] for column in columns)).where(first.c.number <= _READ_AT_ONCE)
     with db.query() as connection:
-        rows = connection.execute(
-            select(*columns).where(Inspection.state != "done").order_by(Inspection.id).limit(_READ_AT_ONCE)
-        )
-        return [
-            Open(id=row.id, state=row.state, holder=row.holder, counter=row.counter, fingerprint=row.fingerprint)
-            for row in rows
-        ]
+        return [Open(**row._asdict()) for row in connection.execute(query.order_by(first.c.id))]
 
 
 def claim(db: Database, seen: Open, me: str) -> InspectionTask | None:
     """Claim the inspection if it is unchanged; None when it was claimed by another process or is obsolete."""
     with db.write() as session:
-        taken = session.scalar(
-            update(Inspection)
-            .where(
-                Inspection.id == seen.id,
-                Inspection.state == seen.state,
-                Inspection.holder == seen.holder,
-                Inspection.counter == seen.counter,
-            )
-            .values(state="running", holder=me, counter=Inspection.counter + 1, tries=Inspection.tries + 1)
-            .returning(Inspection.id)
-            .execution_options(synchronize_session=False)
-        )
-        if taken is None:
+        row = take(session, seen, me)
+        if row is None:
             return None
-        row = session.get_one(Inspection, seen.id, populate_existing=True)
         job = session.get(Job, row.job_id) if row.job_id is not None else None
         if row.job_id is not None and (job is None or job.state is not JobState.PENDING):
-            _close(row, None)
+            finish(row, None)
             return None
         report = remembered(session, row.fingerprint)
         if report is None and row.tries > MOST_TRIES:
@@ -194,7 +202,24 @@ def claim(db: Database, seen: Open, me: str) -> InspectionTask | None:
         )
 
 
-def renew(db: Database, work: InspectionTask) -> bool:
+def take(session: Session, seen: Open, me: str) -> Inspection | None:
+    """The row, if it is unchanged since it was seen: from now on it is this process's."""
+    taken = session.scalar(
+        update(Inspection)
+        .where(
+            Inspection.id == seen.id,
+            Inspection.state == seen.state,
+            Inspection.holder == seen.holder,
+            Inspection.counter == seen.counter,
+        )
+        .values(state="running", holder=me, counter=Inspection.counter + 1, tries=Inspection.tries + 1)
+        .returning(Inspection.id)
+        .execution_options(synchronize_session=False)
+    )
+    return None if taken is None else session.get_one(Inspection, seen.id, populate_existing=True)
+
+
+def renew(db: Database, work: Claim) -> bool:
     """Renew the claim; False when it was lost, or the result is not needed any more."""
     with db.write() as session:
         renewed = session.scalar(
@@ -209,13 +234,35 @@ def renew(db: Database, work: InspectionTask) -> bool:
         return session.scalar(select(Job.status).where(Job.id == work.job_id)) == JobState.PENDING
 
 
-def close(session: Session, work: InspectionTask, report: Report | None) -> bool:
+def close(session: Session, work: Claim, report: Report | None) -> bool:
     """Store the result in the caller's transaction; False when the claim was lost."""
-    row = session.get(Inspection, work.id, with_for_update=True, populate_existing=True)
-    if row is None or row.state != "running" or row.holder != work.holder:
-        return False
-    _close(row, report)
-    return True
+    row = _claimed(session, work)
+    if row is not None:
+        finish(row, report)
+    return row is not None
+
+
+def release(session: Session, work: Claim, *, counts: bool) -> bool:
+    """Return an inspection without a result to the queue; False when the claim was lost.
+
+    ``counts``: as one of its tries.
+    """
+    row = _claimed(session, work)
+    if row is not None:
+        row.state, row.holder = "waiting", ""
+        row.tries -= 0 if counts else 1
+    return row is not None
+
+
+def finish(row: Inspection, report: Report | None) -> None:
+    """Close the row; ``report`` None: the result is not needed any more."""
+    row.state, row.finished_at = "done", utc_now()
+    row.document, row.sealed_secrets = None, ""  # secrets are not stored longer than needed
+    if report is not None:
+        # For fetched inputs the fingerprint is known only now.
+        row.fingerprint = row.fingerprint or str(report.get("fingerprint", ""))
+        row.report = {name: value for name, value in report.items() if name != "fingerprint"}
+        row.verdict = verdict_of(report)
 
 
 def drop_old(db: Database) -> None:
@@ -231,17 +278,14 @@ def drop_old(db: Database) -> None:
         )
         session.execute(
             delete(Inspection).where(
-                Inspection.state == "waiting", Inspection.job_id.is_(None), Inspection.created_at < now - ANSWER_TTL
+                Inspection.state == "waiting",
+                Inspection.job_id.is_(None),
+                Inspection.file_id.is_(None),
+                Inspection.created_at < now - ANSWER_TTL,
             )
         )
 
 
-def _close(row: Inspection, report: Report | None) -> None:
-    """Close the row; ``report`` None: the result is not needed any more."""
-    row.state, row.finished_at = "done", utc_now()
-    row.document, row.sealed_secrets = None, ""  # secrets are not stored longer than needed
-    if report is not None:
-        # For fetched inputs the fingerprint is known only now.
-        row.fingerprint = row.fingerprint or str(report.get("fingerprint", ""))
-        row.report = {name: value for name, value in report.items() if name != "fingerprint"}
-        row.verdict = verdict_of(report)
+def _claimed(session: Session, work: Claim) -> Inspection | None:
+    row = session.get(Inspection, work.id, with_for_update=True, populate_existing=True)
+    return row if row is not None and row.state == "running" and row.holder == work.holder else None

@@ -12,14 +12,14 @@ from app.domain.scheduling.fair_share import KINDS, ProjectQuota, QuotaUsage, ne
 from app.domain.scheduling.resources import Request, request_of
 from app.domain.scheduling.serving_order import COMMON, Accounts
 from app.domain.units import WHOLE
-from app.models import Artifact, Attempt, Checkpoint, Job, Project, Queue, Reservation
+from app.models import Attempt, Job, Project, Queue, Reservation
 from app.models.base import utc_now
+from app.services.files import storage_quota
 from app.services.nodes import registry
 from app.services.queues import gpu_hours
 from app.services.queues import limits as queue_limits
 
 RETRY_FULL_SECONDS = 30
-_BYTES = 1e9  # of a GB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,12 +172,12 @@ def hours_used_up(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[
 def _storage_full(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[str, str]:
     """Project → reason, for projects without storage left."""
     limits = {name: each.storage_gb for name, each in quotas.items() if each.storage_gb is not None}
-    stored = storage_bytes(session, limits)
+    stored = storage_quota.stored_bytes(session, limits)
     return {
-        name: f"the project {name} stores {stored[name] / _BYTES:.1f} of at most {limit:g} GB of checkpoints and "
-        "results; delete jobs with their artifacts"
+        name: f"the project {name} stores {stored[name] / storage_quota.GB:.1f} of at most {limit:g} GB of "
+        "checkpoints, results and files; delete jobs with their artifacts, or files"
         for name, limit in limits.items()
-        if stored[name] >= limit * _BYTES
+        if stored[name] >= limit * storage_quota.GB
     }
 
 
@@ -187,29 +187,8 @@ def usage(session: Session, name: str) -> Usage:
         running_jobs=count_jobs(session, [name], HELD).get(name, 0),
         waiting_jobs=count_jobs(session, [name], queue_limits.WAITING).get(name, 0),
         gpu_hours=round(gpu_hours.used(session, [name])[name], 3),
-        storage_bytes=storage_bytes(session, [name])[name],
+        storage_bytes=storage_quota.stored_bytes(session, [name])[name],
     )
-
-
-def storage_bytes(session: Session, names: Collection[str]) -> dict[str, int]:
-    """Project → bytes of stored checkpoints and results."""
-    if not names:
-        return {}
-    saved = (
-        select(Checkpoint.project, func.sum(Checkpoint.size_bytes).label("size"))
-        .where(Checkpoint.project.in_(names), Checkpoint.deleted_at.is_(None))
-        .group_by(Checkpoint.project)
-    )
-    results = (
-        select(Job.project, func.sum(Artifact.size_bytes).label("size"))
-        .join(Job, Job.id == Artifact.job_id)
-        .where(Job.project.in_(names))
-        .group_by(Job.project)
-    )
-    found = dict.fromkeys(names, 0)
-    for row in (*session.execute(saved), *session.execute(results)):
-        found[row.project] += int(row.size)
-    return found
 
 
 def _usage_of(session: Session, project: Project) -> QuotaUsage:

@@ -15,6 +15,7 @@ from app.domain.sweeps.rules.limits import Limits
 from app.models import Job
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
+from config.files import FilesSettings
 
 
 class Rings(Protocol):
@@ -58,6 +59,7 @@ class ControlPlane:
     estimates: StartEstimates
     waiting_limit: SubmissionLimit
     sweep_limits: Limits
+    files: FilesSettings
 
     def nudge(self, job: Job) -> None:
         """Wake the nodes that run the job: its supervisors read the request at once."""

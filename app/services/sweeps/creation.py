@@ -33,7 +33,7 @@ from app.models.insertion import fill
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
-from app.services.jobs import submission
+from app.services.jobs import submission, uploaded_data
 from app.services.jobs.submission import Checked
 from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
@@ -109,6 +109,7 @@ def create(  # noqa: PLR0913  what an API dialect may say of a sweep
     with plane.db.write() as session:
         projects.visible(session, caller, checked.project)
         _refuse_taken_alias(session, origin)
+        uploaded_data.refuse_unusable_files(session, checked.project, JobDocument.from_json(checked.base))
         session.add(sweep)
         message = f"{checked.spec.method.name} over {len(checked.space.parameters)} parameters"
         history.record_creation(session, sweep, message=message, warnings=checked.warnings)

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from app.compat.openai.not_built import NOT_BUILT
 from app.security.permissions import Role
 
 OWN = "team-a"
@@ -51,6 +52,10 @@ BASE_MODEL = {
     "metadata": {"name": "NEW"},
     "spec": {"storage": {"storageUri": "/srv/models/tiny"}},
 }
+
+OPENAI, TUNING = "/openai/v1", "/openai/v1/fine_tuning/jobs"
+UPLOAD = {"filename": "a", "purpose": "user_data", "bytes": 5, "mime_type": "text/plain"}
+NO_JOB = {"model": "nothing", "training_file": "file-x"}
 
 
 def _runtime(kind: str) -> dict[str, Any]:
@@ -171,4 +176,26 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("DELETE", f"{IN_NAMESPACE}/basemodels/<model_name>"): Row(USER, foreign=MISSING),
     ("GET", f"{IN_NAMESPACE}/finetunedweights"): Row(VIEWER, foreign=MISSING),
     ("GET", f"{IN_NAMESPACE}/finetunedweights/<weights_name>"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{OPENAI}/openapi.json"): Row(None),
+    ("POST", f"{OPENAI}/files"): Row(USER, 415, body={}),  # it is not a form
+    ("GET", f"{OPENAI}/files"): Row(VIEWER),
+    ("GET", f"{OPENAI}/files/<file_id>"): Row(VIEWER, foreign=MISSING),
+    ("DELETE", f"{OPENAI}/files/<file_id>"): Row(USER, foreign=MISSING),
+    ("GET", f"{OPENAI}/files/<file_id>/content"): Row(VIEWER, foreign=MISSING),
+    ("POST", f"{OPENAI}/uploads"): Row(USER, body=UPLOAD),
+    ("POST", f"{OPENAI}/uploads/<upload_id>/parts"): Row(USER, 415, body={}),
+    ("POST", f"{OPENAI}/uploads/<upload_id>/complete"): Row(USER, 400, foreign=MISSING, body={"part_ids": ["x"]}),
+    ("POST", f"{OPENAI}/uploads/<upload_id>/cancel"): Row(USER, foreign=MISSING),
+    ("GET", f"{OPENAI}/models"): Row(VIEWER),
+    ("GET", f"{OPENAI}/models/<path:model>"): Row(VIEWER, foreign=MISSING),
+    ("DELETE", f"{OPENAI}/models/<path:model>"): Row(USER, foreign=MISSING),
+    ("POST", TUNING): Row(USER, 404, body=NO_JOB),
+    ("GET", TUNING): Row(VIEWER),
+    ("GET", f"{TUNING}/<job_id>"): Row(VIEWER, foreign=MISSING),
+    ("POST", f"{TUNING}/<job_id>/cancel"): Row(USER, 409, foreign=MISSING),
+    ("POST", f"{TUNING}/<job_id>/pause"): Row(USER, 409, foreign=MISSING),
+    ("POST", f"{TUNING}/<job_id>/resume"): Row(USER, 409, foreign=MISSING),
+    ("GET", f"{TUNING}/<job_id>/events"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{TUNING}/<job_id>/checkpoints"): Row(VIEWER, foreign=MISSING),
+    **{(method, OPENAI + path): Row(VIEWER if method == "GET" else USER, 501) for method, path in NOT_BUILT},
 }

@@ -1,35 +1,27 @@
 """Every route for every kind of caller: what is answered, from one table. A route that is not in it fails the test."""
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from flask.testing import FlaskClient
-from sqlalchemy.orm import Session
 
-from app.domain.ids import new_id
-from app.domain.lifecycle.states import JobState
-from app.domain.sweeps.states import SweepState
+from app.compat.openai.dialect import BASE, BESIDE_NATIVE, OPENAI, PREFIXES
+from app.http.context import dialect_of
 from app.http.dialect import NATIVE
 from app.http.operation import operation_of
-from app.models import Artifact, AuditEntry, BaseModel, TrainingRuntime, Webhook, WebhookDelivery
-from app.models.base import utc_now
 from app.security.api_key_format import make_key
 from app.security.permissions import PERMISSIONS, Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
-from tests.builders.factories import make_document, make_job, make_node, make_project, make_queue
+from tests.builders.factories import make_document
 from tests.builders.inference_requests import make_batch
-from tests.builders.shards import batch_document
-from tests.builders.sweeps import make_sweep, make_trial
 from tests.integration.compat.foreign_routes import ADMIN, FOREIGN, MISSING, OWN, RANKS, SUPER, USER, VIEWER, Row
+from tests.integration.http.named_things import ARTIFACT, NODE, OTHER, Things
 from tests.integration.http.sweep_rows import SWEEPS
 from tests.systems.apps import SECRET_KEY, Api
 
-OTHER = "team-b"
-ARTIFACT = "model.safetensors"
-NODE, QUEUE = "node-1", "night"
 EVALUATION = {
     "model": {"model_uri": "/srv/models/tiny"},
     "benchmarks": [{"name": "loss", "dataset": "/srv/data/val.jsonl"}],
@@ -159,136 +151,15 @@ def callers(api: Api) -> dict[str, CallerKind]:
     }
 
 
-class Things:
-    """What the paths name: made anew after each call that may have changed it, so that no answer depends on another."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        with api.db.write() as session:
-            make_project(session, OTHER)
-            make_node(session, NODE)
-            make_queue(session, QUEUE)
-            make_job(session, project=OWN)
-
-    def values(self, rule: str) -> dict[str, str]:
-        values = {"name": _name_of(rule), "path": ARTIFACT, "project_id": OWN, "task_id": "worker-0", "namespace": OWN}
-        values |= {"cluster_runtime_name": "pytorch-runtime"}
-        values |= {"algorithm_type": "hyperparameter_search", "algorithm_name": "tpe_search"}
-        makers: dict[str, Callable[[Session], dict[str, str]]] = {
-            "<job_id>": self._job,
-            "<evaluation_id>": self._evaluation,
-            "<workload_id>": self._workload,
-            "<webhook_id>": self._delivery,
-            "<entry_id>": self._entry,
-            "<distributed_id>": self._distributed,
-            "<training_job_id>": self._training_job,
-            "<object_name>": self._object,
-            "<pod_name>": self._pod,
-            "<runtime_name>": self._runtime,
-            "<model_name>": self._model,
-            "<weights_name>": self._weights,
-            "<sweep_id>": self._sweep,
-            "<search_id>": self._search,
-        }
-        with self._api.db.write() as session:
-            for part, make in makers.items():
-                if part in rule:
-                    values |= make(session)
-        if "<key_id>" in rule:
-            box = SecretBox(SECRET_KEY)
-            values["key_id"] = api_keys.create(self._api.db, box, role=Role.VIEWER, project=OWN).row.id
-        return values
-
-    def _evaluation(self, session: Session) -> dict[str, str]:
-        document = batch_document(benchmarks=1)
-        return {"evaluation_id": make_job(session, project=OWN, state=JobState.COMPLETED, document=document).id}
-
-    def _job(self, session: Session) -> dict[str, str]:
-        """An ended one, whose streams end."""
-        job_id = make_job(session, project=OWN, state=JobState.COMPLETED).id
-        session.add(Artifact(job_id=job_id, path=ARTIFACT, size_bytes=1, sha256="5" * 64))
-        self._api.app.extensions["trainyard"].plane.storage.write(f"jobs/{job_id}/artifacts/{ARTIFACT}", b"x")
-        return {"job_id": job_id}
-
-    def _workload(self, session: Session) -> dict[str, str]:
-        return {"workload_id": self._job(session)["job_id"].removeprefix("job-")}
-
-    def _training_job(self, session: Session) -> dict[str, str]:
-        return {"training_job_id": self._job(session)["job_id"].removeprefix("job-")}
-
-    def _distributed(self, session: Session) -> dict[str, str]:
-        document = make_document(resource_config={"node_count": 2})
-        job_id = make_job(session, project=OWN, state=JobState.COMPLETED, document=document).id
-        return {"distributed_id": job_id.removeprefix("job-")}
-
-    def _object(self, session: Session) -> dict[str, str]:
-        return {"object_name": self._job(session)["job_id"]}
-
-    def _pod(self, session: Session) -> dict[str, str]:
-        return {"pod_name": f"{self._job(session)['job_id']}-0"}
-
-    def _runtime(self, session: Session) -> dict[str, str]:
-        name = f"runtime-{next(_numbers)}"
-        session.add(TrainingRuntime(id=new_id("rt"), project=OWN, name=name, spec={}))
-        return {"runtime_name": name}
-
-    def _model(self, session: Session) -> dict[str, str]:
-        name = f"model-{next(_numbers)}"
-        session.add(BaseModel(id=new_id("bm"), project=OWN, name=name, spec={"storage": {"storageUri": "/srv/m"}}))
-        return {"model_name": name}
-
-    def _weights(self, session: Session) -> dict[str, str]:
-        report = {"model_uri": "file:///srv/results/model"}
-        return {"weights_name": make_job(session, project=OWN, state=JobState.COMPLETED, report=report).id}
-
-    def _sweep(self, session: Session) -> dict[str, str]:
-        """A completed one with a trial, whose stream ends."""
-        sweep = make_sweep(session, project=OWN, status=SweepState.COMPLETED)
-        make_trial(session, sweep)
-        return {"sweep_id": sweep.id, "number": "0"}
-
-    def _search(self, session: Session) -> dict[str, str]:
-        """One of ModelArts."""
-        foreign = {"modelarts": {"name": "search", "parameters": {"learning_rate": "lr"}}}
-        sweep = make_sweep(session, project=OWN, status=SweepState.COMPLETED, foreign=foreign)
-        make_trial(session, sweep)
-        search_id = sweep.id.removeprefix("sweep-")
-        return {"search_id": search_id, "trial_name": "0", "parameter_name": "lr"}
-
-    def _delivery(self, session: Session) -> dict[str, str]:
-        sealed = SecretBox(SECRET_KEY).seal({"secret": "x" * 32})
-        hook = Webhook(
-            id=new_id("hook"), project=OWN, url="https://hooks.example.com/", event_types=[], sealed_secret=sealed
-        )
-        session.add(hook)
-        session.flush()
-        delivery = WebhookDelivery(
-            id=new_id("dlv"),
-            webhook_id=hook.id,
-            event_id=new_id("evt"),
-            event_type="status",
-            payload={},
-            state="delivered",
-            finished_at=utc_now(),
-        )
-        session.add(delivery)
-        return {"webhook_id": hook.id, "delivery_id": delivery.id}
-
-    def _entry(self, session: Session) -> dict[str, str]:
-        entry = AuditEntry(id=new_id("audit"), project=OWN, actor="x", action="job.submit")
-        session.add(entry)
-        return {"entry_id": entry.id}
-
-
-def _name_of(rule: str) -> str:
-    named = {"nodes": NODE, "queues": QUEUE, "projects": OWN}
-    return next((name for part, name in named.items() if f"/{part}/<name>" in rule), "nothing")
-
-
 def served(api: Api, base: str) -> list[tuple[str, str]]:
-    """(method, rule) of every route, those below a base path under its rule of the first one."""
+    """(method, rule) of every route, those below a base path under its rule of the first one.
+
+    Those of OpenAI's API are served below a native base as well; that those are the same is tested below.
+    """
     found = []
     for rule in api.app.url_map.iter_rules():
+        if dialect_of(api.app, rule.rule) is OPENAI and not OPENAI.describes(rule.rule):
+            continue
         below = rule.rule.startswith("/v1/modules/")
         if below == (base == NATIVE.bases[1]) or (not rule.rule.startswith("/v1") and base == NATIVE.bases[0]):
             shown = rule.rule.replace(NATIVE.bases[1], NATIVE.bases[0], 1) if below else rule.rule
@@ -313,7 +184,7 @@ def asked_for_everything(api: Api, base: str) -> tuple[dict[Any, int], dict[Any,
 
 
 def _path(rule: str, base: str, values: dict[str, str]) -> str:
-    path = rule.replace(NATIVE.bases[0], base, 1).replace("<path:path>", "<path>")
+    path = re.sub("<path:([a-z]+)>", r"<\1>", rule.replace(NATIVE.bases[0], base, 1))
     for value, text in values.items():
         path = path.replace(f"<{value}>", text)
     return path
@@ -355,6 +226,20 @@ def test_the_other_base_path_admits_the_same_callers(sqlite_api: Api) -> None:
 
     assert {cell: status for cell, status in got.items() if status != expected[cell]} == {}
     assert len(got) > 700
+
+
+def test_beside_the_native_routes_those_of_openai_are_the_same(sqlite_api: Api) -> None:
+    views: dict[str, dict[str, object]] = {prefix: {} for prefix in PREFIXES}
+    for rule in sqlite_api.app.url_map.iter_rules():
+        if dialect_of(sqlite_api.app, rule.rule) is OPENAI:
+            prefix = OPENAI.link_base(rule.rule)
+            about = f"{rule.rule.removeprefix(prefix)} {sorted(rule.methods or ())}"
+            views[prefix][about] = sqlite_api.app.view_functions[rule.endpoint]
+
+    own = {about: view for about, view in views[BASE].items() if "openapi.json" not in about}
+
+    assert own == views[BESIDE_NATIVE]
+    assert len(own) > 20
 
 
 def test_what_routes_declare_is_what_the_table_says(sqlite_api: Api) -> None:

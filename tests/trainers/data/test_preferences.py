@@ -117,3 +117,29 @@ def test_pairs_are_stored_split_and_streamed_as_they_are(tmp_path, write, make_s
     assert set(pairs[0]) == {"prompt_ids", "chosen_ids", "rejected_ids"}
     first_pass = [pair for pair, _ in zip(streamed.train, range(10), strict=False)]
     assert sorted(pair["prompt_ids"] for pair in first_pass) == sorted(pair["prompt_ids"] for pair in pairs)
+
+
+TOOLS = [{"type": "function", "function": {"name": "add"}}]
+ELSEWHERE = {
+    "input": {"messages": [QUESTION], "tools": TOOLS, "parallel_tool_calls": True},
+    "preferred_output": [{**RIGHT, "weight": 1}],
+    "non_preferred_output": [WRONG],
+}
+
+
+def test_preferences_of_openai_are_read(made):
+    assert made(ELSEWHERE, {**ELSEWHERE, "input": {"messages": [QUESTION]}}) == [{**CHATS, "tools": TOOLS}, CHATS]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input": "2 + 2?"}, "line 1: input must be an object with messages; it is str"),
+        ({"input": {}}, "line 1: input.messages must be a list of messages that is not empty"),
+        ({"preferred_output": []}, "line 1: preferred_output must be a list of messages that is not empty"),
+        ({"non_preferred_output": [QUESTION]}, "line 1: non_preferred_output have no turn of the assistant"),
+    ],
+)
+def test_bad_preference_of_openai_is_told_in_its_own_words(made, change, message):
+    with pytest.raises(DataInvalid, match=message):
+        made({**ELSEWHERE, **change})

@@ -79,6 +79,23 @@ def test_only_the_assistant_is_learned(encode, make_tokenizer):
     assert encode(CHAT, hyperparameters={"assistant_only_loss": False}).labels == encoded.input_ids
 
 
+def test_turns_that_are_not_learned_need_marks_or_beginnings(encode, make_tokenizer):
+    question, answer, later = *CHAT["messages"], {"role": "assistant", "content": "5"}
+    record = {"messages": [question, answer, question, later], "unlearned": [1]}
+    each = "[{{ m['role'] }}]{{ m['content'] }}</s>"
+    template = f"{{% for m in messages %}}{each}{{% endfor %}}"
+    header = "{% if add_generation_prompt %}[assistant]{% endif %}"
+
+    tokenizer = make_tokenizer(chat_template=template + header)
+    encoded = encode(record, tokenizer=tokenizer)
+
+    assert tokenizer.decode(encoded.input_ids) == "[user]2 + 2?</s>[assistant]4</s>[user]2 + 2?</s>[assistant]5</s>"
+    learned = tokenizer.decode([label for label in encoded.labels if label != -100])
+    assert learned == "[user]2 + 2?</s>[assistant][user]2 + 2?</s>[assistant]5</s>"
+    with pytest.raises(DataInvalid, match="weight 0 needs a chat template that marks what the assistant says"):
+        encode(record, tokenizer=make_tokenizer(chat_template=template.replace("messages", "messages | reverse")))
+
+
 def test_tokenizer_without_messages_keeps_having_no_template(encode, make_tokenizer):
     tokenizer = make_tokenizer()
     encode(PAIR, tokenizer=tokenizer)

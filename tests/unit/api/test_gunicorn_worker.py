@@ -1,13 +1,14 @@
 """A client that stalls in the middle of a request body or of an answer is not waited for indefinitely."""
 
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 from gunicorn.config import Config
 from gunicorn.http.parser import RequestParser
 
-from app.server.gunicorn_worker import BodyDeadline, TimedSocket
+from app.server.gunicorn_worker import SLOWEST_BYTES_PER_SECOND, BodyDeadline, LargeReads, TimedSocket
 
 HEAD = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
@@ -50,6 +51,24 @@ def test_body_that_arrives_in_time_is_whole_and_its_connection_stays_open(
 
     assert request.body.read() == b"1234567890"
     assert not request.should_close()
+
+
+def test_time_of_a_body_grows_with_what_has_arrived(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    with TimedSocket.over(ours) as connection:
+        parser = parser_of(connection)
+        theirs.sendall(HEAD + b"12345")
+        request = next(parser)
+        BodyDeadline(parser).begin(0.01)
+        connection.extend_body_time(30 * SLOWEST_BYTES_PER_SECOND)
+        body = LargeReads(request.body.reader)
+        first = body.read(3)
+        late = threading.Timer(0.1, theirs.sendall, [b"67890"])
+        late.start()
+
+        assert first + body.read(100) == b"1234567890"
+        assert body.read(100) == b""
+        late.join()
 
 
 def test_unread_body_is_not_waited_for_longer_than_gunicorn_says(ends: tuple[socket.socket, socket.socket]) -> None:

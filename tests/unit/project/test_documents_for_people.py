@@ -122,7 +122,7 @@ def shape_of(record: dict[str, Any], mappings: list[dict[str, str]]) -> str:
     """As it is, or by the mapping of the page whose columns it has."""
     fitting = [mapping for mapping in mappings if set(mapped_columns(mapping).values()) <= record.keys()]
     alone = "prompt" in record and not {"completion", "chosen"} & record.keys()
-    training_type = "DPO" if "chosen" in record else "RLHF" if alone else "SFT"
+    training_type = "DPO" if {"chosen", "preferred_output"} & record.keys() else "RLHF" if alone else "SFT"
     return RecordMapper(fitting[0] if fitting else {}, training_type).record(record, "line 1")[0]
 
 

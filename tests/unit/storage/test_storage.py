@@ -316,3 +316,48 @@ def test_timeout_of_a_remote_storage_may_be_tried_again() -> None:
 
 def _failing_fsync(_descriptor: int) -> None:
     raise OSError(errno.EIO, "no")
+
+
+def test_created_file_is_complete_when_its_block_has_ended(storage: Storage) -> None:
+    with storage.create("user-files/p/a") as writer:
+        writer.write(b"first ")
+        writer.write(b"second")
+
+    assert storage.read("user-files/p/a") == b"first second"
+    assert storage.names("user-files/p") == ("a",)
+
+
+def test_created_file_is_not_there_before_its_block_has_ended(local: Storage) -> None:
+    with local.create("user-files/p/a") as writer:
+        writer.write(b"first ")
+
+        assert not local.exists("user-files/p/a")
+        assert local.names("user-files/p") == ()
+
+
+def test_block_that_raises_leaves_nothing(storage: Storage, tmp_path: Path) -> None:
+    def cut_off() -> None:
+        with storage.create("user-files/p/a") as writer:
+            writer.write(b"first ")
+            raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        cut_off()
+
+    assert storage.list("user-files") == ()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_file_that_can_not_be_made_durable_is_not_there(local: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    writer = local.begin("user-files/p/a")
+    writer.write(b"text")
+    monkeypatch.setattr(os, "fsync", full)
+
+    with pytest.raises(TransientStorageError):
+        writer.commit()
+
+    assert local.names("user-files/p") == ()
+    assert local.sweep("user-files/p", older_than_seconds=-1) == 0

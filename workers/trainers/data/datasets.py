@@ -27,7 +27,7 @@ from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid, DataNotFound, InvalidConfig
 
 # Increment when the stored format changes, so that files of older versions are not reused.
-_VERSION = 1
+_VERSION = 2
 _REPORT_SECONDS = 10.0
 
 

@@ -5,11 +5,13 @@ prompt; a prompt to complete stands alone or at the beginning of messages, besid
 inference have the shapes that their task can use.
 """
 
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.domain.spec.data.preprocessing import (
+    EXAMPLES,
     MEASURED,
     PASSAGES,
     PREFERENCES,
@@ -42,6 +44,12 @@ _COLUMNS = {**_EXAMPLES, **_PROMPTS, PREFERENCE: ("prompt", *_ANSWERS), IMPLICIT
 _SHARE_GPT = "conversations"
 _SHARE_GPT_ROLES = {"human": "user", "gpt": "assistant"}
 _FOR_TEMPLATES = {"tools": list, "chat_template_kwargs": dict}
+# Preferences as OpenAI's API has them: its columns, and what they are here.
+_ANSWERS_ELSEWHERE = ("preferred_output", "non_preferred_output")
+_INPUT = "input"
+_ELSEWHERE = {"prompt": "input.messages", **dict(zip(_ANSWERS, _ANSWERS_ELSEWHERE, strict=True))}
+UNLEARNED = "unlearned"  # in a record: the places of the messages that are not learned, though the assistant's
+_WEIGHT = "weight"  # of a message; never in a record
 _NAMES_SHOWN = 50
 
 
@@ -60,6 +68,9 @@ class RecordMapper:
 
     def record(self, values: Mapping[str, Any], where: str) -> tuple[str, Record]:
         """The shape and the record. Raises DataInvalid naming row and field."""
+        names: Mapping[str, str] = {}
+        if self._kind == PREFERENCES and self._is_from_elsewhere(values):
+            values, names = _preference_of(values, where), _ELSEWHERE
         shape = self._shape(values, where)
         if self._kind == PROMPTS:
             return self._prompt(values, shape, where)
@@ -68,11 +79,18 @@ class RecordMapper:
             for name, value in record.items():
                 _check_text(value, f"{where}: {name}")
             return shape, record
-        for name, value in record.items():
-            record[name] = self._messages(value, f"{where}: {name}", name)
+        weighted = {
+            name: self._messages(value, f"{where}: {names.get(name, name)}", name) for name, value in record.items()
+        }
+        unlearned = [] if self._kind == PREFERENCES else _unlearned(weighted.values())
+        record = {name: _unweighted(messages) for name, messages in weighted.items()}
         if shape == IMPLICIT_PROMPT:
             record = _with_prompt(record, where)
-        return shape, record | _for_template(values, where)
+        return shape, record | ({UNLEARNED: unlearned} if unlearned else {}) | _for_template(values, where)
+
+    def _is_from_elsewhere(self, values: Mapping[str, Any]) -> bool:
+        has_own = any(self._columns.get(name, name) in values for name in _ANSWERS)
+        return not has_own and all(values.get(name) is not None for name in (_INPUT, *_ANSWERS_ELSEWHERE))
 
     def _shape(self, values: Mapping[str, Any], where: str) -> str:
         if self._kind == PREFERENCES:
@@ -110,7 +128,7 @@ class RecordMapper:
         if shape == PROMPT and not _are_messages(value):
             _check_text(value, f"{where}: prompt")
             return PROMPT, {"prompt": value, "columns": columns}
-        prompt = self._messages(value, f"{where}: {name}", "prompt")
+        prompt = _unweighted(self._messages(value, f"{where}: {name}", "prompt"))
         if prompt[-1]["role"] == "assistant":
             # The assistant's reply there is the reference answer for comparison.
             columns.setdefault(ANSWER, prompt.pop()["content"])
@@ -145,6 +163,7 @@ class RecordMapper:
         return values[column]
 
     def _messages(self, value: object, where: str, name: str) -> list[Message]:
+        """The messages, with the weights that some have."""
         found = _parsed(value) if isinstance(value, str) else value
         if not isinstance(found, list) or not found:
             raise DataInvalid(f"{where} must be a list of messages that is not empty; it is {_shown(value)}")
@@ -155,6 +174,8 @@ class RecordMapper:
                 f"{where} have no turn of the assistant to learn; their roles are {roles}: if one of them is the "
                 "assistant under another name, map it in preprocess.field_mapping, for example roles.bot: assistant"
             )
+        if self._kind == EXAMPLES and name != "prompt" and not any(map(_is_learned, messages)):
+            raise DataInvalid(f"{where} have no turn of the assistant to learn: all of them have weight 0")
         return messages
 
     def _message(self, message: object, where: str) -> Message:
@@ -169,12 +190,52 @@ class RecordMapper:
         known = _SHARE_GPT_ROLES if is_share_gpt else {}
         others = {key: each for key, each in message.items() if key not in (role_key, content_key) and each is not None}
         content = _content(message.get(content_key), f"{where}: {content_key}", needed=not others.get("tool_calls"))
-        return {"role": self._roles.get(role, known.get(role, role)), "content": content, **others}
+        found = {"role": self._roles.get(role, known.get(role, role)), "content": content, **others}
+        _check_weight(found, where)
+        return found
 
 
 def _are_messages(value: object) -> bool:
     found = _parsed(value) if isinstance(value, str) else value
     return isinstance(found, list) and all(isinstance(each, dict) for each in found)
+
+
+def _preference_of(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The row in our names. Raises DataInvalid."""
+    given = values[_INPUT]
+    given = _parsed(given) if isinstance(given, str) else given
+    if not isinstance(given, dict):
+        raise DataInvalid(f"{where}: {_INPUT} must be an object with messages; it is {_shown(given)}")
+    answers = {name: values[theirs] for name, theirs in zip(_ANSWERS, _ANSWERS_ELSEWHERE, strict=True)}
+    tools = given.get("tools") or values.get("tools")
+    return {**values, "prompt": given.get("messages") or [], **answers, "tools": tools}
+
+
+def _check_weight(message: Message, where: str) -> None:
+    """Raises DataInvalid."""
+    if _WEIGHT not in message:
+        return
+    if isinstance(message[_WEIGHT], bool) or message[_WEIGHT] not in (0, 1):
+        raise DataInvalid(f"{where}: {_WEIGHT} must be 0 or 1; it is {_shown(message[_WEIGHT])}")
+    if message["role"] != "assistant":
+        raise DataInvalid(
+            f"{where}: {_WEIGHT} is for messages of the assistant, and this is the {message['role']}'s; leave it out"
+        )
+
+
+def _is_learned(message: Message) -> bool:
+    return message["role"] == "assistant" and bool(message.get(_WEIGHT, 1))
+
+
+def _unlearned(parts: Iterable[list[Message]]) -> list[int]:
+    """The places of messages with weight 0 in the whole conversation."""
+    messages = itertools.chain.from_iterable(parts)
+    return [place for place, message in enumerate(messages) if message.get(_WEIGHT, 1) == 0]
+
+
+def _unweighted(messages: list[Message]) -> list[Message]:
+    """As chat templates get them."""
+    return [{key: value for key, value in message.items() if key != _WEIGHT} for message in messages]
 
 
 def _with_prompt(record: Record, where: str) -> Record:

@@ -21,7 +21,8 @@ from workers.rank.spec_sections import data_config
 from workers.trainers.data import templates
 from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
 from workers.trainers.data.records import LocatedRecord
-from workers.trainers.data.shapes import Record
+from workers.trainers.data.shapes import UNLEARNED, Record
+from workers.trainers.data.unlearned import Conversation, unlearned_tokens
 from workers.trainers.failures import DataInvalid, InvalidConfig
 
 _BATCH = 64
@@ -116,16 +117,33 @@ class RecordTokenizer:
         options = {"return_assistant_tokens_mask": True} if marks else {}
         found = self._rendered(batch, [record["messages"] for record in batch], self._marking, **options)
         ids = [list(each["input_ids"]) for each in found]
-        if not marks:
-            return [(each, [True] * len(each)) for each in ids]
-        return [(each, [bool(bit) for bit in all_["assistant_masks"]]) for each, all_ in zip(ids, found, strict=True)]
+        learned = [
+            [bool(bit) for bit in each["assistant_masks"]] if marks else [True] * len(each["input_ids"])
+            for each in found
+        ]
+        return [self._weighed(*each, template=self._marking) for each in zip(batch, ids, learned, strict=True)]
 
     def _completions(self, batch: Sequence[Record]) -> list[_Tokens]:
         """The completion begins where the tokens of the prompt alone and of both differ."""
         prompts, ids = self._prompts(batch), self._answered(batch, "completion")
-        if not self._completion_only:
-            return [(each, [True] * len(each)) for each in ids]
-        return [_learned_from(each, _common_prefix(prompt, each)) for prompt, each in zip(prompts, ids, strict=True)]
+        begins = [0] * len(ids)
+        if self._completion_only:
+            begins = [_common_prefix(prompt, each) for prompt, each in zip(prompts, ids, strict=True)]
+        found = [_learned_from(each, begin) for each, begin in zip(ids, begins, strict=True)]
+        return [self._weighed(record, *each, template=None) for record, each in zip(batch, found, strict=True)]
+
+    def _weighed(self, record: Record, ids: list[int], learned: list[bool], *, template: str | None) -> _Tokens:
+        """Without learning the messages that have weight 0."""
+        if UNLEARNED not in record:
+            return ids, learned
+        conversation = Conversation(
+            messages=record["messages"] if "messages" in record else record["prompt"] + record["completion"],
+            places=record[UNLEARNED],
+            tools=record.get("tools"),
+            options=_kwargs(record),
+        )
+        unlearned = unlearned_tokens(self._tokenizer, conversation, template, ids)
+        return ids, [learns and place not in unlearned for place, learns in enumerate(learned)]
 
     def _pairs(self, batch: Sequence[Record]) -> list[list[_Tokens]]:
         """Both answers begin where the tokens of the prompt alone differ from those with either answer."""

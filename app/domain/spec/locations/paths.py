@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.spec.locations.hosts import refuse_private_host
+from app.domain.spec.locations.uploads import UPLOAD, UPLOAD_DIRECTORIES, is_upload
 from app.domain.spec.locations.uris import SCHEMES, Use, check_uri, leads_up, scheme_of
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
 
 FILE = "file"
 NO_MODEL = "none"  # model_id of a CUSTOM job that brings its own model
-KINDS = tuple(dict.fromkeys((FILE, *(scheme.kind for scheme in SCHEMES.values()))))
+KINDS = tuple(dict.fromkeys((FILE, *(scheme.kind for scheme in SCHEMES.values()), UPLOAD)))
 
 _PROJECT = "{project}"
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
@@ -74,8 +75,9 @@ class ReadingRules:
 
 
 def check_source(location: str, rules: ReadingRules, *, field: str) -> None:
-    """Refuse a data source that is malformed or not readable by jobs."""
-    _check(location, Use.DATA, rules, field=field)
+    """Refuse a data source that is malformed or not readable by jobs. Uploaded files are checked at submission."""
+    if not is_upload(location):
+        _check(location, Use.DATA, rules, field=field)
 
 
 def check_model(model_id: str, rules: ReadingRules, *, field: str) -> None:
@@ -109,7 +111,9 @@ def check_output(location: str, rules: ReadingRules, *, field: str) -> None:
 
 
 def kind_of(location: str, *, field: str) -> str:
-    """Kind of location: ``file``, or the kind of its URI's scheme."""
+    """Kind of location: ``file``, ``upload``, or the kind of its URI's scheme."""
+    if is_upload(location):
+        return UPLOAD
     if local_path(location, field=field) is not None:
         return FILE
     return scheme_of(location.partition(":")[0], field=field).kind
@@ -180,7 +184,7 @@ def readable(real_path: str, rules: ReadingRules) -> bool:
     results = _results(rules)
     if any(within(each, real_path) for each in results):
         return False  # contains all projects' results
-    if _holds_claims(real_path, rules):
+    if _holds_claims(real_path, rules) or any(within(real_path, each) for each in _uploads(rules)):
         return False
     if not rules.data_dir:
         return True
@@ -201,10 +205,17 @@ def job_of_path(real_path: str, rules: ReadingRules) -> str | None:
 
 def _results(rules: ReadingRules) -> list[str]:
     """Directories with one subdirectory of results per job."""
+    return [f"{store}/jobs" for store in _stores(rules)]
+
+
+def _uploads(rules: ReadingRules) -> list[str]:
+    """Directories with the uploaded files of all projects; what contains them contains results, too."""
+    return [f"{store}/{name}" for store in _stores(rules) for name in UPLOAD_DIRECTORIES]
+
+
+def _stores(rules: ReadingRules) -> list[str]:
     stores = [rules.real_path(rules.data_dir) + "/files"] if rules.data_dir else []
-    if rules.storage_dir:
-        stores.append(rules.real_path(rules.storage_dir))
-    return [f"{store}/jobs" for store in stores]
+    return [*stores, rules.real_path(rules.storage_dir)] if rules.storage_dir else stores
 
 
 def _check(location: str, use: Use, rules: ReadingRules, *, field: str) -> None:

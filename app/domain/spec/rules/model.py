@@ -70,8 +70,35 @@ def is_drawn(base_model: BaseModel) -> bool:
 
 
 def is_without_model(base_model: BaseModel, *, custom: bool) -> bool:
-    """Whether no model directory is needed: the script creates its model, or the document defines one."""
-    return base_model.model_id == NO_MODEL and (custom or isinstance(base_model.from_config, Mapping))
+    """Whether no place of a model is needed: a script creates it, the document defines it, or a job has made it."""
+    none = base_model.model_id == NO_MODEL
+    return none and (custom or is_result(base_model) or isinstance(base_model.from_config, Mapping))
+
+
+def is_result(base_model: BaseModel) -> bool:
+    """Whether it is the whole model that a job has made."""
+    return base_model.job_id is not None and base_model.model_id == NO_MODEL
+
+
+def continues_adapter(base_model: BaseModel) -> bool:
+    """Whether the training continues the adapter that a job has made for this base model."""
+    return base_model.job_id is not None and base_model.model_id != NO_MODEL
+
+
+def result_is_trained_where_it_can_be(document: JobDocument) -> None:
+    base, field = document.training_config.base_model, f"{_MODEL}.job_id"
+    if base.job_id is None:
+        return
+    if is_custom(document):
+        raise BadSpec("a custom script loads its model itself; leave job_id out, and name a place", field=field)
+    if base.from_config:
+        raise BadSpec("weights are drawn, or those of a job; leave from_config or job_id out", field=field)
+    if continues_adapter(base) and trainer(document) != ("HF_TRAINER", "LORA"):
+        raise NotSupportedYet(
+            f"the result of {base.job_id} is an adapter, which HF_TRAINER and LORA alone continue; take these, or "
+            "train with merge_lora and name that result",
+            field=field,
+        )
 
 
 def weights_are_drawn_where_they_can_be(document: JobDocument) -> None:
@@ -174,4 +201,5 @@ RULES = (
     dtype_is_known,
     model_kwargs_are_known,
     weights_are_drawn_where_they_can_be,
+    result_is_trained_where_it_can_be,
 )

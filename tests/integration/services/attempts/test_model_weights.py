@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.model import JobDocument
 from app.models import Artifact, Checkpoint
 from app.services.attempts import work_orders
 from app.storage.storage import Storage
-from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
+from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 from tests.builders.shards import batch_document
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.model_weights import find_weights
+from workers.prepare.input_library import Sources
+from workers.prepare.model_weights import find_weights, with_result_here, with_results
 from workers.supervisor.recording.model_export import Output, store_model
 from workers.supervisor.recording.upload import Patience
 
@@ -77,6 +79,53 @@ def test_result_and_checkpoint_of_a_job_are_found_where_they_are_stored(database
         session.query(Artifact).delete()
     work = work_of(database, job_id, checkpoint_id)
     assert find(database, storage, work, tmp_path) == storage.local_path(f"jobs/{job_id}/checkpoints/c")
+
+
+def taken(database, storage, tmp_path, document):
+    """The sources and weights of a job with this document, whose own sources are none."""
+    with database.write() as session:
+        job = make_job(session, document=document)
+        make_attempt(session, job, make_node(session, f"n{job.id[-12:]}"))
+    none = Sources(model=None, tokenizer=None, data=(), script=None)
+    return with_results(database, storage, work_orders.load_work(database, job.id, 1), none, tmp_path / "scratch")
+
+
+def test_base_model_that_a_job_has_made_takes_the_place_of_a_model(database, storage, trained, tmp_path):
+    job_id, checkpoint_id = trained
+    result, base = storage.local_path(f"jobs/{job_id}/artifacts"), {"model_id": "none", "job_id": job_id}
+
+    training, nothing = taken(database, storage, tmp_path, make_document(training_config={"base_model": base}))
+    adapter = {"model": {"job_id": job_id, "checkpoint_id": checkpoint_id, "adapter": True}}
+    batch = batch_document(inference=adapter, training_config={"base_model": base})
+    asked, weights = taken(database, storage, tmp_path, batch)
+
+    assert (training.model.path, training.readable, training.tokenizer, nothing) == (result, (result,), None, None)
+    assert (asked.model.path, weights) == (result, storage.local_path(f"jobs/{job_id}/checkpoints/c"))
+
+
+def test_training_that_continues_an_adapter_has_its_tokenizer(database, storage, trained, tmp_path):
+    job_id, _ = trained
+    base = {"model_id": "demo/model", "job_id": job_id}
+
+    sources, weights = taken(database, storage, tmp_path, make_document(training_config={"base_model": base}))
+
+    assert (sources.model, sources.tokenizer.path, weights) == (
+        None,
+        weights,
+        storage.local_path(f"jobs/{job_id}/artifacts"),
+    )
+
+
+def test_preview_finds_a_result_where_the_storage_is_a_directory(storage, trained):
+    document, none = make_document(), Sources(model=None, tokenizer=None, data=(), script=None)
+    document["training_config"]["base_model"] = {"model_id": "none", "job_id": trained[0]}
+
+    there = with_result_here(storage, JobDocument.from_json(document), none)
+    document["training_config"]["base_model"]["job_id"] = "job-1"
+
+    assert there.model is not None
+    assert there.model.path == storage.local_path(f"jobs/{trained[0]}/artifacts")
+    assert with_result_here(storage, JobDocument.from_json(document), none) == none
 
 
 @pytest.mark.parametrize("what", ["result", "checkpoint"])

@@ -31,10 +31,7 @@ REFUSED: list[tuple[Any, ...]] = [
         ("training_config.hyperparameters", {"adam_beta1": "0.8"}),
         f"{_FRAMEWORK}.config.adam_beta1",
     ),
-    (
-        ("training_config.framework", {"type": "MEGATRON", "config": {"tensor_parallel": "2"}}),
-        "training_config.framework.config.tensor_parallel",
-    ),
+    ((_FRAMEWORK, {"type": "MEGATRON", "config": {"tensor_parallel": "2"}}), f"{_FRAMEWORK}.config.tensor_parallel"),
     (
         ("training_config.framework.type", "MEGATRON"),
         (f"{_MODEL}.model_kwargs", {"attn_implementation": "sdpa"}),
@@ -54,6 +51,8 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_MODEL}.from_config", True), ("training_config.training_type", "LORA")),
     ((f"{_MODEL}.from_config", True), (f"{_FRAMEWORK}.type", "FSDP")),
     ((f"{_MODEL}.from_config", True), *_SCRIPT),
+    ((f"{_MODEL}.job_id", "job-1"), *_SCRIPT),
+    ((f"{_MODEL}.job_id", "job-1"), ("training_config.training_type", "DPO"), f"{_MODEL}.job_id"),
     ((f"{_MODEL}.from_config", True), (f"{_MODEL}.model_id", "none")),
     ((f"{_MODEL}.from_config", {"model_type": "llama", "auto_map": {}}), f"{_MODEL}.from_config.auto_map"),
     ((f"{_MODEL}.from_config", {"model_type": "llama"}), (f"{_MODEL}.model_id", "none"), f"{_MODEL}.tokenizer_id"),

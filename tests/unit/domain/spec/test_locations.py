@@ -269,7 +269,7 @@ def test_every_scheme_can_be_used_or_says_why_not() -> None:
         assert scheme.forms.keys() | scheme.refusals.keys() == set(Use), name
         assert not scheme.forms.keys() & scheme.refusals.keys(), name
     assert kind_of("HTTPS://example.org/x", field="f") == kind_of("http://x", field="f") == "http"
-    assert set(KINDS) == {"file", *(scheme.kind for scheme in SCHEMES.values())}
+    assert set(KINDS) == {"file", "upload", *(scheme.kind for scheme in SCHEMES.values())}
 
 
 def test_results_go_below_a_root_and_not_among_the_platforms_own() -> None:

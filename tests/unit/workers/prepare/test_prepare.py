@@ -18,15 +18,8 @@ from tests.builders.factories import make_document
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import opened_secrets
 from workers.prepare.input_library import Library
-from workers.prepare.prepare import (
-    device_uuids,
-    find_sources,
-    input_fields,
-    job_environment,
-    private_paths,
-    program,
-    sources_document,
-)
+from workers.prepare.prepare import device_uuids, find_sources, input_fields, job_environment, program, sources_document
+from workers.prepare.private_paths import private_paths
 from workers.run_dir.layout import run_directory
 from workers.sandbox.gpu_devices import GpuDevice
 

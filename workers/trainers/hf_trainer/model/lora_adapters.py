@@ -1,8 +1,19 @@
 """LoRA adapters: built from hyperparameters, with a check that the target modules can be adapted."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
-from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+import torch
+from peft import (
+    LoraConfig,
+    PeftModel,
+    TaskType,
+    get_peft_model,
+    get_peft_model_state_dict,
+    load_peft_weights,
+    set_peft_model_state_dict,
+)
+from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedModel, set_seed
 from transformers.pytorch_utils import Conv1D
@@ -11,13 +22,15 @@ from app.domain.spec.hyperparameters.parsing import names
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from workers.rank.run_context import RunSpec, method_of
 from workers.rank.spec_sections import data_config
-from workers.trainers.failures import InvalidConfig
+from workers.trainers.failures import InvalidConfig, ModelNotFound
 
 ALL_LINEAR = "all-linear"
 
 
 def adapted(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> PeftModel:
-    """The model with a new adapter, initialized by the job's seed; only the adapter is trained.
+    """The model with a new adapter, initialized by the job's seed, or with the one that the training continues.
+
+    Only the adapter is trained.
 
     With `new_tokens` (tokens without an embedding in the base model) all embeddings are trained too. Adapter weights
     stay in float32 whatever the base model's dtype. Raises InvalidConfig.
@@ -26,9 +39,12 @@ def adapted(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> PeftM
     # The same initial weights on every rank and at every resume.
     set_seed(data_config(spec).seed)
     try:
-        return get_peft_model(model, config)
+        made = get_peft_model(model, config)
     except (TypeError, ValueError) as error:
         raise InvalidConfig(f"no adapter can be made with these hyperparameters: {error}") from error
+    if spec.weights_path:
+        _take_weights(made, Path(spec.weights_path))
+    return made
 
 
 def lora_config(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> LoraConfig:
@@ -58,6 +74,25 @@ def lora_config(model: PreTrainedModel, spec: RunSpec, *, new_tokens: bool) -> L
         modules_to_save=whole or None,
         ensure_weight_tying=tied and bool({embeddings, head} & set(whole)),
     )
+
+
+def _take_weights(model: PeftModel, directory: Path) -> None:
+    """The weights of a stored adapter, which must be of this form. Raises ModelNotFound and InvalidConfig."""
+    try:
+        stored = load_peft_weights(str(directory), device="cpu")
+    except (KeyError, OSError, SafetensorError, ValueError) as error:
+        raise ModelNotFound(f"the adapter to continue can't be read: {error}") from error
+    own = get_peft_model_state_dict(model, save_embedding_layers=False)
+    if different := sorted(_shapes(own) ^ _shapes(stored)):
+        raise InvalidConfig(
+            f"the adapter to continue has other weights than these hyperparameters make, such as {different[0][0]}: "
+            "repeat the hyperparameters lora_… and modules_to_save of its training"
+        )
+    set_peft_model_state_dict(model, stored)
+
+
+def _shapes(weights: Mapping[str, torch.Tensor]) -> set[tuple[str, tuple[int, ...]]]:
+    return {(name, tuple(each.shape)) for name, each in weights.items()}
 
 
 def _check(model: PreTrainedModel, targets: Sequence[str], whole: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from app.domain.spec.defaults import SPLIT
 from app.domain.spec.frameworks.megatron import MEGATRON
 from app.domain.spec.hyperparameters.parsing import USE_LORA
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
-from app.domain.spec.rules.model import is_drawn
+from app.domain.spec.rules.model import is_drawn, is_result
 from app.domain.spec.rules.output import GGUF, LORA_TYPES, ONNX
 from workers.rank.run_context import RunSpec, method_of
 from workers.rank.spec_sections import data_config, output_config, training_config
@@ -112,6 +112,8 @@ class ModelCard:
     @property
     def _base(self) -> str:
         base = base_model(self.spec)
+        if is_result(base):
+            return f"the result of {base.job_id}"
         return _public(base.model_id, hub=base.source == "hub") or "a local model"
 
     @property

@@ -1,0 +1,1 @@
+"""Fine-tuning jobs in the words of OpenAI: translation both ways, and routes."""

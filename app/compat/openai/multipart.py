@@ -1,0 +1,180 @@
+"""Forms with one file, whose content goes to the storage as it arrives: never whole in memory, or on a disk of ours."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from flask import g, request
+from marshmallow import Schema
+from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.sansio.multipart import Data, Epilogue, Event, Field, File, MultipartDecoder, NeedData
+
+from app.domain.errors import InvalidRequest, TooLarge
+from app.http.context import backend, holder
+from app.http.errors import BadShape, UnsupportedMediaType
+from app.http.request_body import check_content, validated
+from app.services.files.incoming import Incoming, StoredContent
+
+MEDIA_TYPE = "multipart/form-data"
+_CHUNK_BYTES = 256 * 1024
+# Of all that is not the file: fields, the headers of parts, and boundaries.
+_OVERHEAD_BYTES = 1 << 20
+_LONGEST_FIELD = 4096
+_MOST_PARTS = 100
+_CONTENT = "openai_content"  # of the request's form, in its context
+
+
+class MalformedForm(InvalidRequest):
+    code = "MALFORMED_FORM"
+
+
+@dataclass(frozen=True)
+class FormContent:
+    filename: str
+    stored: StoredContent
+
+
+class FormWithFile:
+    """Reads a form: fields by ``schema``, and the part ``name`` into what ``receive`` makes for the request.
+
+    ``most_bytes``: of the file. The document in place of the file has its name, size and hash, so that a form that is
+    sent again is recognized.
+    """
+
+    def __init__(
+        self, schema: type[Schema], name: str, *, receive: Callable[[], Incoming], most_bytes: Callable[[], int]
+    ) -> None:
+        self._schema, self._name = schema(), name
+        self._receive, self._most_bytes = receive, most_bytes
+
+    def read(self, *, optional: bool, max_nesting: int) -> dict[str, Any]:
+        del optional  # it has a file
+        limit = self._most_bytes()
+        if (request.content_length or 0) > limit + _OVERHEAD_BYTES:
+            raise TooLarge(f"the content is larger than {limit} bytes, the most that is taken here")
+        request.max_content_length = limit + _OVERHEAD_BYTES
+        with backend().bodies.held(holder()):
+            document = _Form(self._name, self._receive).read()
+        check_content(document, max_nesting=max_nesting)
+        return document
+
+    def load(self, document: dict[str, Any]) -> Any:  # noqa: ANN401 – as validated
+        return validated(self._schema, document)
+
+
+def content() -> FormContent:
+    """The stored file of this request's form, until the request ends."""
+    found: FormContent = g.get(_CONTENT)
+    return found
+
+
+def close(_error: BaseException | None) -> None:
+    """At the end of a request: removes content that nothing names."""
+    g.pop(f"{_CONTENT}_open", ExitStack()).close()
+
+
+class _Form:
+    """One form, part by part."""
+
+    def __init__(self, name: str, receive: Callable[[], Incoming]) -> None:
+        self._name, self._receive = name, receive
+        self._found: dict[str, Any] = {}
+        self._incoming: Incoming | None = None
+        self._field, self._value, self._filename = "", bytearray(), ""
+
+    def read(self) -> dict[str, Any]:
+        for event in _events():
+            if isinstance(event, Field | File):
+                self._begin(event)
+            elif isinstance(event, Data):
+                self._add(event.data)
+                if not event.more_data:
+                    self._end()
+        return self._found
+
+    def _begin(self, part: Field | File) -> None:
+        self._field, self._value = part.name or "", bytearray()
+        if self._field in self._found:
+            raise BadShape([(self._field[:64], "must be given once")])
+        if isinstance(part, File) != (self._field == self._name):
+            named = "must be a file, with a name" if self._field == self._name else "is not a file of this form"
+            raise BadShape([(self._field[:64], named)])
+        if isinstance(part, File):
+            self._filename, self._incoming = part.filename, _opened(self._receive())
+
+    def _add(self, data: bytes) -> None:
+        if self._incoming is not None:
+            self._incoming.write(data)
+            return
+        self._value += data
+        if len(self._value) > _LONGEST_FIELD:
+            raise BadShape([(self._field[:64], f"is longer than {_LONGEST_FIELD} bytes")])
+
+    def _end(self) -> None:
+        if self._incoming is None:
+            self._found[self._field] = _text(self._field, self._value)
+            return
+        stored = self._incoming.finish()
+        self._incoming = None
+        g.setdefault(_CONTENT, FormContent(self._filename, stored))
+        self._found[self._field] = {
+            "filename": self._filename,
+            "size_bytes": stored.size_bytes,
+            "sha256": stored.sha256,
+        }
+
+
+def _opened(incoming: Incoming) -> Incoming:
+    """It stays open until the request ends."""
+    stack: ExitStack = g.setdefault(f"{_CONTENT}_open", ExitStack())
+    return stack.enter_context(incoming)
+
+
+def _text(field: str, value: bytearray) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise BadShape([(field[:64], "is not UTF-8")]) from error
+
+
+def _events() -> Iterator[Event]:
+    decoder = MultipartDecoder(_boundary(), 2 * _OVERHEAD_BYTES, max_parts=_MOST_PARTS)
+    try:
+        for chunk in _chunks():
+            decoder.receive_data(chunk)
+            while not isinstance(event := decoder.next_event(), NeedData):
+                if isinstance(event, Epilogue):
+                    return
+                yield event
+    except RequestEntityTooLarge as error:
+        raise TooLarge(f"the form has more than {_MOST_PARTS} parts, or too much beside its file") from error
+    except ValueError as error:
+        raise MalformedForm("the form is not complete, or not a form: send multipart/form-data as it is") from error
+
+
+def _boundary() -> bytes:
+    if request.mimetype != MEDIA_TYPE:
+        raise UnsupportedMediaType(f"send a form with the header Content-Type: {MEDIA_TYPE}; boundary=…")
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("send the body without a Content-Encoding")
+    boundary = request.mimetype_params.get("boundary", "")
+    if not (0 < len(boundary) <= 200 and boundary.isascii()):
+        raise MalformedForm("the header Content-Type names no boundary")
+    return boundary.encode()
+
+
+def _chunks() -> Iterator[bytes | None]:
+    """The body, and None at its end."""
+    total = 0
+    # Of our server's connections; bodies have to arrive within its time, unless it is extended.
+    extend_time = getattr(request.environ.get("gunicorn.socket"), "extend_body_time", lambda _size: None)
+    while chunk := request.stream.read(_CHUNK_BYTES):
+        total += len(chunk)
+        extend_time(len(chunk))
+        yield chunk
+    if request.content_length is None and total >= (request.max_content_length or 0):
+        raise TooLarge("the body is too large")  # Werkzeug silently truncates a chunked body at the limit
+    if total < (request.content_length or 0):
+        raise MalformedForm("the body is shorter than its Content-Length; send the complete body")
+    yield None

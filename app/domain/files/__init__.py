@@ -1,0 +1,1 @@
+"""Rules of uploaded files: purposes, and the shapes of their records."""

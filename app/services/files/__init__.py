@@ -1,0 +1,1 @@
+"""Uploaded files: creation, uploads in parts, listing, content, deletion."""

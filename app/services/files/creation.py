@@ -1,0 +1,117 @@
+"""Creation of files: the content first, then the row, and the request to inspect it."""
+
+import unicodedata
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy.orm import Session
+
+from app.domain.errors import InvalidRequest
+from app.domain.files import purposes
+from app.domain.ids import moment_of, new_id
+from app.models import File
+from app.models.base import utc_now
+from app.security.permissions import Caller
+from app.services.access import projects
+from app.services.files import inspection_requests, storage_quota
+from app.services.files.incoming import Incoming, Place, StoredContent
+from app.services.lifecycle import audit
+from app.services.requests.control_plane import ControlPlane
+from app.services.requests.idempotency import OnWritten, not_stored
+from app.storage.keys import user_file_key
+
+MOST_FILENAME_CHARACTERS = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewFile:
+    filename: str
+    purpose: str
+    expires_seconds: int | None = None  # after its creation; None: it stays until it is deleted
+
+
+def check(new: NewFile) -> None:
+    """Raises InvalidRequest for a name, a purpose or an expiry that no file may have."""
+    if new.purpose not in purposes.UPLOADED:
+        raise InvalidRequest(
+            f"the purpose {new.purpose[:64]!r} is not one of {', '.join(purposes.UPLOADED)}", field="purpose"
+        )
+    name = new.filename
+    if not 1 <= len(name) <= MOST_FILENAME_CHARACTERS or any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
+        raise InvalidRequest(
+            f"a file needs a name of 1 to {MOST_FILENAME_CHARACTERS} printable characters", field="filename"
+        )
+    least, most = purposes.SHORTEST_EXPIRY_SECONDS, purposes.LONGEST_EXPIRY_SECONDS
+    if new.expires_seconds is not None and not least <= new.expires_seconds <= most:
+        raise InvalidRequest(f"a file may expire {least} to {most} seconds after its creation", field="expires_after")
+
+
+def receive(plane: ControlPlane, caller: Caller, project: str, *, max_bytes: int) -> Incoming:
+    """Receive the content of a new file. Raises NotFound for a project that is not there or not the caller's."""
+    caller.require_project(project[:63])
+    with plane.db.read() as session:
+        free = storage_quota.free_bytes(session, projects.require(session, project))
+    file_id = new_id("file")
+    return Incoming(plane, place_of(file_id, project, max_bytes=max_bytes, free_bytes=free))
+
+
+def place_of(file_id: str, project: str, *, max_bytes: int, free_bytes: int | None) -> Place:
+    return Place(
+        id=file_id,
+        key=user_file_key(project, file_id),
+        project=project,
+        max_bytes=max_bytes,
+        free_bytes=free_bytes,
+        has_row=lambda session, row_id: session.get(File, row_id) is not None,
+    )
+
+
+def create(
+    plane: ControlPlane,
+    caller: Caller,
+    new: NewFile,
+    content: StoredContent,
+    *,
+    project: str,
+    on_written: OnWritten = not_stored,
+) -> None:
+    """Write the row of received content, within the block of its `Incoming`. ``on_written`` is given the File.
+
+    Raises InvalidRequest as `check`, StorageQuotaExceeded when another file was faster, NotFound without the project.
+    """
+    check(new)
+    caller.require_project(project)
+    with plane.db.write() as session:
+        on_written(session, added(session, caller, new, content, project=project))
+
+
+def added(session: Session, caller: Caller, new: NewFile, content: StoredContent, *, project: str) -> File:
+    """The new row, in the caller's transaction."""
+    projects.require(session, project)
+    projects.hold(session, project)
+    storage_quota.refuse_more(session, project, content.size_bytes)
+    file = File(
+        id=content.file_id,
+        project=project,
+        created_by=caller.actor,
+        filename=new.filename,
+        purpose=new.purpose,
+        size_bytes=content.size_bytes,
+        sha256=content.sha256,
+        status=purposes.first_status(new.purpose),
+        records=content.records,
+        created_at=moment_of(content.file_id),  # lists are in the order of ids
+        expires_at=utc_now() + timedelta(seconds=new.expires_seconds) if new.expires_seconds else None,
+    )
+    session.add(file)
+    inspection_requests.request(session, file)
+    audit.record(
+        session,
+        actor=caller.actor,
+        action="file.create",
+        project=project,
+        target=file.id,
+        data={"filename": file.filename, "purpose": file.purpose, "size_bytes": file.size_bytes},
+    )
+    session.flush()
+    return file

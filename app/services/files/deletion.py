@@ -1,0 +1,38 @@
+"""Deletion of files that nothing needs any more."""
+
+from sqlalchemy import select
+
+from app.domain.errors import NotFound, StillNeeded
+from app.models import File
+from app.models.base import utc_now
+from app.security.permissions import Caller
+from app.services.files import expiry, inspection_requests, listing
+from app.services.lifecycle import audit
+from app.services.requests.control_plane import ControlPlane
+
+
+def delete(plane: ControlPlane, caller: Caller, file_id: str) -> None:
+    """The file is not found from the commit on; its content is deleted after that, or later by a coordinator.
+
+    Raises NotFound as `listing.find`, StillNeeded while a job or a sweep that has not ended names it.
+    """
+    with plane.db.write() as session:
+        listing.find(session, caller, file_id)
+        file = session.scalar(
+            select(File).where(File.id == file_id).with_for_update().execution_options(populate_existing=True)
+        )
+        if file is None or listing.is_expired(file):
+            raise NotFound(f"no file {file_id}")
+        if user := expiry.user_of(session, file):
+            raise StillNeeded(f"{user} has not ended and names {file_id}; wait for its end or cancel it, then delete")
+        file.expires_at = utc_now()
+        inspection_requests.drop(session, file_id)
+        audit.record(
+            session,
+            actor=caller.actor,
+            action="file.delete",
+            project=file.project,
+            target=file_id,
+            data={"filename": file.filename, "purpose": file.purpose},
+        )
+    expiry.drop_file(plane.db, plane.storage, file_id)

@@ -1,0 +1,126 @@
+"""Deletion of what has expired: files and their content, uploads and their parts.
+
+A deleted file is one that expires at once. Content goes first, then the row, which is hidden meanwhile, so that an
+interrupted deletion is finished later.
+"""
+
+import logging
+from datetime import timedelta
+
+from sqlalchemy import String, cast, delete, or_, select
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import TrainyardError
+from app.domain.lifecycle import states
+from app.domain.sweeps import states as sweep_states
+from app.models import File, Job, Sweep, Upload, UploadPart
+from app.models.base import utc_now
+from app.services.files import inspection_requests
+from app.storage.keys import upload_parts_key, user_file_key
+from app.storage.storage import Storage
+
+log = logging.getLogger(__name__)
+
+ROWS_AT_ONCE = 100  # storage may be slow, and a stopping coordinator waits for the round
+# Longer than a request that adds a part may take: what it leaves is deleted with the row of its upload.
+UPLOADS_KEPT = timedelta(hours=24)
+
+
+def user_of(session: Session, file: File) -> str | None:
+    """A job or a sweep that has not ended and names the file."""
+    quoted = f'"{file.id}"'  # a whole value of the document
+    job = session.scalar(
+        select(Job.id)
+        .where(
+            Job.project == file.project,
+            Job.status.not_in(states.TERMINAL),
+            cast(Job.spec, String).contains(quoted, autoescape=True),
+        )
+        .limit(1)
+    )
+    if job is not None:
+        return f"job {job}"
+    sweep = session.scalar(
+        select(Sweep.id)
+        .where(
+            Sweep.project == file.project,
+            Sweep.status.not_in(sweep_states.TERMINAL),
+            or_(
+                cast(Sweep.base, String).contains(quoted, autoescape=True),
+                cast(Sweep.spec, String).contains(quoted, autoescape=True),
+            ),
+        )
+        .limit(1)
+    )
+    return f"sweep {sweep}" if sweep is not None else None
+
+
+def drop_file(db: Database, storage: Storage, file_id: str) -> bool:
+    """Delete an expired file, unless something still needs it. A failure is logged and left to a later round."""
+    with db.read() as session:
+        file = session.get(File, file_id)
+        if file is None or user_of(session, file) is not None:
+            return False
+    try:
+        storage.delete_tree(user_file_key(file.project, file.id))
+    except TrainyardError:
+        log.warning("the content of %s could not be deleted yet", file_id, exc_info=True)
+        return False
+    with db.write() as session:
+        inspection_requests.drop(session, file_id)
+        session.execute(delete(File).where(File.id == file_id))
+    return True
+
+
+def drop_parts(storage: Storage, project: str, upload_id: str) -> bool:
+    """Delete the content of an upload that has ended. A failure is logged and left to a later round."""
+    try:
+        storage.delete_tree(upload_parts_key(project, upload_id))
+    except TrainyardError:
+        log.warning("the parts of %s could not be deleted yet", upload_id, exc_info=True)
+        return False
+    return True
+
+
+def drop_expired(db: Database, storage: Storage) -> int:
+    """Delete some of the files and uploads that have expired; returns how many."""
+    now = utc_now()
+    with db.read() as session:
+        files = session.scalars(
+            select(File.id).where(File.expires_at <= now).order_by(File.expires_at, File.id).limit(ROWS_AT_ONCE)
+        ).all()
+    dropped = sum(drop_file(db, storage, file_id) for file_id in files)
+    return dropped + _expire_uploads(db, storage) + _forget_uploads(db, storage)
+
+
+def end(session: Session, upload: Upload, status: str) -> None:
+    """End an upload that the caller has locked; its parts are gone, and their content is deleted after the commit."""
+    upload.status = status
+    session.execute(delete(UploadPart).where(UploadPart.upload_id == upload.id))
+
+
+def _expire_uploads(db: Database, storage: Storage) -> int:
+    """End uploads that were not completed in time."""
+    late = Upload.status == "pending", Upload.expires_at <= utc_now()
+    with db.write() as session:
+        query = select(Upload).where(*late).order_by(Upload.id).limit(ROWS_AT_ONCE).with_for_update(skip_locked=True)
+        uploads = session.scalars(query).all()
+        for upload in uploads:
+            end(session, upload, "expired")
+    for upload in uploads:
+        drop_parts(storage, upload.project, upload.id)
+    return len(uploads)
+
+
+def _forget_uploads(db: Database, storage: Storage) -> int:
+    """Delete the rows of uploads that ended long ago."""
+    long_ago = utc_now() - UPLOADS_KEPT
+    ended = select(Upload.id, Upload.project).where(Upload.status != "pending", Upload.expires_at < long_ago)
+    with db.read() as session:
+        rows = session.execute(ended.order_by(Upload.id).limit(ROWS_AT_ONCE)).all()
+    gone = [row.id for row in rows if drop_parts(storage, row.project, row.id)]
+    if gone:
+        with db.write() as session:
+            session.execute(delete(Upload).where(Upload.id.in_(gone)))
+    return len(gone)

@@ -1,0 +1,42 @@
+"""Uploaded files that a job names as data: whether it may use them, and a lock until it is stored."""
+
+from sqlalchemy.orm import Session
+
+from app.domain.errors import BadSpec
+from app.domain.files.purposes import ERROR
+from app.domain.spec.document import locations
+from app.domain.spec.locations.uploads import check_purpose, is_upload
+from app.domain.spec.model import JobDocument
+from app.services.files import listing
+
+
+def uploads_of(document: JobDocument) -> list[tuple[str, str]]:
+    """(file id, field) of every uploaded file that the document names."""
+    return [(location, field) for location, field in locations(document) if is_upload(location) and _is_data(field)]
+
+
+def refuse_unusable_files(session: Session, project: str, document: JobDocument) -> None:
+    """Refuse files that the project does not have, or that are no usable data.
+
+    Locks their rows against deletion until the transaction ends. Raises BadSpec.
+    """
+    named = uploads_of(document)
+    held = {file.id: file for file in listing.held(session, project, [each for each, _ in named])} if named else {}
+    for file_id, field in named:
+        file = held.get(file_id)
+        if file is None:
+            raise BadSpec(
+                f"the project {project} has no file {file_id}; list its files with GET /v1/files", field=field
+            )
+        check_purpose(file_id, file.purpose, field=field)
+        if file.status == ERROR:
+            first, *others = file.status_details.split("\n")
+            more = f" (and {len(others)} more)" if others else ""
+            raise BadSpec(
+                f"{file_id} ({file.filename}) can't be used: {first}{more}; upload a corrected file", field=field
+            )
+
+
+def _is_data(field: str) -> bool:
+    """Models and scripts are no uploads: names that look like one are theirs."""
+    return field.startswith("data_config.") or ".dataset." in field

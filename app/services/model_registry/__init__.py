@@ -1,0 +1,1 @@
+"""Models with names: base models that an administrator registered, and fine-tuned models."""

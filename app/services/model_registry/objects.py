@@ -1,0 +1,68 @@
+"""Models in the form that OpenAI's clients read."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.domain.errors import ModelNotFound
+from app.domain.ids import JOB_ID
+from app.domain.lifecycle.states import JobState
+from app.domain.model_names import parsed
+from app.domain.spec.inference import TRAINING
+from app.models import Checkpoint, Job, RegisteredModel
+from app.security.permissions import Caller
+from app.services.model_registry import fine_tunes, registered
+from app.services.model_registry.resolving import checkpoint_of
+
+_PLATFORM = "system"  # owner of models for all projects
+
+
+def model_objects(session: Session, caller: Caller) -> list[dict[str, Any]]:
+    """Those that the caller may use, newest first, and base models that were removed."""
+    return [_object(row) for row in registered.listed(session, caller)]
+
+
+def model_object(session: Session, caller: Caller, name: str) -> dict[str, Any]:
+    """A model, a checkpoint of one (…:ckpt-step-N), or the result of a job, by its ID. Raises ModelNotFound."""
+    if JOB_ID.fullmatch(name):
+        return _of_job(session, caller, name)
+    fine_tune = parsed(name)
+    if fine_tune is None or fine_tune.step is None:
+        row = registered.find(session, caller, name)
+        if fine_tune is not None and not fine_tunes.usable(session, row):
+            raise registered.missing(session, caller, name)
+        return _object(row)
+    row = registered.find(session, caller, fine_tune.name)
+    checkpoint = checkpoint_of(session, row, fine_tune.step)
+    if checkpoint is None:
+        raise ModelNotFound(f"{fine_tune.name} has no checkpoint of step {fine_tune.step}", field=registered.FIELD)
+    return _of_checkpoint(row, checkpoint, name)
+
+
+def _of_job(session: Session, caller: Caller, job_id: str) -> dict[str, Any]:
+    job = session.get(Job, job_id)
+    if job is None or not caller.sees(job.project) or job.kind != TRAINING or job.state is not JobState.COMPLETED:
+        raise registered.missing(session, caller, job_id)
+    base = job.document.training_config.base_model.model_id
+    own = {"kind": registered.FINE_TUNE, "base": base, "job_id": job.id}
+    return {**_plain(job.id, job.created_at, job.project), "trainyard": own}
+
+
+def _object(row: RegisteredModel) -> dict[str, Any]:
+    own = {"kind": row.kind, "base": row.base, "job_id": row.job_id}
+    removed = {"shutdown_date": row.removed_at.date().isoformat()} if row.removed_at is not None else {}
+    return {**_plain(row.name, row.created_at, row.project), **removed, "trainyard": own}
+
+
+def _of_checkpoint(row: RegisteredModel, checkpoint: Checkpoint, name: str) -> dict[str, Any]:
+    own = {"kind": "checkpoint", "base": row.base, "job_id": row.job_id, "checkpoint": checkpoint.id}
+    return {**_plain(name, checkpoint.created_at, row.project), "trainyard": own}
+
+
+def _plain(name: str, created_at: datetime, project: str | None) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": _seconds(created_at), "owned_by": project or _PLATFORM}
+
+
+def _seconds(moment: datetime) -> int:
+    return int(moment.timestamp())

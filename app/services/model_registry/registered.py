@@ -1,0 +1,129 @@
+"""Models with names: registration and removal of base models, and which models a caller may use."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, or_, select, true
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import BadSpec, Conflict, ModelNotFound
+from app.domain.lifecycle.states import JobState
+from app.domain.model_names import BASE_NAME, BASE_NAME_RULE
+from app.domain.spec.locations.paths import NO_MODEL, is_hub_id, kind_of
+from app.models import Job, RegisteredModel
+from app.models.base import utc_now
+from app.security.permissions import Caller, Permission
+from app.services.access import projects
+from app.services.lifecycle import audit
+
+BASE, FINE_TUNE = "base", "fine_tune"  # RegisteredModel.kind
+FIELD = "model"
+MOST_LISTED = 10_000
+_MOST_NAMED = 10  # in an error
+_LONGEST_SHOWN = 128
+
+
+def register(db: Database, caller: Caller, name: str, location: str, *, project: str | None = None) -> RegisteredModel:
+    """Name a base model, for one project or for all; a removed name is taken again.
+
+    Raises InvalidRequest, NotFound for a project that does not exist, and Conflict for a name that is in use.
+    """
+    caller.require(Permission.CLUSTER_ADMIN)
+    if BASE_NAME.fullmatch(name) is None:
+        raise BadSpec(f"the name {name[:_LONGEST_SHOWN]!r} can't be a model's: {BASE_NAME_RULE}", field="name")
+    _refuse_no_place(location)
+    with db.write() as session:
+        if project is not None:
+            projects.require(session, project, lock=True)
+        row = session.get(RegisteredModel, name, with_for_update=True)
+        if row is not None and row.removed_at is None:
+            raise Conflict(f"there is a model {name} already, {row.location}; take another name, or remove that one")
+        if row is None:
+            row = RegisteredModel(name=name, kind=BASE)
+            session.add(row)
+        row.location, row.project, row.removed_at = location, project, None
+        row.created_by, row.created_at = caller.actor, utc_now()
+        _record(session, caller, row, "model.add")
+        return row
+
+
+def remove(db: Database, caller: Caller, name: str) -> None:
+    """Remove a base model's name: it is still listed, and refuses new work; what runs is left alone.
+
+    Raises ModelNotFound, and InvalidRequest for a fine-tuned model.
+    """
+    caller.require(Permission.CLUSTER_ADMIN)
+    with db.write() as session:
+        row = session.get(RegisteredModel, name, with_for_update=True)
+        if row is None or row.removed_at is not None:
+            raise missing(session, caller, name)
+        if row.kind != BASE:
+            raise BadSpec(f"{name} is a fine-tuned model; delete it with DELETE /v1/models/{name}", field=FIELD)
+        row.removed_at = utc_now()
+        _record(session, caller, row, "model.remove")
+
+
+def listed(session: Session, caller: Caller) -> Sequence[RegisteredModel]:
+    """Base models, removed ones too, and fine-tuned models that can be used, newest first."""
+    finished = (RegisteredModel.kind == BASE) | (
+        RegisteredModel.removed_at.is_(None) & (Job.status == JobState.COMPLETED)
+    )
+    newest = (RegisteredModel.created_at.desc(), RegisteredModel.name)
+    return session.scalars(
+        select(RegisteredModel)
+        .outerjoin(Job, Job.id == RegisteredModel.job_id)
+        .where(_seen(caller), finished)
+        .order_by(*newest)
+        .limit(MOST_LISTED)
+    ).all()
+
+
+def find(session: Session, caller: Caller, name: str) -> RegisteredModel:
+    """A base model, removed ones too, or a fine-tuned model, whether it can be used yet or not.
+
+    Raises the same ModelNotFound for a missing model, a deleted one, and one of another project.
+    """
+    row = session.scalar(select(RegisteredModel).where(_seen(caller), RegisteredModel.name == _storable(name)))
+    if row is None or (row.kind == FINE_TUNE and row.removed_at is not None):
+        raise missing(session, caller, name)
+    return row
+
+
+def described(row: RegisteredModel) -> dict[str, Any]:
+    """What administrators see of it."""
+    named = {name: getattr(row, name) for name in ("name", "kind", "project", "location", "base", "job_id")}
+    return named | {
+        "created_at": row.created_at.isoformat(),
+        "removed_at": row.removed_at.isoformat() if row.removed_at is not None else None,
+    }
+
+
+def missing(session: Session, caller: Caller, name: str) -> ModelNotFound:
+    """The error for a name that means no model, which lists those that the caller may use."""
+    names = [row.name for row in listed(session, caller) if row.removed_at is None]
+    more = f", and {len(names) - _MOST_NAMED} more: GET /v1/models" if len(names) > _MOST_NAMED else ""
+    known = f"there are: {', '.join(names[:_MOST_NAMED])}{more}" if names else "none is registered"
+    return ModelNotFound(f"no model {name[:_LONGEST_SHOWN]}; {known}", field=FIELD)
+
+
+def _seen(caller: Caller) -> ColumnElement[bool]:
+    if caller.project is None:
+        return true()
+    return or_(RegisteredModel.project == caller.project, RegisteredModel.project.is_(None))
+
+
+def _storable(name: str) -> str:
+    return "" if "\0" in name or not name.isprintable() else name
+
+
+def _refuse_no_place(location: str) -> None:
+    if not location.strip() or location == NO_MODEL:
+        raise BadSpec("name a model of the hub, a directory that jobs may read, or the URI of one", field="location")
+    if not is_hub_id(location):
+        kind_of(location, field="location")
+
+
+def _record(session: Session, caller: Caller, row: RegisteredModel, action: str) -> None:
+    data = {"location": row.location}
+    audit.record(session, actor=caller.actor, action=action, project=row.project, target=row.name, data=data)

@@ -1,0 +1,143 @@
+"""A fine-tuning by OpenAI's own client against a running system, as docs/how-to/openai.md shows it."""
+
+import json
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lazy_imports import lazily_imported
+from tests.systems.forked_agents import ForkedAgents
+from tests.systems.system import TRAINYARD, System, wait_for
+
+if TYPE_CHECKING:
+    import httpx2
+    import openai
+else:
+    httpx2, openai = lazily_imported("httpx2"), lazily_imported("openai")
+
+RECORDS = 12
+SECRET = "sk-no-such-key"
+
+
+def chats(count: int) -> bytes:
+    turns = [
+        [{"role": "user", "content": f"def f{number}(x):"}, {"role": "assistant", "content": f"return {number}"}]
+        for number in range(count)
+    ]
+    return "".join(json.dumps({"messages": each}) + "\n" for each in turns).encode()
+
+
+def client_of(system: System, **options: object) -> "openai.OpenAI":
+    """With a key of the project `default`."""
+    _, made = system.call("POST", "/v1/keys", {"role": "user", "project": "default", "name": "openai"})
+    address = f"http://127.0.0.1:{system.port}/v1"
+    return openai.OpenAI(base_url=address, api_key=made["data"]["key"], **options)  # type: ignore[arg-type]
+
+
+def losing_answers(method: str, path: str) -> "httpx2.Client":
+    """A client of HTTP that loses the first answer to a request, which the server has carried out."""
+    lost: list[str] = []
+
+    class Losing(httpx2.HTTPTransport):
+        def handle_request(self, request: "httpx2.Request") -> "httpx2.Response":
+            answer = super().handle_request(request)
+            if (request.method, request.url.path) == (method, path) and not lost:
+                lost.append(answer.headers["x-request-id"])
+                answer.close()
+                raise httpx2.ReadError("the answer is lost", request=request)
+            return answer
+
+    return httpx2.Client(transport=Losing())
+
+
+@pytest.mark.timeout(200)
+def test_client_of_openai_fine_tunes_a_model(
+    shared_system: System, forked_agents: ForkedAgents, assets: dict[str, str]
+) -> None:
+    system = shared_system
+    forked_agents.serve_system(system)
+    model = shutil.copytree(assets["model"], system.inputs / "openai-model")
+    subprocess.run([TRAINYARD, "models", "add", "tiny", str(model)], env=system.environment, check=True, timeout=60)
+    with client_of(system) as client:
+        jobs = client.fine_tuning.jobs
+        data = client.files.create(file=("train.jsonl", chats(RECORDS)), purpose="fine-tune")
+        assert (data.object, data.bytes, data.filename) == ("file", len(chats(RECORDS)), "train.jsonl")
+        data = client.files.wait_for_processing(data.id, poll_interval=0.2, max_wait_seconds=60)
+        assert (data.status, data.status_details) == ("processed", None)
+        job = jobs.create(
+            training_file=data.id,
+            model="tiny",
+            suffix="docs",
+            seed=7,
+            method={"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 1, "batch_size": 4}}},
+            metadata={"team": "red"},
+        )
+        assert job.id.startswith("ftjob-")
+        assert (job.status in {"validating_files", "queued", "running"}, job.seed) == (True, 7)
+        with pytest.raises(openai.ConflictError) as needed:
+            client.files.delete(data.id)
+        assert needed.value.response.headers["x-should-retry"] == "false"
+
+        def ended() -> "openai.types.fine_tuning.FineTuningJob | None":
+            found = jobs.retrieve(job.id)
+            return found if found.status in {"succeeded", "failed", "cancelled"} else None
+
+        done = wait_for(ended, seconds=120, what="the job has ended")
+        events = list(jobs.list_events(job.id))
+        checkpoints = list(jobs.checkpoints.list(job.id))
+        models = {each.id: each for each in client.models.list()}
+
+        assert (done.status, done.error) == ("succeeded", None), system.story(job.id.replace("ftjob-", "job-"))
+        assert done.fine_tuned_model is not None
+        assert done.fine_tuned_model.startswith("ft:tiny:default:docs:")
+        assert (done.hyperparameters.n_epochs, done.hyperparameters.batch_size) == (1, 4)
+        assert done.finished_at is not None
+        assert done.created_at <= done.finished_at
+        assert (done.trained_tokens or 0) > 0
+        assert {each.type for each in events} == {"message", "metrics"}
+        assert [each.created_at for each in events] == sorted((each.created_at for each in events), reverse=True)
+        assert [each.step_number for each in checkpoints] == [3]
+        assert checkpoints[0].fine_tuned_model_checkpoint == f"{done.fine_tuned_model}:ckpt-step-3"
+        assert {"tiny", done.fine_tuned_model} <= set(models)
+        assert job.id in [each.id for each in jobs.list(metadata={"team": "red"})]
+        assert client.files.content(data.id).read() == chats(RECORDS)
+        assert data.id in [each.id for each in client.files.list(purpose="fine-tune")]
+        assert client.files.content(done.result_files[0]).read().startswith(b"step,train_loss")
+        assert client.files.delete(data.id).deleted
+        assert client.models.delete(done.fine_tuned_model).deleted
+
+
+@pytest.mark.timeout(100)
+def test_client_of_openai_repeats_a_request_without_a_second_effect(shared_system: System) -> None:
+    with client_of(shared_system, http_client=losing_answers("POST", "/v1/files")) as client:
+        before = {each.id for each in client.files.list(purpose="user_data")}
+
+        made = client.files.create(file=("notes.txt", b"a note\n"), purpose="user_data")
+        again = client.files.create(file=("notes.txt", b"a note\n"), purpose="user_data")
+
+        found = {each.id for each in client.files.list(purpose="user_data")} - before
+        assert found == {made.id, again.id}
+        assert len(found) == 2
+        for file_id in found:
+            client.files.delete(file_id)
+
+
+@pytest.mark.timeout(100)
+def test_client_of_openai_reads_refusals(shared_system: System) -> None:
+    with client_of(shared_system) as client:
+        with pytest.raises(openai.NotFoundError) as unknown:
+            client.fine_tuning.jobs.create(training_file="file-00000000-0000-7000-8000-000000000000", model="no-model")
+        with pytest.raises(openai.InternalServerError) as missing:
+            client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": "hello"}])
+        with pytest.raises(openai.AuthenticationError):
+            client.with_options(api_key=SECRET).models.list()
+        broken = client.files.create(file=("broken.jsonl", b'{"messages": []}\nnot JSON\n'), purpose="fine-tune")
+        broken = client.files.wait_for_processing(broken.id, poll_interval=0.2, max_wait_seconds=60)
+        client.files.delete(broken.id)
+
+    assert unknown.value.param in {"model", "training_file"}
+    assert (missing.value.status_code, missing.value.code) == (501, "not_built")
+    assert broken.status == "error"
+    assert "line 2" in (broken.status_details or "")

@@ -1,0 +1,188 @@
+"""The client's calls about files: uploads whole or in parts, downloads, lists."""
+
+import hashlib
+import http.client
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from trainyard import records
+from trainyard._calls import Calls, RetryState, query_of
+from trainyard._downloads import download
+from trainyard._errors import ApiError, ClientError, NotFound, Unreachable
+from trainyard._http import Content, Query, quote
+from trainyard._waiting import poll
+from trainyard.protocol.json import JSON
+
+PART_BYTES = 64 * 1024 * 1024  # a larger file is sent in parts: a broken connection repeats one of them
+INSPECTED = ("processed", "error")
+_PIECE = 1024 * 1024
+_PAGE = 1000
+# Completing an upload writes its parts once more, as one file.
+_SLOW_ANSWER_SECONDS = 900.0
+# Method, path, body: made anew for each try, because a body that is sent as it is read can be read once.
+_Request = Callable[[], tuple[str, str, Mapping[str, Any] | Content | None]]
+
+
+class Files:
+    """Files of a project: data for trainings and batches. Answers are OpenAI's file objects."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def put(
+        self, path: Path | str, purpose: str = "fine-tune", *, expires_seconds: int | None = None
+    ) -> records.StoredFile:
+        """Upload a file, in parts if it is large. It is usable once it is ``processed``: see ``wait``.
+
+        ``expires_seconds`` (one hour to 30 days) deletes it by itself.
+        """
+        path = Path(path)
+        size = path.stat().st_size
+        expires = {"anchor": "created_at", "seconds": expires_seconds} if expires_seconds else None
+        if size > PART_BYTES:
+            return self._put_in_parts(path, size, purpose, expires)
+        fields = {"purpose": purpose}
+        if expires:
+            fields |= {f"expires_after[{name}]": str(value) for name, value in expires.items()}
+        return cast("records.StoredFile", self._send_part("/v1/files", "file", path, fields, (0, size)))
+
+    def get(self, file_id: str) -> records.StoredFile:
+        return cast("records.StoredFile", self._send("GET", _file(file_id)))
+
+    def list(self, *, purpose: str = "") -> Iterator[records.StoredFile]:
+        """Newest first, page after page."""
+        after = ""
+        while True:
+            page = self._send("GET", "/v1/files", query=[*query_of(purpose=purpose, limit=_PAGE, after=after)])
+            yield from page["data"]
+            after = page.get("last_id") or ""
+            if not (page["has_more"] and after):
+                return
+
+    def download(self, file_id: str, to: Path) -> Path:
+        """Save the content as the file ``to``, which appears when it is complete. A broken download is resumed."""
+        return download(self._calls, f"{_file(file_id)}/content", to)
+
+    def content(self, file_id: str) -> Iterator[bytes]:
+        """The content in pieces, as it arrives."""
+        with self._calls.http.open("GET", f"{_file(file_id)}/content") as response:
+            try:
+                while piece := response.read(_PIECE):
+                    yield piece
+            except (OSError, http.client.HTTPException) as error:
+                raise Unreachable(f"the download of {file_id} broke: {error}") from error
+
+    def delete(self, file_id: str) -> None:
+        """Raises Conflict while a job that has not ended needs it."""
+        self._send("DELETE", _file(file_id))
+
+    def wait(
+        self, file_id: str, *, timeout_seconds: float = float("inf"), poll_seconds: float = 0.5
+    ) -> records.StoredFile:
+        """The file once it is inspected: ``status`` is ``processed``, or ``error`` with ``status_details``."""
+        return poll(
+            lambda _most_seconds: self.get(file_id),
+            lambda file: file["status"] in INSPECTED,
+            f"file {file_id} has not been inspected",
+            timeout_seconds=timeout_seconds,
+            poll_seconds=poll_seconds,
+        )
+
+    def _put_in_parts(
+        self, path: Path, size: int, purpose: str, expires: Mapping[str, Any] | None
+    ) -> records.StoredFile:
+        body = {"filename": path.name, "purpose": purpose, "bytes": size, "mime_type": "application/jsonl"}
+        upload = self._send("POST", "/v1/uploads", body=body | ({"expires_after": expires} if expires else {}))
+        place = f"/v1/uploads/{quote(upload['id'])}"
+        try:
+            parts = [
+                self._send_part(f"{place}/parts", "data", path, {}, (start, min(PART_BYTES, size - start)))["id"]
+                for start in range(0, size, PART_BYTES)
+            ]
+            with path.open("rb") as file:
+                md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+            done = self._send("POST", f"{place}/complete", body={"part_ids": parts, "md5": md5})
+        except BaseException:
+            self._give_up(place)
+            raise
+        return cast("records.StoredFile", done["file"])
+
+    def _give_up(self, place: str) -> None:
+        """Parts of an upload that is not completed are deleted after an hour, those of a cancelled one at once."""
+        try:
+            self._calls.http.open("POST", f"{place}/cancel", timeout_seconds=5).close()
+        except ClientError:
+            return
+
+    def _send_part(
+        self, place: str, name: str, path: Path, fields: Mapping[str, str], span: tuple[int, int]
+    ) -> dict[str, Any]:
+        """Send the bytes of ``span`` (start, count) as the multipart field ``name``, after ``fields``."""
+        boundary, (start, count) = uuid.uuid4().hex, span
+        filename = path.name.replace("\\", "%5C").replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+        texts = [_field(boundary, f'name="{each}"', value) for each, value in fields.items()]
+        head = "".join(texts) + _field(boundary, f'name="{name}"; filename="{filename}"', None)
+        before, after = head.encode(errors="surrogateescape"), f"\r\n--{boundary}--\r\n".encode()
+
+        def body() -> Content:
+            kind = f"multipart/form-data; boundary={boundary}"
+            return Content(kind, len(before) + count + len(after), _around(before, path, start, count, after))
+
+        return dict(self._retried(lambda: ("POST", place, body())))
+
+    def _send(self, method: str, path: str, *, query: Query = (), body: Mapping[str, Any] | None = None) -> JSON:
+        return self._retried(lambda: (method, path, body), query=query)
+
+    def _retried(self, request: _Request, *, query: Query = ()) -> JSON:
+        """The answer, which has no envelope. A POST carries an idempotency key: retries have no second effect."""
+        headers, tries = {"Idempotency-Key": str(uuid.uuid4())}, RetryState(self._calls.patience)
+        while True:
+            method, path, body = request()
+            sent = headers if method == "POST" else {}
+            try:
+                return self._answer(method, path, query, body, sent)
+            except (Unreachable, ApiError) as error:
+                if method == "DELETE" and isinstance(error, NotFound) and tries.lost_an_answer:
+                    return None  # an earlier try whose answer was lost has succeeded
+                time.sleep(tries.pause(error))
+
+    def _answer(
+        self, method: str, path: str, query: Query, body: Mapping[str, Any] | Content | None, headers: Mapping[str, str]
+    ) -> JSON:
+        server, seconds = self._calls.http, _SLOW_ANSWER_SECONDS if method == "POST" else None
+        with server.open(method, path, query=query, body=body, headers=headers, timeout_seconds=seconds) as response:
+            try:
+                return json.loads(response.read())
+            except (OSError, http.client.HTTPException) as error:
+                raise Unreachable(f"the connection to {server.url} broke: {error}") from error
+            except ValueError as error:
+                raise ClientError(f"{server.url}{path} did not answer like a Trainyard server") from error
+
+
+def _file(file_id: str) -> str:
+    return f"/v1/files/{quote(file_id)}"
+
+
+def _field(boundary: str, names: str, value: str | None) -> str:
+    """The beginning of a field of a form, or all of it; None: a file, whose content follows."""
+    kind = "\r\nContent-Type: application/octet-stream" if value is None else ""
+    text = "" if value is None else f"{value}\r\n"
+    return f"--{boundary}\r\nContent-Disposition: form-data; {names}{kind}\r\n\r\n{text}"
+
+
+def _around(before: bytes, path: Path, start: int, count: int, after: bytes) -> Iterator[bytes]:
+    """Raises ClientError for a file that has become shorter: the server must not wait for what does not come."""
+    yield before
+    with path.open("rb") as file:
+        file.seek(start)
+        while count:
+            piece = file.read(min(_PIECE, count))
+            if not piece:
+                raise ClientError(f"{path} became shorter while it was sent")
+            count -= len(piece)
+            yield piece
+    yield after

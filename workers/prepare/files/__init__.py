@@ -1,0 +1,1 @@
+"""Inspection of uploaded files, in a sandboxed child of a coordinator."""
