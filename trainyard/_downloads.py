@@ -3,8 +3,8 @@
 import hashlib
 import http.client
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from trainyard._calls import Calls, RetryState
 from trainyard._errors import ApiError, BrokenContent, Unreachable
@@ -37,6 +37,19 @@ def download(calls: Calls, url: str, to: Path) -> Path:
     return unfinished.rename(to)
 
 
+def pieces(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
+    """The content as it arrives. Raises Unreachable where it breaks off: a short body looks like its end."""
+    announced, taken = response.headers.get("Content-Length"), 0
+    try:
+        while piece := response.read(_PIECE):
+            taken += len(piece)
+            yield piece
+    except (OSError, http.client.HTTPException) as error:
+        raise Unreachable(f"the download of {url} broke: {error}") from error
+    if announced is not None and taken != int(announced):
+        raise Unreachable(f"the download of {url} broke after {taken} of {announced} bytes")
+
+
 def _fetch(calls: Calls, url: str, unfinished: Path, tag_file: Path) -> str:
     """Fetch the missing part; returns the entity tag of the whole file."""
     have = _size(unfinished)
@@ -47,19 +60,9 @@ def _fetch(calls: Calls, url: str, unfinished: Path, tag_file: Path) -> str:
         goes_on = response.status == 206
         tag_file.write_text(tag)
         with unfinished.open("ab" if goes_on else "wb") as file:
-            _copy(response, file, url)
+            for piece in pieces(response, url):
+                file.write(piece)
     return tag
-
-
-def _copy(response: http.client.HTTPResponse, file: IO[bytes], url: str) -> None:
-    announced, taken = response.headers.get("Content-Length"), 0
-    try:
-        while piece := response.read(_PIECE):
-            taken += file.write(piece)
-    except (OSError, http.client.HTTPException) as error:
-        raise Unreachable(f"the download of {url} broke: {error}") from error
-    if announced is not None and taken != int(announced):
-        raise Unreachable(f"the download of {url} broke after {taken} of {announced} bytes")
 
 
 def _check(unfinished: Path, tag_file: Path, tag: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from trainyard import records
 from trainyard._calls import Calls, RetryState, query_of
-from trainyard._downloads import download
+from trainyard._downloads import download, pieces
 from trainyard._errors import ApiError, ClientError, NotFound, Unreachable
 from trainyard._http import Content, Query, quote
 from trainyard._waiting import poll
@@ -68,13 +68,10 @@ class Files:
         return download(self._calls, f"{_file(file_id)}/content", to)
 
     def content(self, file_id: str) -> Iterator[bytes]:
-        """The content in pieces, as it arrives."""
-        with self._calls.http.open("GET", f"{_file(file_id)}/content") as response:
-            try:
-                while piece := response.read(_PIECE):
-                    yield piece
-            except (OSError, http.client.HTTPException) as error:
-                raise Unreachable(f"the download of {file_id} broke: {error}") from error
+        """The content in pieces, as it arrives. Raises Unreachable where it breaks off."""
+        url = f"{_file(file_id)}/content"
+        with self._calls.http.open("GET", url) as response:
+            yield from pieces(response, url)
 
     def delete(self, file_id: str) -> None:
         """Raises Conflict while a job that has not ended needs it."""

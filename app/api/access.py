@@ -112,7 +112,7 @@ def change_project(name: str, body: dict[str, Any]) -> Reply:
 @blueprint.delete("/projects/<name>")
 @operation("Delete a project that has no jobs, with its keys", permission=Permission.CLUSTER_ADMIN, status=204)
 def delete_project(name: str) -> Reply:
-    projects.delete(plane().db, caller(), name)
+    projects.delete(plane().db, plane().storage, caller(), name)
     return Reply(None, 204)
 
 

@@ -139,7 +139,7 @@ def _unavailable(message: str) -> Problem:
 def _from_werkzeug(error: HTTPException) -> Response:
     status = error.code or 500
     messages = {
-        404: "no such resource; GET /v1/openapi.json lists all resources",
+        404: "no such resource; the openapi.json of this API lists all of them",
         405: "this resource does not support the method; the header Allow lists the supported ones",
         413: "the body is too large; the default limit is 1 MiB",
     }

@@ -61,13 +61,19 @@ def may_replay() -> bool:
     return HEADER in request.headers or bool(dialect().is_repeat())
 
 
-def begin(document: dict[str, Any]) -> Response | None:
-    """The stored response to this request, if there is one."""
+def begin(document: dict[str, Any], *, runs_again: bool = False) -> Response | None:
+    """The stored response to this request, if there is one.
+
+    ``runs_again``: a request without a key of the client is carried out first, and only a conflict is answered so.
+    """
     is_repeat = dialect().is_repeat()
     if HEADER in request.headers:
         g.idempotent_request = _request_key(document, _given_key())
     elif is_repeat is not None:
-        g.idempotent_request = _derived_key(document, Sent.AGAIN if is_repeat else Sent.FIRST)
+        key = _derived_key(document, Sent.AGAIN if is_repeat else Sent.FIRST)
+        g.idempotent_request = replace(key, runs_again=runs_again)
+        if runs_again:
+            return None
     else:
         return None
     return replay() if may_replay() else None

@@ -29,7 +29,9 @@ class Operation:
     request headers and their descriptions. ``also``: further success statuses and their answers. ``reader`` parses
     bodies, and ``body`` describes them. ``rechecks_key``: its transaction verifies the key, so authentication may use
     a cached one. ``refuses``: error statuses beyond the usual ones. ``takes``: the documented Content-Type of bodies,
-    whatever others the ``reader`` accepts.
+    whatever others the ``reader`` accepts. ``runs_again``: a request that a client's library repeats without a key is
+    carried out again, and gets the stored answer only if that fails: the equal request before it may be one whose
+    effect was undone since.
     """
 
     summary: str
@@ -47,6 +49,7 @@ class Operation:
     rechecks_key: bool = False
     refuses: tuple[int, ...] = ()
     takes: str = "application/json"
+    runs_again: bool = False
 
 
 def operation(
@@ -101,9 +104,10 @@ def _respond_once(described: Operation, reader: Reader, view: View, values: dict
     limit = backend().settings.api.max_nesting
     document = reader.read(optional=described.body_optional, max_nesting=limit)
     # Not for anonymous callers: one could receive another's response.
-    earlier = idempotency.begin(document) if described.permission is not None else None
-    if earlier is not None:
-        return earlier
+    if described.permission is not None:
+        earlier = idempotency.begin(document, runs_again=described.runs_again)
+        if earlier is not None:
+            return earlier
     try:
         return _respond(view(**values, body=reader.load(document)))
     except (AlreadyAnswered, Conflict, LimitExceeded, StorageQuotaExceeded, IntegrityError):

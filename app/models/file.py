@@ -9,11 +9,11 @@ from app.models.base import ID, Base, utc_now
 
 
 class File(Base):
-    """A file exists once its content is complete in the storage."""
+    """A file exists once its content is complete in the storage; until then its row is hidden, as ``receiving``."""
 
     __tablename__ = "file"
     __table_args__ = (
-        CheckConstraint("status IN ('uploaded', 'processed', 'error')", name="known_status"),
+        CheckConstraint("status IN ('receiving', 'uploaded', 'processed', 'error')", name="known_status"),
         # Ids sort by creation.
         Index("ix_file_project_id", "project", "id"),
         Index("ix_file_project_purpose_id", "project", "purpose", "id"),
@@ -30,7 +30,8 @@ class File(Base):
     status_details: Mapped[str] = mapped_column(Text, default="")  # what is wrong, with line and field
     records: Mapped[int | None]  # lines that are not empty; None until that is known
     shape: Mapped[str | None] = mapped_column(String(32))  # of its records; one of app.domain.files.shapes
-    job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), index=True)  # that wrote it
+    # The job that wrote it. No cascade: the row must outlive the job until the content is deleted.
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id"), index=True)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     expires_at: Mapped[datetime | None] = mapped_column(index=True)
 
@@ -53,6 +54,7 @@ class Upload(Base):
     status: Mapped[str] = mapped_column(String(16), default="pending")
     file_id: Mapped[str | None] = mapped_column(ID)  # once it is completed
     file_expires_seconds: Mapped[int | None]  # of the file, from its creation on
+    completing_since: Mapped[datetime | None]  # when a request began to put its parts together
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     expires_at: Mapped[datetime] = mapped_column(index=True)
 

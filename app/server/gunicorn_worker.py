@@ -87,7 +87,8 @@ class BodyDeadline:
             self._parser.unreader.sock.deadline = self
 
     def extend(self, seconds: float) -> None:
-        self._ends_at += seconds
+        """Never to later than BODY_SECONDS from now, so that what came fast allows no long pause afterwards."""
+        self._ends_at = min(self._ends_at + seconds, time.monotonic() + BODY_SECONDS)
         self._parser.unreader.mxchunk = _LARGE_READ
 
     def _chunk(self) -> bytes:

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from app.database.engine import Database
 from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
+from app.domain.files.content import GZIP, ZSTD
 from app.domain.files.purposes import FINE_TUNE
 from app.domain.spec.data.formats import COMPRESSIONS, format_of
 from app.models import File
@@ -24,7 +25,7 @@ from workers.fetching.failures import FetchFailed
 from workers.fetching.fetch import TooLargeHere
 from workers.prepare.input_library import FETCHED, Library, LocalData, LocalDataFile, UploadedFile
 
-_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+_MAGIC = {GZIP: ".gz", ZSTD: ".zst"}
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _NAME_BYTES = 200  # leaves room for suffixes
 _FETCHED_AS = ".content"  # until the suffix is known

@@ -96,7 +96,7 @@ def _write_result_file(attempt: FinishedAttempt, outcome: Outcome) -> None:
     if outcome.kind != "completed" or not attempt.work.is_training or attempt.work.part > 0:
         return
     try:
-        result_files.write(attempt.db, attempt.context.storage, attempt.work.job_id)
+        result_files.write(attempt.db, attempt.context.storage, attempt.work.job_id, fence=attempt.work.fence)
     except Exception:
         log.warning("the result file could not be written", exc_info=True)
 

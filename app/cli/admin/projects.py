@@ -3,7 +3,7 @@
 import click
 
 from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
-from app.cli.admin.database import admin_database
+from app.cli.admin.database import admin_database, cli_settings
 from app.cli.admin.project_quotas import quota
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
@@ -117,9 +117,10 @@ def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
 def delete(name: str, yes: bool, as_json: bool) -> None:  # noqa: FBT001
     """Delete a project that has no jobs, with its keys and webhooks."""
     from app.services.access import projects as services
+    from app.storage.storage import Storage
 
     if not yes:
         click.confirm(f"Delete the project {name} with all of its keys and webhooks?", abort=True, err=True)
     with admin_database() as db:
-        services.delete(db, ADMINISTRATOR, name)
+        services.delete(db, Storage(cli_settings().storage.url), ADMINISTRATOR, name)
     print_json({"name": name, "deleted": True}) if as_json else click.echo(f"{name} deleted")

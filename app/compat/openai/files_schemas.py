@@ -1,12 +1,12 @@
 """Requests and answers about files and uploads."""
 
-import re
 from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
 from app.compat.openai.bodies import ASCENDING, DESCENDING, ListQuerySchema, list_of
 from app.domain.files import purposes
+from app.domain.files.content import MD5
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import QueryWhole, one_of
 from app.schemas.strict_fields import LARGEST, SOMETIMES, Choice, Matching, Text, Whole, says
@@ -16,7 +16,6 @@ _CREATED_AT = "created_at"
 _LEAST, _MOST = purposes.SHORTEST_EXPIRY_SECONDS, purposes.LONGEST_EXPIRY_SECONDS
 _FILE = {"type": "string", "format": "binary", "description": "The file, with its name"}
 _MOST_PARTS = 2000
-_MD5 = re.compile(r"[0-9a-fA-F]{32}")
 
 
 class CreateFileSchema(Schema):
@@ -58,7 +57,7 @@ class CompleteUploadSchema(DocumentSchema):
         validate=validate.Length(1, _MOST_PARTS),
         **says("The ids of all parts, in the order of their content"),
     )
-    md5 = Matching(_MD5, "must be an MD5 in hexadecimal digits", **says("Of the whole file; it is compared"))
+    md5 = Matching(MD5, "must be an MD5 in hexadecimal digits", **says("Of the whole file; it is compared"))
 
 
 class FileQuerySchema(ListQuerySchema):

@@ -15,7 +15,7 @@ from app.compat.openai.files_schemas import (
     UploadSchema,
 )
 from app.compat.openai.multipart import FormWithFile
-from app.http.context import backend, caller, plane
+from app.http.context import backend, caller, holder, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
@@ -99,7 +99,8 @@ def add_part(upload_id: str, body: dict[str, Any]) -> Reply:
 )
 def complete_upload(upload_id: str, body: dict[str, Any]) -> Reply:
     recorder = ReplyRecorder(_shown)
-    uploads.complete(plane(), caller(), upload_id, body["part_ids"], md5=body.get("md5"), on_written=recorder)
+    with backend().bodies.held(holder()):  # it takes as long as a large body
+        uploads.complete(plane(), caller(), upload_id, body["part_ids"], md5=body.get("md5"), on_written=recorder)
     return recorder.reply
 
 

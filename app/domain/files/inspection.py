@@ -51,6 +51,12 @@ def shown(problem: str) -> str:
     return text if len(text) <= LONGEST_PROBLEM else f"{text[: LONGEST_PROBLEM - 1]}…"
 
 
+def first_of(problems: str) -> str:
+    """The first of the problems, one a line, and how many more there are: for an error of one line."""
+    first, *others = problems.split("\n")
+    return f"{first} (and {len(others)} more)" if others else first
+
+
 class _Inspector:
     def __init__(self, purpose: str, line_max_bytes: int) -> None:
         self._purpose = purpose

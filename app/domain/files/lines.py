@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -77,7 +78,7 @@ def _unparsable(content: bytes, error: ValueError) -> str:
         return "contains CR: end lines with LF or CRLF, not with CR alone"
     if isinstance(error, json.JSONDecodeError):
         return f"is not JSON: {error.msg} at character {error.pos + 1}"
-    return f"is not JSON: {error}"
+    return f"has a number of more than {sys.get_int_max_str_digits():,} digits"  # no other error of values is left
 
 
 def _check_characters(record: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ INSPECTED: Final = frozenset({FINE_TUNE, BATCH})
 # Purposes of files that a job may name as a source of its data.
 SOURCES: Final = (FINE_TUNE, USER_DATA, EVALS)
 
+RECEIVING: Final = "receiving"  # of a row whose content is not complete yet; hidden from clients
 UPLOADED_STATUS: Final = "uploaded"
 PROCESSED: Final = "processed"
 ERROR: Final = "error"

@@ -16,7 +16,6 @@ TEXT = "text"  # {"text": text}
 BATCH = "batch"  # {"custom_id", "method", "url", "body"}
 SHAPES = (MESSAGES, PROMPTS, PROMPT_COMPLETION, PREFERENCE, TEXT, BATCH)
 
-FINE_TUNE_PURPOSE = purposes.FINE_TUNE
 BATCH_URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 LONGEST_CUSTOM_ID = 512
 

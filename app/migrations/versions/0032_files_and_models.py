@@ -44,9 +44,9 @@ def _create_files() -> None:
         sa.Column("job_id", sa.String(64), nullable=True),
         sa.Column("created_at", _TIME, nullable=False),
         sa.Column("expires_at", _TIME, nullable=True),
-        sa.CheckConstraint("status IN ('uploaded', 'processed', 'error')", name="known_status"),
+        sa.CheckConstraint("status IN ('receiving', 'uploaded', 'processed', 'error')", name="known_status"),
         sa.ForeignKeyConstraint(["project"], ["project.name"], name="fk_file_project"),
-        sa.ForeignKeyConstraint(["job_id"], ["job.id"], name="fk_file_job_id", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["job_id"], ["job.id"], name="fk_file_job_id"),
         sa.PrimaryKeyConstraint("id", name="pk_file"),
     )
     op.create_index("ix_file_project_id", "file", ["project", "id"])
@@ -68,6 +68,7 @@ def _create_uploads() -> None:
         sa.Column("status", sa.String(16), nullable=False),
         sa.Column("file_id", sa.String(64), nullable=True),
         sa.Column("file_expires_seconds", sa.Integer(), nullable=True),
+        sa.Column("completing_since", _TIME, nullable=True),
         sa.Column("created_at", _TIME, nullable=False),
         sa.Column("expires_at", _TIME, nullable=False),
         sa.CheckConstraint("status IN ('pending', 'completed', 'cancelled', 'expired')", name="known_status"),

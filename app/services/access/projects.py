@@ -6,13 +6,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from sqlalchemy import case, func, or_, select
 from sqlalchemy import delete as sql_delete
-from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.errors import Conflict, InvalidRequest, NotFound, TrainyardError, Unavailable
+from app.domain.files.purposes import RECEIVING
 from app.domain.names import DEFAULT_PROJECT
 from app.domain.scheduling import fair_share
 from app.models import (
@@ -31,10 +32,13 @@ from app.models import (
     Upload,
     Webhook,
 )
+from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
+from app.storage.keys import upload_parts_key
+from app.storage.storage import Storage
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 # What is deleted with its project; everything else must be gone before.
@@ -97,14 +101,20 @@ def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> 
         return project
 
 
-def delete(db: Database, caller: Caller, name: str) -> None:
+def delete(db: Database, storage: Storage, caller: Caller, name: str) -> None:
     """Delete a project that has neither jobs nor files, with its keys and webhooks.
 
-    Raises Conflict if it has any. A concurrent submission fails because the project no longer exists.
+    Raises Conflict if it has any, Unavailable when parts of its uploads can't be deleted from the storage. A concurrent
+    submission fails because the project no longer exists.
     """
+    with db.read() as session:
+        visible(session, caller, name)
+        ended = session.scalars(select(Upload.id).where(Upload.project == name, Upload.status != "pending")).all()
+    _drop_parts(storage, name, ended)
     with db.write() as session:
         project = visible(session, caller, name, lock=True)
         _refuse_if_used(session, name)
+        _refuse_if_more_have_ended(session, name, ended)
         good = select(ApiKey.id).where(ApiKey.project == name, ApiKey.revoked_at.is_(None)).order_by(ApiKey.id)
         revoked = list(session.scalars(good))
         for key_id in revoked:
@@ -204,19 +214,48 @@ def _refuse_if_used(session: Session, name: str) -> None:
         raise Conflict(
             f"the project {name} still has {sweeps} sweeps; delete them first (DELETE /v1/sweeps/{{sweep_id}})"
         )
-    files = session.scalar(select(func.count()).select_from(File).where(File.project == name)) or 0
-    pending = Upload.project == name, Upload.status == "pending"
-    uploads = session.scalar(select(func.count()).select_from(Upload).where(*pending)) or 0
-    if files or uploads:
-        held = f"{files} files" if files else f"{uploads} uploads"
-        raise Conflict(
-            f"the project {name} still has {held}; delete files first (DELETE /v1/files/{{file_id}}), cancel uploads"
-        )
+    _refuse_if_it_has_files(session, name)
     if jobs or checkpoints:
         held = f"{jobs} jobs" if jobs else f"{checkpoints} checkpoints"
         raise Conflict(
             f"the project {name} still has {held}; delete them first (DELETE /v1/jobs/{{job_id}}?artifacts=true)"
         )
+
+
+def _refuse_if_it_has_files(session: Session, name: str) -> None:
+    hidden = or_(File.status == RECEIVING, File.expires_at <= utc_now())
+    counts = select(func.count(), func.count(case((hidden, 1)))).where(File.project == name)
+    files, unseen = session.execute(counts.select_from(File)).one()
+    pending = Upload.project == name, Upload.status == "pending"
+    uploads = session.scalar(select(func.count()).select_from(Upload).where(*pending)) or 0
+    if files > unseen or uploads:
+        held = f"{files - unseen} files" if files > unseen else f"{uploads} uploads"
+        raise Conflict(
+            f"the project {name} still has {held}; delete files first (DELETE /v1/files/{{file_id}}), cancel uploads"
+        )
+    if unseen:
+        raise Conflict(
+            f"the project {name} still has the content of {unseen} files that were deleted, have expired or were not "
+            "received completely; a coordinator deletes it within a day, or once no job needs it: try again later"
+        )
+
+
+def _drop_parts(storage: Storage, name: str, upload_ids: Sequence[str]) -> None:
+    """Delete what is left of the parts of ended uploads: only their rows lead to them, and go with the project."""
+    for upload_id in upload_ids:
+        try:
+            storage.delete_tree(upload_parts_key(name, upload_id))
+        except TrainyardError as error:
+            raise Unavailable(
+                f"the project {name} still has parts of {upload_id}, which can't be deleted yet; try again later: "
+                f"{error.message}"
+            ) from error
+
+
+def _refuse_if_more_have_ended(session: Session, name: str, ended: Sequence[str]) -> None:
+    more = select(Upload.id).where(Upload.project == name, Upload.id.not_in(ended)).limit(1)
+    if found := session.scalar(more):
+        raise Conflict(f"the upload {found} of the project {name} has ended just now; delete the project again")
 
 
 def _taken(name: str) -> Conflict:

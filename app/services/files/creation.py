@@ -1,4 +1,4 @@
-"""Creation of files: the content first, then the row, and the request to inspect it."""
+"""Creation of files: a hidden row, the content, then the row that shows it, and the request to inspect it."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import InvalidRequest
 from app.domain.files import purposes
-from app.domain.ids import moment_of, new_id
+from app.domain.ids import new_id
 from app.models import File
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.access import projects
-from app.services.files import inspection_requests, storage_quota
+from app.services.files import hidden_rows, inspection_requests, storage_quota
 from app.services.files.incoming import Incoming, Place, StoredContent
 from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
@@ -62,7 +62,9 @@ def place_of(file_id: str, project: str, *, max_bytes: int, free_bytes: int | No
         project=project,
         max_bytes=max_bytes,
         free_bytes=free_bytes,
-        has_row=lambda session, row_id: session.get(File, row_id) is not None,
+        has_row=hidden_rows.is_shown,
+        announce=lambda session, row_id: hidden_rows.add(session, project, row_id),
+        forget=hidden_rows.delete,
     )
 
 
@@ -77,7 +79,8 @@ def create(
 ) -> None:
     """Write the row of received content, within the block of its `Incoming`. ``on_written`` is given the File.
 
-    Raises InvalidRequest as `check`, StorageQuotaExceeded when another file was faster, NotFound without the project.
+    Raises InvalidRequest as `check`, StorageQuotaExceeded when another file was faster, NotFound without the project,
+    Conflict when the hidden row has expired.
     """
     check(new)
     caller.require_project(project)
@@ -86,24 +89,16 @@ def create(
 
 
 def added(session: Session, caller: Caller, new: NewFile, content: StoredContent, *, project: str) -> File:
-    """The new row, in the caller's transaction."""
+    """The row, complete and shown, in the caller's transaction."""
     projects.require(session, project)
-    projects.hold(session, project)
+    storage_quota.hold(session, project)
     storage_quota.refuse_more(session, project, content.size_bytes)
-    file = File(
-        id=content.file_id,
-        project=project,
-        created_by=caller.actor,
-        filename=new.filename,
-        purpose=new.purpose,
-        size_bytes=content.size_bytes,
-        sha256=content.sha256,
-        status=purposes.first_status(new.purpose),
-        records=content.records,
-        created_at=moment_of(content.file_id),  # lists are in the order of ids
-        expires_at=utc_now() + timedelta(seconds=new.expires_seconds) if new.expires_seconds else None,
-    )
-    session.add(file)
+    file = hidden_rows.taken(session, content.file_id)
+    file.created_by = caller.actor
+    file.filename, file.purpose = new.filename, new.purpose
+    file.size_bytes, file.sha256, file.records = content.size_bytes, content.sha256, content.records
+    file.status = purposes.first_status(new.purpose)
+    file.expires_at = utc_now() + timedelta(seconds=new.expires_seconds) if new.expires_seconds else None
     inspection_requests.request(session, file)
     audit.record(
         session,

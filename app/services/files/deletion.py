@@ -21,7 +21,7 @@ def delete(plane: ControlPlane, caller: Caller, file_id: str) -> None:
         file = session.scalar(
             select(File).where(File.id == file_id).with_for_update().execution_options(populate_existing=True)
         )
-        if file is None or listing.is_expired(file):
+        if file is None or listing.is_hidden(file):
             raise NotFound(f"no file {file_id}")
         if user := expiry.user_of(session, file):
             raise StillNeeded(f"{user} has not ended and names {file_id}; wait for its end or cancel it, then delete")

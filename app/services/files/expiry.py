@@ -5,9 +5,10 @@ interrupted deletion is finished later.
 """
 
 import logging
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from sqlalchemy import String, cast, delete, or_, select
+from sqlalchemy import String, and_, cast, delete, or_, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
@@ -56,20 +57,35 @@ def user_of(session: Session, file: File) -> str | None:
     return f"sweep {sweep}" if sweep is not None else None
 
 
+@dataclass
+class Cursor:
+    """Where the next round resumes, so that files which are still named do not block the others."""
+
+    after: tuple[datetime, str] | None = None
+    rows: int = ROWS_AT_ONCE
+
+
 def drop_file(db: Database, storage: Storage, file_id: str) -> bool:
     """Delete an expired file, unless something still needs it. A failure is logged and left to a later round."""
-    with db.read() as session:
+    with db.read() as session:  # the search may take long, and SQLite has one writer
         file = session.get(File, file_id)
         if file is None or user_of(session, file) is not None:
             return False
+    with db.write() as session:
+        file = session.get(File, file_id, with_for_update=True, populate_existing=True)
+        # A submission that locked the file before it expired is stored by now.
+        if file is None or not _is_expired(file) or user_of(session, file) is not None:
+            return False
+        file.expires_at = file.created_at  # expired by the clock of every host: from here on no job gets it
+        key = user_file_key(file.project, file.id)
     try:
-        storage.delete_tree(user_file_key(file.project, file.id))
+        storage.delete_tree(key)
     except TrainyardError:
         log.warning("the content of %s could not be deleted yet", file_id, exc_info=True)
         return False
     with db.write() as session:
-        inspection_requests.drop(session, file_id)
         session.execute(delete(File).where(File.id == file_id))
+        inspection_requests.drop(session, file_id)
     return True
 
 
@@ -83,14 +99,17 @@ def drop_parts(storage: Storage, project: str, upload_id: str) -> bool:
     return True
 
 
-def drop_expired(db: Database, storage: Storage) -> int:
-    """Delete some of the files and uploads that have expired; returns how many."""
-    now = utc_now()
+def drop_expired(db: Database, storage: Storage, cursor: Cursor | None = None) -> int:
+    """Delete some of the files and uploads that have expired; returns how many. The cursor is moved on."""
+    cursor = cursor or Cursor()
+    query = select(File.expires_at, File.id).where(File.expires_at <= utc_now())
+    if cursor.after is not None:
+        at, file_id = cursor.after
+        query = query.where(or_(File.expires_at > at, and_(File.expires_at == at, File.id > file_id)))
     with db.read() as session:
-        files = session.scalars(
-            select(File.id).where(File.expires_at <= now).order_by(File.expires_at, File.id).limit(ROWS_AT_ONCE)
-        ).all()
-    dropped = sum(drop_file(db, storage, file_id) for file_id in files)
+        rows = session.execute(query.order_by(File.expires_at, File.id).limit(cursor.rows)).all()
+    dropped = sum(drop_file(db, storage, row.id) for row in rows)
+    cursor.after = (rows[-1].expires_at, rows[-1].id) if len(rows) == cursor.rows else None
     return dropped + _expire_uploads(db, storage) + _forget_uploads(db, storage)
 
 
@@ -98,6 +117,10 @@ def end(session: Session, upload: Upload, status: str) -> None:
     """End an upload that the caller has locked; its parts are gone, and their content is deleted after the commit."""
     upload.status = status
     session.execute(delete(UploadPart).where(UploadPart.upload_id == upload.id))
+
+
+def _is_expired(file: File) -> bool:
+    return file.expires_at is not None and file.expires_at <= utc_now()
 
 
 def _expire_uploads(db: Database, storage: Storage) -> int:

@@ -5,23 +5,33 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound, TooLarge, TrainyardError
 from app.services.files import storage_quota
 from app.services.files.records import RecordCounter
-from app.services.requests.control_plane import ControlPlane
 from app.storage.pending import Writer
+from app.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
 
+class Stores(Protocol):
+    """Where rows and content go, such as a control plane's."""
+
+    @property
+    def db(self) -> Database: ...
+    @property
+    def storage(self) -> Storage: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoredContent:
-    """Content that is complete in the storage, and has no row yet."""
+    """Content that is complete in the storage, and has no row yet that shows it."""
 
     file_id: str
     size_bytes: int
@@ -38,25 +48,29 @@ class Place:
     project: str
     max_bytes: int
     free_bytes: int | None  # by the quota of the project; None: no limit
-    has_row: Callable[[Session, str], bool]  # whether the row that names the content is there
+    has_row: Callable[[Session, str], bool]  # whether the row that shows the content is there
+    # Write a hidden row just before the content is complete, and delete it: where nothing else leads to content that a
+    # dead process has left. A hidden row expires, and its content with it.
+    announce: Callable[[Session, str], None] | None = None
+    forget: Callable[[Session, str], None] | None = None
 
 
 class Incoming:
     """Content that is being received, as a context manager.
 
-    ``write`` as it arrives, then ``finish``, then add the row that names it. Content that no row names at the end of
+    ``write`` as it arrives, then ``finish``, then write the row that shows it. Content that no row shows at the end of
     the block is deleted. Where the database can't tell, it is kept: the row may be there.
     """
 
-    def __init__(self, plane: ControlPlane, place: Place) -> None:
-        self._plane, self._place = plane, place
+    def __init__(self, stores: Stores, place: Place) -> None:
+        self._stores, self._place = stores, place
         self._hash, self._records = hashlib.sha256(), RecordCounter()
         self._size = 0
         self._writer: Writer | None = None
-        self._is_stored = False
+        self._is_stored, self._is_announced = False, False
 
     def __enter__(self) -> Self:
-        self._writer = self._plane.storage.begin(self._place.key)
+        self._writer = self._stores.storage.begin(self._place.key)
         return self
 
     def write(self, chunk: bytes) -> None:
@@ -72,7 +86,14 @@ class Incoming:
         self._open_writer().write(chunk)
 
     def finish(self) -> StoredContent:
-        """All has arrived: make it durable under its key. Raises Conflict when its folder was deleted meanwhile."""
+        """All has arrived: make it durable under its key.
+
+        Raises Conflict when its folder was deleted meanwhile, NotFound when its project was.
+        """
+        if self._place.announce is not None:
+            with self._stores.db.write() as session:
+                self._place.announce(session, self._place.id)
+            self._is_announced = True
         try:
             self._open_writer().commit()
         except NotFound as error:
@@ -88,13 +109,18 @@ class Incoming:
         try:
             if not self._is_stored:
                 self._open_writer().discard()
-            elif not self._has_row():
-                self._plane.storage.delete_tree(self._place.key)
+            elif self._has_row():
+                return
+            else:
+                self._stores.storage.delete_tree(self._place.key)
+            if self._is_announced and self._place.forget is not None:
+                with self._stores.db.write() as session:
+                    self._place.forget(session, self._place.id)
         except (TrainyardError, SQLAlchemyError):
             log.warning("%s may be left without a row", self._place.key, exc_info=True)
 
     def _has_row(self) -> bool:
-        with self._plane.db.read() as session:
+        with self._stores.db.read() as session:
             return self._place.has_row(session, self._place.id)
 
     def _open_writer(self) -> Writer:

@@ -1,4 +1,4 @@
-"""Finding and listing files; expired ones are gone, even before their content is deleted."""
+"""Finding and listing files: those that are complete, and have not expired even if their content is still there."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import InvalidRequest, NotFound
+from app.domain.files.purposes import RECEIVING
 from app.domain.ids import FILE_ID
 from app.models import File
 from app.models.base import utc_now
@@ -17,10 +18,7 @@ from app.services.requests.pagination import PageRequest
 
 NEWEST_FIRST = "-created_at"
 ORDERS = ("created_at", NEWEST_FIRST)  # that of the ids, which begin with the moment of their creation
-FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
-    "project": lambda project: File.project == project,
-    "purpose": lambda purpose: File.purpose == purpose,
-}
+FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {"purpose": lambda purpose: File.purpose == purpose}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +31,16 @@ def find(session: Session, caller: Caller, file_id: str) -> File:
     """The file; raises the same NotFound for one that is not there, has expired, or is not visible to the caller."""
     missing = f"no file {file_id[:64]}"
     file = session.get(File, file_id) if FILE_ID.fullmatch(file_id) else None
-    if file is None or is_expired(file):
+    if file is None or is_hidden(file):
         raise NotFound(missing)
     caller.require_sight(file.project, missing)
     return file
 
 
-def is_expired(file: File, now: datetime | None = None) -> bool:
+def is_hidden(file: File, now: datetime | None = None) -> bool:
+    """Whether it has expired, or its content is not complete yet."""
+    if file.status == RECEIVING:
+        return True
     return file.expires_at is not None and file.expires_at <= (now or utc_now())
 
 
@@ -48,7 +49,7 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
 
     ``after`` is the id of a file, which may have been deleted. The files are not counted: there may be many.
     """
-    query = select(File).where(or_(File.expires_at.is_(None), File.expires_at > utc_now()))
+    query = select(File).where(File.status != RECEIVING, or_(File.expires_at.is_(None), File.expires_at > utc_now()))
     if caller.project is not None:
         query = query.where(File.project == caller.project)
     query = query.where(*(FILTERS[name](value) for name, value in filters.items()))
@@ -71,4 +72,4 @@ def held(session: Session, project: str, ids: Collection[str]) -> Sequence[File]
     """
     query = select(File).where(File.id.in_(ids), File.project == project).order_by(File.id)
     found = session.scalars(query.with_for_update(read=True).execution_options(populate_existing=True)).all()
-    return [file for file in found if not is_expired(file)]
+    return [file for file in found if not is_hidden(file)]

@@ -2,9 +2,10 @@
 
 from io import BytesIO
 
+from app.domain.files.content import GZIP, ZSTD
+
 _BLANKS = b" \t\r\x0b\x0c"  # whitespace other than the end of a line
 _SHORT_LINE = 64
-_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # first bytes of gzip and zstd
 
 
 class RecordCounter:
@@ -52,4 +53,4 @@ class RecordCounter:
         self._is_in_line = not content.endswith(b"\n")
 
     def _is_compressed(self) -> bool:
-        return self._head.startswith(_COMPRESSED)
+        return self._head.startswith((GZIP, ZSTD))

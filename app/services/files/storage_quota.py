@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from app.domain.errors import StorageQuotaExceeded
 from app.domain.scheduling.fair_share import quota_of
 from app.models import Artifact, Checkpoint, File, Job, Project, Upload, UploadPart
+from app.services.access import projects
 
 GB = 1e9
 
@@ -51,6 +52,17 @@ def free_bytes(session: Session, project: Project) -> int | None:
     if limit is None:
         return None
     return int(limit * GB) - stored_bytes(session, [project.name])[project.name]
+
+
+def hold(session: Session, name: str) -> None:
+    """Lock the project against deletion, and where it has a storage quota, against others that store more.
+
+    Required before an upload is locked whose transaction stores more: projects are locked first.
+    """
+    projects.hold(session, name)
+    project = session.get(Project, name)
+    if project is not None and quota_of(project.quota).storage_gb is not None:
+        session.refresh(project, with_for_update={"key_share": True})
 
 
 def refuse_more(session: Session, name: str, size_bytes: int) -> None:

@@ -1,15 +1,19 @@
 """Files that are uploaded in parts: parts in any order, put together in the order that completes the upload."""
 
 import hashlib
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from app.domain.errors import IllegalTransition, InvalidRequest, NotFound, TooLarge
+from app.domain.files.content import MD5
 from app.domain.ids import PART_ID, UPLOAD_ID, new_id
 from app.models import File, Upload, UploadPart
 from app.models.base import utc_now
@@ -23,12 +27,15 @@ from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.storage.keys import upload_part_key
 
+log = logging.getLogger(__name__)
+
 COPIED_AT_ONCE = 1 << 20
+# After this the request that puts the parts together counts as lost. Two at once are harmless: the first to end counts.
+COMPLETES_WITHIN = timedelta(minutes=15)
 MOST_MIME_CHARACTERS = 255
 # A client that sends a part again after a failure leaves the first one.
 MOST_TIMES_ITS_SIZE = 2
 _MIME_TYPE = re.compile(r"[\x20-\x7e]{1,255}")
-_MD5 = re.compile(r"[0-9a-fA-F]{32}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,24 +152,23 @@ def complete(
     """Put the parts together in this order; ``on_written`` is given the UploadDetails with the new file.
 
     Raises InvalidRequest for parts that are unknown, named twice, or not of the announced size together, and for an MD5
-    that is not that of the content; the upload stays pending then.
+    that is not that of the content; the upload stays pending then. Raises IllegalTransition while another request
+    completes it.
     """
-    if md5 is not None and not _MD5.fullmatch(md5):
+    if md5 is not None and not MD5.fullmatch(md5):
         raise InvalidRequest("expected 32 hexadecimal digits", field="md5")
-    with plane.db.read() as session:
-        upload = _pending(find(session, caller, upload_id))
-        _check_parts(session, upload, part_ids)
-    # Its bytes are counted as those of its parts until it replaces them.
-    place = creation.place_of(new_id("file"), upload.project, max_bytes=upload.size_bytes, free_bytes=None)
-    with Incoming(plane, place) as incoming:
-        found = _copy(plane, upload, part_ids, incoming)
-        if md5 is not None and found != md5.lower():
-            raise InvalidRequest(
-                f"the content has the MD5 {found}, not {md5.lower()}; send the parts again", field="md5"
-            )
-        content = incoming.finish()
-        with plane.db.write() as session:
-            on_written(session, _completed(session, caller, upload_id, content))
+    with _claimed(plane, caller, upload_id, part_ids) as upload:
+        # Its bytes are counted as those of its parts until it replaces them.
+        place = creation.place_of(new_id("file"), upload.project, max_bytes=upload.size_bytes, free_bytes=None)
+        with Incoming(plane, place) as incoming:
+            found = _copy(plane, upload, part_ids, incoming)
+            if md5 is not None and found != md5.lower():
+                raise InvalidRequest(
+                    f"the content has the MD5 {found}, not {md5.lower()}; send the parts again", field="md5"
+                )
+            content = incoming.finish()
+            with plane.db.write() as session:
+                on_written(session, _completed(session, caller, upload_id, content))
     expiry.drop_parts(plane.storage, upload.project, upload_id)
 
 
@@ -198,9 +204,38 @@ def _pending(details: UploadDetails) -> Upload:
 def _locked(session: Session, caller: Caller, upload_id: str) -> Upload:
     """The pending upload, locked until the transaction ends."""
     found = find(session, caller, upload_id)
-    projects.hold(session, found.upload.project)
+    storage_quota.hold(session, found.upload.project)
     session.refresh(found.upload, with_for_update=True)
     return _pending(found)
+
+
+@contextmanager
+def _claimed(plane: ControlPlane, caller: Caller, upload_id: str, part_ids: Sequence[str]) -> Iterator[Upload]:
+    """The upload, which no other request completes meanwhile. Raises as ``complete`` says."""
+    with plane.db.write() as session:
+        upload = _locked(session, caller, upload_id)
+        _check_parts(session, upload, part_ids)
+        now = utc_now()
+        if upload.completing_since is not None and upload.completing_since > now - COMPLETES_WITHIN:
+            raise IllegalTransition(
+                f"the upload {upload_id} is being completed by another request; send this one again later"
+            )
+        upload.completing_since = now
+        session.flush()
+    try:
+        yield upload
+    except BaseException:
+        _release(plane, upload)
+        raise
+
+
+def _release(plane: ControlPlane, upload: Upload) -> None:
+    mine = Upload.id == upload.id, Upload.completing_since == upload.completing_since
+    try:
+        with plane.db.write() as session:
+            session.execute(update(Upload).where(*mine).values(completing_since=None))
+    except SQLAlchemyError:
+        log.warning("%s can't be completed for a while", upload.id, exc_info=True)
 
 
 def _check_parts(session: Session, upload: Upload, part_ids: Sequence[str]) -> None:
@@ -235,7 +270,7 @@ def _copy(plane: ControlPlane, upload: Upload, part_ids: Sequence[str], incoming
 
 def _completed(session: Session, caller: Caller, upload_id: str, content: StoredContent) -> UploadDetails:
     found = find(session, caller, upload_id)
-    projects.hold(session, found.upload.project)
+    storage_quota.hold(session, found.upload.project)
     upload = found.upload
     session.refresh(upload, with_for_update=True)
     if upload.status != "pending":

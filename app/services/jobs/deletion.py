@@ -17,7 +17,7 @@ from app.domain.errors import IllegalTransition, StillNeeded, TrainyardError
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
-from app.models import Checkpoint, Job, JobDeletion, Metric
+from app.models import Checkpoint, File, Job, JobDeletion, Metric
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.jobs import lookup, submission
@@ -206,6 +206,13 @@ def _drop(session: Session, job_id: str, *, artifacts: bool) -> bool:
         update(Job)
         .where(Job.parent_job_id == job_id)
         .values(parent_job_id=None)
+        .execution_options(synchronize_session=False)
+    )
+    # Their content is deleted next, by what deletes expired files.
+    session.execute(
+        update(File)
+        .where(File.job_id == job_id)
+        .values(job_id=None, expires_at=utc_now())
         .execution_options(synchronize_session=False)
     )
     session.execute(delete(Job).where(Job.id == job_id).execution_options(synchronize_session=False))

@@ -13,6 +13,7 @@ from app.domain.evaluations.planned_rules import planned_documents
 from app.domain.evaluations.rules import refuse_bad_benchmarks, without_effect
 from app.domain.ids import JOB_ID, new_id
 from app.domain.scheduling.resources import Request
+from app.domain.spec.document import uploads
 from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id, job_of_path, local_path
 from app.domain.spec.model import JobDocument
@@ -155,7 +156,7 @@ def _is_plain(caller: Caller, checked: Checked, origin: Origin | None) -> bool:
         and (origin is None or origin.alias is None)
         and not document.training_config.resume_from_checkpoint
         and not read_results(document, checked.reading)
-        and not uploaded_data.uploads_of(document)
+        and not uploads(document)
     )
 
 

@@ -3,16 +3,12 @@
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec
+from app.domain.files.inspection import first_of
 from app.domain.files.purposes import ERROR
-from app.domain.spec.document import locations
-from app.domain.spec.locations.uploads import check_purpose, is_upload
+from app.domain.spec.document import uploads
+from app.domain.spec.locations.uploads import check_purpose
 from app.domain.spec.model import JobDocument
 from app.services.files import listing
-
-
-def uploads_of(document: JobDocument) -> list[tuple[str, str]]:
-    """(file id, field) of every uploaded file that the document names."""
-    return [(location, field) for location, field in locations(document) if is_upload(location) and _is_data(field)]
 
 
 def refuse_unusable_files(session: Session, project: str, document: JobDocument) -> None:
@@ -20,7 +16,7 @@ def refuse_unusable_files(session: Session, project: str, document: JobDocument)
 
     Locks their rows against deletion until the transaction ends. Raises BadSpec.
     """
-    named = uploads_of(document)
+    named = uploads(document)
     held = {file.id: file for file in listing.held(session, project, [each for each, _ in named])} if named else {}
     for file_id, field in named:
         file = held.get(file_id)
@@ -30,13 +26,5 @@ def refuse_unusable_files(session: Session, project: str, document: JobDocument)
             )
         check_purpose(file_id, file.purpose, field=field)
         if file.status == ERROR:
-            first, *others = file.status_details.split("\n")
-            more = f" (and {len(others)} more)" if others else ""
-            raise BadSpec(
-                f"{file_id} ({file.filename}) can't be used: {first}{more}; upload a corrected file", field=field
-            )
-
-
-def _is_data(field: str) -> bool:
-    """Models and scripts are no uploads: names that look like one are theirs."""
-    return field.startswith("data_config.") or ".dataset." in field
+            problem = first_of(file.status_details)
+            raise BadSpec(f"{file_id} ({file.filename}) can't be used: {problem}; upload a corrected file", field=field)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select, true
+from sqlalchemy import ColumnElement, Select, or_, select, true
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
@@ -66,17 +66,7 @@ def remove(db: Database, caller: Caller, name: str) -> None:
 
 def listed(session: Session, caller: Caller) -> Sequence[RegisteredModel]:
     """Base models, removed ones too, and fine-tuned models that can be used, newest first."""
-    finished = (RegisteredModel.kind == BASE) | (
-        RegisteredModel.removed_at.is_(None) & (Job.status == JobState.COMPLETED)
-    )
-    newest = (RegisteredModel.created_at.desc(), RegisteredModel.name)
-    return session.scalars(
-        select(RegisteredModel)
-        .outerjoin(Job, Job.id == RegisteredModel.job_id)
-        .where(_seen(caller), finished)
-        .order_by(*newest)
-        .limit(MOST_LISTED)
-    ).all()
+    return session.scalars(_listed(caller).limit(MOST_LISTED)).all()
 
 
 def find(session: Session, caller: Caller, name: str) -> RegisteredModel:
@@ -101,10 +91,19 @@ def described(row: RegisteredModel) -> dict[str, Any]:
 
 def missing(session: Session, caller: Caller, name: str) -> ModelNotFound:
     """The error for a name that means no model, which lists those that the caller may use."""
-    names = [row.name for row in listed(session, caller) if row.removed_at is None]
-    more = f", and {len(names) - _MOST_NAMED} more: GET /v1/models" if len(names) > _MOST_NAMED else ""
+    usable = _listed(caller).where(RegisteredModel.removed_at.is_(None))
+    names = [row.name for row in session.scalars(usable.limit(_MOST_NAMED + 1))]
+    more = ", and more: GET /v1/models" if len(names) > _MOST_NAMED else ""
     known = f"there are: {', '.join(names[:_MOST_NAMED])}{more}" if names else "none is registered"
     return ModelNotFound(f"no model {name[:_LONGEST_SHOWN]}; {known}", field=FIELD)
+
+
+def _listed(caller: Caller) -> Select[RegisteredModel]:
+    finished = (RegisteredModel.kind == BASE) | (
+        RegisteredModel.removed_at.is_(None) & (Job.status == JobState.COMPLETED)
+    )
+    query = select(RegisteredModel).outerjoin(Job, Job.id == RegisteredModel.job_id).where(_seen(caller), finished)
+    return query.order_by(RegisteredModel.created_at.desc(), RegisteredModel.name)
 
 
 def _seen(caller: Caller) -> ColumnElement[bool]:

@@ -37,13 +37,14 @@ class OrphanSweep:
         self._storage_url = storage_url
         self._age_limit = age_limit
         self._last = ""  # the last job of the previous round
+        self._expired = expiry.Cursor()
         self._last_project = ""  # whose unfinished files were deleted
 
     def run_round(self, jobs: int = JOBS_PER_ROUND) -> int:
         """Process the next jobs; returns the number of deletions. Storage failures are retried in later rounds."""
         try:
             swept = deletion.finish_begun(self._db, self._storage)
-            swept += expiry.drop_expired(self._db, self._storage)
+            swept += expiry.drop_expired(self._db, self._storage, self._expired)
             swept += self._sweep_unfinished()
             chosen = self._next_jobs(jobs)
         except (TrainyardError, ImportError, ValueError):  # the latter two: fsspec lacks the adapter

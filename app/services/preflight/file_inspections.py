@@ -18,13 +18,14 @@ from app.domain.files.purposes import ERROR, PROCESSED, UPLOADED_STATUS
 from app.domain.files.shapes import SHAPES
 from app.domain.spec.document import uploads
 from app.domain.spec.model import JobDocument
-from app.models import File, Job
+from app.models import File, Inspection, Job
 from app.services.preflight import inspections
 from app.services.preflight.inspections import MOST_TRIES, Claim, Open, Report
 
 WAITS = "its file "  # begins the pending reason, before the file's id
 _ID_CHARACTERS = len("file-") + 36
-ABORTED = f"the inspection was aborted {MOST_TRIES} times, because it takes too much time or memory"
+NO_RESULT = f"the inspection had no result {MOST_TRIES} times"
+NO_REASON = "the coordinator that ran it ended"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,20 +65,21 @@ def claim(db: Database, seen: Open, me: str) -> FileTask | None:
             project=file.project,
             purpose=file.purpose,
             size_bytes=file.size_bytes,
-            report={"problems": [ABORTED]} if row.tries > MOST_TRIES else None,
+            report={"problems": [_given_up(row)]} if row.tries > MOST_TRIES else None,
         )
 
 
 def conclude(db: Database, task: FileTask, report: Report) -> bool:
     """Record what was found in the file's row; False when another process has taken the inspection over.
 
-    A report without a result returns the inspection to the queue; without ``unavailable`` that counts as a try.
+    A report without a result returns the inspection to the queue; without ``unavailable`` that counts as a try, and
+    the reason is kept.
     """
     with db.write() as session:
         # In the order of a deletion: the file before its inspection.
         file = session.get(File, task.file_id, with_for_update=True, populate_existing=True)
         if "problems" not in report:
-            return inspections.release(session, task, counts="unavailable" not in report)
+            return _released(session, task, report)
         problems = _problems(report)
         found: Report = {"records": report.get("records"), "shape": report.get("shape")}
         if problems:
@@ -113,6 +115,21 @@ def waits_for_file() -> ColumnElement[bool]:
     waited_for = func.substr(Job.pending_reason, len(WAITS) + 1, _ID_CHARACTERS)
     is_open = exists().where(File.id == waited_for, File.status == UPLOADED_STATUS)
     return Job.pending_reason.startswith(WAITS) & is_open
+
+
+def _released(session: Session, task: FileTask, report: Report) -> bool:
+    counts = "unavailable" not in report
+    if not inspections.release(session, task, counts=counts):
+        return False
+    if counts:
+        reasons = [shown(str(each)) for each in report.get("left_out", [])]
+        session.get_one(Inspection, task.id).report = {"left_out": reasons[:MOST_PROBLEMS]}
+    return True
+
+
+def _given_up(row: Inspection) -> str:
+    reasons = (row.report or {}).get("left_out") or [NO_REASON]
+    return f"{NO_RESULT}; the last time: {reasons[0]}"
 
 
 def _files_of(document: JobDocument) -> list[str]:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, true
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -43,6 +43,7 @@ class RequestKey:
     """Key of a request, with a hash of its content to detect reuse for another request.
 
     ``sent``: for derived keys. ``earlier``: when the response was stored that was there before the request, if any.
+    ``runs_again``: the request is carried out even if it is repeated, so its response replaces any other.
     """
 
     project: str
@@ -51,6 +52,7 @@ class RequestKey:
     request_hash: str
     sent: Sent | None = None
     earlier: datetime | None = None
+    runs_again: bool = False
 
     @property
     def ttl(self) -> timedelta:
@@ -98,7 +100,8 @@ def remember(session: Session, request: RequestKey, answer: StoredResponse) -> N
         return
     # Housekeeping deletes old responses only after a while.
     is_old = IdempotentReply.created_at < utc_now() - request.ttl
-    session.execute(delete(IdempotentReply).where(*_same_key(request), is_old))
+    replaced = true() if request.runs_again else is_old
+    session.execute(delete(IdempotentReply).where(*_same_key(request), replaced))
     session.add(_row(request, answer))
     try:
         session.flush()

@@ -72,7 +72,8 @@ def test_project_that_is_deleted_takes_no_submission_of_its_keys(api: Api) -> No
     key = api.make_key(Role.USER, "short")
     assert api.post("/v1/jobs?dry_run=true", make_document(), key=key).status_code == 200
 
-    projects.delete(api.db, api_keys.authenticate(api.db, api.key), "short")
+    storage = api.app.extensions["trainyard"].plane.storage
+    projects.delete(api.db, storage, api_keys.authenticate(api.db, api.key), "short")
 
     assert submit(api, key) in (401, 404)
 

@@ -4,6 +4,8 @@ import io
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ import openai
 import pytest
 
 from app.database.engine import Database
+from app.domain.errors import LimitExceeded
 from app.http import idempotency
+from app.http.context import EXTENSION
+from app.http.slots import Slots
 from app.security.permissions import Role
 from tests.integration.compat.openai_client import client_of
 from tests.systems.apps import Api
@@ -111,8 +116,8 @@ def test_equal_requests_at_once_are_one_if_one_repeats_the_other(
         body = {"filename": "x", "bytes": 5, "mime_type": "text/plain", "purpose": "user_data"}
         answers.append(api.post("/v1/uploads", body, headers={"x-stainless-retry-count": count}))
 
-    def begin_slowly(document: dict[str, object]) -> object:
-        earlier = begin(document)
+    def begin_slowly(document: dict[str, object], **more: Any) -> object:
+        earlier = begin(document, **more)
         monkeypatch.setattr(idempotency, "begin", begin)
         with ThreadPoolExecutor(1) as other:
             other.submit(ask, meanwhile).result()
@@ -123,6 +128,33 @@ def test_equal_requests_at_once_are_one_if_one_repeats_the_other(
 
     assert [answer.status_code for answer in answers] == [200, 200]
     assert len({(answer.json or {})["id"] for answer in answers}) == made
+
+
+def test_completing_an_upload_takes_a_slot_as_a_large_body_does(sqlite_api: Api, monkeypatch: pytest.MonkeyPatch):
+    client, _ = client_of(sqlite_api, monkeypatch)
+    upload = client.uploads.create(filename="x", bytes=3, mime_type="text/plain", purpose="user_data")
+    part = client.uploads.parts.create(upload.id, data=b"abc")
+    backend = sqlite_api.app.extensions[EXTENSION]
+    opened, free = backend.plane.storage.open, []
+
+    def open_counting(key: str) -> object:
+        free.append(_free_slots(backend.bodies))
+        return opened(key)
+
+    monkeypatch.setattr(backend.plane.storage, "open", open_counting)
+    client.uploads.complete(upload.id, part_ids=[part.id])
+
+    assert free == [_free_slots(backend.bodies) - 1]
+
+
+def _free_slots(slots: Slots) -> int:
+    with ExitStack() as taken:
+        for number in count():
+            try:
+                taken.enter_context(slots.held(f"project-{number}"))
+            except LimitExceeded:
+                return number
+    raise AssertionError
 
 
 def _form(*parts: tuple[str, str | None, bytes], end: bytes = b"--x--\r\n") -> bytes:

@@ -1,11 +1,15 @@
 """OpenAI's fine-tuning jobs over HTTP: created, read, listed, followed and cancelled."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from openai.types.fine_tuning import FineTuningJob, FineTuningJobEvent
 from openai.types.fine_tuning.jobs import FineTuningJobCheckpoint
 
+from app.compat.openai.fine_tuning import lookup
+from app.compat.openai.fine_tuning.from_native import id_of
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
 from app.http.context import EXTENSION
@@ -35,6 +39,11 @@ def add_file(api: Api, **changes: Any) -> str:
     with api.db.write() as session:
         session.add(File(**values))
     return str(values["id"])
+
+
+def add_job(api: Api, foreign: Mapping[str, Any]) -> str:
+    with api.db.write() as session:
+        return make_job(session, foreign={"openai": dict(foreign)}).id
 
 
 def add_measurements(api: Api, native_id: str) -> None:
@@ -110,6 +119,41 @@ def test_fine_tuning_job_is_created_followed_and_cancelled(sqlite_api: Api) -> N
     assert again.headers["X-Should-Retry"] == "false"
 
 
+def test_list_says_that_it_has_more_where_it_stops_reading(sqlite_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "MOST_READ", 2)
+    made = [add_job(sqlite_api, foreign) for foreign in ({}, *[{"metadata": {"team": "a"}}] * 3)]
+
+    first = sqlite_api.call("GET", f"{JOBS}?metadata=null").json or {}
+    rest = sqlite_api.call("GET", f"{JOBS}?metadata=null&after={made[2]}").json or {}
+
+    assert (first["data"], first["has_more"]) == ([], True)
+    assert ([each["trainyard"]["job_id"] for each in rest["data"]], rest["has_more"]) == (made[:1], False)
+
+
+@pytest.mark.both_databases
+def test_command_that_is_sent_again_does_what_it_says(api: Api) -> None:
+    """Whether its first try arrived or not, and whatever was answered to an equal one before."""
+    with api.db.write() as session:
+        session.add(RegisteredModel(name="tiny", kind="base", location="/srv/models/tiny", created_by=""))
+    job = f"{JOBS}/{(api.post(JOBS, {'model': 'tiny', 'training_file': add_file(api)}).json or {})['id']}"
+    again = {"x-stainless-retry-count": "1"}
+
+    def replayed(command: str, **more: Any) -> tuple[str, bool]:
+        answer = api.post(f"{job}/{command}", **more)
+        assert answer.status_code == 200, answer.text
+        return (answer.json or {})["status"], "Idempotency-Replayed" in answer.headers
+
+    assert replayed("pause") == ("paused", False)
+    assert replayed("resume") == ("queued", False)
+    assert replayed("resume", headers=again) == ("queued", True)  # its answer was lost
+    for _ in range(2):  # both were lost before they arrived
+        assert replayed("pause", headers=again) == ("paused", False)
+        assert (api.call("GET", job).json or {})["status"] == "paused"
+        assert replayed("resume", headers=again) == ("queued", False)
+    assert replayed("cancel") == ("cancelled", False)
+    assert replayed("cancel", headers=again) == ("cancelled", True)
+
+
 def test_result_file_has_the_metrics_of_each_step(sqlite_api: Api) -> None:
     api = sqlite_api
     storage = api.app.extensions[EXTENSION].plane.storage
@@ -154,5 +198,22 @@ def test_refusals_name_the_field_of_the_client(sqlite_api: Api) -> None:
         path = f"{JOBS}?after={new_id('ftjob')}"
         answer = api.call("GET", path) if field == "after" else api.post(JOBS, {**good, **changes})
         assert (answer.status_code, (answer.json or {})["error"]["param"]) == (status, field), answer.text
-    missing = api.call("GET", f"{JOBS}/{new_id('ftjob')}")
-    assert missing.status_code == 404
+    unknown = new_id("ftjob")
+    missing = api.call("GET", f"{JOBS}/{unknown}")
+    assert (missing.status_code, (missing.json or {})["error"]["message"]) == (404, f"no fine-tuning job {unknown}")
+
+
+def test_job_is_named_in_the_words_of_the_client(sqlite_api: Api) -> None:
+    """In commands that come too late, and as a model, which is then one that has not ended, or none."""
+    api = sqlite_api
+    with api.db.write() as session:
+        ended, waiting = (id_of(make_job(session, state=state).id) for state in (JobState.COMPLETED, JobState.QUEUED))
+    words = {"cancel": "cancelled", "pause": "paused", "resume": "resumed"}
+
+    for command, done in words.items():
+        answer = api.post(f"{JOBS}/{ended}/{command}")
+        said = (answer.json or {})["error"]["message"]
+        assert (answer.status_code, said) == (409, f"{ended} is succeeded and can't be {done}")
+    for model, status in ((waiting, 409), (new_id("ftjob"), 404)):
+        answer = api.post(JOBS, {"model": model, "training_file": add_file(api)})
+        assert (answer.status_code, (answer.json or {})["error"]["param"]) == (status, "model"), answer.text

@@ -75,6 +75,10 @@ def placement(job_id: str) -> Placement:
     return Placement(job_id=job_id, node="n1", devices=(Device(index=0, type="cpu", memory_mb=0),))
 
 
+def delete_project(api: Api) -> None:
+    projects.delete(api.db, api.app.extensions["trainyard"].plane.storage, ADMINISTRATOR, "team")
+
+
 def test_key_is_rotated_and_then_its_project_deleted(api: Api) -> None:
     with api.db.write() as session:
         session.add(Project(name="team"))
@@ -86,7 +90,7 @@ def test_key_is_rotated_and_then_its_project_deleted(api: Api) -> None:
             session.get_one(ApiKey, key_id, with_for_update=True)
             box = SecretBox(SECRET_KEY)
             rotated = calls.start(lambda: api_keys.rotate(api.db, box, ADMINISTRATOR, key_id, grace_seconds=60))
-            deleted = calls.start(lambda: projects.delete(api.db, ADMINISTRATOR, "team"))
+            deleted = calls.start(lambda: delete_project(api))
 
         assert rotated.result(SECONDS).row.project == "team"
         assert deleted.result(SECONDS) is None
@@ -102,7 +106,7 @@ def test_key_of_a_project_that_is_being_deleted_is_not_rotated_any_more(api: Api
     with Waiting(api.db) as calls:
         with api.db.write() as session:
             session.get_one(ApiKey, key_id, with_for_update=True)
-            deleted = calls.start(lambda: projects.delete(api.db, ADMINISTRATOR, "team"))
+            deleted = calls.start(lambda: delete_project(api))
             rotated = calls.start(lambda: api.post(f"/v1/keys/{key_id}/rotate", {}).status_code)
 
         assert (deleted.result(SECONDS), rotated.result(SECONDS)) == (None, 404)

@@ -19,8 +19,8 @@ def overtaken(api: Api, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[s
     """The answers to a request and to the same one, sent after the first looked for an answer and before its work."""
     begin, faster = idempotency.begin, []
 
-    def begin_slowly(document: dict[str, Any]) -> Any:
-        earlier = begin(document)
+    def begin_slowly(document: dict[str, Any], **more: Any) -> Any:
+        earlier = begin(document, **more)
         monkeypatch.setattr(idempotency, "begin", begin)
         with ThreadPoolExecutor(1) as other:
             faster.append(other.submit(api.post, path, body, headers=HEADERS).result())

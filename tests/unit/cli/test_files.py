@@ -158,6 +158,16 @@ def test_get_writes_the_content_to_standard_output(server: ScriptedServer) -> No
     assert run("files", "get", "file-1", "--out", "-").stdout_bytes == CONTENT
 
 
+def test_get_to_standard_output_fails_where_the_content_breaks_off(server: ScriptedServer) -> None:
+    length = {"Content-Length": str(len(CONTENT))}
+    server.script(lambda handler: handler.reply(200, CONTENT[:30], "application/jsonl", **length), drop)
+
+    result = run("files", "get", "file-1", "--out", "-")
+
+    assert result.exit_code != 0
+    assert f"broke after 30 of {len(CONTENT)} bytes" in result.stderr
+
+
 def test_rm_deletes_and_says_why_not(server: ScriptedServer) -> None:
     refusal = {"error": {"message": "job-1 needs it", "type": "invalid_request_error", "code": "conflict"}}
     server.script(plain({"id": "file-1", "deleted": True}), plain(refusal, 409))

@@ -1,11 +1,14 @@
-"""Errors and headers as OpenAI's clients know them, and which refusals they must not repeat."""
+"""Errors, headers and filters as OpenAI's clients know them, and which refusals they must not repeat."""
 
 import pytest
 from flask import Flask, Response
 
 from app.compat.openai.dialect import BASE, MOST_SECONDS_TO_WAIT, OPENAI
+from app.compat.openai.fine_tuning.schemas import JobsQuerySchema
 from app.http.dialect import NATIVE
 from app.http.envelope import Problem
+from app.http.errors import BadShape
+from app.http.request_body import validated
 
 ERRORS = [
     (400, "INVALID_ARGUMENT", 400, "invalid_request_error", "invalid_argument", None),
@@ -69,3 +72,17 @@ def test_the_longest_base_decides_and_only_one_prefix_is_described():
     assert OPENAI.base_of("/v1/filesystems") == ""
     assert [OPENAI.link_base(path) for path in ("/v1/files/x", f"{BASE}/files/x")] == ["/v1", BASE]
     assert [OPENAI.describes(path) for path in ("/v1/files", f"{BASE}/files")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("query", "metadata"),
+    [({}, None), ({"metadata[team]": "a", "metadata[b]": ""}, {"team": "a", "b": ""}), ({"metadata": "null"}, "null")],
+)
+def test_list_is_filtered_by_metadata(query: dict[str, str], metadata: object) -> None:
+    assert validated(JobsQuerySchema(), query).get("metadata") == metadata
+
+
+@pytest.mark.parametrize("query", [{"metadata": "a"}, {"metadata": "null", "metadata[a]": "b"}, {"limit": "0"}])
+def test_filters_that_mean_nothing_are_refused(query: dict[str, str]) -> None:
+    with pytest.raises(BadShape):
+        validated(JobsQuerySchema(), query)

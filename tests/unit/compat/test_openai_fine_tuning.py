@@ -9,11 +9,11 @@ from openai.types.fine_tuning import FineTuningJob, FineTuningJobEvent
 from openai.types.fine_tuning.jobs import FineTuningJobCheckpoint
 
 from app.compat.openai.fine_tuning.checkpoints import checkpoint_of
-from app.compat.openai.fine_tuning.data_files import DataFile
+from app.compat.openai.fine_tuning.data_files import DataFile, refuse_unfit
 from app.compat.openai.fine_tuning.events import WAITS, event_id_of, events_of, step_of_id, waiting_of
 from app.compat.openai.fine_tuning.from_native import STATUSES, job_of, native_id
 from app.compat.openai.fine_tuning.naming import naming_of, renamed
-from app.compat.openai.fine_tuning.schemas import CreateJobSchema, JobsQuerySchema
+from app.compat.openai.fine_tuning.schemas import CreateJobSchema
 from app.compat.openai.fine_tuning.to_native import Asked, Native, to_native
 from app.domain.errors import BadSpec, InvalidRequest, NotFound
 from app.domain.ids import new_id
@@ -38,6 +38,7 @@ STRING_CHECK = {
     "reference": "{{item.answer}}",
     "operation": "eq",
 }
+STEPS = {"max_steps": "5"}
 SHAPES = {"supervised": "messages", "dpo": "preference", "reinforcement": "messages"}
 
 
@@ -196,6 +197,14 @@ def test_adapter_that_is_trained_further_brings_its_hyperparameters() -> None:
         ({"method": {**method("dpo"), "supervised": {}}}, "method.supervised"),
         ({"method": method("reinforcement")}, "method.reinforcement.grader"),
         ({"method": method("reinforcement", {"grader": {"type": "python"}})}, "method.reinforcement.grader"),
+        (
+            {"method": method("reinforcement", {"grader": STRING_CHECK}, compute_multiplier=0.1)},
+            "method.reinforcement.hyperparameters.compute_multiplier",
+        ),
+        (
+            {"hyperparameters": {"n_epochs": 2}, "trainyard": {"training_config": {"hyperparameters": STEPS}}},
+            "hyperparameters.n_epochs",
+        ),
         ({"integrations": [{"type": "wandb", "wandb": {"project": "p"}}]}, "integrations"),
         ({"trainyard": {"resource": {}}}, "trainyard.resource"),
         ({"trainyard": {"data_config": []}}, "trainyard.data_config"),
@@ -292,6 +301,15 @@ def test_job_of_another_client_is_a_fine_tuning_job(training_type: str) -> None:
     assert found.training_file == "/srv/data/train.jsonl"
 
 
+def test_answer_has_what_is_trained_and_no_suffix_that_nobody_asked_for() -> None:
+    asked = method("reinforcement", {"grader": STRING_CHECK}, compute_multiplier=0.3)
+
+    answered = job_of(made(translated(method=asked)))
+
+    assert answered["method"]["reinforcement"]["hyperparameters"]["compute_multiplier"] == 0.25
+    assert answered["user_provided_suffix"] is None
+
+
 def test_steps_and_history_are_events_of_the_client() -> None:
     details = made()
     row = {"job_id": details.job.id, "at": NOW, "data": {}, "message": "", "reason": ""}
@@ -330,6 +348,31 @@ def test_failure_is_an_event_with_the_error_word_for_word() -> None:
     assert (event["level"], event["message"]) == ("error", "line 3: messages.1.content: must be a text")
 
 
+def test_unknown_column_of_a_grader_names_its_reference() -> None:
+    said = "reward exact: the records have no column answer; they have id, solution. Name one, as in exact:solution"
+    details = made(state=JobState.FAILED, error_type="INVALID_CONFIG", error_message=said)
+    row = {"id": new_id("evt"), "at": NOW, "data": {}, "message": said, "type": EventType.STATUS}
+
+    event = events_of(details, [JobEvent(**row, to_status=JobState.FAILED)], MODEL)[0]
+    message = "{{item.answer}}: the records have no answer; they have id, solution"
+    assert job_of(details)["error"] == {
+        "code": "INVALID_CONFIG",
+        "message": message,
+        "param": "method.reinforcement.grader.reference",
+    }
+    assert event["message"] == message
+
+
+def test_job_is_started_once() -> None:
+    row = {"at": NOW, "data": {}, "message": "", "type": EventType.STATUS, "to_status": JobState.TRAINING}
+    before = (JobState.PREPARING, JobState.EVALUATING)
+    rows = [JobEvent(**row, id=new_id("evt"), from_status=each) for each in before]
+
+    found = events_of(made(), [*rows], MODEL)
+
+    assert [each["message"] for each in found] == ["Fine-tuning job started", "Training continues"]
+
+
 def test_event_says_why_a_job_waits() -> None:
     event = waiting_of(made(state=JobState.QUEUED), NOW)
 
@@ -350,15 +393,8 @@ def test_checkpoint_is_one_of_the_client() -> None:
     assert (found.metrics.step, found.metrics.train_loss, found.metrics.full_valid_loss) == (300, 1.5, 1.4)
 
 
-@pytest.mark.parametrize(
-    ("query", "metadata"),
-    [({}, None), ({"metadata[team]": "a", "metadata[b]": ""}, {"team": "a", "b": ""}), ({"metadata": "null"}, "null")],
-)
-def test_list_is_filtered_by_metadata(query: dict[str, str], metadata: object) -> None:
-    assert validated(JobsQuerySchema(), query).get("metadata") == metadata
-
-
-@pytest.mark.parametrize("query", [{"metadata": "a"}, {"metadata": "null", "metadata[a]": "b"}, {"limit": "0"}])
-def test_filters_that_mean_nothing_are_refused(query: dict[str, str]) -> None:
-    with pytest.raises(BadShape):
-        validated(JobsQuerySchema(), query)
+def test_file_with_many_problems_is_refused_with_the_first() -> None:
+    broken = data_file(status="error", status_details="line 1: is not JSON\nline 2: is not JSON\nline 3: is missing")
+    with pytest.raises(BadSpec) as refused:
+        refuse_unfit(broken, "supervised", "training_file")
+    assert str(refused.value) == f"{TRAINING} can't be used: line 1: is not JSON (and 2 more)"

@@ -34,6 +34,8 @@ def test_string_checks_are_rewards(changes: dict[str, str], reward: str) -> None
         ({"input": "{{item.question}}"}, "input"),
         ({"operation": "like"}, "reference"),
         ({"reference": "so", "operation": "ne"}, "operation"),
+        ({"operation": "ne"}, "operation"),
+        ({"reference": "a" * 4096}, "reference"),
         ({"operation": "is"}, "operation"),
         ({"reference": ""}, "reference"),
         ({"weight": "1"}, "weight"),

@@ -23,7 +23,7 @@ from workers.prepare.confined_program import end, environment
 from workers.prepare.preflight_answer import answer
 from workers.prepare.private_paths import private_paths
 from workers.sandbox.launcher import inherited_libraries
-from workers.sandbox.sandbox import PROCESS, ProcessGroup, Sandbox, SandboxUnavailable, choose_sandbox
+from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, ProcessGroup, Sandbox, SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 REPORT, LOG = "report.json", "inspection.log"
@@ -41,9 +41,14 @@ def main() -> int:
 
 
 def inspect_file(settings: Settings, question: Mapping[str, Any]) -> Report:
-    """{records, shape, problems}; {unavailable} while the storage fails; {left_out} without a result."""
+    """{records, shape, problems}; {unavailable} while the storage or the sandbox fails; {left_out} without a result."""
     storage, key = Storage(settings.storage.url), user_file_key(question["project"], question["file_id"])
     until = time.monotonic() + float(question["seconds"])
+    try:
+        sandbox = _sandbox(settings)
+    except SandboxUnavailable as error:
+        time.sleep(min(WAIT_SECONDS, float(question["seconds"])))  # as for a storage that fails
+        return {"unavailable": f"this coordinator inspects no files without a sandbox: {error}"}
     try:
         content = _opened(storage, key, time.monotonic() + WAIT_SECONDS)
     except NotFound:
@@ -51,7 +56,7 @@ def inspect_file(settings: Settings, question: Mapping[str, Any]) -> Report:
     except TrainyardError as error:
         return {"unavailable": error.message}
     with content:
-        report = _inspect(settings, question, content, until)
+        report = _inspect(settings, question, sandbox, content, until)
     if not report.get("problems", [_CHANGED]) and report.get("read_bytes") != question["size_bytes"]:
         return {"problems": [_CHANGED]}
     return report
@@ -71,7 +76,9 @@ def _opened(storage: Storage, key: str, until: float) -> BinaryIO:
         time.sleep(RETRY_SECONDS)
 
 
-def _inspect(settings: Settings, question: Mapping[str, Any], content: BinaryIO, until: float) -> Report:
+def _inspect(
+    settings: Settings, question: Mapping[str, Any], sandbox: Sandbox, content: BinaryIO, until: float
+) -> Report:
     scratch = settings.data.dir.resolve() / "run" / "preflight"
     sweep(scratch)
     with DirectoryLock(scratch, "file") as directory:
@@ -86,7 +93,9 @@ def _inspect(settings: Settings, question: Mapping[str, Any], content: BinaryIO,
             hidden=private_paths(settings, Storage(settings.storage.url)),
         )
         with (run_dir / REPORT).open("w+b") as output, (run_dir / LOG).open("w+b") as log:
-            why = _run(settings, question, view, (content, output, log), until)
+            command = _command(settings, question, sandbox)
+            limit = max(1.0, until - time.monotonic())
+            why = _run(sandbox, command, view, (content, output, log), limit)
             output.seek(0)
             return {"unavailable": why.storage} if why.storage else _read(output, log, why.program)
 
@@ -99,15 +108,14 @@ class _Failures:
 
 
 def _run(
-    settings: Settings,
-    question: Mapping[str, Any],
+    sandbox: Sandbox,
+    command: list[str],
     view: FilesystemView,
     files: tuple[BinaryIO, IO[bytes], IO[bytes]],
-    until: float,
+    seconds: float,
 ) -> _Failures:
     content, output, log = files
-    sandbox, failures = _sandbox(settings), _Failures()
-    command = _command(settings, question, sandbox)
+    failures = _Failures()
     with sandbox.enclosed(command, SandboxSpec(view=view)) as enclosed, _fed(content, failures) as descriptor:
         process = subprocess.Popen(
             enclosed.command,
@@ -120,10 +128,10 @@ def _run(
             start_new_session=True,
         )
         try:
-            code = process.wait(max(1.0, until - time.monotonic()))
+            code = process.wait(seconds)
             failures.program = f"it ended with exit code {code}" if code else ""
         except subprocess.TimeoutExpired:
-            failures.program = f"it took longer than {question['seconds']:.0f} s"
+            failures.program = f"it took longer than {seconds:.0f} s"
         finally:
             end(process)
     return failures
@@ -142,10 +150,15 @@ def _command(settings: Settings, question: Mapping[str, Any], sandbox: Sandbox) 
 
 
 def _sandbox(settings: Settings) -> Sandbox:
-    """Without a sandbox our own code reads the file, and no code of users runs, whatever the setting demands."""
+    """The sandbox; without one, our own code reads the file, and no code of users runs.
+
+    Raises SandboxUnavailable where the setting demands one.
+    """
     try:
         return choose_sandbox(settings.node.sandbox)
     except SandboxUnavailable:
+        if settings.node.sandbox == BUBBLEWRAP:
+            raise
         return ProcessGroup()
 
 

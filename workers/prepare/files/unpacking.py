@@ -6,9 +6,11 @@ Never more than a few MiB at once, and no more in total than a file may have.
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
+import zstandard
+
+from app.domain.files.content import GZIP, ZSTD
 from app.domain.files.inspection import BadContent
 
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Text of JSON Lines packs to a fifth or a twentieth; what packs to less than this was made to fill a machine.
 MOST_RATIO = 200
 LEAST_JUDGED_BYTES = 64 << 20  # small files may repeat themselves
@@ -75,10 +77,6 @@ def _gunzipped(packed: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(packed: Iterator[bytes]) -> Iterator[bytes]:
-    try:
-        import zstandard  # noqa: PLC0415 – of the extra `train`, which a coordinator may not have
-    except ImportError as error:
-        raise BadContent("the file is zstd, which this installation can't unpack; upload it as gzip") from error
     unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
     stream = None  # of the current frame; a file can have several
     for piece in _cut(packed, _ZSTD_INPUT_BYTES):

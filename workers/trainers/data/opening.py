@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
+from app.domain.files.content import GZIP, ZSTD
 from workers.trainers.data.sources import DataFile
 from workers.trainers.failures import DataInvalid, DataNotFound
 
-_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_COMPRESSIONS = {GZIP: "gzip", ZSTD: "zstd"}
 _BUFFER_BYTES = 1 << 18
 # Unsupported formats that users often submit, and how to fix each.
 _FOREIGN = {

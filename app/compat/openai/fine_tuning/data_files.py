@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 from app.compat.openai.fine_tuning.naming import DPO, REINFORCEMENT, SUPERVISED
 from app.domain.errors import BadSpec
-from app.domain.files.shapes import FINE_TUNE_PURPOSE, MESSAGES, PREFERENCE, PROMPT_COMPLETION, PROMPTS, TEXT
+from app.domain.files.inspection import first_of
+from app.domain.files.purposes import ERROR, FINE_TUNE
+from app.domain.files.shapes import MESSAGES, PREFERENCE, PROMPT_COMPLETION, PROMPTS, TEXT
 
 TRAINING_FILE, VALIDATION_FILE = "training_file", "validation_file"
 SHAPES = {SUPERVISED: (MESSAGES, PROMPT_COMPLETION, TEXT), DPO: (PREFERENCE,), REINFORCEMENT: (MESSAGES, PROMPTS)}
@@ -30,13 +32,12 @@ class DataFile(NamedTuple):
 
 def refuse_unfit(file: DataFile, method: str, field: str) -> None:
     """Raise BadSpec for a file that the method can't train on."""
-    if file.purpose != FINE_TUNE_PURPOSE:
+    if file.purpose != FINE_TUNE:
         raise BadSpec(
-            f"{file.id} was uploaded with purpose {file.purpose}; upload it with purpose {FINE_TUNE_PURPOSE}",
-            field=field,
+            f"{file.id} was uploaded with purpose {file.purpose}; upload it with purpose {FINE_TUNE}", field=field
         )
-    if file.status == "error":
-        raise BadSpec(f"{file.id} can't be used: {file.status_details}", field=field)
+    if file.status == ERROR:
+        raise BadSpec(f"{file.id} can't be used: {first_of(file.status_details)}", field=field)
     needed = SHAPES[method]
     if file.shape is not None and file.shape not in needed:
         found, wanted = _words(file.shape), " or ".join(map(_words, needed))

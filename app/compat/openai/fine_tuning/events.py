@@ -9,6 +9,7 @@ from app.compat.ids import uuid_of
 from app.compat.openai.bodies import seconds
 from app.compat.openai.fine_tuning.checkpoints import metrics_of
 from app.compat.openai.fine_tuning.from_native import STATUSES, id_of
+from app.compat.openai.fine_tuning.graders import retold
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.model_names import checkpoint_name
@@ -35,6 +36,8 @@ _STATES: dict[str, str] = {
     JobState.PREEMPTED: "The job was preempted",
     JobState.FAILED: "The job failed",
 }
+_BESIDE_TRAINING = (JobState.CHECKPOINTING, JobState.EVALUATING)
+_CONTINUES = "Training continues"
 _REQUESTS: dict[str, str] = {
     _E.CANCEL_REQUESTED: "Cancellation of the job was requested",
     _E.PAUSE_REQUESTED: "A pause of the job was requested",
@@ -138,11 +141,12 @@ def _said(job: Job, event: JobEvent, model: str) -> tuple[Level, str]:
 
 
 def _said_of_state(job: Job, event: JobEvent, model: str) -> tuple[Level, str]:
-    """Errors word for word."""
+    """Errors word for word, unless they are about the grader."""
     state = event.to_status or ""
     if state == JobState.FAILED:
-        return "error", event.message or job.error_message or _STATES[state]
+        return "error", retold(event.message or job.error_message or _STATES[state])
     if state == JobState.COMPLETED:
         return "info", f"{_STATES[state]}. New fine-tuned model: {model}"
-    message = ": ".join(part for part in (_STATES.get(state, state), event.message) if part)
+    known = _CONTINUES if state == JobState.TRAINING and event.from_status in _BESIDE_TRAINING else _STATES.get(state)
+    message = ": ".join(part for part in (known or state, event.message) if part)
     return ("warn" if state == JobState.PREEMPTED else "info"), message

@@ -8,10 +8,9 @@ from app.compat.ids import job_id_of, uuid_of
 from app.compat.openai.bodies import seconds, seconds_or_none
 from app.compat.openai.fine_tuning import rates
 from app.compat.openai.fine_tuning.data_files import TRAINING_FILE, VALIDATION_FILE
-from app.compat.openai.fine_tuning.graders import grader_of
+from app.compat.openai.fine_tuning.graders import REFERENCE, grader_of, retold
 from app.compat.openai.fine_tuning.naming import DIALECT, DPO, REINFORCEMENT, SUPERVISED
 from app.domain.lifecycle.states import TERMINAL, JobState
-from app.domain.model_names import SUFFIX
 from app.services.jobs.details import JobDetails
 
 ID = "ftjob-"
@@ -74,7 +73,7 @@ def job_of(details: JobDetails, model: str | None = None, result_files: Sequence
         "seed": foreign.get("seed", details.document.data_config.seed),
         "hyperparameters": _hyperparameters_of(method),
         "method": method,
-        "user_provided_suffix": foreign.get("suffix") or (job.name if SUFFIX.fullmatch(job.name) else None),
+        "user_provided_suffix": foreign.get("suffix"),
         "metadata": foreign.get("metadata"),
         "integrations": None,
         "trainyard": {"job_id": job.id, "status": job.status, "pending_reason": details.pending_reason},
@@ -92,7 +91,8 @@ def _error_of(details: JobDetails) -> dict[str, Any] | None:
     job, message = details.job, details.job.error_message or details.job.status_reason
     if job.state is not JobState.FAILED:
         return None
-    return {"code": job.error_type or "INTERNAL", "message": message, "param": _param_of(details, message)}
+    param = REFERENCE if retold(message) != message else _param_of(details, message)
+    return {"code": job.error_type or "INTERNAL", "message": retold(message), "param": param}
 
 
 def _param_of(details: JobDetails, message: str) -> str | None:

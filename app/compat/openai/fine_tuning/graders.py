@@ -5,13 +5,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.spec.hyperparameters.parameter import LONGEST_TEXT
 from app.domain.spec.hyperparameters.rlhf import reward_kind
 
 FIELD = "method.reinforcement.grader"
+REFERENCE = f"{FIELD}.reference"
 STRING_CHECK = "string_check"
 TYPES = (STRING_CHECK, "text_similarity", "score_model", "label_model", "python", "multi")
 OUTPUT = "{{sample.output_text}}"
 _OPERATIONS = ("eq", "ne", "like", "ilike")
+_SUPPORTED = ("eq", "like", "ilike")
+_UNKNOWN_COLUMN = re.compile(
+    r"reward exact: the records have no column (\w+); they have (.+?)\. Name one, as in exact:solution"
+)
 _FIELDS = ("type", "name", "input", "reference", "operation")
 _SPACED = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 _COLUMN = re.compile(r"\{\{item\.(\w+)\}\}")
@@ -44,20 +50,35 @@ def grader_of(reward: str) -> dict[str, Any] | None:
     return {"type": STRING_CHECK, "name": "reward", "input": OUTPUT, "reference": reference, "operation": "eq"}
 
 
+def retold(message: str) -> str:
+    """A job's failure, with what it says of the reward as it would be said of the grader's reference."""
+    return _UNKNOWN_COLUMN.sub(r"{{item.\1}}: the records have no \1; they have \2", message)
+
+
 def _check(operation: str, reference: str) -> str:
     column = _COLUMN.fullmatch(reference)
+    if operation not in _SUPPORTED:
+        raise NotSupportedYet(f"{operation} is not supported; {_WAY_OUT}", field=f"{FIELD}.operation")
     if operation == "eq" and column is not None:
-        return f"exact:{column[1]}"
+        return _fitting(f"exact:{column[1]}")
     if "{{" in reference:
         raise NotSupportedYet(
             f"{reference[:64]} is supported with operation eq and as {{{{item.COLUMN}}}} alone; {_WAY_OUT}",
-            field=f"{FIELD}.reference",
+            field=REFERENCE,
         )
     literal = _META.sub(r"\\\1", reference)
     patterns = {"eq": rf"regex:\A\s*{literal}\s*\z", "like": f"regex:{literal}", "ilike": f"regex:(?i){literal}"}
-    if operation not in patterns:
-        raise NotSupportedYet(f"{operation} is not supported; {_WAY_OUT}", field=f"{FIELD}.operation")
-    return patterns[operation]
+    return _fitting(patterns[operation])
+
+
+def _fitting(reward: str) -> str:
+    if len(reward) > LONGEST_TEXT:
+        raise BadSpec(
+            f"is too long: it makes a reward of {len(reward):,} characters, in which punctuation counts twice; at most "
+            f"{LONGEST_TEXT:,}",
+            field=REFERENCE,
+        )
+    return reward
 
 
 def _refuse_bad_fields(grader: Mapping[str, Any]) -> None:

@@ -1,14 +1,13 @@
 """Fine-tuning jobs, their files, events and checkpoints: found and listed for the caller."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from app.compat.openai.bodies import listed
 from app.compat.openai.fine_tuning import checkpoints as points
 from app.compat.openai.fine_tuning.data_files import DataFile
 from app.compat.openai.fine_tuning.events import WAITS, event_id_of, events_of, step_of_id, waiting_of
-from app.compat.openai.fine_tuning.from_native import foreign_of, job_of, native_id
+from app.compat.openai.fine_tuning.from_native import ID, foreign_of, job_of, native_id
 from app.compat.openai.fine_tuning.to_native import label_of
 from app.domain.errors import BadSpec, NotFound
 from app.domain.spec.inference import TRAINING
@@ -23,16 +22,30 @@ from app.services.model_registry import fine_tunes
 from app.services.requests.pagination import PageRequest
 from app.services.rows import Job, Session
 
-MOST_READ = 10_000  # jobs that are read for a filter which labels can't answer
+MOST_READ = 10_000  # jobs that are read for a filter which labels can't answer; then a page ends, and has more
 _NEWEST, _PAGE = "-created_at", 100
 
 
 def find(session: Session, job_id: str) -> Job:
     """A training job. Raises NotFound, also for jobs of other kinds."""
-    job = lookup.find(session, caller(), native_id(job_id) or job_id)
+    try:
+        job = lookup.find(session, caller(), native_id(job_id) or job_id)
+    except NotFound as error:
+        raise type(error)(f"no fine-tuning job {job_id[:64]}") from error
     if job.kind != TRAINING:
-        raise NotFound(f"{job.id} trains nothing: it is of kind {job.kind}")
+        raise NotFound(f"{job_id[:64]} trains nothing: it is of kind {job.kind}")
     return job
+
+
+def model_named(session: Session, name: str) -> str:
+    """The native id of a fine-tuning job for its id, any other name as it is. Raises NotFound naming the field."""
+    if not name.startswith(ID):
+        return name
+    try:
+        return find(session, name).id
+    except NotFound as error:
+        error.field = "model"
+        raise
 
 
 def file_of(session: Session, file_id: str, field: str) -> DataFile:
@@ -64,9 +77,16 @@ def page(session: Session, query: Mapping[str, Any]) -> dict[str, Any]:
     labels = [(label, value) for name, value in _pairs(wanted) if (label := label_of(name, value)) is not None]
     filters: dict[str, Any] = {"kind": TRAINING, **({"labels": labels} if labels else {})}
     size = limit + 1 if wanted is None else _PAGE
-    candidates = islice(_jobs(session, filters, _after(session, query["after"]), size), MOST_READ)
-    found = list(islice((each for each in candidates if _has(each, wanted)), limit + 1))
-    return listed(shown(session, found[:limit]), len(found) > limit)
+    found: list[JobDetails] = []
+    has_more = False
+    for read, each in enumerate(_jobs(session, filters, _after(session, query["after"]), size)):
+        is_wanted = _has(each, wanted)
+        has_more = read == MOST_READ or (is_wanted and len(found) == limit)
+        if has_more:
+            break
+        if is_wanted:
+            found.append(each)
+    return listed(shown(session, found), has_more)
 
 
 def events(session: Session, job_id: str, query: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,11 @@ def completions_of(training: Mapping[str, Any]) -> int:
     return max(1, _whole(found_at(training, "hyperparameters.num_generations"), GENERATIONS))
 
 
+def has_most_steps(document: Mapping[str, Any]) -> bool:
+    """Whether the training ends after so many steps, whatever its epochs."""
+    return _whole(found_at(document, "training_config.hyperparameters.max_steps"), 0) > 0
+
+
 def hyperparameters_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """`n_epochs`, `batch_size`, `learning_rate_multiplier`, and what the method has beside them."""
     training = document["training_config"]

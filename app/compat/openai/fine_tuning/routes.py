@@ -1,6 +1,7 @@
 """Routes of fine-tuning jobs."""
 
 import secrets
+from collections.abc import Collection
 from typing import Any
 
 from flask import Blueprint
@@ -19,7 +20,7 @@ from app.compat.openai.fine_tuning.schemas import (
 )
 from app.compat.openai.fine_tuning.to_native import Asked, to_native
 from app.domain.errors import IllegalTransition
-from app.domain.lifecycle.states import TERMINAL
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
@@ -37,6 +38,7 @@ from app.services.rows import Session
 blueprint = Blueprint("fine_tuning", __name__)
 _DOCUMENT = SubmitJobSchema()
 _SEEDS = 2**31
+_COMMAND: dict[str, Any] = {**NO_BODY, "runs_again": True}  # it changes the state of a job
 
 
 @blueprint.post("/fine_tuning/jobs")
@@ -81,34 +83,33 @@ def get_job(job_id: str) -> Reply:
 
 
 @blueprint.post("/fine_tuning/jobs/<job_id>/cancel")
-@operation("Cancel a fine-tuning job", permission=Permission.MANAGE, answer=FineTuningJobSchema, **NO_BODY)
+@operation("Cancel a fine-tuning job", permission=Permission.MANAGE, answer=FineTuningJobSchema, **_COMMAND)
 def cancel_job(job_id: str, body: dict[str, Any]) -> Reply:
     del body  # it has no fields
     answering = ReplyRecorder(_shown)
-    with plane().db.read() as session:
-        job = lookup.find(session, job_id)
-    if job.state in TERMINAL:  # natively a cancelled job may be cancelled again
-        raise IllegalTransition(f"{job_id} is {STATUSES[job.state]} and can't be cancelled")
-    commands.cancel(plane(), caller(), job.id, on_written=answering)
+    native_id = _native_id(job_id, "cancelled", unless=TERMINAL)  # natively a cancelled job may be cancelled again
+    commands.cancel(plane(), caller(), native_id, on_written=answering)
     return answering.reply
 
 
 @blueprint.post("/fine_tuning/jobs/<job_id>/pause")
-@operation("Pause a fine-tuning job", permission=Permission.MANAGE, answer=FineTuningJobSchema, **NO_BODY)
+@operation("Pause a fine-tuning job", permission=Permission.MANAGE, answer=FineTuningJobSchema, **_COMMAND)
 def pause_job(job_id: str, body: dict[str, Any]) -> Reply:
     del body  # it has no fields
     answering = ReplyRecorder(_shown)
     # Save a checkpoint if possible, else stop without one: OpenAI's clients can't choose.
-    commands.pause(plane(), caller(), _native_id(job_id), force=True, on_written=answering)
+    native_id = _native_id(job_id, "paused", unless=TERMINAL)
+    commands.pause(plane(), caller(), native_id, force=True, on_written=answering)
     return answering.reply
 
 
 @blueprint.post("/fine_tuning/jobs/<job_id>/resume")
-@operation("Resume a paused fine-tuning job", permission=Permission.MANAGE, answer=FineTuningJobSchema, **NO_BODY)
+@operation("Resume a paused fine-tuning job", permission=Permission.MANAGE, answer=FineTuningJobSchema, **_COMMAND)
 def resume_job(job_id: str, body: dict[str, Any]) -> Reply:
     del body  # it has no fields
     answering = ReplyRecorder(_shown)
-    commands.resume(plane(), caller(), _native_id(job_id), on_written=answering)
+    native_id = _native_id(job_id, "resumed", unless=STATUSES.keys() - {JobState.PAUSED})
+    commands.resume(plane(), caller(), native_id, on_written=answering)
     return answering.reply
 
 
@@ -140,18 +141,23 @@ def _asked(body: dict[str, Any]) -> Asked:
     """The request with its model and files. Raises NotFound naming the field, Conflict and BadSpec."""
     validation = body.get(VALIDATION_FILE)
     with plane().db.read() as session:
+        model = lookup.model_named(session, body["model"])
         return Asked(
             body=body,
-            base=resolve_for_training(session, caller(), caller().home_project, body["model"]),
+            base=resolve_for_training(session, caller(), caller().home_project, model),
             training=lookup.file_of(session, body[TRAINING_FILE], TRAINING_FILE),
             validation=lookup.file_of(session, validation, VALIDATION_FILE) if validation else None,
             drawn_seed=secrets.randbelow(_SEEDS),
         )
 
 
-def _native_id(job_id: str) -> str:
+def _native_id(job_id: str, done: str, *, unless: Collection[JobState]) -> str:
+    """Raises IllegalTransition in the client's words where the job can't be that."""
     with plane().db.read() as session:
-        return lookup.find(session, job_id).id
+        job = lookup.find(session, job_id)
+        if job.state in unless:
+            raise IllegalTransition(f"{job_id} is {STATUSES[job.state]} and can't be {done}")
+        return job.id
 
 
 def _shown(session: Session, job: JobDetails) -> Reply:

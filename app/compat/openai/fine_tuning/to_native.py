@@ -20,10 +20,10 @@ LONGEST_LABEL = 255
 TRAINING_TYPES = {SUPERVISED: ("LORA", "QLORA", "SFT", "FULL_FINETUNE"), DPO: ("DPO",), REINFORCEMENT: ("RLHF",)}
 _HYPERPARAMETERS = "training_config.hyperparameters"
 _EPOCHS, _RATE = f"{_HYPERPARAMETERS}.num_train_epochs", f"{_HYPERPARAMETERS}.learning_rate"
-_GENERATIONS = f"{_HYPERPARAMETERS}.num_generations"
+_STEPS, _GENERATIONS = f"{_HYPERPARAMETERS}.max_steps", f"{_HYPERPARAMETERS}.num_generations"
 _REWARDS = (f"{_HYPERPARAMETERS}.reward", f"{_HYPERPARAMETERS}.reward_model_id")
 _BATCH, _ACCUMULATION = "data_config.batch_size", "data_config.gradient_accumulation_steps"
-_MOST_GENERATIONS = 4096
+_FEWEST_GENERATIONS, _MOST_GENERATIONS = 2, 4096
 _HIGHEST_RATE = 10
 
 
@@ -168,14 +168,25 @@ def _reinforcement(document: dict[str, Any], asked: Asked) -> None:
     if asked.hyperparameters.get("reasoning_effort") not in (None, "default"):
         raise NotSupportedYet("is not supported; leave it out, or default", field=f"{asked.place}.reasoning_effort")
     if (multiplier := asked.number("compute_multiplier")) is not None:
-        generations = min(_MOST_GENERATIONS, max(2, round(rates.GENERATIONS * multiplier)))
-        say(document, _GENERATIONS, str(generations), f"{asked.place}.compute_multiplier")
+        say(document, _GENERATIONS, str(_generations_of(multiplier, asked)), f"{asked.place}.compute_multiplier")
     fill(document, _GENERATIONS, str(rates.GENERATIONS))
     if (interval := asked.number("eval_interval")) is not None:
         if asked.validation is None:
             raise BadSpec("needs a validation_file", field=f"{asked.place}.eval_interval")
         evaluation = {"strategy": "steps", "steps": interval}
         say(document, "training_config.evaluation", evaluation, f"{asked.place}.eval_interval")
+
+
+def _generations_of(multiplier: float, asked: Asked) -> int:
+    generations = round(rates.GENERATIONS * multiplier)
+    if not _FEWEST_GENERATIONS <= generations <= _MOST_GENERATIONS:
+        least, most = _FEWEST_GENERATIONS / rates.GENERATIONS, _MOST_GENERATIONS // rates.GENERATIONS
+        raise BadSpec(
+            f"makes {generations} completions of each prompt; {_FEWEST_GENERATIONS} to {_MOST_GENERATIONS} can be "
+            f"compared: {least:g} to {most}",
+            field=f"{asked.place}.compute_multiplier",
+        )
+    return generations
 
 
 def _say_reward(document: dict[str, Any], asked: Asked) -> None:
@@ -192,8 +203,13 @@ _OF_METHODS = {SUPERVISED: _supervised, DPO: _dpo, REINFORCEMENT: _reinforcement
 def _say_length(document: dict[str, Any], asked: Asked) -> None:
     """Epochs and learning rate."""
     if (epochs := asked.number("n_epochs")) is not None:
+        if rates.has_most_steps(document):
+            raise BadSpec(
+                f"contradicts {REST}.{_STEPS}, which ends the training; leave one of them out",
+                field=f"{asked.place}.n_epochs",
+            )
         say(document, _EPOCHS, str(epochs), f"{asked.place}.n_epochs")
-    elif found_at(document, _EPOCHS) is None and found_at(document, f"{_HYPERPARAMETERS}.max_steps") is None:
+    elif found_at(document, _EPOCHS) is None and found_at(document, _STEPS) is None:
         fill(document, _EPOCHS, str(auto.epochs_of(records_of(asked.training))))
     if (multiplier := asked.number("learning_rate_multiplier")) is not None:
         rate = rates.rate_of(document["training_config"], multiplier)
@@ -231,6 +247,7 @@ def _split(document: dict[str, Any], batch: int, devices: int, put: Any) -> None
 def _stored(document: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
     names = ("model", TRAINING_FILE, VALIDATION_FILE, "suffix", "metadata")
     given = {name: value for name, value in asked.hyperparameters.items() if not auto.is_left({name: value}, name)}
+    given.pop("compute_multiplier", None)  # it is rounded: say what is trained
     method: dict[str, Any] = {"hyperparameters": {**rates.hyperparameters_of(document), **given}}
     if grader := asked.settings.get("grader"):
         method["grader"] = grader

@@ -93,6 +93,7 @@ def test_content_without_row_is_deleted(plane, stored):
         assert len(stored()) == 1
 
     assert stored() == []
+    assert rows(plane) == []
 
 
 def test_request_that_was_answered_meanwhile_leaves_nothing(plane, stored):
@@ -191,7 +192,7 @@ def test_files_of_another_project_are_not_there(plane):
     assert ids(plane, caller=other) == []
 
 
-@pytest.mark.parametrize("asked", ["file-\0", first_id("file", utc_now())])
+@pytest.mark.parametrize("asked", ["file-\0", first_id("file", utc_now())], ids=["unstorable", "unused"])
 def test_unknown_ids_are_not_found(plane, asked):
     with plane.db.read() as session, pytest.raises(NotFound):
         listing.find(session, USER, asked)
@@ -317,7 +318,7 @@ def test_project_with_files_is_not_deleted(plane):
     file = put_file(plane, caller=ADMIN, project="other")
 
     with pytest.raises(Conflict, match="1 files"):
-        projects.delete(plane.db, ADMIN, "other")
+        projects.delete(plane.db, plane.storage, ADMIN, "other")
 
     deletion.delete(plane, ADMIN, file.id)
-    projects.delete(plane.db, ADMIN, "other")
+    projects.delete(plane.db, plane.storage, ADMIN, "other")

@@ -6,7 +6,15 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound, StorageQuotaExceeded, TooLarge
+from app.domain.errors import (
+    Conflict,
+    IllegalTransition,
+    InvalidRequest,
+    NotFound,
+    StorageQuotaExceeded,
+    TooLarge,
+    TransientStorageError,
+)
 from app.models import File, Inspection, Project, Upload, UploadPart
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
@@ -49,6 +57,11 @@ def set_late(plane, upload_id, by):
         session.get_one(Upload, upload_id).expires_at = utc_now() - by
 
 
+def set_claim(plane, upload_id, since):
+    with plane.db.write() as session:
+        session.get_one(Upload, upload_id).completing_since = since
+
+
 def test_parts_are_put_together_in_the_order_that_is_asked_for(plane, stored):
     upload_id = begin(plane, expires_seconds=3600)
     second, first = put_part(plane, upload_id, SECOND), put_part(plane, upload_id, FIRST)
@@ -89,6 +102,39 @@ def test_wrong_parts_are_refused_and_the_upload_stays(plane, stored, chosen, md5
     assert refused.value.field == field
     assert rows(plane, File) == []
     assert len(stored()) == 2
+    assert complete(plane, upload_id, parts).status == "completed"
+
+
+def test_one_request_at_a_time_completes_an_upload(plane, stored, monkeypatch):
+    upload_id = begin(plane)
+    parts = [put_part(plane, upload_id, TEXT).id]
+    storage, files = plane.storage, []
+
+    def ask_meanwhile(key):
+        monkeypatch.undo()
+        with pytest.raises(IllegalTransition, match="being completed by another request"):
+            complete(plane, upload_id, parts)
+        files.append(stored())
+        raise TransientStorageError("the storage is away")
+
+    monkeypatch.setattr(storage, "open", ask_meanwhile)
+    with pytest.raises(TransientStorageError):
+        complete(plane, upload_id, parts)
+
+    assert status(plane, upload_id) == "pending"
+    assert complete(plane, upload_id, parts).status == "completed"
+    assert sum(key.startswith("user-files/") for key in files[0]) == 1
+
+
+def test_upload_whose_completing_request_was_lost_can_be_completed_later(plane):
+    upload_id = begin(plane)
+    parts = [put_part(plane, upload_id, TEXT).id]
+    set_claim(plane, upload_id, utc_now() - uploads.COMPLETES_WITHIN + timedelta(minutes=1))
+
+    with pytest.raises(IllegalTransition):
+        complete(plane, upload_id, parts)
+    set_claim(plane, upload_id, utc_now() - uploads.COMPLETES_WITHIN)
+
     assert complete(plane, upload_id, parts).status == "completed"
 
 

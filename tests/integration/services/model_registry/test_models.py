@@ -58,6 +58,18 @@ def test_base_model_is_seen_by_its_project_or_by_all(db: Database) -> None:
             resolve_for_training(session, USER, "default", "private")
 
 
+def test_unknown_name_is_answered_with_a_few_of_many_models(db: Database) -> None:
+    for number in range(12):
+        registered.register(db, ADMIN, f"m{number:02}", "/srv/m")
+    registered.remove(db, ADMIN, "m11")
+
+    with db.read() as session, pytest.raises(ModelNotFound) as refused:
+        registered.find(session, USER, "tiny")
+
+    newest = ", ".join(f"m{number:02}" for number in range(10, 0, -1))
+    assert str(refused.value) == f"no model tiny; there are: {newest}, and more: GET /v1/models"
+
+
 @pytest.mark.parametrize(
     ("name", "location"),
     [("a:b", "/srv"), ("ft:x", "/srv"), ("", "/srv"), ("x", " "), ("x", "none"), ("x", "ftp://h/p")],

@@ -13,7 +13,7 @@ from app.domain.spec.locations.paths import ReadingRules
 from app.models import File, Inspection
 from app.services.files import inspection_requests
 from app.services.preflight import admission, file_inspections
-from app.services.preflight.file_inspections import ABORTED, FileTask
+from app.services.preflight.file_inspections import NO_REASON, NO_RESULT, FileTask
 from app.services.preflight.inspection_queue import InspectionQueue
 from app.services.preflight.inspections import MOST_TRIES
 from app.services.requests.wakeups import Dispatcher
@@ -165,12 +165,38 @@ def test_an_inspection_without_a_result_is_repeated_and_not_forever(db: Database
 
     for _ in range(MOST_TRIES):
         file_inspections.conclude(db, claim(db, line), {"unavailable": "the storage is away"})
-        file_inspections.conclude(db, claim(db, line), {"left_out": ["it was killed"]})
+        file_inspections.conclude(db, claim(db, line), {"left_out": ["it was killed\0"]})
     task = claim(db, line)
 
-    assert task.report == {"problems": [ABORTED]}
+    why = f"{NO_RESULT}; the last time: it was killed\ufffd"
+    assert task.report == {"problems": [why]}
     assert file_inspections.conclude(db, task, task.report)
-    assert (file_of(db, file_id).status, file_of(db, file_id).status_details) == ("error", ABORTED)
+    assert (file_of(db, file_id).status, file_of(db, file_id).status_details) == ("error", why)
+
+
+def test_an_inspection_whose_coordinators_end_is_given_up_without_their_reason(db: Database) -> None:
+    file_id = add_file(db)
+
+    tasks = [claim(db, InspectionQueue(db, f"coordinator-{each}", is_dead=lambda _: True)) for each in range(4)]
+
+    assert [task.report for task in tasks[:MOST_TRIES]] == [None] * MOST_TRIES
+    assert tasks[-1].report == {"problems": [f"{NO_RESULT}; the last time: {NO_REASON}"]}
+    assert file_of(db, file_id).status == "uploaded"
+
+
+def test_where_a_sandbox_is_demanded_no_file_is_inspected_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # has no bubblewrap
+    question = {"project": "default", "file_id": new_id("file"), "purpose": "fine-tune", "size_bytes": len(VALID)}
+    reports = []
+    for sandbox in ("bubblewrap", "auto"):
+        settings = settings_of(tmp_path, TRAINYARD_NODE_SANDBOX=sandbox)
+        Storage(settings.storage.url).write(user_file_key("default", str(question["file_id"])), VALID)
+        reports.append(inspect_file(settings, {**question, "seconds": 20.0 if sandbox == "auto" else 0.1}))
+
+    assert reports[0]["unavailable"].startswith("this coordinator inspects no files without a sandbox: ")
+    assert (reports[1]["records"], reports[1]["problems"]) == (1, [])
 
 
 def test_the_inspection_of_a_deleted_file_is_given_up(db: Database, rules: ReadingRules) -> None:

@@ -147,6 +147,12 @@ def test_content_that_is_no_json_lines_is_named_with_its_line(data: bytes, probl
     assert content(data).problems == [problem]
 
 
+def test_number_that_is_too_long_is_refused_in_our_words() -> None:
+    result = inspect([b'{"text": ' + b"1" * 5000 + b"}"], FINE_TUNE, 10_000)
+
+    assert result.problems == ["line 1: has a number of more than 4,300 digits"]
+
+
 def test_problems_end_at_a_hundred_and_can_be_stored() -> None:
     result = content(b'{"\\u0000\\ud83d\\ude00": 1}\n' * 1000)
 

@@ -16,7 +16,7 @@ FILE_ID = "file-01935b5f-7c00-7abc-8def-0123456789ab"
 RULES = ReadingRules(roots=("/d/files", "/srv"), data_dir="/d", storage_dir="/srv/store")
 
 
-@pytest.mark.parametrize("location", [FILE_ID, new_id("file")])
+@pytest.mark.parametrize("location", [FILE_ID, new_id("file")], ids=["known", "new"])
 def test_id_of_a_file_is_a_source_of_its_own_kind(location: str) -> None:
     check_source(location, RULES, field="f")
 

@@ -1,6 +1,8 @@
 """Uploaded content is unpacked by what it is, as far as a file may go."""
 
 import gzip
+import tomllib
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -56,3 +58,9 @@ def test_what_unpacks_to_hundreds_of_times_its_size_is_refused(pack) -> None:
 
     with pytest.raises(BadContent, match="unpacks to more than 200 times its size"):
         max(map(len, unpacked([bomb], 1 << 40)))
+
+
+def test_every_coordinator_can_unpack_what_may_be_uploaded() -> None:
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())["project"]
+
+    assert any(each.startswith("zstandard") for each in project["dependencies"])
