@@ -1,12 +1,15 @@
 """The base schema of request documents: null for an optional field means that it is omitted."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from marshmallow import Schema, missing, pre_load
 
 
 class DocumentSchema(Schema):
     """Generated clients send null for unset fields; a field with a default then takes its default."""
+
+    # JSON Schema of the rules between its fields, beside what the fields say themselves.
+    conditions: ClassVar[dict[str, Any]] = {}
 
     @pre_load
     def _without_null(self, values: object, **_: Any) -> object:

@@ -25,6 +25,7 @@ class _StrictConverter(OpenAPIConverter):
         if isinstance(schema, DocumentSchema):
             required = found.get("required", ())
             found["properties"] = {k: v if k in required else _or_null(v) for k, v in found["properties"].items()}
+            found |= schema.conditions
         elif found["properties"] and type(schema) not in self.bodies:
             sometimes = {name for name, field in schema.fields.items() if field.metadata.get(SOMETIMES)}
             found["required"] = sorted(set(found["properties"]) - sometimes)

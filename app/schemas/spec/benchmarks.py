@@ -1,6 +1,6 @@
 """Benchmarks of an evaluation, and the evaluations that a training plans."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from marshmallow import ValidationError, fields, validate, validates_schema
 
@@ -40,6 +40,12 @@ class Dataset(fields.Field[dict[str, Any]]):
 
 
 class BenchmarkSchema(DocumentSchema):
+    conditions: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"required": ["dataset"], "properties": {"dataset": {"not": {"type": "null"}}}},
+            {"properties": {"name": {"pattern": rf"^{LM_EVAL}(:[\s\S]*)?$"}}},
+        ]
+    }
     name = Text(
         longest=1024,
         shortest=1,
