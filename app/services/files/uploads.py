@@ -12,7 +12,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from app.domain.errors import IllegalTransition, InvalidRequest, NotFound, TooLarge
+from app.domain.errors import IllegalTransition, InvalidRequest, NotFound
 from app.domain.files.content import MD5
 from app.domain.ids import PART_ID, UPLOAD_ID, new_id
 from app.models import File, Upload, UploadPart
@@ -62,7 +62,7 @@ def create(
 ) -> None:
     """Begin an upload; ``on_written`` is given its UploadDetails.
 
-    Raises InvalidRequest for values that no file may have, TooLarge, StorageQuotaExceeded when it can't fit.
+    Raises InvalidRequest for values that no file may have, StorageQuotaExceeded when it can't fit.
     """
     creation.check(new.file)
     _check(new, plane.files.upload_max_bytes)
@@ -111,7 +111,7 @@ def receive_part(plane: ControlPlane, caller: Caller, upload_id: str) -> Incomin
         id=part_id,
         key=upload_part_key(upload.project, upload.id, part_id),
         project=upload.project,
-        max_bytes=min(plane.files.part_max_bytes, upload.size_bytes),
+        max_bytes=plane.files.part_max_bytes,
         free_bytes=free,
         has_row=lambda session, row_id: session.get(UploadPart, row_id) is not None,
     )
@@ -126,9 +126,14 @@ def add_part(
         upload = _locked(session, caller, upload_id)
         if not content.size_bytes:
             raise InvalidRequest("a part has at least one byte", field="data")
+        if content.size_bytes > upload.size_bytes:
+            raise InvalidRequest(
+                f"the part has {content.size_bytes} bytes, and the whole upload was announced with {upload.size_bytes}",
+                field="data",
+            )
         there = session.scalar(select(func.sum(UploadPart.size_bytes)).where(UploadPart.upload_id == upload_id)) or 0
         if there + content.size_bytes > MOST_TIMES_ITS_SIZE * upload.size_bytes:
-            raise TooLarge(
+            raise InvalidRequest(
                 f"the upload is to have {upload.size_bytes} bytes, and its parts have more than twice as many; "
                 "cancel it and begin another",
                 field="data",
@@ -192,7 +197,7 @@ def _check(new: NewUpload, most: int) -> None:
     if new.size_bytes < 1:
         raise InvalidRequest("expected a number from 1", field="size_bytes")
     if new.size_bytes > most:
-        raise TooLarge(f"an upload may have {most} bytes at most, not {new.size_bytes}", field="size_bytes")
+        raise InvalidRequest(f"an upload may have {most} bytes at most, not {new.size_bytes}", field="size_bytes")
 
 
 def _pending(details: UploadDetails) -> Upload:
