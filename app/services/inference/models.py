@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy.orm import Session
 
-from app.domain.errors import BadSpec, Conflict, NotFound
+from app.domain.errors import BadSpec, Conflict, NotFound, TrainyardError
 from app.domain.spec.document import is_custom, method
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER
@@ -18,6 +18,7 @@ from app.services.model_registry import resolving
 
 LATEST, BEST = "latest", "best"
 FIELD = "model"
+JOB_FIELD = f"{FIELD}.job_id"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,20 @@ def resolve(session: Session, caller: Caller, project: str, reference: WantedMod
     Raises BadSpec, NotFound for what the project does not have, and Conflict for weights that can't be used (yet).
     """
     caller.require_project(project)
-    reference = _named(session, caller, project, reference)
+    named = reference
+    try:
+        named = _named(session, caller, project, reference)
+        return _resolved(session, caller, project, named)
+    except TrainyardError as error:
+        means_a_job = named.job_id is not None and reference.job_id is None
+        if reference.base.model_id and (error.field in (None, FIELD) or (means_a_job and error.field == JOB_FIELD)):
+            error.field = f"{FIELD}.model_uri"
+        raise
+
+
+def _resolved(
+    session: Session, caller: Caller, project: str, reference: WantedModel
+) -> tuple[BaseModel, ModelReference]:
     job_id = reference.job_id or _job_of_checkpoint(session, project, reference)
     if job_id is None:
         if not reference.base.model_id:
@@ -117,7 +131,7 @@ def _job_of_checkpoint(session: Session, project: str, reference: WantedModel) -
     if named is None:
         return None
     if named in (LATEST, BEST):
-        raise BadSpec(f"{named} is a checkpoint of a job; name that in job_id", field=f"{FIELD}.job_id")
+        raise BadSpec(f"{named} is a checkpoint of a job; name that in job_id", field=JOB_FIELD)
     checkpoint = session.get(Checkpoint, named)
     if checkpoint is None or checkpoint.project != project or checkpoint.deleted_at is not None:
         raise NotFound(f"the project {project} has no checkpoint {named[:64]}", field=f"{FIELD}.checkpoint")

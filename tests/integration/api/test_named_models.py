@@ -68,4 +68,6 @@ def test_name_without_usable_weights_is_refused(sqlite_api: Api, change: str, st
     name, _ = fine_tuned(sqlite_api, state=JobState.TRAINING)
     uri = "ft:tiny:default:docs:00000000" if change == "x" else name + change
 
-    sqlite_api.problem(sqlite_api.post("/v1/inference", make_batch(model={"model_uri": uri})), status)
+    problem = sqlite_api.problem(sqlite_api.post("/v1/inference", make_batch(model={"model_uri": uri})), status)
+
+    assert problem["details"][0]["field"] == "model.model_uri"
