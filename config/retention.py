@@ -19,6 +19,7 @@ class RetentionSettings:
     metrics_days: int = setting(0, "metric points of ended jobs; 0: as long as their job", rules.not_negative)
     events_days: int = setting(0, "histories of ended jobs; 0: as long as their job", rules.not_negative)
     audit_days: int = setting(0, "entries of the audit trail; 0: forever", rules.not_negative)
+    usage_days: int = setting(0, "what keys have used of models, by day; 0: forever", rules.not_negative)
     checkpoints_max_bytes: int = setting(
         0,
         "total size of checkpoints above which those of the jobs that ended first are deleted; 0: no limit",

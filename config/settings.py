@@ -15,6 +15,7 @@ from config import value_rules as rules
 from config.fetching import CacheSettings, FetchSettings
 from config.fields import setting
 from config.files import FilesSettings
+from config.gateway import GatewaySettings, ServingSettings
 from config.images import ImageSettings
 from config.node import NodeSettings
 from config.publishing import PublishSettings
@@ -169,6 +170,8 @@ class Settings:
     sweep: SweepSettings
     files: FilesSettings
     api: ApiSettings
+    gateway: GatewaySettings
+    serving: ServingSettings
     node: NodeSettings
     retention: RetentionSettings
     webhook: WebhookSettings

@@ -12,7 +12,7 @@ from tornado.template import Loader, Template
 from tornado.web import authenticated
 
 ENDED = ("CANCELLED", "PREEMPTED", "SUCCESS", "FAILURE", "REVOKED")
-RUNNING = ("STARTED", "PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING")
+RUNNING = ("STARTED", "PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "SERVING", "EXPORTING")
 _BUTTON = '\n      <button class="btn btn-danger" id="task-terminate">'
 _TERMINATE = f'if task.state == "STARTED" %}}{_BUTTON}Terminate</button>'
 _CANCEL = f'if task.uuid.startswith("job-") and task.state not in {ENDED} %}}{_BUTTON}Cancel job</button>'

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.protocol import checkpoint_manifest
-from trainyard.protocol.commands import ReceivedCommands
-from trainyard.protocol.messages import Progress, Result
+from trainyard.protocol.commands import AdapterNotLoaded, ReceivedCommands
+from trainyard.protocol.messages import FetchAdapter, Progress, Result
 from trainyard.protocol.session import Identity, Saved, manifest_for
 
 _CHECKPOINTS_KEPT = 3
@@ -43,6 +43,9 @@ class LocalSession:
 
     def wait_stored(self) -> None:
         """Local checkpoints are stored at once."""
+
+    def fetch_adapter(self, request: FetchAdapter) -> str:
+        raise AdapterNotLoaded(f"a local run can't fetch the adapter of job {request.job_id}")
 
     def pause_failed(self, number: int, message: str) -> None:
         """Local runs have no pause requests."""

@@ -43,6 +43,7 @@ from trainyard._files import Files
 from trainyard._http import Query, Transport, quote
 from trainyard._inference import InferenceJobs
 from trainyard._resources import Audit, Data, Keys, Nodes, Projects, Queues, Webhooks
+from trainyard._services import Services
 from trainyard._sweeps import Sweeps
 from trainyard._waiting import poll
 from trainyard.records import TERMINAL, Job, Submitted
@@ -104,6 +105,7 @@ class Client:
         self.sweeps = Sweeps(self._calls)
         self.inference = InferenceJobs(self._calls)
         self.evaluations = Evaluations(self._calls)
+        self.services = Services(self._calls)
         self.files = Files(self._calls)
 
     @property

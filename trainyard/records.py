@@ -22,6 +22,14 @@ from trainyard._inference_records import Figure as Figure  # noqa: PLC0414 – t
 from trainyard._inference_records import InferenceJob as InferenceJob  # noqa: PLC0414 – the same
 from trainyard._inference_records import ReportedEvaluation as ReportedEvaluation  # noqa: PLC0414 – the same
 from trainyard._inference_records import Verdict as Verdict  # noqa: PLC0414 – the same
+from trainyard._service_records import SERVICE_TERMINAL as SERVICE_TERMINAL  # noqa: PLC0414 – the same
+from trainyard._service_records import CreatedService as CreatedService  # noqa: PLC0414 – the same
+from trainyard._service_records import Replica as Replica  # noqa: PLC0414 – the same
+from trainyard._service_records import ServedLoad as ServedLoad  # noqa: PLC0414 – the same
+from trainyard._service_records import Service as Service  # noqa: PLC0414 – the same
+from trainyard._service_records import ServiceEvent as ServiceEvent  # noqa: PLC0414 – the same
+from trainyard._service_records import ServiceMetrics as ServiceMetrics  # noqa: PLC0414 – the same
+from trainyard._service_records import Usage as Usage  # noqa: PLC0414 – the same
 from trainyard._sweep_records import SWEEP_TERMINAL as SWEEP_TERMINAL  # noqa: PLC0414 – the same
 from trainyard._sweep_records import BestTrial as BestTrial  # noqa: PLC0414 – the same
 from trainyard._sweep_records import BestTrials as BestTrials  # noqa: PLC0414 – the same
@@ -34,6 +42,9 @@ from trainyard._sweep_records import SweepPlan as SweepPlan  # noqa: PLC0414 –
 from trainyard._sweep_records import Trial as Trial  # noqa: PLC0414 – the same
 from trainyard._sweep_records import TrialReport as TrialReport  # noqa: PLC0414 – the same
 from trainyard._sweep_records import Value as Value  # noqa: PLC0414 – the same
+from trainyard._webhook_records import Delivery as Delivery  # noqa: PLC0414 – the same
+from trainyard._webhook_records import NewWebhook as NewWebhook  # noqa: PLC0414 – the same
+from trainyard._webhook_records import Webhook as Webhook  # noqa: PLC0414 – the same
 
 TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED", "PREEMPTED"})
 Metric = float | str  # "NaN", "Infinity" and "-Infinity" are texts: JSON has no such numbers
@@ -326,37 +337,6 @@ class AuditEntry(TypedDict):
     request_id: str
     address: str
     data: dict[str, Any]
-
-
-class Webhook(TypedDict):
-    webhook_id: str
-    project: str
-    url: str
-    description: str
-    event_types: list[str]
-    is_active: bool
-    created_by: str
-    created_at: str
-
-
-class NewWebhook(Webhook):
-    """The only answer that ever contains ``secret``."""
-
-    secret: str
-
-
-class Delivery(TypedDict):
-    delivery_id: str
-    webhook_id: str
-    event_id: str
-    event_type: str
-    state: str
-    tries: int
-    status_code: int | None
-    problem: str
-    next_try_at: str | None
-    created_at: str
-    finished_at: str | None
 
 
 class DataReport(TypedDict):

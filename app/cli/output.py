@@ -32,6 +32,7 @@ STATUS_STYLES = {
     "PAUSED": "yellow",
     "TRAINING": "cyan",
     "EVALUATING": "cyan",
+    "SERVING": "cyan",
     "ready": "green",
     "lost": "red",
     "draining": "yellow",

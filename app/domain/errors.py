@@ -5,7 +5,7 @@ TrainyardError
 ├── Unauthenticated (401)   CredentialsMissing · CredentialsInvalid
 ├── Forbidden (403)
 ├── StorageQuotaExceeded (403)
-├── NotFound (404)          NotYours · ModelNotFound
+├── NotFound (404)          NotYours · ModelNotFound · ModelNotServed
 ├── Conflict (409)          IllegalTransition · StaleJob · StillNeeded · LeaseLost · IdempotencyConflict
 ├── TooLarge (413)
 ├── LimitExceeded (429)     QuotaExceeded
@@ -92,6 +92,12 @@ class ModelNotFound(NotFound):
     """No model of this name may be used; the message lists those that may."""
 
     code = "MODEL_NOT_FOUND"
+
+
+class ModelNotServed(NotFound):
+    """No service has this model; the message has the command that makes one."""
+
+    code = "MODEL_NOT_SERVED"
 
 
 class Conflict(TrainyardError):

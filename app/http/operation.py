@@ -31,7 +31,7 @@ class Operation:
     a cached one. ``refuses``: error statuses beyond the usual ones. ``takes``: the documented Content-Type of bodies,
     whatever others the ``reader`` accepts. ``runs_again``: a request that a client's library repeats without a key is
     carried out again, and gets the stored answer only if that fails: the equal request before it may be one whose
-    effect was undone since.
+    effect was undone since. ``remembers`` False: no answer is stored, so a repeated request is carried out again.
     """
 
     summary: str
@@ -50,6 +50,7 @@ class Operation:
     refuses: tuple[int, ...] = ()
     takes: str = "application/json"
     runs_again: bool = False
+    remembers: bool = True
 
 
 def operation(
@@ -104,7 +105,7 @@ def _respond_once(described: Operation, reader: Reader, view: View, values: dict
     limit = backend().settings.api.max_nesting
     document = reader.read(optional=described.body_optional, max_nesting=limit)
     # Not for anonymous callers: one could receive another's response.
-    if described.permission is not None:
+    if described.permission is not None and described.remembers:
         earlier = idempotency.begin(document, runs_again=described.runs_again)
         if earlier is not None:
             return earlier

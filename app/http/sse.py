@@ -94,7 +94,7 @@ def _frames(feed: Feed, form: StreamFormat) -> Iterator[str]:
             elif form.idle and now - sent_at >= pace.heartbeat_seconds:
                 yield form.idle
                 sent_at = now
-            elif _client_is_gone():
+            elif client_is_gone():
                 return
             else:
                 is_opening = now - opened_at < OPENING_SECONDS
@@ -111,7 +111,7 @@ def _frames(feed: Feed, form: StreamFormat) -> Iterator[str]:
         yield form.closing
 
 
-def _client_is_gone() -> bool:
+def client_is_gone() -> bool:
     """Whether the client has disconnected, without waiting for a failing write."""
     connection = request.environ.get("gunicorn.socket")
     if connection is None:

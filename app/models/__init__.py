@@ -21,6 +21,7 @@ from app.models.process import ProcessBeat
 from app.models.project import Project, ProjectUsage
 from app.models.queue import Queue, QueueWait
 from app.models.registered_model import RegisteredModel
+from app.models.service import ModelUsage, Replica, Service, ServiceEvent, ServiceLoad
 from app.models.shard import Shard
 from app.models.sweep import Sweep, SweepEvent, Trial, TrialReport
 from app.models.webhook import Webhook, WebhookDelivery
@@ -46,6 +47,7 @@ __all__ = [
     "Lease",
     "Metric",
     "MetricSummary",
+    "ModelUsage",
     "Node",
     "NodeFault",
     "NodeRecord",
@@ -55,7 +57,11 @@ __all__ = [
     "Queue",
     "QueueWait",
     "RegisteredModel",
+    "Replica",
     "Reservation",
+    "Service",
+    "ServiceEvent",
+    "ServiceLoad",
     "Shard",
     "StuckDevice",
     "Sweep",

@@ -38,7 +38,7 @@ class Job(Base):
         CheckConstraint("priority BETWEEN 0 AND 10", name="priority_range"),
         CheckConstraint("progress BETWEEN 0 AND 1", name="progress_range"),
         CheckConstraint(
-            "requested IS NULL OR requested IN ('pause', 'cancel', 'requeue', 'preempt')", name="known_wish"
+            "requested IS NULL OR requested IN ('pause', 'cancel', 'requeue', 'preempt', 'drain')", name="known_wish"
         ),
         _list_index("ix_job_created", "created_at", "id", "name"),
         _list_index("ix_job_project_created", "project", "created_at", "id", "name"),

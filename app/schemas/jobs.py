@@ -47,8 +47,8 @@ def refuse_other_kinds(document: object) -> None:
     if not isinstance(document, dict):
         return
     way_out = (
-        "is of jobs that train nothing: submit batches and features with POST /v1/inference and evaluations with POST "
-        "/v1/evaluations; leave it out for a training"
+        "is of jobs that train nothing: submit batches and features with POST /v1/inference, evaluations with POST "
+        "/v1/evaluations, and services, which make their replicas, with POST /v1/services; leave it out for a training"
     )
     for name in ("kind", "inference"):
         if document.get(name) is not None:
@@ -193,7 +193,7 @@ class JobSchema(Schema):
     """The job resource: the submitted document with masked secrets, and the job's status and results."""
 
     job_id = fields.String(attribute="job.id")
-    kind = fields.String(attribute="job.kind", **says("training, batch, features or evaluation"))
+    kind = fields.String(attribute="job.kind", **says("training, batch, features, evaluation or replica"))
     name = fields.String(attribute="job.name")
     labels = AsStored({"type": "object", "additionalProperties": {"type": "string"}}, attribute="job.labels")
     training_config = Section(StoredTrainingConfigSchema, attribute="stored.training_config")

@@ -11,12 +11,14 @@ class Permission(StrEnum):
     VIEW = "view"
     MANAGE = "manage"  # submit and control jobs
     EVALUATE = "evaluate"
+    INFER = "infer"  # ask models that services answer with
     MANAGE_KEYS = "manage_keys"  # of the caller's project
     VIEW_AUDIT = "view_audit"  # of the caller's project
     CLUSTER_ADMIN = "cluster_admin"  # nodes, queues, projects, and the keys of every project
 
 
 class Role(StrEnum):
+    INFERENCE = "inference"  # asks models, and may do nothing else
     VIEWER = "viewer"
     USER = "user"
     ADMIN = "admin"
@@ -24,14 +26,18 @@ class Role(StrEnum):
 
 
 PERMISSIONS: dict[Role, frozenset[Permission]] = {
+    Role.INFERENCE: frozenset({Permission.INFER}),
     Role.VIEWER: frozenset({Permission.VIEW}),
-    Role.USER: frozenset({Permission.VIEW, Permission.MANAGE, Permission.EVALUATE}),
+    Role.USER: frozenset({Permission.VIEW, Permission.MANAGE, Permission.EVALUATE, Permission.INFER}),
     Role.ADMIN: frozenset(
-        {Permission.VIEW, Permission.MANAGE, Permission.EVALUATE, Permission.MANAGE_KEYS, Permission.VIEW_AUDIT}
+        {
+            *(Permission.VIEW, Permission.MANAGE, Permission.EVALUATE, Permission.INFER),
+            *(Permission.MANAGE_KEYS, Permission.VIEW_AUDIT),
+        }
     ),
     Role.SUPER_ADMIN: frozenset(Permission),
 }
-PROJECT_ROLES = (Role.VIEWER, Role.USER, Role.ADMIN)
+PROJECT_ROLES = (Role.INFERENCE, Role.VIEWER, Role.USER, Role.ADMIN)
 
 
 @dataclass(frozen=True, kw_only=True)

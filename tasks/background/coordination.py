@@ -1,5 +1,5 @@
-"""The coordinator's own work, independent of messages: planning, preflight, reaping, sweeps, mirroring and
-housekeeping, each in its own thread.
+"""The coordinator's own work, independent of messages: planning, preflight, reaping, sweeps, services, mirroring
+and housekeeping, each in its own thread.
 
 All of it reads only the database, so it works without a broker from the start.
 """
@@ -28,6 +28,7 @@ from tasks.background.loop import Loop
 from tasks.background.preflight import PreflightRunner, preflight_policy
 from tasks.background.reaping import ReaperLoop
 from tasks.background.result_mirror import CHECK_LOSS_SECONDS, ResultMirror
+from tasks.background.serving import ServiceLoop
 from tasks.background.sweeping import SweepLoop
 from tasks.background.webhook_delivery import WebhookDeliverer
 from tasks.celery_app import Runtime
@@ -39,6 +40,7 @@ ANNOUNCE_SECONDS = 2.0
 ORPHANS_SECONDS = 60.0
 RETENTION_SECONDS = 3600.0
 
+_Thread = Loop | PreflightRunner | WebhookDeliverer | ReaperLoop | SweepLoop | ServiceLoop | Changes
 logger = logging.getLogger(__name__)
 
 
@@ -68,13 +70,11 @@ class Coordination:
         self._deliverer = WebhookDeliverer(runtime)
         self._reaper = ReaperLoop(runtime, name, lambda: self._leader_lease.is_leader, self._go_on)
         self._sweeps = SweepLoop(runtime, lambda: self._leader_lease.is_leader, poll)
+        self._services = ServiceLoop(runtime, lambda: self._leader_lease.is_leader, poll)
         self._gate = Loop("schema", self._start_once_there, SCHEMA_POLL_SECONDS)
-        self._loops: list[Loop | PreflightRunner | WebhookDeliverer | ReaperLoop | SweepLoop | Changes] = [
+        self._loops: list[_Thread] = [
             Changes(runtime.database, poll, self._pass_on),
-            self._planner,
-            self._admission,
-            self._reaper,
-            self._mirroring,
+            *(self._planner, self._admission, self._reaper, self._mirroring, self._services),
             Loop("signs of life", self._beat, BEAT_SECONDS),
             # in its own loop: a slow remote storage must not delay the reaper
             Loop("orphans", self._delete_orphans, ORPHANS_SECONDS),
@@ -111,6 +111,7 @@ class Coordination:
         self._reaper.wake()
         self._deliverer.wake()
         self._sweeps.wake()
+        self._services.wake()
         self._go_on()
 
     def _go_on(self) -> None:

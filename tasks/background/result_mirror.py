@@ -32,7 +32,7 @@ CELERY_STATES = {
 }
 # Flower's events. An unknown state outranks Celery's REVOKED there, so cancelled jobs keep their own state.
 EVENTS = {"COMPLETED": "task-succeeded"}
-STARTED_STATES = frozenset({"PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING"})
+STARTED_STATES = frozenset({"PREPARING", "TRAINING", "CHECKPOINTING", "EVALUATING", "SERVING", "EXPORTING"})
 
 logger = logging.getLogger(__name__)
 

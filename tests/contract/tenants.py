@@ -8,7 +8,8 @@ from app.domain.ids import new_id
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.model_names import ft_name
-from app.models import Artifact, File, Job, RegisteredModel
+from app.domain.serving.states import ServiceState
+from app.models import Artifact, File, Job, RegisteredModel, Service
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.lifecycle import transitions
@@ -16,6 +17,7 @@ from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
 from app.storage.keys import user_file_key
 from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
+from tests.builders.service_requests import service_request
 from tests.systems.apps import Api
 
 ARTIFACT = "model.safetensors"
@@ -70,11 +72,24 @@ def make_tenant(api: Api, name: str, role: Role = Role.ADMIN) -> Tenant:
         "path": [ARTIFACT],
         "name": [name],
         "webhook_id": [webhook_id],
+        "service_id": _services(api, mark, key),
         "file_id": [_file(api, name, mark)],
         "upload_id": [_upload(api, mark, key)],
         "model": [_fine_tune(api, name, ended[0])],
     }
     return Tenant(name, key, mark, ids)
+
+
+def _services(api: Api, mark: str, key: str) -> list[str]:
+    """One that is live, and one that has ended."""
+    ids = []
+    for name in ("live", "ended"):
+        body = {**service_request(name=name), "environment": {"PLACE": mark}}
+        ids.append(api.data(api.post("/v1/services", body, key=key), 201)["service_id"])
+    with api.db.write() as session:
+        service = session.get_one(Service, ids[1])
+        service.status, service.ended_at = ServiceState.ENDED, utc_now()
+    return ids
 
 
 def _file(api: Api, project: str, mark: str) -> str:

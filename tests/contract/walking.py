@@ -17,6 +17,10 @@ from schemathesis.engine.recorder import CheckNode, ScenarioRecorder
 # Rules that no schema can say: what is of the described shape may still mean something impossible.
 ACCEPTED = ["2xx", "400", "401", "403", "404", "409", "416", "429", "501"]
 REFUSED = ["400", "401", "403", "404", "405", "406", "409", "413", "415", "416", "422", "428", "429", "501"]
+UNAVAILABLE = (
+    "GET /health/ready",
+    *(f"POST /openai/v1/{name}" for name in ("chat/completions", "completions", "embeddings")),
+)
 
 
 @dataclass(kw_only=True)
@@ -84,8 +88,8 @@ class Walk:
             "auth": {"openapi": {"key": {"bearer": self.key}}},
             "generation": {"max-examples": self.examples, "allow-x00": False, "database": "none"},
             "checks": _checks(),
-            # Nothing but this process runs, so the platform is rightly not ready.
-            "operations": [{"include-name": "GET /health/ready", "checks": _checks("503")}],
+            # Nothing but this process runs, so the platform is rightly not ready, and no gateway answers.
+            "operations": [{"include-name": name, "checks": _checks("503")} for name in UNAVAILABLE],
         }
 
 

@@ -47,7 +47,7 @@ class System:
         self.inputs = folder / "inputs"
         self.inputs.mkdir(parents=True, exist_ok=True)
         self.redis = RedisServer()
-        self.port = free_port()
+        self.port, self.gateway_port = free_port(), free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._database_url = database_url
         self._settings = settings
@@ -73,6 +73,8 @@ class System:
             "TRAINYARD_BROKER_URL": self.redis.url,
             "TRAINYARD_STORAGE_ROOTS": str(self.inputs),
             "TRAINYARD_API_PORT": str(self.port),
+            "TRAINYARD_GATEWAY_PORT": str(self.gateway_port),
+            "TRAINYARD_GATEWAY_URL": f"http://127.0.0.1:{self.gateway_port}",
             "TRAINYARD_NODE_WARM": NODE_WARM or "supervisors",
             **self._settings,
         }
@@ -93,6 +95,9 @@ class System:
 
     def start_coordinator(self, name: str = "coordinator") -> None:
         self._spawn(name, ["coordinator"])
+
+    def start_gateway(self, name: str = "gateway") -> None:
+        self._spawn(name, ["gateway"])
 
     def start_node(self, name: str, *, config: Path | None = None) -> None:
         self._spawn(f"node-{name}", ["node", "--name", name, *(["--config", str(config)] if config else [])])

@@ -31,7 +31,7 @@ from tests.trainers.step_hooks import (
 )
 from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, parse
-from trainyard.protocol.messages import Progress, Result
+from trainyard.protocol.messages import FetchAdapter, Progress, Result
 from trainyard.protocol.session import Identity, Saved, manifest_for
 from workers.rank.run_context import RunContext, RunSpec, method_of
 from workers.trainers.left_out import leave_out
@@ -99,6 +99,9 @@ class RecordingSession:
     def wait_stored(self) -> None:
         if self._offered in self._unstored:
             raise CheckpointNotSaved("the storage is away")
+
+    def fetch_adapter(self, request: FetchAdapter) -> str:
+        raise NotImplementedError
 
     def pause_failed(self, number: int, message: str) -> None:
         self.pauses_failed.append(message)

@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 from trainyard.protocol.messages import fields_of
 
-STOPS = ("pause", "cancel", "requeue")
+# DRAIN: a replica takes no more requests, answers those that it has, and has then run to its end.
+DRAIN = "drain"
+STOPS = ("pause", "cancel", "requeue", DRAIN)
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,34 @@ class WriteStacks:
     type: ClassVar[str] = "stacks"
 
 
+@dataclass(frozen=True)
+class AdapterReady:
+    """The adapter of this name lies in ``path``, where the rank can read it."""
+
+    type: ClassVar[str] = "adapter_ready"
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class AdapterRefused:
+    type: ClassVar[str] = "adapter_refused"
+    name: str
+    message: str = "no reason given"
+
+
 Answer = CheckpointSaved | CheckpointFailed  # to a CheckpointReady
-Command = Stop | ForgetStop | SaveCheckpoint | CheckpointSaved | CheckpointFailed | WriteStacks
+AdapterAnswer = AdapterReady | AdapterRefused  # to a FetchAdapter
+Command = Stop | ForgetStop | SaveCheckpoint | CheckpointSaved | CheckpointFailed | WriteStacks | AdapterAnswer
 
 
-_BY_TYPE = {each.type: each for each in (ForgetStop, SaveCheckpoint, CheckpointSaved, CheckpointFailed, WriteStacks)}
+_BY_TYPE = {
+    each.type: each
+    for each in (
+        *(ForgetStop, SaveCheckpoint, CheckpointSaved, CheckpointFailed, WriteStacks),
+        *(AdapterReady, AdapterRefused),
+    )
+}
 
 
 def to_message(command: Command) -> dict[str, Any]:
@@ -92,6 +117,10 @@ class CheckpointNotSaved(Exception):
         self.error_type = error_type
 
 
+class AdapterNotLoaded(Exception):
+    """The platform has no adapter under this name for the replica; the message says why."""
+
+
 class ReceivedCommands:
     """Collects commands (from the reader thread) and answers questions about them (from the run).
 
@@ -107,6 +136,7 @@ class ReceivedCommands:
         self._given_up = -1  # the number of the last stop that was given up; the first stop is 0
         self._checkpoint_requests = 0
         self._answers: dict[str, str | None] = {}
+        self._adapters: dict[str, AdapterAnswer] = {}
         self._orphaned = False
 
     @property
@@ -141,6 +171,8 @@ class ReceivedCommands:
                 self._answers[command.path] = None
             elif isinstance(command, CheckpointFailed):
                 self._answers[command.path] = command.message
+            elif isinstance(command, AdapterReady | AdapterRefused):
+                self._adapters[command.name] = command
             self._changed.notify_all()
         self._watcher()
 
@@ -172,6 +204,20 @@ class ReceivedCommands:
             if (problem := self._answers[path]) is not None:
                 raise CheckpointNotSaved(problem)
             return True
+
+    def forget_adapter(self, name: str) -> None:
+        """Drop an earlier answer about this adapter, which is about to be asked for again."""
+        with self._changed:
+            self._adapters.pop(name, None)
+
+    def wait_adapter(self, name: str) -> str:
+        """Wait until the adapter was fetched; returns its directory. Raises AdapterNotLoaded, also after a cancel."""
+        with self._changed:
+            self._changed.wait_for(lambda: name in self._adapters or self._cancelled())
+            answer = self._adapters.get(name)
+        if isinstance(answer, AdapterReady):
+            return answer.path
+        raise AdapterNotLoaded("the run ends" if answer is None else answer.message)
 
     def _request(self, stop: Stop) -> None:
         if stop.kind != "cancel" and stop.number <= self._given_up:

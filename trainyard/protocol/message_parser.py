@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from trainyard.protocol.json import JSON, json_number
 from trainyard.protocol.messages import (
+    ADAPTER_NAME,
     MAX_FILES,
     MAX_MESSAGE,
     MAX_METRICS,
@@ -25,6 +26,7 @@ from trainyard.protocol.messages import (
     CheckpointReady,
     Done,
     Failure,
+    FetchAdapter,
     Fields,
     Hello,
     MetricPoint,
@@ -125,6 +127,24 @@ def _section(message: Fields) -> Section:
         name=None if name is None else clean_text(name, MAX_NAME),
         max_seconds=None if most is None else _amount(message, "max_seconds"),
     )
+
+
+def _fetch_adapter(message: Fields) -> FetchAdapter:
+    name, checkpoint_id = message.get("name"), message.get("checkpoint_id")
+    if not isinstance(name, str) or not ADAPTER_NAME.fullmatch(name):
+        raise BadMessage("name must be of 1 to 128 letters, digits, dots, hyphens and underscores")
+    return FetchAdapter(
+        name=name,
+        job_id=_identifier(message, "job_id"),
+        checkpoint_id=None if checkpoint_id is None else _identifier(message, "checkpoint_id"),
+    )
+
+
+def _identifier(message: Fields, name: str) -> str:
+    value = message.get(name)
+    if not isinstance(value, str) or not value or clean_text(value, MAX_NAME) != value:
+        raise BadMessage(f"{name} must be an id of 1 to {MAX_NAME} characters")
+    return value
 
 
 def _result(message: Fields) -> Result:
@@ -256,6 +276,7 @@ _PARSERS: dict[str, Callable[[Fields], Report]] = {
     CheckpointReady.type: _checkpoint,
     Remark.type: _note,
     Section.type: _section,
+    FetchAdapter.type: _fetch_adapter,
     PauseFailed.type: _pause_failed,
     Result.type: _result,
     Failure.type: _error,

@@ -18,9 +18,10 @@ MAX_NOTED_TEXT = 1000
 MAX_STEP = 2**31 - 1
 MAX_TOKENS = 2**62
 REASON = re.compile(r"[A-Z][A-Z0-9_]*")
-PHASES = ("TRAINING", "CHECKPOINTING", "EVALUATING", "EXPORTING")
+PHASES = ("TRAINING", "CHECKPOINTING", "EVALUATING", "SERVING", "EXPORTING")
+ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # also that of its directory
 HALT = "halt"  # the job's document, not a request, named the step
-STOPPED = ("pause", "cancel", "requeue", HALT)
+STOPPED = ("pause", "cancel", "requeue", "drain", HALT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +92,19 @@ class Section:
     max_seconds: float | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class FetchAdapter:
+    """A replica asks for an adapter that a job of its project has trained; answered by AdapterReady or AdapterRefused.
+
+    ``checkpoint_id`` None: the job's result.
+    """
+
+    type: ClassVar[str] = "fetch_adapter"
+    name: str  # by which it is answered
+    job_id: str
+    checkpoint_id: str | None = None
+
+
 @dataclass(frozen=True)
 class PauseFailed:
     """The ranks continue although a pause was requested, because its checkpoint could not be saved."""
@@ -152,6 +166,7 @@ Report = (
     | CheckpointReady
     | Remark
     | Section
+    | FetchAdapter
     | PauseFailed
     | Result
     | Failure

@@ -11,7 +11,7 @@ from trainyard import _stacks
 from trainyard.protocol import checkpoint_manifest, messages
 from trainyard.protocol.channel import Channel, Message
 from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, WriteStacks, parse
-from trainyard.protocol.messages import Progress, Report, Result, fields_of
+from trainyard.protocol.messages import FetchAdapter, Progress, Report, Result, fields_of
 from trainyard.protocol.run_spec import RunSpec
 
 _METRIC_BYTES = 64  # approximate size of a name with its value
@@ -69,6 +69,7 @@ class Session(Protocol):
     def section(self, name: str | None, *, max_seconds: float | None = None) -> None: ...
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str: ...
     def wait_stored(self) -> None: ...
+    def fetch_adapter(self, request: FetchAdapter) -> str: ...
     def pause_failed(self, number: int, message: str) -> None: ...
     def finish(self, result: Result) -> None: ...
     def fail(self, error_type: str, message: str, stack: str) -> None: ...
@@ -173,6 +174,12 @@ class SupervisedSession:
         path, self._in_flight = self._in_flight, None
         if path is not None:
             self.commands.wait_saved(path)
+
+    def fetch_adapter(self, request: FetchAdapter) -> str:
+        """The local directory of an adapter, once it is there; rank 0 only. Raises AdapterNotLoaded."""
+        self.commands.forget_adapter(request.name)
+        self._send(request)
+        return self.commands.wait_adapter(request.name)
 
     def pause_failed(self, number: int, message: str) -> None:
         """Report that the run continues in spite of the pause of this number, and why."""

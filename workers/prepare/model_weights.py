@@ -65,6 +65,14 @@ def find_weights(db: Database, storage: Storage, work: Work, scratch: Path) -> P
     return None
 
 
+def find_result(db: Database, storage: Storage, project: str, model: ModelReference, scratch: Path) -> Path:
+    """The directory with the verified files of a job's result or checkpoint. Raises AttemptFailed."""
+    found = _found(db, storage, project, model, scratch)
+    if found is None:
+        raise AttemptFailed("MODEL_NOT_FOUND", "no job is named")
+    return found
+
+
 def _found(db: Database, storage: Storage, project: str, model: ModelReference, scratch: Path) -> Path | None:
     what = f"the result of {model.job_id}" if model.checkpoint_id is None else f"checkpoint {model.checkpoint_id}"
     try:

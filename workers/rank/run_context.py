@@ -12,12 +12,13 @@ from app.domain.spec.hyperparameters import rlhf
 from trainyard._local_session import LocalSession
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.channel import ChannelClosed
-from trainyard.protocol.commands import CheckpointNotSaved, Stop
-from trainyard.protocol.messages import Progress, Result
+from trainyard.protocol.commands import AdapterNotLoaded, CheckpointNotSaved, Stop
+from trainyard.protocol.messages import ADAPTER_NAME, FetchAdapter, Progress, Result
 from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Saved, Session, SupervisedSession
 
 __all__ = [
+    "AdapterNotLoaded",
     "CheckpointNotSaved",
     "Progress",
     "Result",
@@ -83,7 +84,7 @@ class RunContext:
         return manifest if manifest is not None and manifest.job_id != self.spec.job_id else None
 
     def phase(self, name: str) -> None:
-        """TRAINING, CHECKPOINTING (only while training stands still), EVALUATING or EXPORTING."""
+        """TRAINING, CHECKPOINTING (only while training stands still), EVALUATING, SERVING or EXPORTING."""
         self._session.phase(name)
 
     def report_progress(self, progress: Progress) -> None:
@@ -132,6 +133,16 @@ class RunContext:
         known: dict[str, Any] = {"sources_sha256": digests} if all(digests) else {}
         known |= {"weights_sha256": self.spec.weights_sha256} if self.spec.weights_sha256 else {}
         return replace(saved, data_position={**saved.data_position, **known})
+
+    def fetch_adapter(self, name: str, *, job_id: str, checkpoint_id: str | None = None) -> Path:
+        """The directory of an adapter that a job of this project has trained; waits for it. On rank 0, any thread.
+
+        ``name`` is that of the directory; the same one again gives the same files. Raises AdapterNotLoaded.
+        """
+        if not ADAPTER_NAME.fullmatch(name):
+            raise AdapterNotLoaded(f"{name!r:.140} can't be an adapter's name")
+        request = FetchAdapter(name=name, job_id=job_id, checkpoint_id=checkpoint_id)
+        return Path(self._session.fetch_adapter(request))
 
     def rest(self) -> None:
         """Wait until no checkpoint is being written, without raising its error."""

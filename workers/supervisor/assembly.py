@@ -12,7 +12,8 @@ from app.services.attempts.work_orders import Work
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
-from trainyard.protocol.commands import Answer
+from trainyard.protocol.commands import AdapterAnswer, Answer
+from workers.attempt_failed import AttemptFailed
 from workers.egress.gate_process import GateProcess
 from workers.prepare.prepare import Prepared, prepare
 from workers.run_dir.layout import run_directory
@@ -37,6 +38,9 @@ from workers.supervisor.recording.recorders import Recorders
 from workers.supervisor.recording.report_writer import Note, Reporter
 from workers.supervisor.recording.run_size import RunSizeWatch
 from workers.supervisor.recording.tensorboard_store import TensorboardStore
+from workers.supervisor.serving.adapters import Adapters
+from workers.supervisor.serving.place import relay_place
+from workers.supervisor.serving.replica import ReplicaCalls, ServedReplica
 from workers.tracking.trackers import Trackers
 
 TRACKING = "TRACKING"  # reason of events about tracking services
@@ -74,6 +78,7 @@ class Assembly:
             halts=work.document.training_config.halt_at is not None,
             time_limit_seconds=work.max_runtime_seconds,
             can_save=work.is_training,
+            serves=work.is_replica,
         )
         self.processes = ProcessRegistry(run, held_here(work))
 
@@ -129,10 +134,16 @@ class Assembly:
     ) -> RankGroup:
         work = self.work
         steps = ProgressWatchdog(self.settings.watch, custom=self.observations.custom, trains=work.is_training)
+        replica = self.replica(recorders, lambda: ranks) if work.is_replica else None
         reports = RankReports(
-            recorders.reporter, recorders.events, steps, working=work.working_phase, on_training=on_training
+            recorders.reporter,
+            recorders.events,
+            steps,
+            working=work.working_phase,
+            on_training=on_training,
+            on_serving=replica.begin if replica is not None else lambda: None,
         )
-        return RankGroup(
+        ranks = RankGroup(
             self.loop,
             self.context.run,
             self.observations,
@@ -140,6 +151,32 @@ class Assembly:
             checkpoints=recorders.checkpoints,
             logs=RankLogs(self.loop, recorders.logs),
             on_pause_failed=on_pause_failed,
+        )
+        ranks.replica = replica
+        return ranks
+
+    def replica(self, recorders: Recorders, ranks: Callable[[], RankGroup]) -> ServedReplica:
+        """``ranks`` gives the ranks that it belongs to, which are made after it."""
+        on, seen = self.context, self.observations
+
+        def end(failure: AttemptFailed) -> None:
+            if not ranks().ended and seen.failure is None:
+                seen.failure = failure
+                ranks().terminate(self.settings.lease.kill_grace_seconds)
+
+        def send(answer: AdapterAnswer) -> None:
+            self.loop.call(lambda: ranks().answer_adapter(answer))
+
+        return ServedReplica(
+            on.db,
+            self.work,
+            seen,
+            Adapters(on.db, on.storage, self.work, on.run, send),
+            place=lambda: relay_place(self.settings, self.work, on.run),
+            calls=ReplicaCalls(
+                on_lost=recorders.reporter.lose, on_failed=lambda failure: self.loop.call(lambda: end(failure))
+            ),
+            stuck_seconds=self.settings.watch.step_seconds,
         )
 
     def gate(self, recorders: Recorders) -> GateProcess:

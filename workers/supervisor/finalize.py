@@ -12,7 +12,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import TERMINAL, JobState
-from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, TRAINING
+from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, REPLICA, TRAINING
 from app.services.attempts import checkpoints, gang_parts, outcome_errors, work_orders
 from app.services.attempts.work_orders import Ending, Work
 from app.services.files import result_files
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 SHORT_DRAIN_SECONDS = 10.0
 LOG_SECONDS = 10.0
 RETRY_SECONDS = 0.5
-_UNITS = {TRAINING: "step", BATCH: "record", FEATURES: "record", EVALUATION: "benchmark"}  # of progress
+# Of progress.
+_UNITS = {TRAINING: "step", BATCH: "record", FEATURES: "record", EVALUATION: "benchmark", REPLICA: "request"}
 
 
 def conclude(attempt: FinishedAttempt) -> Ending | None:
@@ -71,7 +72,7 @@ def _store(attempt: FinishedAttempt) -> Outcome:
     hurries = outcome.kind == "cancelled" or outcome.cause == "HANG"
     attempt.recorders.checkpoints.drain(SHORT_DRAIN_SECONDS if hurries else None)
     model = StoredModel()
-    if outcome.kind == "completed" and attempt.work.part == 0:
+    if outcome.kind == "completed" and attempt.work.part == 0 and not attempt.work.is_replica:
         try:
             model = _export(attempt)
         except AttemptFailed as error:
@@ -158,7 +159,8 @@ def _delete_shards(attempt: FinishedAttempt, ending: Ending | None) -> None:
 
     Orphan clean-up deletes what is left, and the shards of jobs that ended otherwise.
     """
-    if attempt.work.is_training or ending is None or ending.state is not JobState.COMPLETED:
+    work = attempt.work
+    if work.is_training or work.is_replica or ending is None or ending.state is not JobState.COMPLETED:
         return
     try:
         attempt.context.storage.delete_tree(shards_key(attempt.work.job_id))
@@ -248,7 +250,7 @@ def _completed(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -
 def _message(attempt: FinishedAttempt, outcome: Outcome, end_step: int) -> str:
     """The message, with the number of unsaved steps after a stop."""
     saved = max(attempt.ranks.reports.start_step, attempt.recorders.checkpoints.newest_step)
-    if end_step <= saved:
+    if end_step <= saved or attempt.work.is_replica:
         return outcome.message
     unit = _UNITS[attempt.work.kind]
     lost = f"the {end_step - saved} {unit}s after {unit} {saved} were not saved"

@@ -41,6 +41,7 @@ INFERENCE: dict[tuple[str, str], str] = {
     ("TRANSFORMERS", "BATCH"): "workers.trainers.inference.batch:BatchTrainer",
     ("TRANSFORMERS", "FEATURES"): "workers.trainers.inference.features:FeaturesTrainer",
     ("TRANSFORMERS", "EVALUATION"): "workers.trainers.inference.evaluation.evaluating:EvaluationTrainer",
+    ("TRANSFORMERS", "REPLICA"): "workers.trainers.inference.serving.trainer:ReplicaTrainer",
 }
 
 

@@ -1,10 +1,10 @@
-"""What a running job has done, in the words of its kind: steps and loss, records and their rate, or benchmarks."""
+"""What a running job has done, in the words of its kind: steps, records, benchmarks or requests, and at which rate."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 
 from app.cli.output import duration
-from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, TRAINING
+from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, REPLICA, TRAINING
 from trainyard.client import Job
 
 RATE = "records_per_second"
@@ -29,6 +29,8 @@ def amount(job: Job) -> str:
         return f"{count:,} records"
     if kind == EVALUATION:
         return "1 benchmark" if count == 1 else f"{count} benchmarks"
+    if kind == REPLICA:
+        return "drained" if job.status == "COMPLETED" else "not drained"
     return f"{count} steps"
 
 
@@ -55,8 +57,18 @@ def _of_benchmarks(job: Job) -> Iterator[str]:
         yield f"{job.current_step} of {job.total_steps} benchmarks"
 
 
+def _of_requests(job: Job) -> Iterator[str]:
+    if job.status != "SERVING":
+        return
+    for name, words in (("in_flight", "in flight"), ("waiting", "waiting"), ("tokens_per_second", "tokens/s")):
+        value = job.latest_metrics.get(name)
+        if isinstance(value, int | float) and math.isfinite(value):
+            yield f"{value:,.0f} {words}"
+
+
 _FACTS: Mapping[str, Callable[[Job], Iterator[str]]] = {
     BATCH: _of_records,
     FEATURES: _of_records,
     EVALUATION: _of_benchmarks,
+    REPLICA: _of_requests,
 }

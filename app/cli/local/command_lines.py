@@ -16,6 +16,7 @@ __all__ = [
     "child_environment",
     "flower_command",
     "foreign_environment",
+    "gateway_command",
     "tensorboard_command",
     "worker_command",
 ]
@@ -45,6 +46,11 @@ def tensorboard_command(fd: int | None = None) -> list[str]:
     return [sys.executable, "-m", "app.tensorboard", *([] if fd is None else [str(fd)])]
 
 
+def gateway_command(fd: int | None = None) -> list[str]:
+    """The gateway on the open socket ``fd``, or on the configured address."""
+    return [sys.executable, "-m", "app.gateway", *([] if fd is None else [str(fd)])]
+
+
 def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[str, str]:
     """The environment of a Trainyard process: the same settings in any working directory.
 
@@ -61,6 +67,8 @@ def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[st
         ours["TRAINYARD_DATABASE_URL"] = _absolute_sqlite(settings.database.url)
     if settings.tensorboard.url:
         ours["TRAINYARD_TENSORBOARD_URL"] = settings.tensorboard.url
+    if settings.gateway.url:
+        ours["TRAINYARD_GATEWAY_URL"] = settings.gateway.url
     if settings.node.config is not None:
         ours["TRAINYARD_NODE_CONFIG"] = str(settings.node.config.absolute())
     if settings.node.name:

@@ -19,6 +19,7 @@ from app.cli.local.command_lines import (
     child_environment,
     flower_command,
     foreign_environment,
+    gateway_command,
     tensorboard_command,
     worker_command,
 )
@@ -34,6 +35,8 @@ STOP_SECONDS = 8.0
 DRAIN_SECONDS = 30.0
 READY_POLL_SECONDS = 0.02
 DASHBOARD_NICENESS = 10
+# Of answers that are under way when everything stops: the nodes have already ended their replicas.
+GATEWAY_DRAIN_SECONDS = 3
 
 
 class NotPrepared(Exception):
@@ -61,10 +64,13 @@ class LocalPlatform:
         nodes: Sequence[NodeSettings],
         with_flower: bool,
         tensorboard: socket.socket | None,
+        gateway: socket.socket,
     ) -> None:
-        self._listener, self._tensorboard = listener, tensorboard
+        self._listener, self._tensorboard, self._gateway = listener, tensorboard, gateway
         host, port = listener.getsockname()[:2]
         self._settings = replace(settings, api=replace(settings.api, host=host, port=port))
+        # Its own, whatever the environment says: it serves this installation's keys and services.
+        self._settings = replace(self._settings, gateway=replace(settings.gateway, url=_url_of(gateway)))
         if tensorboard is not None and not settings.tensorboard.url:
             own = replace(settings.tensorboard, url=_url_of(tensorboard))
             self._settings = replace(self._settings, tensorboard=own)
@@ -142,7 +148,14 @@ class LocalPlatform:
             self._group.start(replace(spec, environment=environment))
         # The coordinator is the last that readiness depends on: its heartbeat makes `/health/ready` return 200.
         self._group.start(self._spec("coordinator", worker_command(COORDINATOR)))
+        self._start_gateway()
         self._start_dashboards()
+
+    def _start_gateway(self) -> None:
+        fd = self._gateway.fileno()
+        spec = self._spec("gateway", gateway_command(fd))
+        brief = {**spec.environment, "TRAINYARD_GATEWAY_DRAIN_SECONDS": str(GATEWAY_DRAIN_SECONDS)}
+        self._group.start(replace(spec, environment=brief, pass_fds=(fd,)))
 
     def _start_dashboards(self) -> None:
         if self._with_flower:

@@ -1,4 +1,4 @@
-"""Single processes: `trainyard api`, `coordinator`, `node` and `tensorboard` exec the process."""
+"""Single processes: `trainyard api`, `coordinator`, `node`, `gateway` and `tensorboard` exec the process."""
 
 import os
 import sys
@@ -16,6 +16,7 @@ from app.cli.local.command_lines import (
     NODE,
     api_command,
     child_environment,
+    gateway_command,
     tensorboard_command,
     worker_command,
 )
@@ -72,6 +73,18 @@ def node(name: str | None, config: Path | None) -> None:
     settings = replace(settings, node=changed)
     _wait_for_schema(settings)
     _become(worker_command(NODE), settings)
+
+
+@click.command()
+@click.option("--host", help="Address to listen on.  [127.0.0.1]")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.  [8001]")
+def gateway(host: str | None, port: int | None) -> None:
+    """Run a gateway alone; several may run at a time. The API reaches one at TRAINYARD_GATEWAY_URL."""
+    settings = _settings()
+    given = {"TRAINYARD_GATEWAY_HOST": host, "TRAINYARD_GATEWAY_PORT": port and str(port)}
+    os.environ.update({name: value for name, value in given.items() if value})
+    _wait_for_schema(settings)
+    _become(gateway_command(), settings)
 
 
 @click.command()

@@ -19,6 +19,7 @@ from app.cli.local.sandbox import ensure_sandbox, no_sandbox_message, no_sandbox
 from app.cli.local.simulated_nodes import SimulatedNode, simulate_option, write_node_configs
 from app.domain.nodes.sandboxes import PROCESS
 from app.services.operations.data_dir import prepare_directory, write_sandbox
+from config.node import NodeSettings
 from config.settings import Settings, SettingsError, TensorboardSettings, load_settings, own_sqlite
 
 # After kill -9 of a previous `up` the kernel ends its children soon, but perhaps after this start.
@@ -65,12 +66,20 @@ def up(  # noqa: PLR0913, PLR0917  one for each option
                 _require_free_port(settings)
             _settle_sandbox(settings, without=no_sandbox)
             nodes = write_node_configs(simulated, settings.data.dir / "run") or [settings.node]
-            with _boards_listening(settings.tensorboard, is_wanted=not no_tensorboard) as boards:
-                LocalPlatform(settings, listener, nodes=nodes, with_flower=not no_flower, tensorboard=boards).run()
+            _run(settings, listener, nodes, with_flower=not no_flower, with_boards=not no_tensorboard)
     except NotPrepared as error:
         raise click.ClickException(f"could not prepare the database: {error}") from error
     except (NoRedisProgram, OSError) as error:
         raise click.ClickException(str(error)) from error
+
+
+def _run(
+    settings: Settings, listener: socket.socket, nodes: Sequence[NodeSettings], *, with_flower: bool, with_boards: bool
+) -> None:
+    with _boards_listening(settings.tensorboard, is_wanted=with_boards) as boards, _loopback() as gateway:
+        LocalPlatform(
+            settings, listener, nodes=nodes, with_flower=with_flower, tensorboard=boards, gateway=gateway
+        ).run()
 
 
 def _require_free_port(settings: Settings) -> None:
@@ -137,6 +146,13 @@ def _boards_listening(wanted: TensorboardSettings, *, is_wanted: bool) -> Iterat
         except OSError:
             listener.bind((wanted.host, 0))
         listener.listen(128)
+        yield listener
+
+
+@contextlib.contextmanager
+def _loopback() -> Iterator[socket.socket]:
+    """The gateway's socket: on loopback, because clients reach it through the API, and on any free port."""
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
         yield listener
 
 

@@ -38,6 +38,7 @@ STATES: dict[JobState, tuple["pb.JobStatus.State", pb.Step]] = {
     _S.TRAINING: (_State.RUNNING, pb.EXECUTE),
     _S.CHECKPOINTING: (_State.RUNNING, pb.EXECUTE),
     _S.EVALUATING: (_State.RUNNING, pb.UPLOAD),
+    _S.SERVING: (_State.RUNNING, pb.EXECUTE),
     _S.EXPORTING: (_State.RUNNING, pb.UPLOAD),
     _S.PAUSED: (_State.PAUSED, pb.EXECUTE),
     _S.COMPLETED: (_State.COMPLETED, pb.UPLOAD),

@@ -22,7 +22,7 @@ from app.compat.cyxwiz.to_native import (
 )
 from app.domain.errors import BadSpec
 from app.domain.ids import JOB_ID
-from app.domain.spec.inference import BATCH, FEATURES
+from app.domain.spec.inference import BATCH, FEATURES, REPLICA
 from app.services.inference.listing import InferenceDetails
 from app.services.jobs.details import JobDetails
 
@@ -61,14 +61,17 @@ def to_native(config: JobConfig) -> Native:
 
 
 def document_of(details: JobDetails) -> dict[str, Any]:
-    """The sections with which an inference job would be submitted; of an evaluation its model and benchmarks."""
+    """The sections with which an inference job would be submitted; of an evaluation its model and benchmarks, of a
+    replica what it has of its service.
+    """
     shown = InferenceDetails(details)
     kind = details.job.kind
     found: dict[str, Any] = {"kind": kind, "model": shown.model, "data_config": dict(shown.data_config)}
     if kind in (BATCH, FEATURES):
         found |= {"task": dict(shown.task), "output": dict(shown.output), "on_error": dict(shown.on_error)}
     elif details.document.inference is not None:
-        found["benchmarks"] = details.document.inference.to_json()["benchmarks"]
+        part = "serving" if kind == REPLICA else "benchmarks"
+        found[part] = details.document.inference.to_json().get(part)
     found |= {name: dict(getattr(shown, name)) for name in ("resource_config", "scheduling_config")}
     if labels := details.stored.get("labels"):
         found["labels"] = labels

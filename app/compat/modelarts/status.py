@@ -20,6 +20,7 @@ STATES: dict[JobState, tuple[str, str]] = {
     _S.TRAINING: _RUNNING,
     _S.CHECKPOINTING: _RUNNING,
     _S.EVALUATING: _RUNNING,
+    _S.SERVING: _RUNNING,
     _S.EXPORTING: _RUNNING,
     _S.PAUSED: ("Pending", "Queuing"),
     _S.COMPLETED: ("Completed", "Completed"),

@@ -24,6 +24,7 @@ STATES: dict[JobState, str] = {
     _S.TRAINING: "Running",
     _S.CHECKPOINTING: "Running",
     _S.EVALUATING: "Running",
+    _S.SERVING: "Running",
     _S.EXPORTING: "Running",
     _S.PAUSED: "Suspended",
     _S.COMPLETED: "Succeeded",

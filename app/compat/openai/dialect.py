@@ -5,6 +5,7 @@ from typing import Any
 
 from flask import Response, g, request
 
+from app.compat.openai.answers.problems import QUOTA_CODES, error_body
 from app.compat.plain_dialect import Plain
 from app.database.engine import Database
 from app.http.envelope import BodySchema, Problem, json_response
@@ -34,22 +35,6 @@ _RESOURCES = (
     "responses",
 )
 _TEXT, _TEXT_OR_NULL = {"type": "string"}, {"type": ["string", "null"]}
-INVALID_REQUEST, INSUFFICIENT_QUOTA = "invalid_request_error", "insufficient_quota"
-_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-    501: INVALID_REQUEST,
-}
-_QUOTA_CODES = ("QUOTA_EXCEEDED", "STORAGE_QUOTA_EXCEEDED")
-_CODES = {
-    "AUTH_TOKEN_MISSING": "invalid_api_key",
-    "AUTH_TOKEN_INVALID": "invalid_api_key",
-    "NOT_IMPLEMENTED": "not_built",
-    "RATE_LIMITED": "rate_limit_exceeded",
-    **dict.fromkeys(_QUOTA_CODES, INSUFFICIENT_QUOTA),
-}
 # Clients repeat these by themselves, although the answer stays the same.
 _NEVER_REPEATED = (409, 501)
 
@@ -81,15 +66,9 @@ class OpenAI(Plain):
 
     def failure(self, problem: Problem) -> Response:
         status = self.status_of(problem.status)
-        is_quota = problem.code in _QUOTA_CODES
-        error = {
-            "message": problem.named,
-            "type": INSUFFICIENT_QUOTA if is_quota else _type_of(status),
-            "param": (problem.details[0][0] or None) if problem.details else None,
-            "code": _CODES.get(problem.code, problem.code.lower()),
-        }
-        response = json_response({"error": error}, status)
-        if is_quota or status in _NEVER_REPEATED:
+        param = (problem.details[0][0] or None) if problem.details else None
+        response = json_response(error_body(status, problem.named, problem.code, param), status)
+        if problem.code in QUOTA_CODES or status in _NEVER_REPEATED:
             response.headers["X-Should-Retry"] = "false"
         return response
 
@@ -118,10 +97,6 @@ class OpenAI(Plain):
             },
         }
         return {"type": "object", "required": ["error"], "properties": {"error": error}}
-
-
-def _type_of(status: int) -> str:
-    return _TYPES.get(status, INVALID_REQUEST if status < 500 else "server_error")
 
 
 OPENAI = OpenAI()

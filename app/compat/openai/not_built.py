@@ -13,9 +13,6 @@ blueprint = Blueprint("openai_not_built", __name__)
 # Method and path.
 NOT_BUILT = (
     ("GET", "/chat/completions"),
-    ("POST", "/chat/completions"),
-    ("POST", "/completions"),
-    ("POST", "/embeddings"),
     ("POST", "/moderations"),
     ("POST", "/responses"),
     ("GET", "/responses/<path:path>"),

@@ -3,6 +3,7 @@
 from flask import Blueprint, Response, current_app
 
 from app.compat.openai import files_routes, models_routes, not_built, uploads_routes
+from app.compat.openai.answers import routes as answers
 from app.compat.openai.dialect import BASE, PREFIXES
 from app.compat.openai.fine_tuning import routes as fine_tuning
 from app.http.context import dialect
@@ -16,6 +17,7 @@ _RESOURCES = (
     uploads_routes.blueprint,
     models_routes.blueprint,
     fine_tuning.blueprint,
+    answers.blueprint,
     not_built.blueprint,
 )
 for _number, _prefix in enumerate(PREFIXES):

@@ -25,6 +25,7 @@ STATES: dict[JobState, str] = {
     _S.TRAINING: "Running",
     _S.CHECKPOINTING: "Running",
     _S.EVALUATING: "Running",
+    _S.SERVING: "Running",
     _S.EXPORTING: "Running",
     _S.PAUSED: "Stopped",
     _S.COMPLETED: "Completed",

@@ -12,6 +12,7 @@ class EventType(StrEnum):
     CHECKPOINT_REQUESTED = "job.checkpoint_requested"
     CHANGED = "job.changed"
     PREEMPT_REQUESTED = "job.preempt_requested"
+    DRAIN_REQUESTED = "job.drain_requested"
     PAUSE_FAILED = "job.pause_failed"
     ADJUSTED = "job.adjusted"
     RESUME_FALLBACK = "job.resume_fallback"

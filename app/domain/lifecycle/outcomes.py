@@ -63,13 +63,15 @@ class Decision:
 def decide(
     kind: OutcomeKind, *, state: JobState, requested: str | None, preemption: Preemption, recovery: Recovery | None
 ) -> Decision:
-    """A completed training stays completed; cancel, pause and preemption requests take precedence over a retry.
+    """A completed training stays completed; cancel, drain, pause and preemption requests take precedence over a retry.
+
+    A replica that was to drain and ended otherwise is not wanted again: it is CANCELLED.
 
     ``recovery`` is the decision of the retry policy; None for an attempt that did not fail.
     """
     if kind == "completed":
         return Decision(state=JobState.COMPLETED)
-    if kind == "cancelled" or requested == "cancel":
+    if kind == "cancelled" or requested in ("cancel", "drain"):
         return Decision(state=JobState.CANCELLED)
     if recovery is not None and recovery.policy is None:
         return Decision(state=JobState.FAILED, recovery=recovery)

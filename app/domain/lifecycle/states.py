@@ -11,6 +11,7 @@ class JobState(StrEnum):
     TRAINING = "TRAINING"
     CHECKPOINTING = "CHECKPOINTING"
     EVALUATING = "EVALUATING"
+    SERVING = "SERVING"
     EXPORTING = "EXPORTING"
     COMPLETED = "COMPLETED"
     PAUSED = "PAUSED"
@@ -27,10 +28,11 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _S.PENDING: frozenset({_S.QUEUED, _S.PAUSED, _S.CANCELLED, _S.FAILED}),
     _S.QUEUED: frozenset({_S.SCHEDULING, _S.PAUSED, _S.CANCELLED, _S.FAILED}),
     _S.SCHEDULING: frozenset({_S.PREPARING, _S.QUEUED, _S.PAUSED, _S.CANCELLED, _S.FAILED}),
-    _S.PREPARING: _LEAVE_RUN | {_S.TRAINING, _S.EVALUATING},
+    _S.PREPARING: _LEAVE_RUN | {_S.TRAINING, _S.EVALUATING, _S.SERVING},
     _S.TRAINING: _LEAVE_RUN | {_S.CHECKPOINTING, _S.EVALUATING, _S.EXPORTING, _S.COMPLETED},
     _S.CHECKPOINTING: _LEAVE_RUN | {_S.TRAINING, _S.EVALUATING, _S.EXPORTING, _S.COMPLETED},
     _S.EVALUATING: _LEAVE_RUN | {_S.TRAINING, _S.CHECKPOINTING, _S.EXPORTING, _S.COMPLETED},
+    _S.SERVING: (_LEAVE_RUN - {_S.PAUSED}) | {_S.COMPLETED},
     _S.EXPORTING: frozenset({_S.COMPLETED, _S.QUEUED, _S.CANCELLED, _S.FAILED}),
     _S.PAUSED: frozenset({_S.QUEUED, _S.CANCELLED, _S.FAILED}),
     _S.COMPLETED: frozenset(),
@@ -41,7 +43,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 TERMINAL = frozenset(state for state, after in TRANSITIONS.items() if not after)
 # States of a job that holds a lease, devices and a supervisor.
-HELD = frozenset({_S.SCHEDULING, _S.PREPARING, _S.TRAINING, _S.CHECKPOINTING, _S.EVALUATING, _S.EXPORTING})
+HELD = frozenset({_S.SCHEDULING, _S.PREPARING, _S.TRAINING, _S.CHECKPOINTING, _S.EVALUATING, _S.SERVING, _S.EXPORTING})
 # States in which a supervisor works for it; time in them counts as running time.
 RUNNING = HELD - {_S.SCHEDULING}
 # States without anything to stop: the job can be cancelled or paused at once.

@@ -3,7 +3,7 @@
 from app.domain.spec.data.formats import format_of
 from app.domain.spec.document import is_custom
 from app.domain.spec.hyperparameters.trainer_arguments import with_hyperparameters
-from app.domain.spec.inference import EMBED, EVALUATION, FAIL, FEATURES, FIELDS, QUANTIZED, TRAINING, Inference
+from app.domain.spec.inference import EMBED, EVALUATION, FAIL, FEATURES, FIELDS, QUANTIZED, REPLICA, TRAINING, Inference
 from app.domain.spec.model import (
     DataConfig,
     JobDocument,
@@ -56,7 +56,7 @@ def _resources(resources: ResourceConfig, inference: Inference) -> ResourceConfi
 
 
 def _inference(inference: Inference, kind: str) -> Inference:
-    if kind == EVALUATION:
+    if kind in (EVALUATION, REPLICA):
         return inference
     task, output = inference.task, inference.output
     if kind == FEATURES:

@@ -7,9 +7,10 @@ from typing import Any
 from app.domain.spec.section import Section
 
 TRAINING, BATCH, FEATURES, EVALUATION = "training", "batch", "features", "evaluation"  # JobDocument.kind
-KINDS = (TRAINING, BATCH, FEATURES, EVALUATION)
+REPLICA = "replica"  # of a service, which makes such jobs
+KINDS = (TRAINING, BATCH, FEATURES, EVALUATION, REPLICA)
 # By kind: training_config.training_type of such a document, which is also the job's column.
-TYPES = {BATCH: "BATCH", FEATURES: "FEATURES", EVALUATION: "EVALUATION"}
+TYPES = {BATCH: "BATCH", FEATURES: "FEATURES", EVALUATION: "EVALUATION", REPLICA: "REPLICA"}
 _KINDS = {training_type: kind for kind, training_type in TYPES.items()}
 TRANSFORMERS, VLLM = "TRANSFORMERS", "VLLM"  # training_config.framework.type: the engine
 ENGINES = (TRANSFORMERS, VLLM)
@@ -102,8 +103,25 @@ class Requirement(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Serving(Section):
+    """What a replica has of its service; `domain.serving.document` describes the fields.
+
+    ``max_loaded`` 0: no adapters.
+    """
+
+    service_id: str = ""
+    name: str = ""
+    max_context: int | None = None
+    max_output_tokens: int = 2048
+    max_waiting: int = 200
+    max_loaded: int = 0
+    max_rank: int = 64
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Inference(Section):
-    """What a job does that trains nothing; an evaluation has ``benchmarks``, others ``task`` and ``output``.
+    """What a job does that trains nothing; an evaluation has ``benchmarks``, a replica ``serving``, others ``output``.
 
     ``planned``: the document of a training plans the evaluation, whose values become points of that job's curves.
     """
@@ -116,6 +134,7 @@ class Inference(Section):
     require: tuple[Requirement, ...] = ()
     seed: int = 0
     planned: bool = False
+    serving: Serving = Serving()
 
 
 # The fields of a task that each type reads.

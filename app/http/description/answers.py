@@ -150,7 +150,7 @@ def _success_headers(endpoint: Endpoint, status: int) -> dict[str, Any]:
         found["Location"] = {"description": "URL of the created resource", "schema": {"type": "string"}}
     if endpoint.declared.media == "bytes":
         found |= _OF_FILES
-    if endpoint.declared.body is not None:
+    if endpoint.declared.body is not None and endpoint.declared.remembers:
         found["Idempotency-Replayed"] = {
             "description": "`true` if this is a replay of the stored first response",
             "schema": {"const": "true"},

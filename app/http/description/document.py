@@ -21,6 +21,7 @@ _TAGS = {
     "jobs": "Submit, monitor and control jobs",
     "results": "Checkpoints, artifacts and reports of jobs",
     "inference": "Run models over records: answers, likelihoods, scores and vectors",
+    "services": "Models that answer requests, their replicas and usage",
     "sweeps": "Search for hyperparameters, with trials that are jobs",
     "streams": "Server-sent events: logs, metrics and job events",
     "cluster": "Queues, nodes and operator metrics",
@@ -75,6 +76,8 @@ def _operations(app: Flask, dialect: Dialect) -> Iterator[tuple[Rule, str, Opera
 _BY_PATH = (
     ("/webhooks", "webhooks"),
     ("/inference", "inference"),
+    ("/services", "services"),
+    ("/usage", "services"),
     ("/sweeps", "sweeps"),
     ("/data/", "data"),
     ("-types", "tables"),

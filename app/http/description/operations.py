@@ -110,9 +110,9 @@ def _header_parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
         yield {"in": "header", "name": name, "description": meaning, "schema": {"type": "string"}}
     if not endpoint.is_open:
         yield _PROJECT
-    if declared.body is not None and not endpoint.is_open:
+    if declared.body is not None and not endpoint.is_open and declared.remembers:
         yield _IDEMPOTENCY_KEY
-    if endpoint.streams:
+    if endpoint.streams and endpoint.method == "GET":
         yield _LAST_EVENT_ID
     if declared.media == "bytes":
         yield from _OF_FILES

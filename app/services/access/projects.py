@@ -23,10 +23,12 @@ from app.models import (
     File,
     Inspection,
     Job,
+    ModelUsage,
     Project,
     ProjectUsage,
     QueueWait,
     RegisteredModel,
+    Service,
     Sweep,
     TrainingRuntime,
     Upload,
@@ -42,7 +44,10 @@ from app.storage.storage import Storage
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 # What is deleted with its project; everything else must be gone before.
-_OWNED = (ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel, RegisteredModel, Upload)
+_OWNED = (
+    *(ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel, RegisteredModel, Upload),
+    *(Service, ModelUsage),
+)
 _NO_QUOTA: Mapping[str, Any] = MappingProxyType({})
 ORDERS: Orders = {"created_at": (Project.created_at, Project.name), "name": (Project.name,)}
 
@@ -102,7 +107,7 @@ def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> 
 
 
 def delete(db: Database, storage: Storage, caller: Caller, name: str) -> None:
-    """Delete a project that has neither jobs nor files, with its keys and webhooks.
+    """Delete a project that has neither jobs, services nor files, with its keys and webhooks.
 
     Raises Conflict if it has any, Unavailable when parts of its uploads can't be deleted from the storage. A concurrent
     submission fails because the project no longer exists.
@@ -214,11 +219,22 @@ def _refuse_if_used(session: Session, name: str) -> None:
         raise Conflict(
             f"the project {name} still has {sweeps} sweeps; delete them first (DELETE /v1/sweeps/{{sweep_id}})"
         )
+    _refuse_if_it_has_services(session, name)
     _refuse_if_it_has_files(session, name)
     if jobs or checkpoints:
         held = f"{jobs} jobs" if jobs else f"{checkpoints} checkpoints"
         raise Conflict(
             f"the project {name} still has {held}; delete them first (DELETE /v1/jobs/{{job_id}}?artifacts=true)"
+        )
+
+
+def _refuse_if_it_has_services(session: Session, name: str) -> None:
+    """Ended ones are only records, which are deleted with the project."""
+    live = Service.project == name, Service.ended_at.is_(None)
+    if services := session.scalar(select(func.count()).select_from(Service).where(*live)) or 0:
+        raise Conflict(
+            f"the project {name} still has {services} services; delete them first (DELETE /v1/services/{{name}}) and "
+            "wait until their replicas have ended"
         )
 
 

@@ -17,7 +17,7 @@ from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.hyperparameters.rlhf import method_of
 from app.domain.spec.inference import TRAINING, TYPES
 from app.domain.spec.model import BEST, CHECKPOINT
-from app.models import Checkpoint, Job
+from app.models import Checkpoint, Job, Service
 from app.models.base import utc_now
 from app.services.attempts import planned_evaluations, retry_budget, shards
 from app.services.lifecycle import transitions
@@ -132,7 +132,7 @@ def retire_unusable(session: Session, job: Job, checkpoint_id: str) -> None:
 
 
 def unneeded(session: Session, job_id: str, ids: Collection[str]) -> dict[str, int]:
-    """Id → bytes of a job's checkpoints that no unfinished job starts from."""
+    """Id → bytes of a job's checkpoints that no unfinished job starts from, and no service serves."""
     pinned = _pinned(session, list(ids))
     return {c.id: c.size_bytes for c in session.scalars(_of_job(job_id)) if c.id in ids and c.id not in pinned}
 
@@ -298,9 +298,10 @@ def _retired_since(session: Session, recorded: Checkpoint) -> tuple[tuple[str, s
 
 
 def _pinned(session: Session, ids: list[str]) -> set[str]:
-    """The checkpoints that unfinished jobs start from."""
+    """The checkpoints that unfinished jobs start from, and those that services serve."""
     query = select(Job.resume_checkpoint_id).where(Job.resume_checkpoint_id.in_(ids), Job.status.not_in(TERMINAL))
-    return {checkpoint_id for checkpoint_id in session.scalars(query) if checkpoint_id is not None}
+    served = select(Service.model_key).where(Service.model_key.in_(ids), Service.ended_at.is_(None))
+    return {each for each in (*session.scalars(query), *session.scalars(served)) if each is not None}
 
 
 def _of_job(job_id: str) -> Select[Checkpoint]:

@@ -35,6 +35,7 @@ _STOPPED: dict[str, OutcomeKind] = {
     "pause": "paused",
     "requeue": "requeued",
     "preempt": "preempted",
+    "drain": "cancelled",  # a replica that never answered has nothing to finish
 }
 _OF_JOB: BindParameter[str] = bindparam("of_job")
 _OF_ATTEMPT: BindParameter[int] = bindparam("of_attempt")

@@ -16,7 +16,7 @@ from app.domain.lifecycle.states import HELD, JobState
 from app.domain.nodes.limits import NodeLimits, limits_of
 from app.domain.scheduling.resources import Device
 from app.domain.spec.frameworks.custom import processes_per_node
-from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, TRAINING, kind_of
+from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, REPLICA, TRAINING, kind_of
 from app.domain.spec.model import JobDocument
 from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
@@ -35,6 +35,7 @@ __all__ = [
     "Ending",
     "Work",
     "end_attempt",
+    "enter",
     "enter_phase",
     "finish",
     "held_by",
@@ -46,7 +47,14 @@ __all__ = [
 
 
 # By kind of job: what its attempts do, in events.
-_BEGINS = {TRAINING: "trains", BATCH: "answers", FEATURES: "extracts features", EVALUATION: "evaluates"}
+_BEGINS = {
+    TRAINING: "trains",
+    BATCH: "answers",
+    FEATURES: "extracts features",
+    EVALUATION: "evaluates",
+    REPLICA: "answers requests",
+}
+_WORKS_IN = {TRAINING: JobState.TRAINING, REPLICA: JobState.SERVING}  # by kind of job; others: EVALUATING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +98,18 @@ class Work:
 
     @property
     def is_training(self) -> bool:
-        """Whether it trains and saves checkpoints; else it evaluates, and stores shards."""
+        """Whether it trains and saves checkpoints; else it evaluates and stores shards, or answers requests."""
         return self.kind == TRAINING
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether it answers the requests of a service, and makes nothing that is stored."""
+        return self.kind == REPLICA
 
     @property
     def working_phase(self) -> JobState:
         """The phase in which its ranks make steps."""
-        return JobState.TRAINING if self.is_training else JobState.EVALUATING
+        return _WORKS_IN.get(self.kind, JobState.EVALUATING)
 
     @property
     def is_gang(self) -> bool:
@@ -183,12 +196,19 @@ def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", st
     """
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)
-        if job.state is not to or job.fence != work.fence:
-            transitions.transition(session, job, to, actor=work.actor, message=message, fence=work.fence)
-        if to is work.working_phase:
-            attempt = session.get_one(Attempt, (work.job_id, work.attempt))
-            if attempt.trained_at is None:
-                _mark_training(session, job, attempt, work, start_step or 0)
+        enter(session, job, work, to, message=message, start_step=start_step)
+
+
+def enter(
+    session: Session, job: Job, work: Work, to: JobState, *, message: str = "", start_step: int | None = None
+) -> None:
+    """The same for the locked job, in the caller's transaction."""
+    if job.state is not to or job.fence != work.fence:
+        transitions.transition(session, job, to, actor=work.actor, message=message, fence=work.fence)
+    if to is work.working_phase:
+        attempt = session.get_one(Attempt, (work.job_id, work.attempt))
+        if attempt.trained_at is None:
+            _mark_training(session, job, attempt, work, start_step or 0)
 
 
 def can_save_on_request(session: Session, job_id: str) -> bool:
@@ -296,15 +316,17 @@ def _mark_training(session: Session, job: Job, attempt: Attempt, work: Work, sta
         work.job_id,
         EventType.ATTEMPT_STARTED,
         actor=work.actor,
-        message=f"attempt {work.attempt} {_BEGINS[work.kind]} on {where} from {_start(session, job, start_step)}",
+        message=f"attempt {work.attempt} {_BEGINS[work.kind]} on {where}{_start(session, job, start_step)}",
         data={"attempt": work.attempt, "start_step": start_step, "devices": [d.index for d in work.devices]},
     )
 
 
 def _start(session: Session, job: Job, step: int) -> str:
     """Describe the start; names the best checkpoint when the job asked to resume from it."""
+    if job.kind == REPLICA:
+        return ""
     if job.kind != TRAINING:
-        return f"{'benchmark' if job.kind == EVALUATION else 'record'} {step}"
+        return f" from {'benchmark' if job.kind == EVALUATION else 'record'} {step}"
     best = session.get(Checkpoint, job.best_checkpoint_id) if job.best_checkpoint_id is not None else None
     chosen = best is not None and best.step == step and checkpoints.resumes_from_best(job)
-    return f"step {step}, its best checkpoint" if chosen else f"step {step}"
+    return f" from step {step}, its best checkpoint" if chosen else f" from step {step}"

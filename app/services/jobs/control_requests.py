@@ -10,7 +10,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
 from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
 from app.domain.spec.hyperparameters import parsing
-from app.domain.spec.inference import TRAINING
+from app.domain.spec.inference import REPLICA, TRAINING
 from app.models import Job, Lease, Queue
 from app.models.base import utc_now
 from app.services.attempts import shards, work_orders
@@ -72,6 +72,7 @@ def request_pause(session: Session, job_id: str, *, actor: str, saves: bool = Tr
     job = transitions.load_for_change(session, job_id)
     if job.state is JobState.PAUSED:
         return job
+    refuse_replica(job, "paused", "pause the service instead (POST /v1/services/{name}/pause), or cancel the job")
     _require_pausable(session, job, may_lose_steps=force or not saves)
     how = {"save_checkpoint": saves, "force": force}
     if job.state in UNHELD:
@@ -134,6 +135,7 @@ def request_checkpoint(session: Session, job_id: str, *, actor: str) -> Job:
     caller nudges the node after the commit.
     """
     job = transitions.load_for_change(session, job_id)
+    refuse_replica(job, "saved", "it has nothing to save: the weights of the service {name} stay as they are")
     if job.kind != TRAINING:
         _refuse_to_save(job, f"is of kind {job.kind}, and each of its shards is stored as soon as it is complete")
     if job.state not in SAVING:
@@ -154,6 +156,20 @@ def request_checkpoint(session: Session, job_id: str, *, actor: str) -> Job:
     session.flush()
     session.refresh(job)
     return job
+
+
+def refuse_replica(job: Job, done: str, way_out: str) -> None:
+    """Raise IllegalTransition for a replica, which its service alone starts and stops; it can be cancelled, though.
+
+    ``{name}`` in ``way_out`` is the service's.
+    """
+    if job.kind != REPLICA:
+        return
+    inference = job.document.inference
+    name = inference.serving.name if inference is not None else ""
+    raise IllegalTransition(
+        f"job {job.id} is a replica of the service {name} and cannot be {done}: {way_out.format(name=name)}"
+    )
 
 
 def _require_pausable(session: Session, job: Job, *, may_lose_steps: bool) -> None:

@@ -1,4 +1,4 @@
-"""Deletion of ended jobs, with or without their files; refused while another job still needs them.
+"""Deletion of ended jobs, with or without their files; refused while another job or a service still needs them.
 
 The intent is recorded first, with an audit entry; the remaining steps are idempotent. A coordinator, or a repeated
 request, finishes an interrupted deletion.
@@ -17,7 +17,7 @@ from app.domain.errors import IllegalTransition, StillNeeded, TrainyardError
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
-from app.models import Checkpoint, File, Job, JobDeletion, Metric
+from app.models import Checkpoint, File, Job, JobDeletion, Metric, Service
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.jobs import lookup, submission
@@ -37,7 +37,8 @@ ROUND_SECONDS = 20.0
 def remove(plane: ControlPlane, caller: Caller, job_id: str, *, artifacts: bool) -> None:
     """Delete the job; with ``artifacts`` also its files: checkpoints, model, logs, event files.
 
-    Raises IllegalTransition until it has ended, StillNeeded while an unfinished job reads from it.
+    Raises IllegalTransition until it has ended, StillNeeded while an unfinished job reads from it, or a service serves
+    what it has made.
     """
     with plane.db.write() as session:
         _begin(session, _deletable(session, plane.reading, caller, job_id), caller, artifacts=artifacts)
@@ -117,6 +118,22 @@ def _refuse_while_needed(session: Session, reading: ReadingRules, jobs: Sequence
         raise StillNeeded(
             f"job {reader} has not ended and reads from {read}; wait for its end or cancel it, then delete this one"
         )
+    _refuse_while_served(session, reading, jobs)
+
+
+def _refuse_while_served(session: Session, reading: ReadingRules, jobs: Sequence[Any]) -> None:
+    """Also a service without replicas reads its model again, at its next request or when it is resumed."""
+    ids = {job.id for job in jobs}
+    live = select(Service.name, Service.base).where(
+        Service.project.in_({job.project for job in jobs}), Service.ended_at.is_(None)
+    )
+    for service in session.execute(live.order_by(Service.name)):
+        for owner, _ in submission.read_results(JobDocument.from_json(service.base), reading):
+            if owner in ids:
+                raise StillNeeded(
+                    f"the service {service.name} serves what job {owner} has made; delete the service first (DELETE "
+                    f"/v1/services/{service.name}), or give it another model (PATCH /v1/services/{service.name})"
+                )
 
 
 def _begin(session: Session, job: Job, caller: Caller, *, artifacts: bool) -> None:

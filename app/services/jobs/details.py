@@ -16,7 +16,7 @@ from app.models.base import utc_now
 from app.services.queues import queues
 from app.services.scheduling import start_estimates
 
-SHOWN_REQUESTS = ("pause", "cancel")
+SHOWN_REQUESTS = ("pause", "cancel", "drain")
 
 
 @dataclass(frozen=True, kw_only=True)

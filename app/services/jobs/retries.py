@@ -17,7 +17,7 @@ from app.domain.spec.user_tokens import PREFIX
 from app.models import Checkpoint, Job
 from app.security.permissions import Caller
 from app.security.secrets import SecretBox, SecretKeyMissing
-from app.services.jobs import details, lookup, start_points, submission
+from app.services.jobs import control_requests, details, lookup, start_points, submission
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
@@ -91,6 +91,7 @@ def _record(session: Session, caller: Caller, parent: Job, child: Job, wanted: R
 
 
 def _ended(job: Job) -> Job:
+    control_requests.refuse_replica(job, "retried", "its service starts others (GET /v1/services/{name}/replicas)")
     if job.state not in TERMINAL:
         way_out = "resume continues it" if job.status == "PAUSED" else "cancel it first, or wait for its end"
         raise IllegalTransition(

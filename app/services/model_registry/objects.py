@@ -3,14 +3,17 @@
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import ModelNotFound
 from app.domain.ids import JOB_ID
 from app.domain.lifecycle.states import JobState
 from app.domain.model_names import parsed
+from app.domain.names import NAME
+from app.domain.serving.states import ServiceState
 from app.domain.spec.inference import TRAINING
-from app.models import Checkpoint, Job, RegisteredModel
+from app.models import Checkpoint, Job, RegisteredModel, Service
 from app.security.permissions import Caller
 from app.services.model_registry import fine_tunes, registered
 from app.services.model_registry.resolving import checkpoint_of
@@ -19,12 +22,19 @@ _PLATFORM = "system"  # owner of models for all projects
 
 
 def model_objects(session: Session, caller: Caller) -> list[dict[str, Any]]:
-    """Those that the caller may use, newest first, and base models that were removed."""
-    return [_object(row) for row in registered.listed(session, caller)]
+    """Services, models that the caller may use, newest first, and base models that were removed."""
+    services = session.scalars(_services(caller).order_by(Service.created_at.desc(), Service.id))
+    return [*map(_of_service, services), *map(_object, registered.listed(session, caller))]
 
 
 def model_object(session: Session, caller: Caller, name: str) -> dict[str, Any]:
-    """A model, a checkpoint of one (…:ckpt-step-N), or the result of a job, by its ID. Raises ModelNotFound."""
+    """A service, a model, a checkpoint of one (…:ckpt-step-N), or the result of a job, by its ID.
+
+    Raises ModelNotFound.
+    """
+    service = session.scalar(_services(caller).where(Service.name == name)) if NAME.fullmatch(name) else None
+    if service is not None:
+        return _of_service(service)
     if JOB_ID.fullmatch(name):
         return _of_job(session, caller, name)
     fine_tune = parsed(name)
@@ -38,6 +48,17 @@ def model_object(session: Session, caller: Caller, name: str) -> dict[str, Any]:
     if checkpoint is None:
         raise ModelNotFound(f"{fine_tune.name} has no checkpoint of step {fine_tune.step}", field=registered.FIELD)
     return _of_checkpoint(row, checkpoint, name)
+
+
+def _services(caller: Caller) -> Select[Service]:
+    """Live ones of the caller's own project; automatic ones are left out, which answer by their models' names."""
+    is_live = (Service.ended_at.is_(None), Service.status != ServiceState.ENDING, Service.is_automatic.is_(False))
+    return select(Service).where(Service.project == caller.home_project, *is_live)
+
+
+def _of_service(service: Service) -> dict[str, Any]:
+    own = {"kind": "service", "base": service.model_key, "job_id": None, "task": service.task}
+    return {**_plain(service.name, service.created_at, service.project), "trainyard": own}
 
 
 def _of_job(session: Session, caller: Caller, job_id: str) -> dict[str, Any]:

@@ -3,15 +3,30 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app.domain.lifecycle.states import JobState
+from app.domain.serving.states import ServiceState
 from app.domain.sweeps.states import SweepState, TrialState
-from app.models import Inspection, Job, Lease, Node, ProcessBeat, Queue, QueueWait, Sweep, Trial, WebhookDelivery
+from app.models import (
+    Inspection,
+    Job,
+    Lease,
+    ModelUsage,
+    Node,
+    ProcessBeat,
+    Queue,
+    QueueWait,
+    Service,
+    ServiceLoad,
+    Sweep,
+    Trial,
+    WebhookDelivery,
+)
 from app.models.base import utc_now
 from app.models.webhook import IS_WAITING
 from app.security.permissions import Caller, Permission
@@ -21,6 +36,7 @@ from app.services.queues import limits as queue_limits
 from app.services.scheduling.planner import PLANNER
 
 Labels = tuple[str, ...]
+LOAD_COUNTS = timedelta(seconds=10)  # what a gateway has not renewed for so long counts no more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +69,7 @@ def of_jobs(session: Session, caller: Caller) -> Iterator[Measurement]:
     yield _waits(session, caller)
     yield from _speeds(session, caller)
     yield from _searches(session, caller)
+    yield from _services(session, caller)
 
 
 def of_cluster(session: Session, caller: Caller) -> Iterator[Measurement]:
@@ -71,11 +88,13 @@ def _searches(session: Session, caller: Caller) -> Iterator[Measurement]:
         .join(Sweep, Sweep.id == Trial.sweep_id)
         .group_by(Sweep.project, Trial.state)
     )
-    for name, meaning, states, query in (
-        ("sweeps", "Sweeps by project and state", SweepState, sweeps),
-        ("trials", "Trials of sweeps by project and state", TrialState, trials),
+    services = select(Service.project, Service.status, func.count()).group_by(Service.project, Service.status)
+    for name, meaning, states, of_project, query in (
+        ("sweeps", "Sweeps by project and state", SweepState, Sweep.project, sweeps),
+        ("trials", "Trials of sweeps by project and state", TrialState, Sweep.project, trials),
+        ("services", "Services by project and state", ServiceState, Service.project, services),
     ):
-        counted = {(row[0], row[1]): row[2] for row in session.execute(_seen(query, Sweep.project, caller))}
+        counted = {(row[0], row[1]): row[2] for row in session.execute(_seen(query, of_project, caller))}
         projects = sorted({project for project, _ in counted})
         values = [((each, str(state)), counted.get((each, str(state)), 0)) for each in projects for state in states]
         yield Gauge(name=name, meaning=meaning, labels=("project", "state"), values=values)
@@ -88,6 +107,56 @@ def _searches(session: Session, caller: Caller) -> Iterator[Measurement]:
     spared = [((row[0],), row[1]) for row in session.execute(_seen(trunks, Sweep.project, caller))]
     meaning = "Steps that trials of sweeps did not train because they began with another one's checkpoint"
     yield Gauge(name="trunk_steps", meaning=meaning, labels=("project",), values=spared)
+
+
+def _services(session: Session, caller: Caller) -> Iterator[Gauge]:
+    now = utc_now()
+    live = _seen(select(Service.project, Service.name, Service.wanted), Service.project, caller)
+    rows = session.execute(live.where(Service.ended_at.is_(None)).order_by(Service.project, Service.name)).all()
+    values: list[tuple[Labels, float]] = [((row.project, row.name), row.wanted) for row in rows]
+    yield Gauge(
+        name="service_replicas_wanted",
+        meaning="Replicas that a service is to have now",
+        labels=("project", "service"),
+        values=values,
+    )
+    load = (
+        select(Service.project, Service.name, func.sum(ServiceLoad.in_flight), func.sum(ServiceLoad.waiting))
+        .join(Service, Service.id == ServiceLoad.service_id)
+        .where(ServiceLoad.at > now - LOAD_COUNTS, Service.ended_at.is_(None))
+        .group_by(Service.project, Service.name)
+    )
+    counted = {(row[0], row[1]): (row[2], row[3]) for row in session.execute(_seen(load, Service.project, caller))}
+    yield Gauge(
+        name="service_requests",
+        meaning="Requests that replicas answer (in_flight), and that wait for one (waiting)",
+        labels=("project", "service", "state"),
+        values=[
+            ((*labels, state), counted.get(labels, (0, 0))[index])
+            for labels in [(row.project, row.name) for row in rows]
+            for index, state in enumerate(("in_flight", "waiting"))
+        ],
+    )
+    yield _tokens_today(session, caller, now.date())
+
+
+def _tokens_today(session: Session, caller: Caller, today: date) -> Gauge:
+    used = (
+        select(ModelUsage.project, func.sum(ModelUsage.prompt_tokens), func.sum(ModelUsage.completion_tokens))
+        .where(ModelUsage.day == today)
+        .group_by(ModelUsage.project)
+    )
+    rows = session.execute(_seen(used, ModelUsage.project, caller)).all()
+    return Gauge(
+        name="model_tokens_today",
+        meaning="Tokens that models were given (prompt) and have answered (completion) since midnight UTC",
+        labels=("project", "kind"),
+        values=[
+            ((row[0], kind), float(count))
+            for row in rows
+            for kind, count in (("prompt", row[1]), ("completion", row[2]))
+        ],
+    )
 
 
 def _jobs(session: Session, caller: Caller) -> Gauge:

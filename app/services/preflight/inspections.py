@@ -23,7 +23,7 @@ FAILED_TTL = timedelta(minutes=10)
 ANSWER_TTL = timedelta(minutes=10)  # for clients that repeat their request
 _READ_AT_ONCE = 100
 # Why a job that does not train is left to the node; takes its kind.
-NOT_TRAINING = "model and records of jobs of kind {} are checked by the node"
+NOT_TRAINING = "what jobs of kind {} read is checked by the node"
 
 Report = dict[str, Any]
 

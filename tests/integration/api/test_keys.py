@@ -36,6 +36,14 @@ def move(api: Api, key_id: str, **columns: Any) -> None:
             setattr(row, name, value)
 
 
+def test_a_key_of_role_inference_may_neither_read_nor_change(api: Api) -> None:
+    made = make(api, name="app", role="inference")
+
+    for method, path in (("GET", "/v1/jobs"), ("POST", "/v1/jobs"), ("GET", "/v1/keys"), ("GET", "/metrics")):
+        problem = api.problem(api.call(method, path, key=made["key"], json={}), 403)
+        assert "the role inference lacks it" in problem["message"]
+
+
 def test_a_key_is_read_by_its_location_without_what_it_is_worth(api: Api) -> None:
     answer = api.post("/v1/keys", {"name": "ci", "role": "viewer"})
     made = api.data(answer, 201)

@@ -10,11 +10,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from app.domain.lifecycle.states import JobState
-from app.models import Attempt, Inspection, Webhook, WebhookDelivery
+from app.models import Attempt, Inspection, ModelUsage, ServiceLoad, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.scheduling import planner
 from tests.builders.factories import make_attempt, make_job, make_node, make_queue
+from tests.builders.serving import make_service
 from tests.builders.sweeps import make_sweep, make_trial
 from tests.systems.apps import Api
 
@@ -136,6 +137,34 @@ def test_machines_and_queues_are_described(api: Api) -> None:
     assert of(found, "queue_max_running_jobs", queue="night") == 3
     assert of(found, "queue_max_running_jobs", queue="default") is None
     assert of(found, "queue_max_waiting_jobs", queue="night") is None
+
+
+def test_services_are_exported_with_what_gateways_count(api: Api) -> None:
+    now = utc_now()
+    with api.db.write() as session:
+        support = make_service(session, wanted=3)
+        make_service(session, "gone", ended_at=now, status="ENDED")
+        for gateway, seconds in (("a", 1), ("b", 2), ("silent", 60)):
+            at = now - timedelta(seconds=seconds)
+            session.add(ServiceLoad(service_id=support.id, gateway=gateway, in_flight=4, waiting=1, at=at))
+        usage = {"key_id": "key-1", "model": "support", "project": "default", "service_id": support.id}
+        for day in (now.date(), now.date() - timedelta(days=1)):
+            session.add(ModelUsage(day=day, prompt_tokens=70, completion_tokens=7, **usage))
+
+    found = figures(api)
+
+    assert [of(found, "services", project="default", state=state) for state in ("ACTIVE", "ENDED")] == [1, 1]
+    assert of(found, "service_replicas_wanted", project="default", service="support") == 3
+    requests = [
+        of(found, "service_requests", project="default", service="support", state=s) for s in ("in_flight", "waiting")
+    ]
+    assert requests == [8, 2]
+    assert of(found, "service_requests", project="default", service="gone", state="waiting") is None
+    assert of(found, "model_tokens_today", project="default", kind="prompt") == 70
+    assert of(found, "model_tokens_today", project="default", kind="completion") == 7
+    assert (
+        of(figures(api, key=api.make_key(Role.VIEWER, "other")), "services", project="default", state="ACTIVE") is None
+    )
 
 
 def test_lags_and_backlogs_are_exported(api: Api) -> None:

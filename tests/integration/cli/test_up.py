@@ -20,7 +20,7 @@ from app.database.engine import make_engine
 from tests.systems.running_up import RunningUp, is_alive, trainyard, wait_until
 from tests.systems.servers import PostgresServer
 
-PROCESSES = {"api", "coordinator", "node-local", "redis", "flower", "tensorboard"}
+PROCESSES = {"api", "gateway", "coordinator", "node-local", "redis", "flower", "tensorboard"}
 
 
 @pytest.fixture(scope="module")

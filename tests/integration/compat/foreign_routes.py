@@ -36,6 +36,11 @@ MODELARTS_JOB = {
     "metadata": {"name": "NEW"},
     "algorithm": {"code_dir": "obs://team/src/", "boot_file": "obs://team/src/x.py"},
 }
+ASKED = {
+    "chat/completions": {"model": "x", "messages": [{"role": "user", "content": "hello"}]},
+    "completions": {"model": "x", "prompt": "hello"},
+    "embeddings": {"model": "x", "input": "hello"},
+}
 A_TAG = {"tags": [{"key": "team", "value": "a"}]}
 NAMESPACE, IN_NAMESPACE = "/api/v1/namespaces/<namespace>", "/apis/ome.io/v1beta1/namespaces/<namespace>"
 CLUSTER_RUNTIMES = "/apis/ome.io/v1beta1/clustertrainingruntimes"
@@ -197,5 +202,6 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("POST", f"{TUNING}/<job_id>/resume"): Row(USER, 409, foreign=MISSING),
     ("GET", f"{TUNING}/<job_id>/events"): Row(VIEWER, foreign=MISSING),
     ("GET", f"{TUNING}/<job_id>/checkpoints"): Row(VIEWER, foreign=MISSING),
+    **{("POST", f"{OPENAI}/{path}"): Row(USER, 503, body=body) for path, body in ASKED.items()},  # without a gateway
     **{(method, OPENAI + path): Row(VIEWER if method == "GET" else USER, 501) for method, path in NOT_BUILT},
 }

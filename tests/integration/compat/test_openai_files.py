@@ -225,7 +225,7 @@ def test_projects_organizations_and_refusals_as_the_client_knows_them(sqlite_api
     with pytest.raises(openai.NotFoundError):
         client.with_options(project="beta").files.list()
     with pytest.raises(openai.InternalServerError) as not_built:
-        client.chat.completions.create(model="x", messages=[])
+        client.moderations.create(input="x")
     with pytest.raises(openai.AuthenticationError) as refused:
         wrong.models.list()
 
@@ -233,7 +233,7 @@ def test_projects_organizations_and_refusals_as_the_client_knows_them(sqlite_api
     assert int(answer.headers["openai-processing-ms"]) >= 0
     assert answer.headers["x-request-id"].startswith("req_")
     assert (not_built.value.status_code, not_built.value.code) == (501, "not_built")
-    assert len([sent for sent in connection.sent if "chat" in sent.url.path]) == 1
+    assert len([sent for sent in connection.sent if "moderations" in sent.url.path]) == 1
     assert refused.value.code == "invalid_api_key"
     assert [model.id for model in client.models.list()] == []
     with pytest.raises(openai.NotFoundError) as unknown:

@@ -5,6 +5,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Job
 from tests.builders.inference_requests import make_batch, make_features
+from tests.builders.serving import make_replica, make_service
 from tests.systems.apps import Api
 
 
@@ -15,7 +16,7 @@ def evaluating(api: Api, body: dict[str, object]) -> str:
     return job_id
 
 
-@pytest.mark.parametrize(
+SHOWN = pytest.mark.parametrize(
     ("path", "running"),
     [
         ("/compat/cyxwiz/v1/jobs/job-{}", '"status":"RUNNING"'),
@@ -24,11 +25,25 @@ def evaluating(api: Api, body: dict[str, object]) -> str:
         ("/apis/ome.io/v1beta1/namespaces/default/trainingjobs/job-{}", '"name":"job-{}"'),
     ],
 )
+
+
+@SHOWN
 @pytest.mark.parametrize("body", [make_batch(), make_features()], ids=["batch", "features"])
 def test_job_that_trains_nothing_is_shown_and_runs(
     sqlite_api: Api, path: str, running: str, body: dict[str, object]
 ) -> None:
     number = evaluating(sqlite_api, body).removeprefix("job-")
+
+    answer = sqlite_api.call("GET", path.format(number))
+
+    assert answer.status_code == 200
+    assert running.replace("{}", number) in answer.get_data(as_text=True)
+
+
+@SHOWN
+def test_replica_that_serves_is_shown_and_runs(sqlite_api: Api, path: str, running: str) -> None:
+    with sqlite_api.db.write() as session:
+        number = make_replica(session, make_service(session), state=JobState.SERVING).id.removeprefix("job-")
 
     answer = sqlite_api.call("GET", path.format(number))
 

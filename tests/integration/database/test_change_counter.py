@@ -12,13 +12,26 @@ from app.database.change_counter import ChangeCounter
 from app.database.engine import Database, make_engine
 from app.domain.lifecycle.states import JobState
 from app.migrations.runner import upgrade
-from app.models import Device, Inspection, Job, Lease, Node, NodeFault, Project, Queue, StuckDevice, WebhookDelivery
+from app.models import (
+    Device,
+    Inspection,
+    Job,
+    Lease,
+    Node,
+    NodeFault,
+    Project,
+    Queue,
+    Service,
+    StuckDevice,
+    WebhookDelivery,
+)
 from app.models.base import utc_now
 from app.services.attempts import leases
 from app.services.lifecycle import transitions
 from app.services.nodes import registry
 from app.services.scheduling import planner
 from tests.builders.factories import make_attempt, make_job, make_node, make_webhook
+from tests.builders.serving import make_service
 
 pytestmark = pytest.mark.both_databases
 
@@ -37,6 +50,7 @@ def counter(database: Database) -> ChangeCounter:
             )
         )
         session.add(Inspection(id="inspection", project="default", job_id="job-waits"))
+        make_service(session)
     return settled(ChangeCounter(database))
 
 
@@ -80,6 +94,8 @@ ACTED_ON: dict[str, Callable[[Session], object]] = {
         NodeFault(node="n1", job_id="job-x", attempt=1, cause="OOM", at=utc_now())
     ),
     "a queue is paused": lambda session: session.execute(update(Queue).values(is_paused=True)),
+    "a service is made": lambda session: make_service(session, "second"),
+    "a service is paused": lambda session: session.execute(update(Service).values(status="PAUSED", version=2)),
     "a quota changes": lambda session: session.execute(update(Project).values(quota={"max_running_jobs": 1})),
 }
 
@@ -102,6 +118,7 @@ def test_what_happens_all_the_time_is_not_counted(database: Database, counter: C
         session.execute(update(Lease).values(counter=Lease.counter + 1, renewed_at=utc_now()))
         session.execute(update(Job).values(progress=0.5, current_step=7, latest_metrics={"loss": 1.0}))
         session.execute(update(Job).values(pending_reason="waits", mirrored_version=1))
+        session.execute(update(Service).values(requested_at=utc_now()))
 
     assert not counter.has_changed()
     assert leases.live(database) != [lease]

@@ -10,6 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect, text
+from sqlalchemy.exc import IntegrityError
 
 from app.database.engine import make_engine
 from app.migrations import runner
@@ -158,6 +159,26 @@ def test_projects_of_earlier_versions_get_numbers_the_default_one_the_first(engi
     assert sorted(row.name for row in _rows(engine, "project")) == ["default", "early", "late"]
 
 
+def test_serving_replicas_keep_the_version_that_knows_them(engine: Engine) -> None:
+    runner.upgrade(engine, "0004")
+    with engine.execution_options(writes=True).begin() as connection:
+        for statement in STORED_JOB:
+            connection.execute(text(statement), {"status": "PREPARING"} if ":status" in statement else {})
+    runner.upgrade(engine)
+    _change(engine, "UPDATE job SET status = 'SERVING', requested = 'drain'")
+
+    with pytest.raises(SchemaNotReady, match="pause the services"):
+        runner.downgrade(engine, "0032")
+
+    _change(engine, "UPDATE job SET status = 'CANCELLED'")
+    runner.downgrade(engine, "0032")
+    assert [(row.status, row.requested) for row in _rows(engine, "job")] == [("CANCELLED", None)]
+    with pytest.raises(IntegrityError):
+        _change(engine, "UPDATE job SET status = 'SERVING'")
+    with pytest.raises(IntegrityError):
+        _change(engine, "UPDATE job SET requested = 'drain'")
+
+
 def test_a_failed_migration_changes_nothing(engine: Engine) -> None:
     with engine.execution_options(writes=True).begin() as connection:
         connection.execute(text("CREATE TABLE lease (id INTEGER)"))  # in the way of a later table
@@ -171,6 +192,11 @@ def test_a_failed_migration_changes_nothing(engine: Engine) -> None:
 def test_waiting_for_a_missing_schema_says_what_to_do(engine: Engine) -> None:
     with pytest.raises(SchemaNotReady, match="trainyard db upgrade"):
         wait_until_current(engine, seconds=0.1)
+
+
+def _change(engine: Engine, statement: str) -> None:
+    with engine.execution_options(writes=True).begin() as connection:
+        connection.execute(text(statement))
 
 
 def _rows(engine: Engine, table: str) -> list[Any]:

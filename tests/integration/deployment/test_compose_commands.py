@@ -18,7 +18,7 @@ from tests.systems.system import wait_for
 
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 PROGRAMS = Path(sys.executable).parent
-API_PORT, FLOWER_PORT, BOARDS_PORT = "8000", "5555", "5556"
+API_PORT, GATEWAY_PORT, FLOWER_PORT, BOARDS_PORT = "8000", "8001", "5555", "5556"
 
 
 @pytest.fixture
@@ -29,6 +29,7 @@ def world(tmp_path: Path, sqlite_url: str, redis_url: str) -> Iterator[CeleryWor
         broker_url=redis_url,
         TRAINYARD_API_PORT=str(free_port()),
         TRAINYARD_FLOWER_PORT=str(free_port()),
+        TRAINYARD_GATEWAY_PORT=str(free_port()),
         TRAINYARD_FLOWER_PASSWORD="hush",
         TRAINYARD_NODE_SANDBOX="process",
         TRAINYARD_TENSORBOARD_PORT=str(free_port()),
@@ -40,12 +41,18 @@ def world(tmp_path: Path, sqlite_url: str, redis_url: str) -> Iterator[CeleryWor
 
 def port_of(world: CeleryWorld, name: str) -> int:
     settings = world.settings
-    return {"api": settings.api.port, "flower": settings.flower.port, "tensorboard": settings.tensorboard.port}[name]
+    ports = {"api": settings.api.port, "gateway": settings.gateway.port, "flower": settings.flower.port}
+    return {**ports, "tensorboard": settings.tensorboard.port}[name]
 
 
 def command(world: CeleryWorld, words: list[str]) -> list[str]:
     settings = world.settings
-    ports = {API_PORT: settings.api.port, FLOWER_PORT: settings.flower.port, BOARDS_PORT: settings.tensorboard.port}
+    ports = {
+        API_PORT: settings.api.port,
+        GATEWAY_PORT: settings.gateway.port,
+        FLOWER_PORT: settings.flower.port,
+        BOARDS_PORT: settings.tensorboard.port,
+    }
     for inside, here in ports.items():
         words = [word.replace(f":{inside}/", f":{here}/") for word in words]
     return [str(PROGRAMS / words[0]), *words[1:]]
@@ -84,7 +91,7 @@ def test_workers_are_healthy_while_they_live_and_not_when_they_are_killed(world:
     assert "no heartbeat from node cpu-1" in said[1]
 
 
-@pytest.mark.parametrize("name", ["api", "flower", "tensorboard"])
+@pytest.mark.parametrize("name", ["api", "gateway", "flower", "tensorboard"])
 def test_what_listens_is_healthy_once_it_does(world: CeleryWorld, name: str) -> None:
     assert not is_healthy(world, name)
 

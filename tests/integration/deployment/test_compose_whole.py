@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[3]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 PROGRAMS = Path(sys.executable).parent
-OURS = ("coordinator", "api", "node-cpu", "node-gpu", "flower", "tensorboard")
+OURS = ("coordinator", "api", "gateway", "node-cpu", "node-gpu", "flower", "tensorboard")
 SECRETS = {
     "POSTGRES_PASSWORD": "x",
     "REDIS_PASSWORD": "not-a-secret",
@@ -38,7 +38,7 @@ class Composition:
     def __init__(self, folder: Path, database_url: str) -> None:
         self.folder = folder
         self.database_url = database_url
-        self.ports = {inside: str(free_port()) for inside in ("6379", "8000", "5555", "5556")}
+        self.ports = {inside: str(free_port()) for inside in ("6379", "8000", "8001", "5555", "5556")}
         self.logs = folder / "logs"
         for name in ("files", "shared", "logs"):
             (folder / name).mkdir()
@@ -54,6 +54,7 @@ class Composition:
         data.mkdir(exist_ok=True)
         variables = {
             "TRAINYARD_API_PORT": "8000",
+            "TRAINYARD_GATEWAY_PORT": "8001",
             "TRAINYARD_FLOWER_PORT": "5555",
             "TRAINYARD_TENSORBOARD_PORT": "5556",
         }
@@ -98,6 +99,7 @@ class Composition:
             "printf '": f"printf 'port {self.ports['6379']}\\ndir .\\n",  # the image's redis runs in its volume
             "redis-cli ping": f"redis-cli -p {self.ports['6379']} ping",
             "/tmp/redis.conf": f"{self.folder}/redis.conf",
+            "gateway:8001": f"127.0.0.1:{self.ports['8001']}",
             "/srv/trainyard": str(self.folder),
             **{f"127.0.0.1:{inside}/": f"127.0.0.1:{here}/" for inside, here in self.ports.items()},
         }
@@ -121,7 +123,7 @@ def call(composition: Composition, key: str, path: str, body: Any = None) -> Any
         return json.loads(reply.read())["data"]
 
 
-@pytest.mark.timeout(300)  # six processes and a job, also on a busy machine
+@pytest.mark.timeout(300)  # seven processes and a job, also on a busy machine
 def test_everything_becomes_healthy_and_trains_a_job(composition: Composition) -> None:
     composition.start("redis")
     wait_for(lambda: composition.is_healthy("redis"), seconds=20, what="redis is healthy")

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import count
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
 from app.domain.model_names import ft_name
+from app.domain.serving.states import ServiceState
 from app.domain.sweeps.states import SweepState
 from app.models import (
     Artifact,
@@ -27,6 +29,7 @@ from app.security.secrets import SecretBox
 from app.services.access import api_keys
 from app.storage.keys import user_file_key
 from tests.builders.factories import make_document, make_job, make_node, make_project, make_queue
+from tests.builders.serving import make_service
 from tests.builders.shards import batch_document
 from tests.builders.sweeps import make_sweep, make_trial
 from tests.integration.compat.foreign_routes import OWN
@@ -68,6 +71,7 @@ class Things:
             "<weights_name>": self._weights,
             "<sweep_id>": self._sweep,
             "<search_id>": self._search,
+            "<service_id>": self._service,
             "<file_id>": self._file,
             "<upload_id>": self._upload,
             "<path:model>": self._fine_tune,
@@ -128,6 +132,11 @@ class Things:
         sweep = make_sweep(session, project=OWN, status=SweepState.COMPLETED)
         make_trial(session, sweep)
         return {"sweep_id": sweep.id, "number": "0"}
+
+    def _service(self, session: Session) -> dict[str, str]:
+        """An ended one, whose stream ends."""
+        ended: dict[str, Any] = {"status": ServiceState.ENDED, "ended_at": utc_now()}
+        return {"service_id": make_service(session, f"service-{next(_numbers)}", project=OWN, **ended).id}
 
     def _search(self, session: Session) -> dict[str, str]:
         """One of ModelArts."""

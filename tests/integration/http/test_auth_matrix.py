@@ -19,6 +19,7 @@ from tests.builders.factories import make_document
 from tests.builders.inference_requests import make_batch
 from tests.integration.compat.foreign_routes import ADMIN, FOREIGN, MISSING, OWN, RANKS, SUPER, USER, VIEWER, Row
 from tests.integration.http.named_things import ARTIFACT, NODE, OTHER, Things
+from tests.integration.http.service_rows import SERVICES
 from tests.integration.http.sweep_rows import SWEEPS
 from tests.systems.apps import SECRET_KEY, Api
 
@@ -96,6 +97,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>"): Row(VIEWER, foreign=MISSING),
     ("POST", "/v1/webhooks/<webhook_id>/deliveries/<delivery_id>/redeliver"): Row(USER, 201, foreign=MISSING),
     **SWEEPS,
+    **SERVICES,
     ("POST", "/v1/inference"): Row(USER, 201, body=make_batch()),
     ("GET", "/v1/inference"): Row(VIEWER),
     ("GET", "/v1/inference/<job_id>"): Row(VIEWER, 404, foreign=MISSING),  # the job of these tests is a training

@@ -90,7 +90,7 @@ def test_open_routes_are_these_alone(api: Api):
 
 
 def test_every_role_may_do_exactly_what_the_table_says(api: Api):
-    keys_by_role = {role: api.make_key(role) for role in (Role.VIEWER, Role.USER, Role.ADMIN)}
+    keys_by_role = {role: api.make_key(role) for role in (Role.INFERENCE, Role.VIEWER, Role.USER, Role.ADMIN)}
     expected, got = {}, {}
     for method, path, rule in routes(api):
         permission = operation_of(api.app.view_functions[rule.endpoint]).permission

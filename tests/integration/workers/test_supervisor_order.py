@@ -11,6 +11,7 @@ import pytest
 
 from app.models import Attempt, Lease, NodeFault
 from app.services.attempts import work_orders
+from app.services.attempts.leases import ControlRequests
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.doubles.supervisor_doubles import (
     Agent,
@@ -28,6 +29,7 @@ from trainyard.protocol.messages import Hello, PauseFailed, RankExit, Result, fi
 from workers.supervisor.control.hang_detector import Hang
 from workers.supervisor.control.hang_report import without_stacks
 from workers.supervisor.control.stop_controller import (
+    ANSWER_SECONDS,
     PAUSE_SAVE_SECONDS,
     PREEMPT_SAVE_SECONDS,
     REQUEUE_SAVE_SECONDS,
@@ -116,6 +118,29 @@ def test_ranks_that_store_shards_are_ended_soon_and_the_stop_is_carried_out(stop
     outcome = judge(observations)
     expected = {"pause": "paused", "requeue": "requeued", "preempt": "preempted"}
     assert outcome.kind == expected[request_]
+
+
+@pytest.mark.parametrize(("request_", "seconds"), ANSWER_SECONDS.items())
+def test_replica_finishes_its_answers_within_a_bounded_time(stops, part, request_, seconds):
+    controller, observations, loop = stops
+    observations.serves, observations.answers, observations.can_save = True, True, False
+
+    controller.apply(ControlRequests(requested=request_, pause_saves=True, checkpoint_requests=0))
+
+    ((due, _, end),) = loop._timers
+    assert due - time.monotonic() == pytest.approx(seconds, abs=1)
+    end()
+    assert part.calls == [f"ranks are asked to {request_}", "ranks are terminated"]
+
+
+def test_replica_that_does_not_answer_yet_has_nothing_to_finish(stops, part):
+    controller, observations, _ = stops
+    observations.serves, observations.can_save = True, False
+
+    controller.apply(ControlRequests(requested="drain", pause_saves=True, checkpoint_requests=0))
+
+    assert part.calls == ["ranks are terminated"]
+    assert observations.stopping == "drain"
 
 
 def test_pause_that_would_lose_steps_is_given_up_after_that_time(stops, part):

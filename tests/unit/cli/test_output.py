@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.cli.client.job_facts import amount, facts
 from app.cli.client.job_views import BarView
 from app.cli.output import age, duration, print_fields, print_json, print_table, printable
 from trainyard.client import Job
@@ -53,14 +54,25 @@ def test_ages_are_shown_in_readable_units(seconds: int, text: str) -> None:
 
 def test_the_bar_shows_state_step_loss_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     view = BarView()
-    facts = {"progress": 0.5, "current_step": 5, "total_steps": 10, "eta_seconds": 61, "latest_metrics": {"loss": 2.5}}
-    view.show(Job.of({"job_id": "job-1", "status": "TRAINING", "attempt": 1, "node_names": ["local"], **facts}))
+    values = {"progress": 0.5, "current_step": 5, "total_steps": 10, "eta_seconds": 61, "latest_metrics": {"loss": 2.5}}
+    view.show(Job.of({"job_id": "job-1", "status": "TRAINING", "attempt": 1, "node_names": ["local"], **values}))
     view.close()
 
     shown = capsys.readouterr().out
     assert "TRAINING  attempt 1 on local" in shown
     assert "50%" in shown
     assert "step 5/10  loss 2.500  1:01 left" in shown
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"), [("SERVING", "3 in flight  0 waiting  1,240 tokens/s"), ("PREPARING", ""), ("COMPLETED", "")]
+)
+def test_facts_of_a_replica_are_what_it_answers(status: str, shown: str) -> None:
+    metrics = {"in_flight": 3.0, "waiting": 0.0, "tokens_per_second": 1240.2}
+    job = Job.of({"job_id": "job-1", "kind": "replica", "status": status, "latest_metrics": metrics})
+
+    assert facts(job) == shown
+    assert amount(job) == ("drained" if status == "COMPLETED" else "not drained")
 
 
 @pytest.mark.parametrize(

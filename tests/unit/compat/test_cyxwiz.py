@@ -266,6 +266,7 @@ def test_every_native_state_is_one_of_cyxwiz():
         JobState.TRAINING: "RUNNING",
         JobState.CHECKPOINTING: "RUNNING",
         JobState.EVALUATING: "RUNNING",
+        JobState.SERVING: "RUNNING",
         JobState.EXPORTING: "RUNNING",
         JobState.PAUSED: "PAUSED",
         JobState.COMPLETED: "COMPLETED",

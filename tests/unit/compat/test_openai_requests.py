@@ -20,6 +20,7 @@ UNIMPORTANT = {"accept-encoding", "connection", "content-length", "host", "user-
 VALUES = ("accept", "content-type", "x-stainless-retry-count")  # headers whose values are compared, too
 LINE = ("train.jsonl", b'{"prompt": "a", "completion": "b"}\n')
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
+TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
 
 def calls(client: Any) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -90,6 +91,34 @@ def _calls_about_fine_tuning(fine_tuning: Any) -> Iterator[tuple[str, Callable[[
 def _calls_about_answers(client: Any) -> Iterator[tuple[str, Callable[[], object]]]:
     batches = client.batches
     yield "chat.completions.create", lambda: client.chat.completions.create(**CHAT, temperature=0.5, seed=1)
+    yield (
+        "chat.completions.create, streamed",
+        lambda: list(
+            client.chat.completions.create(
+                **CHAT, stream=True, stream_options={"include_usage": True}, n=2, stop=["a"], logit_bias={"5": -1}
+            )
+        ),
+    )
+    yield (
+        "chat.completions.create, with tools",
+        lambda: client.chat.completions.create(
+            **CHAT, tools=[TOOL], tool_choice="auto", parallel_tool_calls=False, logprobs=True, top_logprobs=2
+        ),
+    )
+    yield (
+        "chat.completions.create, in a form",
+        lambda: client.chat.completions.create(
+            **CHAT, response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
+        ),
+    )
+    yield (
+        "completions.create, of tokens",
+        lambda: client.completions.create(model="tiny", prompt=[[1, 2], [3]], logprobs=1, echo=False, best_of=1),
+    )
+    yield (
+        "embeddings.create, as numbers",
+        lambda: client.embeddings.create(model="tiny", input=[[1, 2]], encoding_format="float", dimensions=1),
+    )
     yield "completions.create", lambda: client.completions.create(model="tiny", prompt="hello", max_tokens=4)
     yield "embeddings.create", lambda: client.embeddings.create(model="tiny", input=["a", "b"])
     yield "moderations.create", lambda: client.moderations.create(input="a")

@@ -11,7 +11,7 @@ from config.settings import load_settings
 ROOT = Path(__file__).parents[3]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]
-OURS = ("migrate", "api", "coordinator", "node-cpu", "node-gpu", "flower", "tensorboard")
+OURS = ("migrate", "api", "gateway", "coordinator", "node-cpu", "node-gpu", "flower", "tensorboard")
 EXAMPLE = dict(re.findall(r"^(\w+)=(.*)$", (ROOT / ".env.example").read_text(), re.MULTILINE))
 LASTING = sorted(set(SERVICES) - {"migrate"})
 

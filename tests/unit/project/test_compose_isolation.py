@@ -51,11 +51,11 @@ def test_all_networks_are_used_and_declared() -> None:
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_a_node_reaches_data_and_broker_and_no_part_that_answers_users(node: str) -> None:
-    assert peers(node) == {"postgres", "redis", "coordinator", *NODES} - {node}
+def test_a_node_reaches_data_and_broker_and_of_what_answers_users_only_gateways(node: str) -> None:
+    assert peers(node) == {"postgres", "redis", "coordinator", "gateway", *NODES} - {node}
 
 
-@pytest.mark.parametrize("name", ["migrate", "api", "coordinator", "flower", "tensorboard", *NODES])
+@pytest.mark.parametrize("name", ["migrate", "api", "gateway", "coordinator", "flower", "tensorboard", *NODES])
 def test_every_process_reaches_database_and_broker(name: str) -> None:
     assert {"postgres", "redis"} <= peers(name)
 

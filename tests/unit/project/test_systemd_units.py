@@ -65,6 +65,7 @@ def example() -> dict[str, str]:
 def test_every_process_has_its_unit():
     assert {name.removeprefix("trainyard-").removesuffix(".service") for name in LASTING} == {
         "api",
+        "gateway",
         "coordinator",
         "node@",
         "flower",

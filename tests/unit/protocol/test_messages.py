@@ -8,6 +8,8 @@ import pytest
 
 from trainyard.protocol.channel import encode
 from trainyard.protocol.commands import (
+    AdapterReady,
+    AdapterRefused,
     CheckpointFailed,
     CheckpointSaved,
     ForgetStop,
@@ -22,6 +24,7 @@ from trainyard.protocol.messages import (
     CheckpointReady,
     Done,
     Failure,
+    FetchAdapter,
     Hello,
     MetricPoint,
     PauseFailed,
@@ -42,6 +45,12 @@ from trainyard.protocol.messages import (
         ({"type": "hello", "rank": 1, "pid": 7, "can_checkpoint": True}, Hello(rank=1, pid=7, can_checkpoint=True)),
         ({"type": "hello", "can_checkpoint": False, "dumps": True}, Hello(rank=0, can_checkpoint=False, dumps=True)),
         ({"type": "phase", "phase": "TRAINING"}, Phase("TRAINING")),
+        ({"type": "phase", "phase": "SERVING"}, Phase("SERVING")),
+        (
+            {"type": "fetch_adapter", "name": "job-1.ckpt-1", "job_id": "job-1", "checkpoint_id": "ckpt-1"},
+            FetchAdapter(name="job-1.ckpt-1", job_id="job-1", checkpoint_id="ckpt-1"),
+        ),
+        ({"type": "fetch_adapter", "name": "a", "job_id": "job-1"}, FetchAdapter(name="a", job_id="job-1")),
         ({"type": "section", "name": "warm-up", "max_seconds": 30}, Section(name="warm-up", max_seconds=30.0)),
         ({"type": "section", "name": None, "max_seconds": None}, Section(name=None, max_seconds=None)),
         ({"type": "pause_failed", "message": "no room"}, PauseFailed("no room")),
@@ -120,6 +129,13 @@ def test_metric_values_may_be_special_numbers():
         {"type": "checkpoint", "step": 1, "path": "x" * 5000},
         {"type": "result", "stopped": "lunch", "step": 1},
         {"type": "hello", "rank": "zero"},
+        {"type": "fetch_adapter", "name": "../above", "job_id": "job-1"},
+        {"type": "fetch_adapter", "name": ".hidden", "job_id": "job-1"},
+        {"type": "fetch_adapter", "name": "a" * 129, "job_id": "job-1"},
+        {"type": "fetch_adapter", "name": 7, "job_id": "job-1"},
+        {"type": "fetch_adapter", "name": "a", "job_id": ""},
+        {"type": "fetch_adapter", "name": "a", "job_id": "j" * 200},
+        {"type": "fetch_adapter", "name": "a", "job_id": "job-1", "checkpoint_id": "a\0b"},
     ],
 )
 def test_bad_message_is_refused(message):
@@ -259,6 +275,12 @@ def _read(message):
         ),
         (CheckpointFailed("/run/2", "full"), {"type": "checkpoint_failed", "path": "/run/2", "message": "full"}),
         (WriteStacks(), {"type": "stacks"}),
+        (
+            Stop("drain", save_checkpoint=False),
+            {"type": "drain", "save_checkpoint": False, "force": False, "number": 0},
+        ),
+        (AdapterReady("a", "/run/adapters/a"), {"type": "adapter_ready", "name": "a", "path": "/run/adapters/a"}),
+        (AdapterRefused("a", "other base"), {"type": "adapter_refused", "name": "a", "message": "other base"}),
     ],
 )
 def test_wire_format_of_commands_is_unchanged_and_read_back(command, sent):

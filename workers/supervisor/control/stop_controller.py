@@ -1,4 +1,4 @@
-"""Applies control requests (cancel, pause, requeue, preempt, time limit, checkpoint) to a running attempt."""
+"""Applies control requests (cancel, pause, requeue, preempt, drain, time limit, checkpoint) to a running attempt."""
 
 import logging
 import signal
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from app.host import processes
 from app.services.attempts.leases import ControlRequests
+from trainyard.protocol.commands import DRAIN
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
 from workers.supervisor.ranks.rank_group import RankGroup
@@ -24,6 +25,9 @@ PAUSE_SAVE_SECONDS = 600.0
 SAVE_SECONDS = {"pause": PAUSE_SAVE_SECONDS, "requeue": REQUEUE_SAVE_SECONDS, "preempt": PREEMPT_SAVE_SECONDS}
 # Ranks that need not save only finish their step.
 UNSAVED_STOP_SECONDS = 10.0
+# A replica finishes the answers that it has begun, for 60 s when it drains, and for 25 s before others get its devices;
+# a moment more for its exit.
+ANSWER_SECONDS = {DRAIN: 65.0, "requeue": 28.0, "preempt": 28.0}
 
 
 class StopController:
@@ -69,6 +73,8 @@ class StopController:
             self.stop(kind, save=requests.pause_saves, force=requests.pause_force)
         elif kind in ("requeue", "preempt"):
             self.stop(kind, force=True)
+        elif kind == DRAIN:
+            self._drain()
         elif kind is None and self._follows:
             self._resume_if_stopped()
         while self.checkpoints_asked < requests.checkpoint_requests:
@@ -83,10 +89,21 @@ class StopController:
         """
         save, force = save and self._observed.can_save, force or not self._observed.can_save
         if self._observed.stopping is None:
-            seconds = SAVE_SECONDS[kind] if save else UNSAVED_STOP_SECONDS
+            seconds = SAVE_SECONDS[kind] if save else self._unsaved_seconds(kind)
             self._begin(kind, sent_as=kind, save=save, force=force, seconds=seconds)
         elif self._observed.stopping == kind == "pause":
             self._escalate(save=save, force=force)
+
+    def _unsaved_seconds(self, kind: str) -> float:
+        return ANSWER_SECONDS.get(kind, UNSAVED_STOP_SECONDS) if self._observed.serves else UNSAVED_STOP_SECONDS
+
+    def _drain(self) -> None:
+        """Let a replica answer what it has begun; one that does not answer yet has nothing to finish."""
+        if self._observed.answers:
+            self.stop(DRAIN, force=True)
+        elif self._observed.stopping is None:
+            self._observed.stopping, self._observed.forced = DRAIN, True
+            self._ranks.terminate(self._grace_seconds)
 
     def limit_time(self, seconds: float) -> None:
         """Limit the remaining run time of the job."""

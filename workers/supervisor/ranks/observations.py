@@ -19,7 +19,9 @@ class Observations:
     )
     halts: bool = False  # the job's document names steps at which the ranks stop by themselves
     can_save: bool = True  # False: the ranks store shards, and have nothing to save when they stop
-    stopping: str | None = None  # pause | cancel | requeue | preempt | TIME_LIMIT: the stop in progress
+    serves: bool = False  # it is the replica of a service
+    answers: bool = False  # its endpoint is recorded
+    stopping: str | None = None  # pause | cancel | requeue | preempt | drain | TIME_LIMIT: the stop in progress
     forced: bool = False  # the ranks must stop, saved or not
     saves: bool = True  # the ranks save before they stop
     unsaved: str = ""  # why saving failed the last time

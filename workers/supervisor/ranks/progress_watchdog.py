@@ -9,6 +9,8 @@ from config.watchdog import WatchSettings
 SAMPLES = 1000  # of its own steps, the newest
 # No steps are made in them, for as long as they take.
 EVALUATING = "EVALUATING"
+SERVING = "SERVING"
+PROMPT_FACTOR = 5
 LONG_PHASES = frozenset({"CHECKPOINTING", EVALUATING, "EXPORTING"})
 
 
@@ -27,7 +29,8 @@ class ProgressWatchdog:
     """Of one attempt. A script can hang only once it reports steps; a built-in trainer from its start on.
 
     Without ``trains`` a step is a record, and reports come by the shard or by what the engine has generated: durations
-    are those between two reports, whatever the number of records. Times are seconds on a monotonic clock.
+    are those between two reports, whatever the number of records. A replica that answers requests announces the time
+    without any by a section, which may take forever then. Times are seconds on a monotonic clock.
     """
 
     def __init__(self, settings: WatchSettings, *, custom: bool, trains: bool = True) -> None:
@@ -73,6 +76,8 @@ class ProgressWatchdog:
 
     def values_of(self, step: int, now: float) -> None:
         """Metrics of a new step were reported: rank 0 advances even if it reports progress by the epoch."""
+        if self._phase == SERVING:
+            return  # they are a replica's load, reported also by one that hangs
         if step > self._values_step:
             self._values_step, self._since = step, now
 
@@ -109,6 +114,8 @@ class ProgressWatchdog:
         """The current limit; None: nothing is a hang now."""
         if self._section is not None and self._section[1] is not None:
             return Limit(self._since, self._section[1])
+        if self._section is not None and self._phase == SERVING and not self._ended:
+            return None
         if self._custom and self._step is None:
             return None
         if self._ended and not self._custom:
@@ -126,6 +133,8 @@ class ProgressWatchdog:
         """
         if not self._trains and not self._step_seconds and self._phase == EVALUATING:
             return self._settings.section_seconds  # nothing is known yet of how long a shard takes
+        if self._phase == SERVING:  # a long prompt may be read in one step
+            return max(PROMPT_FACTOR * self._settings.step_seconds, self._settings.step_factor * self._p99())
         knows = self._step_seconds and self._trains
         least = self._settings.step_seconds if knows else self._settings.first_step_seconds
         return max(least, self._settings.step_factor * (self._p99() or self._first_seconds))
@@ -138,6 +147,8 @@ class ProgressWatchdog:
             return "after its last word"
         if self._phase in self._long_phases:
             return f"in {self._phase}"
+        if self._phase == SERVING:
+            return "answering requests"
         if not self._trains:
             return "while its shard is being stored" if self._offered else "working on a shard"
         return "while its checkpoint is being stored" if self._offered else "training"

@@ -25,6 +25,7 @@ from workers.supervisor.ranks.rank_logs import READ_BYTES, LineListener, RankLog
 from workers.supervisor.ranks.rank_reports import RankReports
 from workers.supervisor.ranks.script_metrics import ScriptMetrics
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
+from workers.supervisor.serving.replica import ServedReplica
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class RankGroup:
         self._checkpoints = checkpoints
         self._logs = logs
         self._on_pause_failed = on_pause_failed
+        self.replica: ServedReplica | None = None  # of a service, set before the launch; None: another kind of job
         self._on_listener: Callable[[int], None] = os.close
         self._launched: LaunchedRanks | None = None
         self._server: ChannelServer | None = None
@@ -180,6 +182,11 @@ class RankGroup:
         self.reports.steps.answered(time.monotonic())
         self._send(outcome)
 
+    def answer_adapter(self, answer: commands.AdapterAnswer) -> None:
+        """Send the answer to a request for an adapter."""
+        self.reports.steps.answered(time.monotonic())
+        self._send(answer)
+
     def terminate(self, grace_seconds: float) -> None:
         """SIGTERM, after the grace SIGKILL."""
         if self.ended:
@@ -195,6 +202,8 @@ class RankGroup:
 
         ``patience`` is evaluated again after each try. The lease is held until then.
         """
+        if self.replica is not None:
+            self.replica.close(hurries=patience() == 0)
         began = time.monotonic()
         while self._launched is not None and not self.left_behind and not self._launched.kill(root_pid=os.getpid()):
             log.error("a process of the attempt can't be killed")
@@ -270,12 +279,21 @@ class RankGroup:
         elif isinstance(report, messages.Result):
             self.reports.steps.ended(time.monotonic())
             self._observed.result = replace(report, final_metrics=self.reports.masked(report.final_metrics))
+        elif isinstance(report, messages.FetchAdapter):
+            self.reports.steps.offered(time.monotonic())
+            self._fetch_adapter(report)
         elif isinstance(report, messages.PauseFailed):
             # The failure of a pause that was given up meanwhile does not concern the next one.
             if report.number is None or report.number >= self._pauses_failed:
                 self._on_pause_failed(report.message)
         else:
             self.reports.take(report)
+
+    def _fetch_adapter(self, request: messages.FetchAdapter) -> None:
+        if self.replica is None:
+            self.answer_adapter(commands.AdapterRefused(request.name, "only replicas of services load adapters"))
+        else:
+            self.replica.fetch(request)
 
     def _receive_from_agent(self) -> None:
         if self._launched is None or self.ended:

@@ -35,13 +35,15 @@ class RankReports:
         *,
         working: JobState = JobState.TRAINING,
         on_training: Callable[[], None] = lambda: None,
+        on_serving: Callable[[], None] = lambda: None,
     ) -> None:
         """``working`` is the phase in which they make steps. ``on_training`` is called once, when they have read their
-        data.
+        data, ``on_serving`` when a replica's engine listens: the job's phase changes once it has answered.
         """
         self.steps = steps
         self.working = working
         self._on_training = on_training
+        self._on_serving = on_serving
         self._reporter = reporter
         self._events = events
         self._phase: JobState | None = None
@@ -66,7 +68,9 @@ class RankReports:
 
     def enter(self, phase: JobState) -> None:
         """Move the job to a phase, through the one in which its ranks work if it was not there yet."""
-        if phase is not JobState.EXPORTING and self.working is JobState.EVALUATING:
+        if self.working is JobState.SERVING:
+            return
+        if phase is JobState.SERVING or (phase is not JobState.EXPORTING and self.working is JobState.EVALUATING):
             phase = self.working  # what does not train has no other
         if self._phase is None and phase is not self.working:
             self.enter(self.working)
@@ -75,6 +79,12 @@ class RankReports:
         if phase is not self._phase:
             self._phase = phase
             self._reporter.add(PhaseChange(to=phase, start_step=self._start_step))
+
+    def _enter_reported(self, phase: JobState) -> None:
+        if phase is JobState.SERVING and phase is self.working and self._phase is None:
+            self._phase = phase
+            self._on_serving()
+        self.enter(phase)
 
     def saves_on_request(self, *, can: bool) -> None:
         """Record whether the script saves on request."""
@@ -86,7 +96,7 @@ class RankReports:
         if isinstance(report, messages.Phase):
             self.steps.phase(report.phase, now)
             self._eta.phase(report.phase, now, works=report.phase == self.working)
-            self.enter(JobState(report.phase))
+            self._enter_reported(JobState(report.phase))
         elif isinstance(report, messages.Progress):
             self.steps.step_made(report.step, now, tokens=report.tokens or 0)
             self._progress(report, now)

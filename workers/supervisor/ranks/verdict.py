@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from app.domain.lifecycle.halts import halted_at
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
+from trainyard.protocol.commands import DRAIN
 from trainyard.protocol.messages import HALT, Failure, RankExit
 from workers.rank.agent import EXIT_STOPPED, TEARDOWN_SECONDS
 from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
@@ -39,6 +40,7 @@ ENDED_BY_REQUEST: Mapping[str, OutcomeKind] = {
     "cancel": "cancelled",
     "requeue": "requeued",
     "preempt": "preempted",
+    DRAIN: "completed",
 }
 STOPPED_LATE = "its ranks stopped for a pause that had been given up; it resumes from its newest checkpoint"
 KILLED_FOR_MEMORY = (
@@ -50,6 +52,7 @@ KILLED_AT_LIMIT = (
     "the node's TRAINYARD_NODE_MAX_RAM_MB); use a smaller batch, fewer workers or shorter sequences, or set a higher "
     "limit"
 )
+NEVER_ANSWERED = "the engine ended before it answered a request"
 KILLED_CHILD = "killed by signal"  # PyTorch's wording
 
 
@@ -60,6 +63,8 @@ def judge(observed: Observations) -> Outcome:
     A fault that a GPU failure during the attempt can explain is attributed to that GPU.
     """
     outcome = _judge(observed)
+    if outcome.kind == "completed" and observed.serves and not observed.answers:
+        return Outcome(kind="cancelled") if observed.stopping == DRAIN else _fault("NO_RESULT", NEVER_ANSWERED)
     if not observed.broken_devices or outcome.cause not in OF_BROKEN_DEVICES:
         return outcome
     return replace(outcome, cause="DEVICE_FAULT", message=f"{observed.broken_devices}; {outcome.message}")

@@ -23,6 +23,7 @@ STATUSES: dict[JobState, str] = {
     _S.TRAINING: "running",
     _S.CHECKPOINTING: "running",
     _S.EVALUATING: "running",
+    _S.SERVING: "running",
     _S.EXPORTING: "running",
     _S.PAUSED: "paused",
     _S.COMPLETED: "succeeded",

@@ -22,6 +22,7 @@ from app.domain.spec.inference import (
     LOGLIKELIHOOD,
     QUANTIZED,
     RECORD,
+    REPLICA,
     SCORE,
     Inference,
     InferenceTask,
@@ -41,7 +42,11 @@ QUANTIZATIONS = ("none", QUANTIZED)
 PARQUET, NPY, SAFETENSORS = "parquet", "npy", "safetensors"
 _ROWS = (PARQUET, "arrow", "jsonl")
 FORMATS: Mapping[str, tuple[str, ...]] = {BATCH: _ROWS, FEATURES: (*_ROWS, NPY, SAFETENSORS)}
-TASKS_OF: Mapping[str, tuple[str, ...]] = {BATCH: (GENERATE, LOGLIKELIHOOD, SCORE), FEATURES: (EMBED,)}
+TASKS_OF: Mapping[str, tuple[str, ...]] = {
+    BATCH: (GENERATE, LOGLIKELIHOOD, SCORE),
+    FEATURES: (EMBED,),
+    REPLICA: (GENERATE, EMBED),
+}
 POOLINGS = ("mean", "last", "cls", "max", "none")
 VECTOR_DTYPES = ("float32", "float16", "bfloat16")
 # Columns of the results.
@@ -274,4 +279,5 @@ RULES: Mapping[str, tuple[Callable[[JobDocument], None], ...]] = {
     BATCH: (*_SHARED, *_OF_RECORDS),
     FEATURES: (*_SHARED, *_OF_RECORDS),
     EVALUATION: (*_SHARED, each_device_has_a_benchmark),
+    REPLICA: (*_SHARED, task_is_of_the_kind),
 }

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, inspect, select, tuple_
+from sqlalchemy import ColumnElement, delete, exists, func, inspect, select, tuple_
 
-from app.models import AuditEntry, IdempotentReply, JobEvent, Metric, MetricSummary
+from app.models import AuditEntry, IdempotentReply, JobEvent, Metric, MetricSummary, ModelUsage, Replica, Service
 from app.models.base import Base
 from app.services.operations.retention.context import Pruned, RetentionContext
 from app.services.requests.idempotency import TTL
@@ -27,6 +27,16 @@ def events(context: RetentionContext) -> Pruned:
 
 def audit_entries(context: RetentionContext) -> Pruned:
     return _drop(context, AuditEntry, AuditEntry.at < context.before(context.settings.audit_days))
+
+
+def services(context: RetentionContext) -> Pruned:
+    """Delete ended services with their history, once all jobs that were their replicas are deleted."""
+    is_old = Service.ended_at < context.before(context.settings.jobs_days)
+    return _drop(context, Service, is_old & ~exists().where(Replica.service_id == Service.id))
+
+
+def model_usage(context: RetentionContext) -> Pruned:
+    return _drop(context, ModelUsage, ModelUsage.day < context.before(context.settings.usage_days).date())
 
 
 def answers(context: RetentionContext) -> Pruned:

@@ -38,6 +38,8 @@ RULES = (
     Rule("metric points", "metrics_days", rows.metrics),
     Rule("events", "events_days", rows.events),
     Rule("audit entries", "audit_days", rows.audit_entries),
+    Rule("services", "jobs_days", rows.services),
+    Rule("model usage", "usage_days", rows.model_usage),
     Rule("idempotency answers", "", rows.answers),
 )
 

@@ -61,7 +61,7 @@ def test_a_job_that_trains_nothing_is_left_to_the_node(database: Database, rules
     assert job_of(database, job_id).state is JobState.QUEUED
     with database.read() as session:
         (event,) = session.scalars(select(JobEvent).where(JobEvent.type == EventType.PREFLIGHT))
-    assert event.message == "left to the node: model and records of jobs of kind batch are checked by the node"
+    assert event.message == "left to the node: what jobs of kind batch read is checked by the node"
 
 
 @pytest.mark.parametrize(

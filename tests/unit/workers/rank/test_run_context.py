@@ -8,7 +8,15 @@ import pytest
 from trainyard._local_session import LocalSession
 from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.channel import ChannelClosed
-from trainyard.protocol.commands import CheckpointNotSaved, Stop, parse
+from trainyard.protocol.commands import (
+    AdapterNotLoaded,
+    AdapterReady,
+    AdapterRefused,
+    CheckpointNotSaved,
+    ReceivedCommands,
+    Stop,
+    parse,
+)
 from trainyard.protocol.session import Identity
 from workers.rank.run_context import Progress, Result, RunContext, RunSpec, Saved, local_run
 
@@ -232,3 +240,27 @@ def test_request_that_was_given_up_no_longer_applies(tmp_path):
     assert context.stop is None, "one rank may hear of it later than the others"
     session.commands.apply(parse({"type": "pause", "number": 2}))
     assert context.stop is not None
+
+
+def test_adapter_of_a_bad_name_is_never_asked_for(context):
+    with pytest.raises(AdapterNotLoaded, match="can't be an adapter's name"):
+        context.fetch_adapter("../weights", job_id="job-1")
+
+
+def test_local_run_has_no_adapters_of_jobs(context):
+    with pytest.raises(AdapterNotLoaded, match="job-1"):
+        context.fetch_adapter("mine", job_id="job-1")
+
+
+def test_adapter_is_waited_for_and_the_end_of_the_run_ends_the_wait():
+    received = ReceivedCommands()
+    threading.Timer(0.1, received.apply, [AdapterReady("mine", "/run/adapters/mine")]).start()
+    assert received.wait_adapter("mine") == "/run/adapters/mine"
+
+    received.apply(AdapterRefused("other", "of another base"))
+    with pytest.raises(AdapterNotLoaded, match="of another base"):
+        received.wait_adapter("other")
+    received.forget_adapter("other")
+    threading.Timer(0.1, received.orphan).start()
+    with pytest.raises(AdapterNotLoaded, match="the run ends"):
+        received.wait_adapter("other")

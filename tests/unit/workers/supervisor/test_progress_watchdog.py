@@ -205,3 +205,42 @@ def test_shard_that_waits_to_be_stored_is_no_hang():
     made.offered(111.0)
 
     assert (allowed(made), made.doing()) == (14_400.0, "while its shard is being stored")
+
+
+def serving(now: float = 110.0) -> ProgressWatchdog:
+    made = ProgressWatchdog(SETTINGS, custom=False, trains=False)
+    made.begin(100.0)
+    made.phase("SERVING", now)
+    return made
+
+
+def test_replica_without_requests_hangs_never():
+    made = serving()
+    made.section("idle", None, 111.0)
+
+    assert made.limit() is None
+
+
+def test_replica_with_requests_makes_steps():
+    made = serving()
+    made.section("idle", None, 111.0)
+    made.section(None, None, 200.0)
+
+    limit = made.limit()
+    assert limit is not None
+    assert (limit.since, limit.seconds) == (200.0, 300.0)
+    made.step_made(1, 202.0, tokens=5)
+    made.step_made(1, 204.0, tokens=5)
+    made.values_of(9, 206.0)
+    limit = made.limit()
+    assert limit is not None
+    assert limit.since == 202.0, "neither its load nor a repeated report is a step"
+    assert made.doing() == "answering requests"
+
+
+def test_loading_of_a_replica_has_a_limit_of_its_own():
+    made = ProgressWatchdog(SETTINGS, custom=False, trains=False)
+    made.begin(100.0)
+    made.section("loading", None, 101.0)
+
+    assert allowed(made) == 1800.0

@@ -25,7 +25,35 @@ def said(error_type="DATA_INVALID", message="row 3 is odd", rank=1):
 
 KILLED = gone(exit_code=137, signal="SIGKILL")
 
+SERVES = {"serves": True, "answers": True, "can_save": False}
+
 CASES = {
+    "replica that drained": (
+        {**SERVES, "stopping": "drain", "forced": True, "result": result(), "exit_code": 0},
+        "completed",
+        "",
+    ),
+    "replica whose answers took too long": (
+        {**SERVES, "stopping": "drain", "forced": True, "terminated": True, "exit_code": 143},
+        "completed",
+        "",
+    ),
+    "replica that was drained before it answered": (
+        {"serves": True, "stopping": "drain", "forced": True, "terminated": True, "exit_code": 143},
+        "cancelled",
+        "",
+    ),
+    "replica that ends by itself before it answers": (
+        {"serves": True, "result": result(), "exit_code": 0},
+        "failed",
+        "NO_RESULT",
+    ),
+    "replica that yields": (
+        {**SERVES, "stopping": "preempt", "forced": True, "result": result("requeue"), "exit_code": 0},
+        "preempted",
+        "",
+    ),
+    "replica that crashes": ({**SERVES, "exit_code": 1, "exits": [gone()]}, "failed", "TRAINER_ERROR"),
     "result and exit 0": ({"result": result(), "exit_code": 0}, "completed", ""),
     "result but exit 1": ({"result": result(), "exit_code": 1, "exits": [gone()]}, "failed", "TRAINER_ERROR"),
     "silent script exits 0": ({"custom": True, "exit_code": 0}, "completed", ""),

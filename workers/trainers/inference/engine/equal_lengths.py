@@ -10,9 +10,9 @@ import torch
 from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
 
 from workers.trainers.inference.engine.interface import Completion, Interrupted, Prompt, Refused
-from workers.trainers.inference.engine.sampling import Running, Sampler
+from workers.trainers.inference.engine.sampling import Choose, Running, Sampler
 
-_MOST_ROWS = 32
+MOST_ROWS = 32
 
 
 class EqualLengths:
@@ -27,12 +27,11 @@ class EqualLengths:
     ) -> list[Completion | Refused]:
         running = [sampler.begin(each) for each in prompts]
         for group in _equally_long(prompts):
-            self._generate([running[index] for index in group], sampler, new, interrupted)
+            self.generate([running[index] for index in group], sampler.choose, new, interrupted)
         return [sampler.completion(each) for each in running]
 
-    def _generate(
-        self, running: Sequence[Running], sampler: Sampler, new: int, interrupted: Callable[[], bool]
-    ) -> None:
+    def generate(self, running: Sequence[Running], choose: Choose, new: int, interrupted: Callable[[], bool]) -> None:
+        """Finish requests whose prompts have one length, in one batch. Raises Interrupted."""
         ids = torch.tensor([list(each.prompt.tokens) for each in running], device=self._model.device)
         self._model.generate(
             ids,
@@ -40,7 +39,7 @@ class EqualLengths:
             generation_config=GenerationConfig(  # type: ignore[no-untyped-call]
                 do_sample=False, max_new_tokens=new, pad_token_id=self._padding, eos_token_id=None
             ),
-            logits_processor=[_Chosen(running, sampler, self._padding)],
+            logits_processor=[_Chosen(running, choose, self._padding)],
             stopping_criteria=[_Finished(running, interrupted)],
         )
 
@@ -48,7 +47,7 @@ class EqualLengths:
 def _equally_long(prompts: Sequence[Prompt]) -> Iterator[list[int]]:
     group: list[int] = []
     for index in sorted(range(len(prompts)), key=lambda index: (-len(prompts[index].tokens), index)):
-        if group and (len(prompts[index].tokens) < len(prompts[group[0]].tokens) or len(group) == _MOST_ROWS):
+        if group and (len(prompts[index].tokens) < len(prompts[group[0]].tokens) or len(group) == MOST_ROWS):
             yield group
             group = []
         group.append(index)
@@ -59,15 +58,15 @@ def _equally_long(prompts: Sequence[Prompt]) -> Iterator[list[int]]:
 class _Chosen(LogitsProcessor):
     """Leaves only the token that the sampler has chosen."""
 
-    def __init__(self, running: Sequence[Running], sampler: Sampler, padding: int) -> None:
+    def __init__(self, running: Sequence[Running], choose: Choose, padding: int) -> None:
         self._running = running
-        self._sampler = sampler
+        self._choose = choose
         self._padding = padding
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:  # noqa: ARG002
         tokens = torch.full((len(scores), 1), self._padding, device=scores.device)
         rows = [row for row, each in enumerate(self._running) if not each.finish_reason]
-        chosen = self._sampler.choose([self._running[row] for row in rows], scores[rows].float())
+        chosen = self._choose([self._running[row] for row in rows], scores[rows].float())
         tokens[rows, 0] = chosen
         return cast("torch.FloatTensor", torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0))
 

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from workers.trainers.failures import is_out_of_memory
-from workers.trainers.inference.engine.cache_size import PAGE, cache_size
+from workers.trainers.inference.engine.cache_size import PAGE, CacheSize, cache_size
 from workers.trainers.inference.engine.continuous import ContinuousBatches
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
 from workers.trainers.inference.engine.interface import Completion, Prompt, Refused, Sampling, never
@@ -38,10 +38,15 @@ class Generate(Protocol):
 
 @dataclass(frozen=True)
 class Generation:
-    """``longest``: most tokens of prompt and answer that its memory holds; None: as many as the model takes."""
+    """``size``: of the paged cache of continuous batching; None: it does not serve the model."""
 
     answer: Generate
-    longest: int | None = None
+    size: CacheSize | None = None
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens of prompt and answer that its memory holds; None: as many as the model takes."""
+        return self.size.longest if self.size else None
 
 
 def generation_of(
@@ -61,7 +66,7 @@ def generation_of(
         continuous, plain, model, lambda: Sampler(_PROBE, tokenizer, ends)
     ):
         return Generation(plain)
-    return Generation(continuous, size.longest)
+    return Generation(continuous, size)
 
 
 def _serves(

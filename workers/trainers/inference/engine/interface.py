@@ -18,7 +18,11 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How the next token is chosen; ``temperature`` 0 takes the likeliest one. The same for all requests of a call."""
+    """How the next token is chosen; ``temperature`` 0 takes the likeliest one. The same for all requests of a call.
+
+    ``frequency_penalty`` and ``presence_penalty`` count the answer's tokens, as OpenAI's. ``logit_bias`` is by token
+    id; ``top_logprobs``: so many of the likeliest tokens are kept for each place.
+    """
 
     max_new_tokens: int
     temperature: float = 0.0
@@ -26,8 +30,12 @@ class Sampling:
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
     stop: tuple[str, ...] = ()
     logprobs: bool = False
+    top_logprobs: int = 0
     response_format: Mapping[str, Any] = field(default_factory=dict)
 
 

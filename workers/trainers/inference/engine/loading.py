@@ -31,7 +31,7 @@ _CLASSES: dict[str, Any] = {
     ENCODER: AutoModel,
 }
 ADAPTER_CONFIG = "adapter_config.json"
-_ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _CLASSIFIES = "ForSequenceClassification"
 _NONE, _FOUR_BITS = "none", "bnb-4bit"  # ModelReference.quantization
 
@@ -160,7 +160,7 @@ def _check_complete(missing: set[str], kind: str, name: str) -> None:
 
 def _labels_of(adapter: Path) -> int:
     """The number of labels of the head that is stored with the adapter; 0: there is none."""
-    with safe_open(adapter / _ADAPTER_WEIGHTS, framework="pt") as file:
+    with safe_open(adapter / ADAPTER_WEIGHTS, framework="pt") as file:
         heads = [name for name in file.keys() if name.endswith(("score.weight", "classifier.weight"))]  # noqa: SIM118  (it is no dict)
         return int(file.get_slice(heads[0]).get_shape()[0]) if heads else 0
 

@@ -1,7 +1,8 @@
 """Chooses the next token of each request: by its own seed and position, never by who else is in the batch."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,19 +25,24 @@ _UNUSED: Any = None  # tokens so far, which these warpers do not read
 _RANDOM_BITS = 48  # fewer than a float64 has: the product with a sum of probabilities stays below the sum
 
 
+Top = tuple[tuple[int, float], ...]  # the likeliest tokens with their logarithms, best first
+
+
 @dataclass
 class Running:
     """A request that is being answered."""
 
     prompt: Prompt
+    sampler: "Sampler"
     matcher: Matcher | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    tops: list[Top] = field(default_factory=list)
     finish_reason: str = ""  # "": it is not finished
 
 
 class Sampler:
-    """Applies the sampling options of one call."""
+    """Applies the sampling options of one call, or of one request of many: `choose_each`."""
 
     def __init__(
         self,
@@ -50,10 +56,19 @@ class Sampler:
         self._stop = StopTexts(sampling.stop, tokenizer)
         self._warpers = _warpers(sampling)
         self._grammar = grammar
+        self._bias = tuple(sorted(sampling.logit_bias.items()))
+
+    @property
+    def form(self) -> Hashable:
+        """What decides how scores become a token: requests whose samplers agree in it can be computed together."""
+        of = self._sampling
+        distribution = (of.temperature, of.top_k, of.top_p, of.min_p, of.logprobs, of.top_logprobs)
+        penalties = (of.repetition_penalty, of.frequency_penalty, of.presence_penalty, self._bias)
+        return distribution, penalties, self._grammar
 
     def begin(self, prompt: Prompt) -> Running:
         """A request, before its first token."""
-        return Running(prompt, self._grammar.matcher() if self._grammar else None)
+        return Running(prompt, self, self._grammar.matcher() if self._grammar else None)
 
     def choose(self, running: Sequence[Running], logits: torch.Tensor) -> torch.Tensor:
         """The next token of each request, which is added to it; row by row of `logits`, in float32."""
@@ -64,12 +79,15 @@ class Sampler:
             chosen = _drawn(scores, [_uniform(each.prompt.seed, len(each.tokens)) for each in running])
         finite = _have_distributions(logits, scores)
         chosen = chosen.where(finite, 0)  # NaN leads to no token, or to one that does not exist
-        logprobs = self._logprobs(logits, chosen)
+        logprobs, tops = self._logprobs(logits, chosen)
         for row, (each, token, can_go_on) in enumerate(zip(running, chosen.tolist(), finite.tolist(), strict=True)):
-            if can_go_on:
-                self._add(each, token, logprobs[row] if logprobs else None)
-            else:
+            if not can_go_on:
                 each.finish_reason = NOT_FINITE
+                continue
+            each.sampler.add(each, token)
+            if logprobs and len(each.tokens) > len(each.logprobs):  # not of an end-of-sequence token
+                each.logprobs.append(logprobs[row])
+                each.tops.append(tops[row])
         return chosen
 
     def completion(self, running: Running) -> Completion | Refused:
@@ -80,35 +98,57 @@ class Sampler:
         logprobs = tuple(running.logprobs[: len(tokens)]) if self._sampling.logprobs else None
         return Completion(text=text, tokens=tokens, finish_reason=running.finish_reason, logprobs=logprobs)
 
-    def _processed(self, running: Sequence[Running], logits: torch.Tensor) -> torch.Tensor:
-        scores = logits
-        if self._grammar is not None:
-            scores = self._grammar.masked([each.matcher for each in running if each.matcher], scores)
-        if self._sampling.repetition_penalty != 1:
-            scores = _penalized(running, scores, self._sampling.repetition_penalty)
-        for warper in self._warpers:
-            scores = warper(_UNUSED, scores)
-        return scores
-
-    def _logprobs(self, logits: torch.Tensor, chosen: torch.Tensor) -> list[float] | None:
-        if not self._sampling.logprobs:
-            return None
-        found: list[float] = logits.log_softmax(dim=-1).gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
-        return found
-
-    def _add(self, running: Running, token: int, logprob: float | None) -> None:
+    def add(self, running: Running, token: int) -> None:
+        """Add a chosen token to a request of this sampler."""
         if token in self._ends:
             running.finish_reason = STOP
             return
         running.tokens.append(token)
-        if logprob is not None:
-            running.logprobs.append(logprob)
         if running.matcher is not None:
             running.finish_reason = running.matcher.accept(token)
         if self._stop.reached(running.tokens):
             running.finish_reason = STOP
         elif not running.finish_reason and len(running.tokens) >= self._sampling.max_new_tokens:
             running.finish_reason = LENGTH
+
+    def _processed(self, running: Sequence[Running], logits: torch.Tensor) -> torch.Tensor:
+        scores, of = logits, self._sampling
+        if self._grammar is not None:
+            scores = self._grammar.masked([each.matcher for each in running if each.matcher], scores)
+        if of.repetition_penalty != 1:
+            scores = _penalized(running, scores, of.repetition_penalty)
+        if of.frequency_penalty or of.presence_penalty:
+            scores = _made_rarer(running, scores, of.frequency_penalty, of.presence_penalty)
+        if self._bias:
+            scores = _biased(scores, self._bias)
+        for warper in self._warpers:
+            scores = warper(_UNUSED, scores)
+        return scores
+
+    def _logprobs(self, logits: torch.Tensor, chosen: torch.Tensor) -> tuple[list[float], list[Top]]:
+        """Of each row the logarithm of the chosen token, and the likeliest ones; nothing, when not asked for."""
+        if not self._sampling.logprobs:
+            return [], []
+        every = logits.log_softmax(dim=-1)
+        found: list[float] = every.gather(1, chosen.unsqueeze(1)).squeeze(1).tolist()
+        best = every.topk(min(self._sampling.top_logprobs, every.shape[1]), dim=-1)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return found, [tuple(zip(*each, strict=True)) for each in pairs]
+
+
+Choose = Callable[[Sequence[Running], torch.Tensor], torch.Tensor]  # as Sampler.choose
+
+
+def choose_each(running: Sequence[Running], logits: torch.Tensor) -> torch.Tensor:
+    """As `Sampler.choose`, for requests of which each has a sampler of its own."""
+    alike: dict[Hashable, list[int]] = {}
+    for row, each in enumerate(running):
+        alike.setdefault(each.sampler.form, []).append(row)
+    chosen = torch.zeros(len(running), dtype=torch.long, device=logits.device)
+    for rows in alike.values():
+        group = [running[row] for row in rows]
+        chosen[rows] = group[0].sampler.choose(group, logits[rows])
+    return chosen
 
 
 def _have_distributions(logits: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -145,6 +185,26 @@ def _penalized(running: Sequence[Running], scores: torch.Tensor, penalty: float)
         seen = torch.tensor(sorted({*each.prompt.tokens, *each.tokens}), device=scores.device)
         found = scores[row, seen]
         scores[row, seen] = torch.where(found < 0, found * penalty, found / penalty)
+    return scores
+
+
+def _made_rarer(running: Sequence[Running], scores: torch.Tensor, frequency: float, presence: float) -> torch.Tensor:
+    """The tokens of the answer so far lose `frequency` for each time they occur, and `presence` once."""
+    scores = scores.clone()
+    for row, each in enumerate(running):
+        if not each.tokens:
+            continue
+        times = Counter(each.tokens)
+        seen = torch.tensor(list(times), device=scores.device)
+        counts = torch.tensor(list(times.values()), device=scores.device)
+        scores[row, seen] -= counts * frequency + presence
+    return scores
+
+
+def _biased(scores: torch.Tensor, bias: Sequence[tuple[int, float]]) -> torch.Tensor:
+    scores = scores.clone()
+    tokens, values = zip(*bias, strict=True)
+    scores[:, list(tokens)] += torch.tensor(values, dtype=scores.dtype, device=scores.device)
     return scores
 
 

@@ -77,17 +77,33 @@ class TransformersEngine:
         self, prompts: Sequence[Prompt], sampling: Sampling, interrupted: Callable[[], bool] = never
     ) -> list[Completion | Refused]:
         """Raises Interrupted, and InvalidConfig when the model does not generate."""
-        self._need(GENERATOR, "generates text")
-        sampler = Sampler(sampling, self.tokenizer, self._ends, self._grammars.of(sampling.response_format))
-        if self._generation is None:
-            self._generation = generation_of(self.model, self.tokenizer, self._ends, self._gpu_share, self._ram_mb)
-        generate, new = self._generation.answer, sampling.max_new_tokens
-        limits = replace(self._limits, held=self._generation.longest)
+        generation, new = self.generation(), sampling.max_new_tokens
+        sampler, generate = self.sampler(sampling), generation.answer
+        limits = self.limits(generation)
         return answer_accepted(
             prompts,
             lambda prompt: limits.refuse(prompt.tokens, new),
             lambda accepted: generate(accepted, sampler, new, interrupted),
         )
+
+    @property
+    def generates(self) -> bool:
+        return self._loaded.kind == GENERATOR
+
+    def generation(self) -> Generation:
+        """How this model generates, which the first call finds out. Raises InvalidConfig when it does not."""
+        self._need(GENERATOR, "generates text")
+        if self._generation is None:
+            self._generation = generation_of(self.model, self.tokenizer, self._ends, self._gpu_share, self._ram_mb)
+        return self._generation
+
+    def sampler(self, sampling: Sampling) -> Sampler:
+        """Raises InvalidConfig for a response format that can't be applied."""
+        return Sampler(sampling, self.tokenizer, self._ends, self._grammars.of(sampling.response_format))
+
+    def limits(self, generation: Generation | None) -> Limits:
+        """Of prompts with their answers; None: of texts that are only read."""
+        return replace(self._limits, held=generation.longest) if generation else self._limits
 
     def likelihoods(
         self, continuations: Sequence[Continuation], interrupted: Callable[[], bool] = never

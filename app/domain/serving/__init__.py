@@ -1,0 +1,1 @@
+"""Services: their documents, which weights they serve, and how many replicas they need."""

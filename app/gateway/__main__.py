@@ -1,0 +1,53 @@
+"""A gateway as a process, run by `trainyard gateway`; the first argument may be the number of an open socket."""
+
+import asyncio
+import signal
+import socket
+import sys
+
+from tornado.netutil import bind_sockets
+
+from app.gateway.server import GatewayServer, plane_of
+from app.host.privacy import hide_from_same_user
+from app.migrations.versioning import wait_until_current
+from config.logging import configure_logging, log_crashes
+from config.redaction import Redaction
+from config.secrets import secrets_of
+from config.settings import Settings, SettingsError, load_settings
+
+
+def main() -> None:
+    hide_from_same_user()
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        sys.exit(str(error))
+    if not settings.security.secret_key:
+        sys.exit("there is no secret key yet: start the API first, or set TRAINYARD_SECURITY_SECRET_KEY")
+    configure_logging(settings.log.level, process="gateway", redaction=Redaction(secrets_of(settings)))
+    log_crashes()
+    listener = socket.socket(fileno=int(sys.argv[1])) if len(sys.argv) > 1 else None
+    asyncio.run(_serve(settings, listener))
+
+
+async def _serve(settings: Settings, listener: socket.socket | None) -> None:
+    """Serve until SIGTERM or SIGINT; then answers may end."""
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    plane = plane_of(settings)
+    await asyncio.to_thread(wait_until_current, plane.db.engine)
+    server = GatewayServer(settings, plane)
+    if listener is not None:
+        listener.setblocking(False)
+        server.http.add_sockets([listener])
+    else:
+        server.http.add_sockets(bind_sockets(settings.gateway.port, settings.gateway.host))
+    server.start()
+    await ended.wait()
+    await server.close(seconds=settings.gateway.drain_seconds)
+    plane.db.close()
+
+
+if __name__ == "__main__":
+    main()

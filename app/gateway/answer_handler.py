@@ -1,0 +1,251 @@
+"""Requests to models: reads and checks them, lets them in, and has them answered."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+from marshmallow import Schema
+from tornado.web import RequestHandler, stream_request_body
+
+from app.compat.openai.answers.problems import error_body
+from app.compat.openai.answers.schemas import ChatSchema, CompletionSchema, EmbeddingSchema
+from app.domain.errors import InvalidRequest, TooLarge
+from app.domain.spec.inference import EMBED, GENERATE
+from app.gateway.backend import Backend, Credentials
+from app.gateway.dispatch import Asked, Dispatch, Outcome
+from app.gateway.event_stream import Tokens
+from app.gateway.failures import NoReplica, failure_of
+from app.gateway.figures import Figures
+from app.gateway.limits import KeyLimits
+from app.gateway.open_requests import OpenRequests
+from app.gateway.reply import ClientGone, Reply
+from app.gateway.usage_book import UsageBook
+from app.http.auth import PROJECT_HEADER
+from app.http.envelope import new_request_id
+from app.http.errors import UnsupportedMediaType
+from app.http.request_body import check_content, parse, validated
+from app.security.permissions import Caller
+from app.services.serving.routing import Route
+from app.services.serving.usage import UsageKey
+from config.logging import log_context
+from config.settings import Settings
+
+OPENAI_PROJECT_HEADER = "OpenAI-Project"
+SMALL_BYTES = 64 << 10  # larger bodies are parsed on a thread
+MOST_OVER = 4  # times the limit that a body is read, so that its client reads the refusal
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of OpenAI's paths: where engines answer it, by which schema it is checked, which services answer it."""
+
+    path: str
+    schema: Schema
+    task: str
+
+
+KINDS = {
+    "chat/completions": Kind("/v1/chat/completions", ChatSchema(), GENERATE),
+    "completions": Kind("/v1/completions", CompletionSchema(), GENERATE),
+    "embeddings": Kind("/v1/embeddings", EmbeddingSchema(), EMBED),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gateway:
+    """What requests share."""
+
+    settings: Settings
+    backend: Backend
+    dispatch: Dispatch
+    limits: KeyLimits
+    usage: UsageBook
+    figures: Figures
+    open_requests: OpenRequests
+
+
+@stream_request_body
+class AnswerHandler(RequestHandler):
+    """One request to a model."""
+
+    SUPPORTED_METHODS = ("POST",)
+
+    def initialize(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._reply = Reply(self)
+        self._body = bytearray()
+        self._received = 0
+        self._work: asyncio.Task[None] | None = None
+        self._is_counted = False
+        self._request_id = new_request_id()
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        self.set_header("Cache-Control", "private, no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+
+    def prepare(self) -> None:
+        self.set_header("X-Request-ID", self._request_id)
+        self._is_counted = self._gateway.open_requests.enter()
+        if not self._is_counted:
+            self._fail(NoReplica("this gateway has as many requests open as it may", retry_after_seconds=2))
+            return
+        length = self.request.headers.get("Content-Length", "0")
+        if length.isdigit() and int(length) > MOST_OVER * self._limit:
+            self._fail(self._too_large())
+
+    def data_received(self, chunk: bytes) -> None:
+        self._received += len(chunk)
+        if self._received <= self._limit:
+            self._body += chunk
+        elif self._received > MOST_OVER * self._limit and not self._finished:
+            self._fail(self._too_large())
+
+    async def post(self, name: str) -> None:
+        self._work = asyncio.create_task(self._answer(KINDS[name]))
+        await asyncio.wait([self._work])
+        if not self._work.cancelled() and (error := self._work.exception()) is not None:
+            raise error
+
+    def on_connection_close(self) -> None:
+        """The client has hung up: end the request, also at the engine."""
+        if self._work is not None:
+            self._work.cancel()
+        else:
+            self._uncount()  # its body has not come whole
+
+    def on_finish(self) -> None:
+        self._uncount()
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        """For what the server itself refuses, such as another method."""
+        is_method = status_code == 405
+        code, message = ("method_not_allowed", "use POST") if is_method else ("internal", "internal error")
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(error_body(status_code, message, code, None)))
+
+    def log_exception(
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        del typ, tb
+        logger.error("a request failed", exc_info=value)
+
+    @property
+    def _limit(self) -> int:
+        return self._gateway.settings.gateway.max_body_bytes
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"the body is larger than {self._limit} bytes, the limit of this gateway")
+
+    def _fail(self, error: Exception) -> None:
+        failure = failure_of(error)
+        if failure.status == 401 and not self._reply.has_begun:
+            self.set_header("WWW-Authenticate", 'Bearer realm="trainyard"')
+        with contextlib.suppress(ClientGone):
+            self._reply.failed(failure)
+
+    async def _answer(self, kind: Kind) -> None:
+        with log_context(request=self._request_id):
+            try:
+                await self._let_in(kind)
+            except Exception as error:  # noqa: BLE001 – every failure is answered
+                self._fail(error)
+            finally:
+                self._uncount()
+
+    async def _let_in(self, kind: Kind) -> None:
+        caller = await self._gateway.backend.caller(self._credentials())
+        if self._received > self._limit:
+            raise self._too_large()
+        body = await self._checked(kind)
+        model = str(body["model"])
+        route = await self._gateway.backend.route(caller, model, kind.task)
+        limits = self._gateway.limits
+        try:
+            limits.admit(caller.key_id)
+        finally:
+            self._reply.headers = limits.headers(caller.key_id)
+        key = _usage_key(caller, route, model)
+        await self._dispatched(_asked(kind, route, body, self._request_id), key)
+
+    async def _dispatched(self, asked: Asked, key: UsageKey) -> None:
+        """Have it answered, and count what that took, however it ends."""
+        began = time.monotonic()
+        outcome = Outcome(499, Tokens())  # the client hung up
+        try:
+            outcome = await self._gateway.dispatch.answer(asked, self._reply)
+        except Exception as error:
+            outcome = Outcome(failure_of(error).status, Tokens())
+            raise
+        finally:
+            self._gateway.limits.charge(key.key_id, outcome.tokens.total)
+            self._gateway.usage.add(key, outcome.tokens, failed=outcome.status != 200)
+            self._gateway.figures.count(asked.path, outcome.status, time.monotonic() - began)
+
+    async def _checked(self, kind: Kind) -> dict[str, Any]:
+        """The document that the client sent, as its schema has it."""
+        media = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if media != "application/json":
+            raise UnsupportedMediaType("send JSON in UTF-8 with the header Content-Type: application/json")
+        raw, most = bytes(self._body), self._gateway.settings.api.max_nesting
+        if len(raw) <= SMALL_BYTES:
+            return _validated(kind.schema, raw, most)
+        return await self._gateway.backend.on_thread(_validated, kind.schema, raw, most)
+
+    def _credentials(self) -> Credentials:
+        headers = self.request.headers
+        scheme, _, key = headers.get("Authorization", "").partition(" ")
+        return Credentials(
+            key=key.strip() if scheme.lower() == "bearer" else "",
+            project=(headers.get(OPENAI_PROJECT_HEADER) or headers.get(PROJECT_HEADER) or "").strip(),
+            address=self.request.remote_ip or "",
+        )
+
+    def _uncount(self) -> None:
+        if self._is_counted:
+            self._gateway.open_requests.leave()
+            self._is_counted = False
+
+
+def _validated(schema: Schema, raw: bytes, max_nesting: int) -> dict[str, Any]:
+    document = parse(raw)
+    if not isinstance(document, dict):
+        raise InvalidRequest("the body must be a JSON object")
+    check_content(document, max_nesting=max_nesting)
+    loaded: dict[str, Any] = validated(schema, document)
+    return loaded
+
+
+def _asked(kind: Kind, route: Route, body: Mapping[str, Any], request_id: str) -> Asked:
+    """What the engine gets: the body, with the usage of streams, and the adapter."""
+    streams = bool(body.get("stream"))
+    options = body.get("stream_options") or {}
+    keeps_usage = bool(options.get("include_usage"))
+    if streams:
+        body = {**body, "stream_options": {**options, "include_usage": True}}
+    headers = {"Content-Type": "application/json", "X-Request-ID": request_id}
+    if route.adapter:
+        headers["X-Trainyard-Adapter"] = route.adapter
+    return Asked(
+        service_id=route.service_id,
+        path=kind.path,
+        body=json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(),
+        headers=headers,
+        streams=streams,
+        keeps_usage=keeps_usage,
+    )
+
+
+def _usage_key(caller: Caller, route: Route, model: str) -> UsageKey:
+    today = datetime.now(UTC).date()
+    return UsageKey(
+        day=today, key_id=caller.key_id, model=model[:255], project=route.project, service_id=route.service_id
+    )

@@ -1,0 +1,184 @@
+"""What the gateway asks the database, on a few threads, so that its event loop never waits; remembers for a second."""
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.domain.errors import CredentialsInvalid, CredentialsMissing, Forbidden, NotYours, TrainyardError
+from app.domain.serving.document import ServiceLimits
+from app.domain.serving.states import ServiceState
+from app.domain.spec.locations.hosts import holder_of
+from app.domain.token_bucket import Rate
+from app.models import Service
+from app.security.permissions import Caller, Permission
+from app.security.rate_limits import LocalBuckets, RateLimit, SharedBuckets
+from app.services.access import api_keys, denied_requests, projects
+from app.services.access.denied_requests import Denial, DenialThrottle
+from app.services.requests.control_plane import ControlPlane
+from app.services.serving import endpoints, loads, routing, usage
+from app.services.serving.endpoints import Endpoint
+from app.services.serving.loads import Load
+from app.services.serving.routing import Route
+from app.services.serving.usage import UsageCounts, UsageKey
+from config.settings import Settings
+
+ROUTE_SECONDS = 0.9
+CALLER_SECONDS = 0.9  # after which a revoked key is refused
+MAX_REMEMBERED = 10_000
+ANONYMOUS = "anonymous"
+_DENIED = (CredentialsInvalid, CredentialsMissing, Forbidden, NotYours)
+_Value = TypeVar("_Value")
+_Name = TypeVar("_Name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """Who asks, as the request says."""
+
+    key: str
+    project: str  # that the request names, or ""
+    address: str
+
+    @property
+    def digest(self) -> bytes:
+        """Of what decides who asks: memory holds no keys."""
+        return hashlib.sha256(f"{self.project}\n{self.key}".encode()).digest()
+
+
+@dataclass(frozen=True)
+class ServiceView:
+    """A service as a request needs it; ``why`` says why there are no endpoints."""
+
+    name: str
+    status: str
+    limits: ServiceLimits
+    endpoints: tuple[Endpoint, ...]
+    why: str
+
+
+class Backend:
+    """Thread-safe; the coroutines are for one event loop."""
+
+    def __init__(self, settings: Settings, plane: ControlPlane, *, gateway_id: str) -> None:
+        self._plane = plane
+        self._gateway_id = gateway_id
+        self._makes_services = settings.serving.auto
+        self._threads = ThreadPoolExecutor(settings.gateway.threads, thread_name_prefix="gateway-db")
+        self._callers: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+        self._routes: OrderedDict[tuple[str | None, str, str], tuple[float, Route]] = OrderedDict()
+        self._views: dict[str, tuple[float, ServiceView]] = {}
+        self._reading: dict[str, asyncio.Task[ServiceView]] = {}
+        self._denials = DenialThrottle()
+        buckets = SharedBuckets(settings.broker.url) if settings.broker.url else LocalBuckets()
+        wrong = Rate(settings.api.wrong_keys_per_second, settings.api.wrong_keys_burst)
+        self._wrong_keys = RateLimit(wrong, buckets)
+
+    async def caller(self, credentials: Credentials) -> Caller:
+        """Who asks, with the permission to. Raises Unauthenticated, LimitExceeded, Forbidden and NotFound."""
+        asks = credentials.digest
+        known = self._callers.get(asks)
+        if known is not None and time.monotonic() - known[0] <= CALLER_SECONDS:
+            return known[1]
+        found = await self.on_thread(self._caller, credentials)
+        _remember(self._callers, asks, found)
+        return found
+
+    async def route(self, caller: Caller, model: str, task: str) -> Route:
+        """The service that answers for the model; may make one. Raises NotFound and Conflict."""
+        wanted = (caller.project, model, task)
+        known = self._routes.get(wanted)
+        if known is not None and time.monotonic() - known[0] <= ROUTE_SECONDS:
+            return known[1]
+        auto = self._makes_services
+        found = await self.on_thread(lambda: routing.route(self._plane, caller, model, task=task, auto=auto))
+        _remember(self._routes, wanted, found)
+        return found
+
+    async def service(self, service_id: str, *, max_age: float) -> ServiceView:
+        """The service, read at most ``max_age`` seconds ago; requests that want it at a time share one reading."""
+        known = self._views.get(service_id)
+        if known is not None and time.monotonic() - known[0] <= max_age:
+            return known[1]
+        reading = self._reading.get(service_id)
+        if reading is None:
+            reading = self._reading[service_id] = asyncio.create_task(self._read(service_id))
+            reading.add_done_callback(lambda _: self._reading.pop(service_id, None))
+        return await asyncio.shield(reading)
+
+    async def report(self, counts: Mapping[str, Load]) -> None:
+        await self.on_thread(lambda: loads.report(self._plane.db, self._gateway_id, counts))
+
+    async def add_usage(self, counts: Mapping[UsageKey, UsageCounts]) -> None:
+        await self.on_thread(lambda: usage.add(self._plane.db, counts))
+
+    async def on_thread(self, function: Callable[..., _Value], *arguments: object) -> _Value:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    async def _read(self, service_id: str) -> ServiceView:
+        view = await self.on_thread(self._view, service_id)
+        self._views[service_id] = (time.monotonic(), view)
+        if view.status == ServiceState.ENDED:
+            self._views.pop(service_id, None)
+        return view
+
+    def _view(self, service_id: str) -> ServiceView:
+        with self._plane.db.snapshot() as session:
+            row = session.get(Service, service_id)
+            if row is None:
+                return ServiceView(service_id, ServiceState.ENDED, ServiceLimits(), (), "")
+            found = tuple(endpoints.of(session, service_id))
+            why = "" if found else endpoints.why_none(session, service_id)
+            limits = ServiceLimits.from_json(row.spec.get("limits") or {})
+            return ServiceView(row.name, row.status, limits, found, why)
+
+    def _caller(self, credentials: Credentials) -> Caller:
+        caller = None
+        try:
+            caller = self._authenticated(credentials)
+            if credentials.project:
+                caller = projects.enter(self._plane.db, caller, credentials.project)
+            caller.require(Permission.INFER)
+        except _DENIED as error:
+            self._note(error, caller, credentials)
+            raise
+        return caller
+
+    def _authenticated(self, credentials: Credentials) -> Caller:
+        """Failed authentications are limited by address, as the API does."""
+        if not credentials.key:
+            raise CredentialsMissing("send an API key in the header Authorization: Bearer KEY")
+        try:
+            return api_keys.authenticate(self._plane.db, credentials.key)
+        except CredentialsInvalid:
+            limit = "too many failed authentications from this address; retry after retry_after seconds"
+            self._wrong_keys.check(f"address:{holder_of(credentials.address)}", message=limit)
+            raise
+
+    def _note(self, error: TrainyardError, caller: Caller | None, credentials: Credentials) -> None:
+        actor, project = (caller.actor, caller.project) if caller is not None else (ANONYMOUS, None)
+        if isinstance(error, CredentialsInvalid) and error.key_id:
+            actor, project = error.key_id, error.project
+        denial = Denial(
+            actor=actor,
+            project=None if isinstance(error, NotYours) else project,
+            target="gateway",
+            message=error.message,
+            data={"code": error.code, "foreign": True} if isinstance(error, NotYours) else {"code": error.code},
+        )
+        source = actor if actor != ANONYMOUS else holder_of(credentials.address)
+        denied_requests.note(self._plane.db, self._denials, source, denial)
+
+
+def _remember(known: OrderedDict[_Name, tuple[float, _Value]], name: _Name, value: _Value) -> None:
+    known[name] = (time.monotonic(), value)
+    known.move_to_end(name)
+    if len(known) > MAX_REMEMBERED:
+        known.popitem(last=False)

@@ -1,0 +1,75 @@
+"""The answer to a client: whole, as a stream of events, or a failure in the form that is still possible."""
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+
+from tornado.web import RequestHandler
+
+from app.gateway.failures import Failure
+
+STUCK_SECONDS = 60.0
+_EVENTS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class ClientGone(Exception):
+    """The client has hung up, or takes nothing any more."""
+
+
+class Reply:
+    """Of one request."""
+
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
+        self.headers: dict[str, str] = {}  # about limits, once they are known
+        self.has_begun = False  # the status is sent: what follows are events
+        self.is_finished = False
+
+    def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        if not self.has_begun:
+            self._begin(status, {"Content-Type": "application/json", **self.headers, **headers})
+        self._handler.finish(body)
+        self.is_finished = True
+
+    async def comment(self, text: str) -> None:
+        """A line that clients ignore: it keeps the connection open, and people may read it."""
+        await self.events(f": {' '.join(text.split())}\n\n".encode())
+
+    def events(self, events: bytes) -> Awaitable[None]:
+        """Send events at once; done when the client can take more. The result raises ClientGone."""
+        if not self.has_begun:
+            self._begin(200, {**_EVENTS, **self.headers})
+        self._handler.write(events)
+        return self._flushed()
+
+    def end(self) -> None:
+        """The end of a stream."""
+        self._handler.finish()
+        self.is_finished = True
+
+    def failed(self, failure: Failure) -> None:
+        """A failure by status, or by an event where the stream has begun: never a silent end."""
+        if self.is_finished:
+            return
+        if self.has_begun:
+            self._handler.write(failure.event)
+            self.end()
+        else:
+            self.whole(failure.status, failure.headers, failure.body)
+
+    def _begin(self, status: int, headers: Mapping[str, str]) -> None:
+        self._handler.set_status(status)
+        for name, value in headers.items():
+            self._handler.set_header(name, value)
+        self.has_begun = True
+
+    async def _flushed(self) -> None:
+        written = self._handler.flush()
+        if written.done():
+            written.exception()  # a client that has gone cancels the request by itself
+            return
+        try:
+            await asyncio.wait_for(asyncio.shield(written), STUCK_SECONDS)
+        except TimeoutError as error:
+            raise ClientGone("the client has taken nothing for a minute") from error
+        except OSError as error:
+            raise ClientGone("the client has hung up") from error

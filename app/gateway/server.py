@@ -1,0 +1,144 @@
+"""The gateway's HTTP server: requests to models, its health, and its figures."""
+
+import asyncio
+import contextlib
+import logging
+from types import TracebackType
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, RequestHandler
+
+from app.database.from_settings import open_database
+from app.domain.errors import NotFound
+from app.domain.ids import new_id
+from app.gateway.answer_handler import KINDS, AnswerHandler, Gateway
+from app.gateway.backend import Backend
+from app.gateway.dispatch import Dispatch
+from app.gateway.failures import failure_of
+from app.gateway.figures import CONTENT_TYPE, Figures
+from app.gateway.limits import KeyLimits
+from app.gateway.loads import Loads
+from app.gateway.open_requests import OpenRequests
+from app.gateway.pool import Pool
+from app.gateway.usage_book import UsageBook
+from app.services.operations.control_plane import control_plane
+from app.services.requests.control_plane import ControlPlane
+from app.services.requests.wakeups import Dispatcher
+from config.settings import Settings
+
+SWEEP_SECONDS = 5.0
+BODY_SECONDS = 60.0  # in which a body must arrive
+IDLE_CONNECTION_SECONDS = 75.0
+UNLIMITED_BYTES = 1 << 40  # the handler limits bodies, so that it can say so
+logger = logging.getLogger(__name__)
+
+
+class GatewayServer:
+    """For one event loop: `start`, then `close` with the seconds that answers may still take."""
+
+    def __init__(self, settings: Settings, plane: ControlPlane) -> None:
+        self._backend = Backend(settings, plane, gateway_id=new_id("gateway"))
+        self._pool = Pool(settings.security.secret_key)
+        self._loads = Loads(self._backend.report)
+        self._usage = UsageBook(self._backend.add_usage)
+        self._dispatch = Dispatch(self._backend, self._pool, self._loads)
+        self._figures = Figures()
+        self._open_requests = OpenRequests(settings.gateway.max_requests)
+        self._figures.watch(lambda: self._loads.open)
+        limits = KeyLimits(
+            requests_per_minute=settings.gateway.requests_per_minute,
+            tokens_per_minute=settings.gateway.tokens_per_minute,
+        )
+        gateway = Gateway(
+            settings=settings,
+            backend=self._backend,
+            dispatch=self._dispatch,
+            limits=limits,
+            usage=self._usage,
+            figures=self._figures,
+            open_requests=self._open_requests,
+        )
+        self.http = HTTPServer(
+            self._application(gateway),
+            xheaders=settings.api.proxies > 0,
+            max_body_size=UNLIMITED_BYTES,
+            body_timeout=BODY_SECONDS,
+            idle_connection_timeout=IDLE_CONNECTION_SECONDS,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(each) for each in (self._loads.run(), self._usage.run(), self._sweep())]
+
+    async def close(self, *, seconds: float) -> None:
+        """Take no new requests, refuse those that wait, and let answers end for so long."""
+        self.http.stop()
+        self._dispatch.is_closing = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._open_requests.gone(), seconds)
+        await self.http.close_all_connections()
+        for task in self._tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*self._tasks)
+        await self._loads.report()
+        await self._usage.flush()
+        self._pool.close()
+        self._backend.close()
+
+    def _application(self, gateway: Gateway) -> Application:
+        names = "|".join(KINDS)
+        routes: list[Any] = [
+            (rf"/(?:openai/)?v1/({names})", AnswerHandler, {"gateway": gateway}),
+            (r"/health", HealthHandler, {"dispatch": self._dispatch}),
+            (r"/metrics", MetricsHandler, {"figures": self._figures}),
+        ]
+        return Application(routes, default_handler_class=MissingHandler, log_function=lambda _: None)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self._pool.sweep()
+
+
+class HealthHandler(RequestHandler):
+    """200 until the gateway stops."""
+
+    def initialize(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+
+    def get(self) -> None:
+        self.set_status(503 if self._dispatch.is_closing else 200)
+        self.write({"status": "stopping" if self._dispatch.is_closing else "live"})
+
+
+class MetricsHandler(RequestHandler):
+    def initialize(self, figures: Figures) -> None:
+        self._figures = figures
+
+    def get(self) -> None:
+        self.set_header("Content-Type", CONTENT_TYPE)
+        self.write(self._figures.text())
+
+
+class MissingHandler(RequestHandler):
+    """Any other path."""
+
+    def prepare(self) -> None:
+        paths = ", ".join(kind.path for kind in KINDS.values())
+        failure = failure_of(NotFound(f"a gateway answers POST {paths}; everything else is at the API"))
+        self.set_status(failure.status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(failure.body)
+
+    def log_exception(
+        self, typ: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        del typ, tb
+        logger.error("a request failed", exc_info=value)
+
+
+def plane_of(settings: Settings) -> ControlPlane:
+    """What the services need; nothing connects yet."""
+    return control_plane(settings, open_database(settings.database), Dispatcher(settings))

@@ -1,0 +1,1 @@
+"""Services: documents, replicas and how many of them run, endpoints, and what gateways count."""

@@ -1,0 +1,152 @@
+"""Creating a service: its replicas are checked as jobs before anything is written; a coordinator starts them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from app.domain.errors import Conflict
+from app.domain.ids import new_id
+from app.domain.serving.document import ServiceDocument
+from app.domain.serving.events import ServiceEventType
+from app.models import Service
+from app.models.insertion import fill
+from app.security.permissions import Caller
+from app.services.access import projects
+from app.services.inference.models import WantedModel
+from app.services.jobs import dry_run, submission
+from app.services.jobs.dry_run import Plan
+from app.services.lifecycle import audit
+from app.services.queues import queues
+from app.services.requests.control_plane import ControlPlane
+from app.services.requests.idempotency import OnWritten, not_stored
+from app.services.serving import documents, history, lookup
+from app.services.serving.documents import Prepared
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewService:
+    """A service that was asked for; ``document`` lacks the section ``model``."""
+
+    document: ServiceDocument
+    model: WantedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """``warnings``: `field: reason` of what has no effect, or why its replicas would wait."""
+
+    service: Service
+    warnings: Sequence[str] = ()
+
+
+def create(
+    plane: ControlPlane,
+    caller: Caller,
+    new: NewService,
+    *,
+    project: str | None = None,
+    forwarded: Mapping[str, str] = MappingProxyType({}),
+    is_automatic: bool = False,
+    on_written: OnWritten = not_stored,
+) -> Service:
+    """Store a new ACTIVE service.
+
+    Raises InvalidRequest for the first broken rule, NotFound for a model that the project does not have, and Conflict
+    for weights that can't be used yet, or when a live service of the project has its name.
+    """
+    target = project or caller.home_project
+    caller.require_project(target)
+    service_id = new_id("service")
+    prepared = documents.prepare(
+        plane, caller, new.document, new.model, project=target, service_id=service_id, forwarded=forwarded
+    )
+    service = _row(plane, caller, prepared, service_id=service_id, is_automatic=is_automatic)
+    with plane.db.write() as session:
+        projects.visible(session, caller, target)
+        queues.require(session, new.document.scheduling_config.queue, field="scheduling_config.queue")
+        _refuse_taken_name(session, target, service.name)
+        # Locks the job whose model it is until the row is there that keeps it from being deleted.
+        submission.refuse_foreign_results(session, prepared.checked.reading, target, prepared.checked.spec)
+        _write(session, caller, service)
+        on_written(session, Created(service=service, warnings=warnings_of(prepared)))
+    return service
+
+
+def plan(
+    plane: ControlPlane,
+    caller: Caller,
+    new: NewService,
+    *,
+    project: str | None = None,
+    forwarded: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Plan, Sequence[str]]:
+    """(where its first replica could run, warnings); writes nothing. Raises what `create` would raise."""
+    target = project or caller.home_project
+    caller.require_project(target)
+    prepared = documents.prepare(
+        plane, caller, new.document, new.model, project=target, service_id=new_id("service"), forwarded=forwarded
+    )
+    with plane.db.read() as session:
+        projects.visible(session, caller, target)
+        _refuse_taken_name(session, target, prepared.document.name)
+    with documents.fields_of_service():
+        found = dry_run.plan(plane, caller, prepared.made, project=target, forwarded=forwarded)
+    return found, [documents.of_service(line) for line in found.warnings]
+
+
+def warnings_of(prepared: Prepared) -> list[str]:
+    return [documents.of_service(line) for line in (*prepared.checked.waits, *prepared.checked.warnings)]
+
+
+def _row(plane: ControlPlane, caller: Caller, prepared: Prepared, *, service_id: str, is_automatic: bool) -> Service:
+    document = prepared.document
+    service = Service(
+        id=service_id,
+        project=prepared.checked.project,
+        name=document.name,
+        created_by=caller.key_id,
+        submits_as=caller.key_id,
+        spec=prepared.spec,
+        base=prepared.base,
+        sealed_secrets=documents.sealed(plane, prepared),
+        task=document.task,
+        model_key=prepared.key,
+        is_automatic=is_automatic,
+        wanted=document.replicas.min,
+    )
+    fill(service)
+    return service
+
+
+def _write(session: Session, caller: Caller, service: Service) -> None:
+    session.add(service)
+    try:
+        session.flush()
+    except IntegrityError as error:
+        raise _taken(service.name) from error
+    made_by = "made by the first request for its model" if service.is_automatic else f"serves {service.model_key}"
+    history.record(session, service, ServiceEventType.CREATED, actor=caller.actor, message=made_by)
+    audit.record(
+        session,
+        actor=caller.actor,
+        action="service.create",
+        project=service.project,
+        target=service.id,
+        message=service.name,
+    )
+
+
+def _refuse_taken_name(session: Session, project: str, name: str) -> None:
+    if lookup.live(session, project, name) is not None:
+        raise _taken(name)
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(
+        f"the project has a service {name} already; take another name, change that one (PATCH /v1/services/{name}), or "
+        "delete it first",
+        field="name",
+    )

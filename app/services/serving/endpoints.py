@@ -1,0 +1,76 @@
+"""Where a service answers: the relays of its replicas, and the reason while there is none."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.models import Job, Replica, Service
+
+STARTING = "a replica is starting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """The relay of one attempt of a replica; ``fence`` is a part of its token."""
+
+    job_id: str
+    attempt: int
+    fence: int
+    address: str
+    port: int
+    revision: int
+    number: int
+
+
+def of(session: Session, service_id: str) -> list[Endpoint]:
+    """The endpoints that new requests may be sent to, newest revision first."""
+    query = (
+        select(Replica)
+        .join(Job, Job.id == Replica.job_id)
+        .where(
+            Replica.service_id == service_id,
+            Replica.drain_requested_at.is_(None),
+            Replica.answers_since.is_not(None),
+            Job.status == JobState.SERVING,
+            Job.fence == Replica.fence,
+            Job.requested.is_(None),
+        )
+        .order_by(Replica.revision.desc(), Replica.number)
+    )
+    return [found for row in session.scalars(query) if (found := _endpoint(row)) is not None]
+
+
+def _endpoint(row: Replica) -> Endpoint | None:
+    if row.attempt is None or row.fence is None or row.address is None or row.port is None:
+        return None
+    return Endpoint(
+        job_id=row.job_id,
+        attempt=row.attempt,
+        fence=row.fence,
+        address=row.address,
+        port=row.port,
+        revision=row.revision,
+        number=row.number,
+    )
+
+
+def why_none(session: Session, service_id: str) -> str:
+    """Why no replica answers, in the planner's words where a job waits for devices."""
+    service = session.get(Service, service_id)
+    if service is None:
+        return "the service does not exist any more"
+    waits = (
+        select(Job.pending_reason)
+        .join(Replica, Replica.job_id == Job.id)
+        .where(
+            Replica.service_id == service_id,
+            Replica.drain_requested_at.is_(None),
+            Job.status.not_in(TERMINAL),
+            Job.pending_reason != "",
+        )
+        .order_by(Replica.number)
+        .limit(1)
+    )
+    return session.scalar(waits) or service.pending_reason or STARTING

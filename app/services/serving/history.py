@@ -1,0 +1,46 @@
+"""The history of a service: each event is written in the transaction of its change."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.ids import new_id
+from app.domain.serving.events import ServiceEventType
+from app.models import Service, ServiceEvent
+from app.models.base import utc_now
+from app.services.requests.pagination import Orders, Page, PageRequest, page_of
+
+ACTOR = "services"  # the coordinator, where it acts by the rules of a service
+ORDERS: Orders = {"created_at": (ServiceEvent.seq,)}
+
+
+def record(
+    session: Session,
+    service: Service,
+    kind: ServiceEventType,
+    *,
+    actor: str,
+    message: str = "",
+    data: Mapping[str, Any] | None = None,
+) -> None:
+    """Add an event; the caller has locked the service's row, or is about to write it for the first time."""
+    service.event_seq += 1
+    session.flush()  # the service's row first: its events refer to it
+    session.add(
+        ServiceEvent(
+            id=new_id("evt"),
+            service_id=service.id,
+            seq=service.event_seq,
+            at=utc_now(),
+            type=kind,
+            actor=actor,
+            message=message,
+            data=dict(data or {}),
+        )
+    )
+
+
+def events(session: Session, service_id: str, request: PageRequest) -> Page[ServiceEvent]:
+    return page_of(session, select(ServiceEvent).where(ServiceEvent.service_id == service_id), ORDERS, request)

@@ -1,0 +1,56 @@
+"""Which replicas a service can do without: those of former revisions once new ones answer, and more than are wanted."""
+
+from datetime import datetime, timedelta
+
+from app.domain.lifecycle.states import UNHELD
+from app.domain.serving.states import ServiceState
+from app.models import Service
+from app.services.serving import fleet
+from app.services.serving.fleet import Member
+
+# Where new replicas wait for devices so long, an old one gives up its own: requests are held meanwhile.
+WAITS_FOR_DEVICES = timedelta(seconds=30)
+
+
+def surplus(service: Service, members: list[Member], now: datetime) -> list[tuple[Member, str]]:
+    """Replicas that are to be drained, each with the reason."""
+    alive = [each for each in members if each.is_live and not each.is_draining]
+    if service.status != ServiceState.ACTIVE:
+        reason = "the service is paused" if service.status == ServiceState.PAUSED else "the service was deleted"
+        return [(each, reason) for each in alive]
+    current = fleet.live(members, revision=service.revision)
+    former = [each for each in alive if each.replica.revision != service.revision]
+    found = [(each, "the service needs fewer replicas") for each in _least_useful(current)[service.wanted :]]
+    return [
+        *found,
+        *(
+            (each, "a replica of a newer revision replaces it")
+            for each in _replaced(service, members, now, current, former)
+        ),
+    ]
+
+
+def _least_useful(members: list[Member]) -> list[Member]:
+    """The most useful ones first: those that answer, those that always run, those that are older."""
+    return sorted(members, key=lambda each: (not each.answers, each.is_preemptible, each.replica.number))
+
+
+def _replaced(
+    service: Service, members: list[Member], now: datetime, current: list[Member], former: list[Member]
+) -> list[Member]:
+    keep = max(0, service.wanted - sum(each.answers for each in current))
+    answering = [each for each in _least_useful(former) if each.answers]
+    gone = [each for each in former if not each.answers] + answering[keep:]
+    is_draining = any(each.is_draining and each.is_live for each in members)
+    if not gone and answering and not is_draining and _waits_for_devices(current, now):
+        return answering[-1:]
+    return gone
+
+
+def _waits_for_devices(current: list[Member], now: datetime) -> bool:
+    queued = [each.job.queued_at or each.job.created_at for each in current if each.job.state in UNHELD]
+    return (
+        bool(queued)
+        and len(queued) == sum(not each.answers for each in current)
+        and (now - min(queued) >= WAITS_FOR_DEVICES)
+    )

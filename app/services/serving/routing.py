@@ -1,0 +1,267 @@
+"""Which service answers a request, by the model that it names; the first request for a model may make one."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.domain.errors import Conflict, ModelNotFound, ModelNotServed, NotFound, TrainyardError
+from app.domain.ids import JOB_ID
+from app.domain.serving.document import NONE, Replicas, ServiceDocument
+from app.domain.serving.model_keys import model_key
+from app.domain.serving.states import ServiceState
+from app.domain.spec.inference import EMBED, GENERATE, ModelReference
+from app.domain.spec.model import BaseModel
+from app.domain.spec.rules.model import is_result
+from app.models import Job, Service
+from app.security.permissions import Caller, Permission
+from app.services.inference import models
+from app.services.inference.models import WantedModel
+from app.services.model_registry import registered, resolving
+from app.services.requests.control_plane import ControlPlane
+from app.services.serving import adapters, creation, lookup
+from app.services.serving.creation import NewService
+
+FIELD = "model"
+_ANSWERS = {GENERATE: "makes text: ask for chat completions or completions", EMBED: "makes vectors: ask for embeddings"}
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
+_FOREIGN_JOB, _JOB = "ftjob-", "job-"  # beginnings of the same id
+_LONGEST_LABEL = 40
+_KEY_LENGTH = 8
+_NAMES_TRIED = 8
+_LONGEST_SHOWN = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """``adapter``: `JOB_ID` or `JOB_ID/CHECKPOINT_ID` of the adapter that answers; None: the service's own model."""
+
+    service_id: str
+    project: str
+    model: str
+    adapter: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """Weights that a name means: services with this ``key`` have them; ``make`` is what a new one would serve."""
+
+    key: str
+    make: WantedModel
+    adapter: str | None = None
+
+
+def route(plane: ControlPlane, caller: Caller, model: str, *, task: str, auto: bool = True) -> Route:
+    """The service of the caller's project for a request of this task.
+
+    In this order: a service's name, SERVICE/JOB, what the name means as a model. Adapters are answered by a service
+    of the model that they were trained on. ``auto``: a model without a service gets one, if it is registered or was
+    made here.
+
+    Raises ModelNotFound with the names there are, ModelNotServed with the command that serves it, and Conflict for a
+    model that can't be used, or that answers other requests.
+    """
+    caller.require(Permission.INFER)
+    project = caller.home_project
+    with plane.db.read() as session:
+        named = _by_name(session, caller, project, model, task)
+        if named is not None:
+            return named
+        choices = _meant(session, caller, project, model, task)
+        found = _served(session, project, choices, model, task)
+    if found is not None:
+        return found
+    wanted = choices[-1]
+    if not auto:
+        raise _not_served(model)
+    return _made(plane, caller, wanted, model, task)
+
+
+def _by_name(session: Session, caller: Caller, project: str, model: str, task: str) -> Route | None:
+    """A service, or an adapter on one that is named with it."""
+    name, slash, adapter = model.partition("/")
+    service = lookup.live(session, project, name) if name.isprintable() else None
+    if service is None or service.status == ServiceState.ENDING:
+        return None
+    if service.task != task:
+        raise Conflict(f"the service {name} {_ANSWERS[service.task]}", field=FIELD)
+    if not slash:
+        return Route(service_id=service.id, project=project, model=model)
+    return Route(
+        service_id=service.id,
+        project=project,
+        model=model,
+        adapter=_adapter_on(session, caller, service, model, adapter),
+    )
+
+
+def _adapter_on(session: Session, caller: Caller, service: Service, model: str, adapter: str) -> str:
+    """The adapter that SERVICE/JOB or SERVICE/JOB/CHECKPOINT names; the replica checks once more before it loads it."""
+    job_id, _, checkpoint_id = _native(adapter).partition("/")
+    try:
+        meaning = resolving.meaning(session, caller, service.project, job_id)
+    except NotFound as error:
+        raise _missing(session, caller, service.project, model) from error
+    if meaning is None or meaning.job_id is None:
+        raise _missing(session, caller, service.project, model)
+    checkpoint = checkpoint_id or meaning.checkpoint_id
+    if not _has_adapters(service):
+        raise Conflict(f"the service {service.name} has no adapters; change its adapters.from", field=FIELD)
+    resolved, reference = _resolved(session, caller, service.project, _reference(meaning.job_id, checkpoint))
+    if not reference.adapter:
+        raise Conflict(f"{meaning.job_id} made a whole model, not an adapter; ask for {meaning.job_id}", field=FIELD)
+    trained_on = _base_key(resolved, session.get(Job, meaning.job_id))
+    if trained_on != service.model_key:
+        raise Conflict(
+            f"the adapter of {meaning.job_id} was trained on {trained_on}, and the service {service.name} has "
+            f"{service.model_key}; ask for {meaning.job_id}",
+            field=FIELD,
+        )
+    return _adapter_name(reference)
+
+
+def _meant(session: Session, caller: Caller, project: str, model: str, task: str) -> list[_Wanted]:
+    """What may answer for a model, the best last: the adapter's own service, or its base with the adapter.
+
+    Raises ModelNotFound, and ModelNotServed for a location that no service has.
+    """
+    try:
+        meaning = resolving.meaning(session, caller, project, _native(model))
+    except NotFound as error:
+        raise _missing(session, caller, project, model) from error
+    if meaning is None:
+        return [_location(session, caller, project, model, task)]
+    if meaning.job_id is None:
+        base = BaseModel().changed(model_id=str(meaning.location))
+        return [_Wanted(key=model_key(base, ModelReference()), make=WantedModel(base=base))]
+    named = _reference(meaning.job_id, meaning.checkpoint_id)
+    resolved, reference = _resolved(session, caller, project, named)
+    models.refuse_unfit(session, reference, task)
+    own = _Wanted(key=model_key(resolved, reference), make=named)
+    if not reference.adapter or task != GENERATE:
+        return [own]
+    job = session.get(Job, meaning.job_id)
+    on_base = _base_of(resolved, job)
+    return [own, _Wanted(key=_base_key(resolved, job), make=on_base, adapter=_adapter_name(reference))]
+
+
+def _location(session: Session, caller: Caller, project: str, model: str, task: str) -> _Wanted:
+    """A hub id or a path: it never gets an automatic service."""
+    key = model_key(BaseModel().changed(model_id=model), ModelReference())
+    wanted = _Wanted(key=key, make=WantedModel())
+    if model.isprintable() and _served(session, project, [wanted], model, task) is not None:
+        return wanted
+    if "/" in model and JOB_ID.fullmatch(_native(model)) is None and model.isprintable():
+        raise _not_served(model)
+    raise _missing(session, caller, project, model)
+
+
+def _served(session: Session, project: str, choices: Sequence[_Wanted], model: str, task: str) -> Route | None:
+    """The first of the choices that a service has; automatic ones come last."""
+    for wanted in choices:
+        of_key = select(Service).where(
+            Service.project == project,
+            Service.model_key == wanted.key,
+            Service.task == task,
+            Service.ended_at.is_(None),
+        )
+        rows = session.scalars(of_key.order_by(Service.is_automatic, Service.created_at, Service.id))
+        fits = [each for each in rows if each.status != ServiceState.ENDING]
+        fits = [each for each in fits if wanted.adapter is None or _has_adapters(each)]
+        if fits:
+            best = next((each for each in fits if each.status == ServiceState.ACTIVE), fits[0])
+            return Route(service_id=best.id, project=project, model=model, adapter=wanted.adapter)
+    return None
+
+
+def _made(plane: ControlPlane, caller: Caller, wanted: _Wanted, model: str, task: str) -> Route:
+    """A new service with the model, and no replica yet. Another request may make it at the same time."""
+    project = caller.home_project
+    label = wanted.make.job_id or wanted.make.base.model_id
+    for name in _names(label, f"{wanted.key} {task}"):
+        document = ServiceDocument().changed(name=name, task=task, replicas=Replicas().changed(min=0, max=1))
+        try:
+            made = creation.create(
+                plane, caller, NewService(document=document, model=wanted.make), project=project, is_automatic=True
+            )
+        except Conflict as error:
+            if error.field != "name":
+                raise
+        except TrainyardError as error:
+            error.field = FIELD
+            raise
+        else:
+            return Route(service_id=made.id, project=project, model=model, adapter=wanted.adapter)
+        with plane.db.read() as session:
+            found = _served(session, project, [wanted], model, task)
+        if found is not None:
+            return found
+    raise _not_served(model)
+
+
+def _names(label: str, key: str) -> list[str]:
+    """Names for a service of these weights, the same each time; later ones while services of earlier ones end."""
+    short = _NOT_IN_NAMES.sub("-", label.rstrip("/").rpartition("/")[2].lower())[:_LONGEST_LABEL].strip("-") or "model"
+    digest = hashlib.sha256(key.encode()).hexdigest()[:_KEY_LENGTH]
+    first = f"{short}-{digest}"
+    return [first, *(f"{first}-{number}" for number in range(2, _NAMES_TRIED))]
+
+
+def _reference(job_id: str, checkpoint_id: str | None) -> WantedModel:
+    return WantedModel(job_id=job_id, checkpoint=checkpoint_id)
+
+
+def _resolved(session: Session, caller: Caller, project: str, wanted: WantedModel) -> tuple[BaseModel, ModelReference]:
+    try:
+        return models.resolve(session, caller, project, wanted)
+    except TrainyardError as error:
+        error.field = FIELD
+        raise
+
+
+def _base_key(resolved: BaseModel, job: Job | None) -> str:
+    """The key of the model that an adapter was trained on."""
+    return adapters.model_of(job.document.training_config.base_model if job is not None else resolved)
+
+
+def _base_of(resolved: BaseModel, job: Job | None) -> WantedModel:
+    """The model that an adapter was trained on, as a new service would have it."""
+    base = job.document.training_config.base_model if job is not None else resolved
+    return WantedModel(job_id=base.job_id) if is_result(base) else WantedModel(base=resolved)
+
+
+def _adapter_name(reference: ModelReference) -> str:
+    return "/".join(each for each in (reference.job_id, reference.checkpoint_id) if each is not None)
+
+
+def _has_adapters(service: Service) -> bool:
+    document = ServiceDocument.from_json(service.spec)
+    return service.task == GENERATE and document.adapters.source != NONE
+
+
+def _native(model: str) -> str:
+    """The name with the id of a fine-tuning job as our own."""
+    return f"{_JOB}{model.removeprefix(_FOREIGN_JOB)}" if model.startswith(_FOREIGN_JOB) else model
+
+
+def _not_served(model: str) -> ModelNotServed:
+    shown = model[:_LONGEST_SHOWN]
+    return ModelNotServed(
+        f"no service has the model {shown}; make one with: trainyard serve {shown} --name NAME", field=FIELD
+    )
+
+
+def _missing(session: Session, caller: Caller, project: str, model: str) -> ModelNotFound:
+    """As `registered.missing`, with the names of services before those of models."""
+    live = select(Service.name).where(
+        Service.project == project, Service.ended_at.is_(None), Service.is_automatic.is_(False)
+    )
+    names = session.scalars(live.order_by(Service.name).limit(10)).all()
+    error = registered.missing(session, caller, model)
+    if names:
+        error.message = f"{error.message}; services: {', '.join(names)}"
+        error.args = (error.message,)
+    return error

@@ -1,0 +1,79 @@
+"""Requests that are refused before a replica gets them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.systems.gateways import GatewaySite
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"not json", None),
+        (b"[1]", None),
+        ({"model": "support"}, "messages"),
+        ({"model": "support", "messages": []}, "messages"),
+        ({"model": "support", "messages": [{"role": "user", "content": "x"}], "temperature": 3}, "temperature"),
+    ],
+)
+def test_bodies_that_are_none_are_refused_with_the_field(site: GatewaySite, body: object, param: str | None) -> None:
+    answer = site.ask("POST", CHAT, body)
+
+    assert answer.status == 400, answer.raw
+    assert answer.error["type"] == "invalid_request_error"
+    assert answer.error["param"] == param
+
+
+def test_other_media_types_are_refused(site: GatewaySite) -> None:
+    assert site.ask("POST", CHAT, {}, **{"Content-Type": "text/plain"}).status == 415
+
+
+def test_a_body_over_the_limit_is_refused_in_words(make_site: Callable[..., GatewaySite]) -> None:
+    site = make_site(TRAINYARD_GATEWAY_MAX_BODY_BYTES="1000").serve()
+
+    slightly, far = (site.ask("POST", CHAT, {"model": "x" * size}) for size in (2000, 3500))
+
+    assert (slightly.status, far.status) == (413, 413)
+    assert "1000 bytes" in slightly.error["message"]
+    assert site.ask("POST", CHAT, {"model": "x"}).status == 400
+
+
+def test_a_key_has_so_many_requests_a_minute(make_site: Callable[..., GatewaySite]) -> None:
+    site = make_site(TRAINYARD_GATEWAY_REQUESTS_PER_MINUTE="2").serve()
+    _, place = site.engine()
+    site.replica(site.service(), place)
+
+    answers = [site.chat("say yes") for _ in range(3)]
+
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert answers[0].headers["x-ratelimit-limit-requests"] == "2"
+    assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers] == ["1", "0", "0"]
+    assert 1 <= int(answers[2].headers["Retry-After"]) <= 20
+
+
+def test_a_key_has_so_many_tokens_a_minute(make_site: Callable[..., GatewaySite]) -> None:
+    site = make_site(TRAINYARD_GATEWAY_TOKENS_PER_MINUTE="4").serve()
+    _, place = site.engine()
+    site.replica(site.service(), place)
+
+    answers = [site.chat("say one two three", stream=stream) for stream in (True, False)]
+
+    assert [answer.status for answer in answers] == [200, 429]
+    assert "4 tokens a minute" in answers[1].error["message"]
+
+
+def test_more_requests_than_may_be_open_are_refused(make_site: Callable[..., GatewaySite]) -> None:
+    site = make_site(TRAINYARD_GATEWAY_MAX_REQUESTS="1").serve()
+    engine, place = site.engine()
+    site.replica(site.service(), place)
+    body = {"model": "support", "messages": [{"role": "user", "content": "hang"}]}
+
+    with site.asking("POST", CHAT, body):
+        while not engine.open:
+            pass
+        answer = site.chat("say yes")
+
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "2")

@@ -1,0 +1,226 @@
+"""The relay's process between real sockets: whom it lets in, what it connects to, and that it dies with its parent."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.host import processes
+from tests.systems.system import wait_for
+from workers.relay import relay
+from workers.supervisor.serving.relay_process import RelayPlace, RelayProcess
+
+TOKEN = "a" * 64
+STARTER = """
+import pathlib, sys, time
+from workers.supervisor.serving.relay_process import RelayPlace, RelayProcess
+process = RelayProcess()
+process.start(RelayPlace(address="127.0.0.1", engine=pathlib.Path(sys.argv[1]), token="a" * 64))
+print(process.port(), flush=True)
+time.sleep(60)
+"""
+
+
+def answers_reversed(connection: socket.socket) -> None:
+    """Reads to the end, answers, and ends."""
+    data = b""
+    while piece := connection.recv(1 << 16):
+        data += piece
+    connection.sendall(data[::-1])
+
+
+@contextmanager
+def engine_at(path: Path, handle: Callable[[socket.socket], None] = answers_reversed) -> Iterator[None]:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen()
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=_handled, args=(handle, connection), daemon=True).start()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(5)
+
+
+def _handled(handle: Callable[[socket.socket], None], connection: socket.socket) -> None:
+    with connection:
+        handle(connection)
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    process = RelayProcess()
+    process.start(RelayPlace(address="127.0.0.1", engine=tmp_path / "engine.sock", token=TOKEN))
+    yield process.port()
+    process.close()
+
+
+def said(port: int, first: bytes, *more: bytes) -> bytes:
+    """All that is answered to a greeting and what follows it."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(first)
+        for piece in more:
+            client.sendall(piece)
+        client.shutdown(socket.SHUT_WR)
+        answer = b""
+        while piece := client.recv(1 << 16):
+            answer += piece
+        return answer
+
+
+def test_client_with_the_token_reaches_the_engine_and_each_side_may_end_first(tmp_path: Path, port: int) -> None:
+    with engine_at(tmp_path / "engine.sock"):
+        assert said(port, f"TRAINYARD/1 {TOKEN}\n".encode(), b"hello ", b"engine") == b"OK\nenigne olleh"
+
+
+def test_megabytes_pass_unchanged(tmp_path: Path, port: int) -> None:
+    sent = os.urandom(3 << 20)
+    with engine_at(tmp_path / "engine.sock"):
+        assert said(port, f"TRAINYARD/1 {TOKEN}\n".encode() + sent) == b"OK\n" + sent[::-1]
+
+
+@pytest.mark.parametrize(
+    ("greeting", "why"),
+    [
+        (f"TRAINYARD/1 {'b' * 64}\n".encode(), b"NO the token is not that of this attempt\n"),
+        (f"TRAINYARD/1 {TOKEN}x\n".encode(), b"NO the token is not that of this attempt\n"),
+        (f"TRAINYARD/2 {TOKEN}\n".encode(), b"NO the first line is not TRAINYARD/1 and a token\n"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"NO the first line is not TRAINYARD/1 and a token\n"),
+        (b"TRAINYARD/1 " + b"a" * 300 + b"\n", b"NO the first line is not TRAINYARD/1 and a token\n"),
+        (b"x" * 200_000, b"NO the first line is not TRAINYARD/1 and a token\n"),
+        (b"", b"NO the first line is not TRAINYARD/1 and a token\n"),
+    ],
+)
+def test_others_are_refused(tmp_path: Path, port: int, greeting: bytes, why: bytes) -> None:
+    with engine_at(tmp_path / "engine.sock"):
+        try:
+            answer = said(port, greeting)
+        except ConnectionError:  # what was sent after the refusal
+            answer = why
+    assert answer == why
+
+
+def test_client_that_says_nothing_is_not_waited_for(tmp_path: Path, port: int) -> None:
+    with engine_at(tmp_path / "engine.sock"), socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(b"TRAINYARD/1")
+        assert client.recv(1000) == f"NO no token came within {relay.GREETING_SECONDS:g} s\n".encode()
+        assert client.recv(1000) == b""
+
+
+def test_engine_that_does_not_listen_is_named(tmp_path: Path, port: int) -> None:
+    greeting = f"TRAINYARD/1 {TOKEN}\n".encode()
+    assert said(port, greeting) == b"NO the engine does not listen: No such file or directory\n"
+    with engine_at(tmp_path / "engine.sock"):
+        assert said(port, greeting) == b"OK\n"
+    assert said(port, greeting) == b"NO the engine does not listen: Connection refused\n"
+
+
+def test_nothing_but_a_socket_of_the_run_directory_is_connected_to(tmp_path: Path, port: int) -> None:
+    greeting, place = f"TRAINYARD/1 {TOKEN}\n".encode(), tmp_path / "engine.sock"
+    with engine_at(tmp_path / "of-another"):
+        place.symlink_to(tmp_path / "of-another")
+        assert said(port, greeting) == b"NO the engine does not listen: what lies in its place is no socket\n"
+    place.unlink()
+    place.write_text("a file")
+    assert said(port, greeting) == b"NO the engine does not listen: what lies in its place is no socket\n"
+
+
+def test_engine_notices_a_client_that_hung_up(tmp_path: Path, port: int) -> None:
+    ended = threading.Event()
+
+    def streams(connection: socket.socket) -> None:
+        try:
+            while True:
+                connection.sendall(b"token " * 1000)
+        except OSError:
+            ended.set()
+
+    with engine_at(tmp_path / "engine.sock", streams):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(f"TRAINYARD/1 {TOKEN}\n".encode())
+            assert client.recv(3) == b"OK\n"
+        assert ended.wait(10)
+
+
+def test_relay_that_ends_passes_on_what_the_engine_has_said(tmp_path: Path) -> None:
+    process, sent, said_all = RelayProcess(), os.urandom(1 << 20), threading.Event()
+    process.start(RelayPlace(address="127.0.0.1", engine=tmp_path / "engine.sock", token=TOKEN))
+    port = process.port()
+
+    def says_much(connection: socket.socket) -> None:
+        connection.sendall(sent)
+        said_all.set()
+
+    with engine_at(tmp_path / "engine.sock", says_much), socket.create_connection(("127.0.0.1", port), 10) as client:
+        client.sendall(f"TRAINYARD/1 {TOKEN}\n".encode())
+        assert client.recv(3) == b"OK\n"
+        ending = threading.Timer(0.2, process.close)
+        ending.start()
+        time.sleep(0.5)
+        received = b""
+        while piece := client.recv(1 << 16):
+            received += piece
+        ending.join()
+    assert said_all.is_set()
+    assert received == sent
+
+
+def test_relay_that_hurries_ends_at_once(tmp_path: Path) -> None:
+    process = RelayProcess()
+    process.start(RelayPlace(address="127.0.0.1", engine=tmp_path / "engine.sock", token=TOKEN))
+    port = process.port()
+    with (
+        engine_at(tmp_path / "engine.sock", lambda connection: connection.setblocking(bool(connection.recv(1)))),
+        socket.create_connection(("127.0.0.1", port), 10) as client,
+    ):
+        client.sendall(f"TRAINYARD/1 {TOKEN}\n".encode())
+        assert client.recv(3) == b"OK\n"
+        began = time.monotonic()
+        process.close(hurries=True)
+        assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_relay_refuses_after_the_end_of_the_process_that_started_it(tmp_path: Path, number: int) -> None:
+    command = [sys.executable, "-c", STARTER, str(tmp_path / "engine.sock")]
+    with engine_at(tmp_path / "engine.sock"), subprocess.Popen(command, stdout=subprocess.PIPE) as starter:
+        assert starter.stdout is not None
+        port = int(starter.stdout.readline())
+        (child,) = (pid for pid in processes.descendants(starter.pid) if pid != starter.pid)
+        assert said(port, f"TRAINYARD/1 {TOKEN}\n".encode()) == b"OK\n"
+        assert TOKEN.encode() not in Path(f"/proc/{child}/cmdline").read_bytes(), "process lists show it"
+
+        starter.send_signal(number)
+        starter.wait()
+
+        wait_for(lambda: processes.start_ticks(child) is None, seconds=10, what="the relay has ended")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=10)
+
+
+def test_relay_that_is_closed_leaves_no_process(tmp_path: Path) -> None:
+    process = RelayProcess()
+    process.start(RelayPlace(address="192.0.2.1", engine=tmp_path / "engine.sock", token=TOKEN))
+    port = process.port()  # at all addresses: this machine does not have that one
+    assert said(port, b"x\n").startswith(b"NO")
+    process.close()
+    process.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=10)

@@ -1,0 +1,34 @@
+"""Types of the server's answers about webhooks, part of trainyard.records."""
+
+from typing import TypedDict
+
+
+class Webhook(TypedDict):
+    webhook_id: str
+    project: str
+    url: str
+    description: str
+    event_types: list[str]
+    is_active: bool
+    created_by: str
+    created_at: str
+
+
+class NewWebhook(Webhook):
+    """The only answer that ever contains ``secret``."""
+
+    secret: str
+
+
+class Delivery(TypedDict):
+    delivery_id: str
+    webhook_id: str
+    event_id: str
+    event_type: str
+    state: str
+    tries: int
+    status_code: int | None
+    problem: str
+    next_try_at: str | None
+    created_at: str
+    finished_at: str | None

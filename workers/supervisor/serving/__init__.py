@@ -1,0 +1,1 @@
+"""The supervisor's part of a replica: relay, endpoint, adapters."""

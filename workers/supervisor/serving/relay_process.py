@@ -1,0 +1,70 @@
+"""The supervisor's side of a relay: starts its process, and reads where it listens."""
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+END_SECONDS = 3.0
+START_SECONDS = 20.0
+# Nothing of the supervisor's: a relay needs none of its settings.
+_ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONSAFEPATH": "1"}
+
+
+class RelayFailed(Exception):
+    """The relay does not listen; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelayPlace:
+    """What a relay is started with: its own address, the path of the engine's socket, and who is let in."""
+
+    address: str
+    engine: Path
+    token: str
+
+
+class RelayProcess:
+    """``start`` belongs to the main thread: the process dies with the thread that has started it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, place: RelayPlace) -> None:
+        """Raises OSError."""
+        command = [sys.executable, "-m", "workers.relay", "--die-with", str(os.getpid())]
+        self._process = process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_ENVIRONMENT
+        )
+        assert process.stdin is not None  # noqa: S101 – for the type checker: it is a pipe
+        with process.stdin:
+            configuration = {"address": place.address, "engine": str(place.engine), "token": place.token}
+            process.stdin.write(json.dumps(configuration).encode())
+
+    def port(self) -> int:
+        """Waits until it listens; on any thread. Raises RelayFailed."""
+        process = self._process
+        if process is None or process.stdout is None:
+            raise RelayFailed("it was not started")
+        readable, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+        line = process.stdout.readline() if readable else b""
+        if not line:
+            raise RelayFailed("it has ended" if readable else f"it does not listen after {START_SECONDS:g} s")
+        return int(json.loads(line)["port"])
+
+    def close(self, *, hurries: bool = False) -> None:
+        """End the process, which first passes on what the engine has said; does nothing when there is none."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.0 if hurries else END_SECONDS)
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

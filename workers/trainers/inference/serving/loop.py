@@ -1,0 +1,247 @@
+"""Answers requests while others come and end: one thread, which alone uses the model."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from itertools import count
+from typing import Any, TypeVar
+
+import torch
+
+from workers.trainers.inference.engine.equal_lengths import EqualLengths
+from workers.trainers.inference.engine.interface import Interrupted, Refused
+from workers.trainers.inference.engine.refusing import Limits
+from workers.trainers.inference.engine.transformers_engine import TransformersEngine
+from workers.trainers.inference.serving.admission import ENGINE_ENDED, refuse
+from workers.trainers.inference.serving.answer import Answer
+from workers.trainers.inference.serving.equal_schedule import EqualSchedule
+from workers.trainers.inference.serving.loaded_adapters import LoadedAdapters
+from workers.trainers.inference.serving.paged_schedule import PagedSchedule
+from workers.trainers.inference.serving.requests import (
+    AdapterSource,
+    Closed,
+    Delta,
+    Full,
+    GenerationRequest,
+    LoopCounts,
+    Steps,
+)
+from workers.trainers.inference.serving.schedule import Schedule
+from workers.trainers.inference.serving.waiting import Waiting
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Handle:
+    """An accepted request."""
+
+    def __init__(self, answer: Answer, wake: Callable[[], None]) -> None:
+        self._answer = answer
+        self._wake = wake
+
+    def cancel(self) -> None:
+        """The answer is not wanted any more: its place is free at the next step. No delta follows the pending one."""
+        self._answer.is_cancelled = True
+        self._wake()
+
+
+class GenerationLoop:
+    """Requests wait for a place and for their adapter; `submit` and `call` are for any
+    thread. Deltas are delivered on the loop's thread, which the receivers must neither stop nor raise in.
+    """
+
+    def __init__(
+        self,
+        engine: TransformersEngine,
+        adapters: AdapterSource,
+        *,
+        max_waiting: int,
+        on_step: Callable[[Steps], None],
+        max_context: int | None = None,
+        max_loaded: int = 32,
+        max_rank: int = 64,
+    ) -> None:
+        """Tries out how the model generates, which takes a moment."""
+        self._engine = engine
+        self._max_waiting = max_waiting
+        self._limits = _limits(engine, max_context)
+        self._on_step = on_step
+        self._loaded = LoadedAdapters(engine.model, most=max_loaded, max_rank=max_rank)
+        self._schedule = self._schedule_of(engine)
+        self._waiting = Waiting(self._loaded, adapters, self._wake)
+        self._changed = threading.Condition()
+        self._arrived: list[Answer] = []
+        self._calls: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self._is_awake = False
+        self._accepts = True
+        self._closes = False
+        self._open = 0  # requests that have not ended
+        self._in_flight = 0
+        self._steps, self._tokens = 0, 0
+        self._names = count()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="generation", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def counts(self) -> LoopCounts:
+        return LoopCounts(in_flight=self._in_flight, waiting=self._open - self._in_flight)
+
+    @property
+    def error(self) -> Exception | None:
+        """What has ended the loop; the model can't be used any more."""
+        return self._error
+
+    def submit(self, request: GenerationRequest, on_delta: Callable[[Delta], None]) -> Handle:
+        """Raises Full, Closed, and InvalidConfig: the model generates nothing, or the format can't be applied."""
+        self._engine.generation()
+        sampler = self._engine.sampler(request.sampling)
+        answer = Answer(str(next(self._names)), request, sampler, self._engine.tokenizer, on_delta)
+        with self._changed:
+            if not self._accepts:
+                raise Closed
+            if self._open >= self._max_waiting + self._schedule.places:
+                raise Full(f"{self._open} requests wait or are being answered")
+            self._open += 1
+            self._arrived.append(answer)
+        self._wake()
+        return Handle(answer, self._wake)
+
+    def call(self, work: Callable[[], T]) -> Future[T]:
+        """Run something on the loop's thread between two steps, with the model itself. Raises Closed."""
+        future: Future[T] = Future()
+        with self._changed:
+            if not self._accepts:
+                raise Closed
+            self._calls.append((future, work))
+        self._wake()
+        return future
+
+    def drain(self, seconds: float) -> bool:
+        """Take no more requests, and wait for those that there are; whether all have ended."""
+        with self._changed:
+            self._accepts = False
+            return self._changed.wait_for(lambda: not self._open or not self._thread.is_alive(), seconds)
+
+    def close(self) -> None:
+        """End now; requests without an answer are refused."""
+        with self._changed:
+            self._accepts, self._closes = False, True
+        self._wake()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # ---------------------------------------------------------------------- on the loop's thread
+
+    def _schedule_of(self, engine: TransformersEngine) -> Schedule:
+        size = engine.generation().size if engine.generates else None
+        if size is not None:
+            return PagedSchedule(engine.model, size, self._limits.context, self._loaded)
+        return EqualSchedule(
+            EqualLengths(engine.model, engine.tokenizer.pad_token_id or 0), self._loaded, lambda: self._closes
+        )
+
+    def _run(self) -> None:
+        if self._engine.model.device.type == "cuda":
+            torch.cuda.set_device(self._engine.model.device)  # threads have a device of their own
+        try:
+            while self._await_work():
+                self._attend()
+                self._admit()
+                if self._schedule.answers:
+                    self._schedule.run(self._after)
+        except Interrupted:
+            pass
+        except Exception as error:  # noqa: BLE001  (whatever it is, the owner has to learn of it)
+            _LOG.exception("the generation loop has ended")
+            self._error = error
+        finally:
+            self._end()
+
+    def _await_work(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_awake or self._closes or self._schedule.answers)
+            self._is_awake = False
+            return not self._closes
+
+    def _after(self, answers: Sequence[Answer]) -> None:
+        """A step has advanced these."""
+        self._steps += 1
+        self._tokens += sum(not each.is_spoiled for each in answers)
+        for answer in answers:
+            answer.advance()
+        self._ended(sum(each.is_finished for each in answers))
+        self._on_step(Steps(steps=self._steps, tokens=self._tokens))
+        self._attend()
+
+    def _attend(self) -> None:
+        """Do what is not a step."""
+        with self._changed:
+            calls, self._calls = self._calls, []
+        for future, work in calls:
+            self._answer_call(future, work)
+        for holder in (self._waiting, self._schedule):
+            for answer in holder.answers:
+                if answer.is_cancelled:
+                    holder.remove(answer)
+                    self._ended(1)
+
+    def _admit(self) -> None:
+        with self._changed:
+            arrived, self._arrived = self._arrived, []
+        for answer in arrived:
+            if refused := refuse(answer.request, self._limits):
+                answer.refuse(refused)
+            elif not answer.is_cancelled:
+                self._waiting.add(answer)
+                continue
+            self._ended(1)
+        self._ended(len(self._waiting.admit(self._schedule)))
+
+    def _ended(self, requests: int) -> None:
+        self._in_flight = len(self._schedule.answers)
+        if requests:
+            with self._changed:
+                self._open -= requests
+                self._is_awake = True  # another request may have a place now
+                self._changed.notify_all()
+
+    def _end(self) -> None:
+        """Nothing is left without a word."""
+        with self._changed:
+            self._accepts = False
+            arrived, self._arrived = self._arrived, []
+            calls, self._calls = self._calls, []
+        refused = Refused(code=ENGINE_ENDED, message="the replica ended before it had finished the answer")
+        for answer in (*self._schedule.answers, *self._waiting.answers, *arrived):
+            answer.refuse(refused)
+        for future, _ in calls:
+            future.cancel()
+        self._waiting.close()
+        with self._changed:
+            self._open = self._in_flight = 0
+            self._changed.notify_all()
+
+    def _answer_call(self, future: Future[Any], work: Callable[[], Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            with self._loaded.away():
+                future.set_result(work())
+        except Exception as error:  # noqa: BLE001  (it belongs to the caller)
+            future.set_exception(error)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._is_awake = True
+            self._changed.notify_all()
+
+
+def _limits(engine: TransformersEngine, most: int | None) -> Limits:
+    limits = engine.limits(engine.generation() if engine.generates else None)
+    return replace(limits, context=min(limits.context, most or limits.context))

@@ -1,0 +1,144 @@
+"""One choice of an answer as it comes: the parts that a stream sends, and the whole."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from workers.trainers.inference.serving.openai.token_texts import TokenTexts
+from workers.trainers.inference.serving.openai.tool_calls import ToolCall, ToolText
+from workers.trainers.inference.serving.requests import Delta, TokenInfo
+
+Part = Mapping[str, Any]  # an element of `choices`
+_TOOL_CALLS = "tool_calls"
+_LEAST = -9999.0  # of log-probabilities, because JSON has no infinity
+
+
+class Choice(Protocol):
+    """Gets the deltas of one answer in their order."""
+
+    def begin(self) -> Iterator[Part]:
+        """What a stream sends before the first delta."""
+
+    def add(self, delta: Delta) -> Iterator[Part]:
+        """What a stream sends for this delta."""
+
+    def whole(self) -> Part:
+        """The choice once it is finished."""
+
+
+class ChatChoice:
+    """``texts`` None: no log-probabilities are wanted."""
+
+    def __init__(self, index: int, tools: ToolText, texts: TokenTexts | None) -> None:
+        self._index = index
+        self._tools = tools
+        self._texts = texts
+        self._content: list[str] = []
+        self._calls: list[ToolCall] = []
+        self._logprobs: list[Part] = []
+        self._finish_reason: str | None = None
+
+    def begin(self) -> Iterator[Part]:
+        yield self._part({"role": "assistant", "content": ""})
+
+    def add(self, delta: Delta) -> Iterator[Part]:
+        content = self._tools.add(delta.text)
+        calls: list[ToolCall] = []
+        if delta.finish_reason is not None:
+            rest, calls = self._tools.end()
+            content += rest
+            self._finish_reason = _TOOL_CALLS if calls else delta.finish_reason
+        logprobs = [_chat_logprob(each, self._texts) for each in delta.tokens] if self._texts else []
+        self._content.append(content)
+        self._calls += calls
+        self._logprobs += logprobs
+        if content or logprobs:
+            yield self._part({"content": content}, logprobs)
+        for number, call in enumerate(calls):
+            yield self._part({_TOOL_CALLS: [{"index": number, **call.to_json()}]})
+        if self._finish_reason is not None:
+            yield {**self._part({}), "finish_reason": self._finish_reason}
+
+    def whole(self) -> Part:
+        content = "".join(self._content)
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if self._calls:
+            message |= {"content": content or None, _TOOL_CALLS: [call.to_json() for call in self._calls]}
+        return {
+            "index": self._index,
+            "message": message,
+            "logprobs": self._wrapped(self._logprobs),
+            "finish_reason": self._finish_reason,
+        }
+
+    def _part(self, delta: Part, logprobs: Sequence[Part] = ()) -> dict[str, Any]:
+        return {
+            "index": self._index,
+            "delta": delta,
+            "logprobs": self._wrapped(logprobs) if logprobs else None,
+            "finish_reason": None,
+        }
+
+    def _wrapped(self, logprobs: Sequence[Part]) -> Part | None:
+        return {"content": list(logprobs), "refusal": None} if self._texts else None
+
+
+class TextChoice:
+    """Of completions; ``echo`` is the prompt's text where it is to stand before the answer."""
+
+    def __init__(self, index: int, echo: str, texts: TokenTexts | None) -> None:
+        self._index = index
+        self._echo = echo
+        self._texts = texts
+        self._offset = len(echo)
+        self._parts: list[str] = [echo]
+        self._logprobs: dict[str, list[Any]] = {}
+        self._finish_reason: str | None = None
+
+    def begin(self) -> Iterator[Part]:
+        if self._echo:
+            yield self._part(self._echo, None)
+
+    def add(self, delta: Delta) -> Iterator[Part]:
+        logprobs = self._described(delta.tokens, self._texts) if self._texts and delta.tokens else None
+        self._parts.append(delta.text)
+        for name, values in (logprobs or {}).items():
+            self._logprobs.setdefault(name, []).extend(values)
+        self._finish_reason = delta.finish_reason
+        if delta.text or logprobs or delta.finish_reason:
+            yield {**self._part(delta.text, logprobs), "finish_reason": delta.finish_reason}
+
+    def whole(self) -> Part:
+        return {
+            **self._part("".join(self._parts), self._logprobs if self._texts else None),
+            "finish_reason": self._finish_reason,
+        }
+
+    def _part(self, text: str, logprobs: Part | None) -> dict[str, Any]:
+        return {"text": text, "index": self._index, "logprobs": logprobs, "finish_reason": None}
+
+    def _described(self, tokens: Sequence[TokenInfo], texts: TokenTexts) -> dict[str, list[Any]]:
+        words = [texts.text(each.id) for each in tokens]
+        offsets = []
+        for word in words:
+            offsets.append(self._offset)
+            self._offset += len(word)
+        return {
+            "tokens": words,
+            "token_logprobs": [_number(each.logprob) for each in tokens],
+            "top_logprobs": [{texts.text(token): _number(value) for token, value in each.top} for each in tokens],
+            "text_offset": offsets,
+        }
+
+
+def _chat_logprob(token: TokenInfo, texts: TokenTexts) -> Part:
+    top = [_described(each, logprob, texts) for each, logprob in token.top]
+    return {**_described(token.id, token.logprob, texts), "top_logprobs": top}
+
+
+def _described(token: int, logprob: float | None, texts: TokenTexts) -> dict[str, Any]:
+    content = texts.content(token)
+    return {"token": content.decode(errors="replace"), "logprob": _number(logprob), "bytes": list(content)}
+
+
+def _number(logprob: float | None) -> float | None:
+    return None if logprob is None else max(logprob, _LEAST)

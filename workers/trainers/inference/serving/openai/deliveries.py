@@ -1,0 +1,83 @@
+"""The deltas of a request's answers, from the thread of the loop to the server's."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from workers.trainers.failures import InvalidConfig
+from workers.trainers.inference.serving.loop import GenerationLoop, Handle
+from workers.trainers.inference.serving.openai.problems import ENDING, OVERLOADED, Problem, refusal, unavailable
+from workers.trainers.inference.serving.requests import Closed, Delta, Full, GenerationRequest
+
+Result = TypeVar("Result")
+
+
+class Deliveries:
+    """Of all answers of one request; `submit` may be called, and deltas come, on other threads than the server's."""
+
+    def __init__(self) -> None:
+        self._events = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[tuple[int, Delta] | Exception] = asyncio.Queue()
+        self._handles: list[Handle] = []
+
+    def submit(self, loop: GenerationLoop, requests: Sequence[GenerationRequest]) -> None:
+        """All of them, or none. Raises Problem."""
+        try:
+            for index, request in enumerate(requests):
+                self._handles.append(loop.submit(request, partial(self._deliver, index)))
+        except Full as error:
+            self.cancel()
+            raise unavailable(f"as many requests wait as this replica takes: {error}", OVERLOADED) from error
+        except Closed as error:
+            self.cancel()
+            raise unavailable("this replica is ending", ENDING) from error
+        except InvalidConfig as error:
+            self.cancel()
+            raise Problem(str(error), param="response_format") from error
+
+    async def deltas(self, param: str) -> AsyncIterator[tuple[int, Delta]]:
+        """(index of the answer, delta), until all are finished. Raises Problem, and what `abort` was given."""
+        unfinished = len(self._handles)
+        try:
+            while unfinished:
+                found = await self._queue.get()
+                if isinstance(found, Exception):
+                    raise found
+                index, delta = found
+                if delta.refused is not None:
+                    raise refusal(delta.refused, param)
+                yield index, delta
+                unfinished -= delta.is_last
+        finally:
+            if unfinished:
+                self.cancel()
+
+    async def called(self, loop: GenerationLoop, work: Callable[[], Result]) -> Result:
+        """What `work` returns, between two steps. Raises Problem, and what `abort` was given."""
+        try:
+            result = asyncio.ensure_future(asyncio.wrap_future(loop.call(work)))
+        except Closed as error:
+            raise unavailable("this replica is ending", ENDING) from error
+        aborted = asyncio.ensure_future(self._queue.get())
+        await asyncio.wait((result, aborted), return_when=asyncio.FIRST_COMPLETED)
+        aborted.cancel()
+        if result.done() and not result.cancelled():
+            return result.result()
+        result.cancel()
+        found = aborted.result() if aborted.done() and not aborted.cancelled() else None
+        raise found if isinstance(found, Exception) else unavailable("this replica is ending", ENDING)
+
+    def abort(self, error: Exception) -> None:
+        """End the iteration with this error."""
+        self._queue.put_nowait(error)
+
+    def cancel(self) -> None:
+        """The answers are not wanted any more."""
+        for handle in self._handles:
+            handle.cancel()
+
+    def _deliver(self, index: int, delta: Delta) -> None:
+        with suppress(RuntimeError):  # the server has ended
+            self._events.call_soon_threadsafe(self._queue.put_nowait, (index, delta))

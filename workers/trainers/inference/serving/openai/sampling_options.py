@@ -1,0 +1,73 @@
+"""Sampling options of a request, with the service's defaults for those that it leaves out."""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from app.domain.spec.response_formats import JSON_SCHEMA, BadResponseFormat, check_response_format
+from workers.trainers.inference.serving.openai.problems import Problem
+from workers.trainers.inference.serving.openai.served_model import ServedModel
+from workers.trainers.inference.serving.requests import ServedSampling
+from workers.trainers.inference.tasks.task import sample_seed
+
+_FORMAT = "response_format"
+_DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+_SEED_BITS = 31
+
+
+def sampling_of(
+    body: Mapping[str, Any],
+    model: ServedModel,
+    *,
+    new: int,
+    top_logprobs: int | None,
+    response_format: Mapping[str, Any] | None = None,
+) -> ServedSampling:
+    """``top_logprobs`` None: no log-probabilities are wanted. Raises Problem."""
+    defaults = {**_DEFAULTS, **model.serving.defaults}
+    chosen = {name: defaults[name] if body.get(name) is None else body[name] for name in _DEFAULTS}
+    return ServedSampling(
+        max_new_tokens=new,
+        **chosen,
+        stop=_stops(body),
+        logprobs=top_logprobs is not None,
+        top_logprobs=top_logprobs or 0,
+        frequency_penalty=body.get("frequency_penalty") or 0.0,
+        presence_penalty=body.get("presence_penalty") or 0.0,
+        logit_bias=_bias(body, model.vocabulary),
+        response_format=response_format or {},
+    )
+
+
+def seeds_of(body: Mapping[str, Any]) -> Iterator[int]:
+    """The seeds of a prompt's answers; drawn where the request names none."""
+    named = body.get("seed")
+    seed = secrets.randbits(_SEED_BITS) if named is None else named
+    return (sample_seed(seed, 0, sample) for sample in range(body.get("n") or 1))
+
+
+def response_format_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """OpenAI's forms as the engine knows them; empty for any text. Raises Problem."""
+    asked = body.get(_FORMAT) or {"type": "text"}
+    if asked["type"] == "text":
+        return {}
+    if asked["type"] == "json_object":
+        return {"type": JSON_SCHEMA, "schema": {"type": "object"}}
+    found = {"type": JSON_SCHEMA, "schema": asked.get("json_schema", {}).get("schema", {"type": "object"})}
+    try:
+        check_response_format(found)
+    except BadResponseFormat as error:
+        raise Problem(str(error), param=f"{_FORMAT}.json_schema{error.part}") from error
+    return found
+
+
+def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
+    stop = body.get("stop") or ()
+    return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+def _bias(body: Mapping[str, Any], vocabulary: int) -> dict[int, float]:
+    found = {int(token): float(bias) for token, bias in (body.get("logit_bias") or {}).items()}
+    if unknown := next((token for token in found if not 0 <= token < vocabulary), None):
+        raise Problem(f"logit_bias names token {unknown}, but the model has {vocabulary} tokens", param="logit_bias")
+    return found

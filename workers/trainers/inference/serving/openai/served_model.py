@@ -1,0 +1,104 @@
+"""What requests need of a loaded model beside the loop that answers them."""
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from app.domain.spec.inference import Serving
+from workers.rank.run_context import RunSpec
+from workers.trainers.data.shapes import Record
+from workers.trainers.inference.engine.embedding import Vector
+from workers.trainers.inference.engine.interface import Pooling, Refused, TokenIds
+from workers.trainers.inference.engine.transformers_engine import TransformersEngine
+from workers.trainers.inference.section import inference_of, pooling_of
+from workers.trainers.inference.serving.openai.fingerprint import Fingerprints
+from workers.trainers.inference.serving.openai.problems import CONTEXT_LENGTH_EXCEEDED, Problem
+from workers.trainers.inference.serving.openai.token_texts import TokenTexts
+from workers.trainers.inference.tokens import TaskTokens, Unanswerable
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """``tokenizer`` is a copy: the engine's is used by another thread. ``context``: most tokens of prompt and answer,
+    by the model, the service and the memory.
+    """
+
+    engine: TransformersEngine
+    tokenizer: PreTrainedTokenizerBase
+    tokens: TaskTokens
+    texts: TokenTexts
+    task: str
+    serving: Serving
+    pooling: Pooling
+    context: int
+    fingerprints: Fingerprints
+
+    def prompt(self, record: Record, param: str) -> tuple[int, ...]:
+        """The tokens of a text or of messages. Raises Problem about the field ``param``."""
+        try:
+            return tuple(self.tokens.prompt(record))
+        except Unanswerable as error:
+            raise Problem(error.message, param=param, code=error.code.lower()) from error
+
+    def text(self, text: str, param: str) -> tuple[int, ...]:
+        """The tokens of a whole text, of which a vector is wanted. Raises Problem."""
+        try:
+            return tuple(self.tokens.whole({"text": text}))
+        except Unanswerable as error:
+            raise Problem(error.message, param=param, code=error.code.lower()) from error
+
+    def answer_length(self, prompt: int, body: Mapping[str, Any]) -> int:
+        """Most tokens of the answer to a prompt of so many. Raises Problem with the numbers."""
+        param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
+        asked = body.get(param)
+        most = self.serving.max_output_tokens
+        if asked is not None and not 1 <= asked <= most:
+            raise Problem(f"{param} is {asked}, but answers of this service have 1 to {most} tokens", param=param)
+        new = asked if asked is not None else min(most, self.context - prompt)
+        if new < 1 or prompt + new > self.context:
+            raise Problem(
+                f"the context holds {self.context} tokens, but the prompt has {prompt} and the answer may have "
+                f"{max(1, new)}; shorten the prompt, or lower {param}",
+                param=param if asked is not None and prompt < self.context else None,
+                code=CONTEXT_LENGTH_EXCEEDED,
+            )
+        return int(new)
+
+    def vectors(self, texts: Sequence[TokenIds], on_batch: Callable[[], None]) -> list[Vector | Refused]:
+        """On the thread of the loop; ``on_batch`` is called before each batch of texts."""
+
+        def interrupted() -> bool:
+            on_batch()
+            return False
+
+        return self.engine.embeddings(texts, self.pooling, interrupted)
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.engine.model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
+
+    @property
+    def chat_template(self) -> str:
+        return json.dumps(self.tokenizer.chat_template) if self.tokenizer.chat_template else ""
+
+
+def served_model(spec: RunSpec, engine: TransformersEngine) -> ServedModel:
+    """Raises InvalidConfig."""
+    inference = inference_of(spec)
+    held = engine.generation().longest if engine.generates else None
+    tokenizer = copy.deepcopy(engine.tokenizer)
+    return ServedModel(
+        engine=engine,
+        tokenizer=tokenizer,
+        tokens=TaskTokens(tokenizer, spec, engine.context_length),
+        texts=TokenTexts(tokenizer),
+        task=inference.task.type,
+        serving=inference.serving,
+        pooling=pooling_of(spec),
+        context=min(filter(None, (engine.context_length, inference.serving.max_context, held))),
+        fingerprints=Fingerprints(spec, str(engine.model.dtype)),
+    )
