@@ -143,6 +143,12 @@ def backend_of(settings: Settings, *, db: Database | None = None, dispatcher: Ri
             what="streams",
             otherwise="retry later, or read without following",
         ),
+        answers=Slots(
+            settings.api.most_answers,
+            settings.api.most_answers_per_project,
+            what="requests to models",
+            otherwise="retry later, or ask a gateway itself",
+        ),
         bodies=Slots(
             settings.api.threads,
             settings.api.max_bodies_per_project or max(1, settings.api.threads // 2),

@@ -9,6 +9,7 @@ BENCHMARKS = {
     "data_memory": "benchmarks.data_memory",
     "dispatch": "benchmarks.dispatch",
     "footprint": "benchmarks.footprint",
+    "gateway": "benchmarks.gateway",
     "logs": "benchmarks.logs",
     "metrics": "benchmarks.metrics",
     "overhead": "benchmarks.overhead",

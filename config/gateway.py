@@ -21,6 +21,11 @@ class GatewaySettings:
         1000, "requests that one gateway has open at a time; more are refused with 503", rules.at_least_one
     )
     threads: int = setting(8, "database threads of a gateway", rules.at_least_one)
+    silence_seconds: float = setting(
+        900.0,
+        "after which the API gives up a gateway that sends nothing; more than `cold_start_seconds` of services",
+        rules.positive_seconds,
+    )
     drain_seconds: float = setting(30.0, "how long a gateway that is stopped lets answers end")
     requests_per_minute: int = setting(
         0, "requests to models per minute of one key, in one gateway; 0: no limit", rules.not_negative

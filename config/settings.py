@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from config import value_rules as rules
+from config.api import ApiSettings
 from config.fetching import CacheSettings, FetchSettings
 from config.fields import setting
 from config.files import FilesSettings
@@ -82,39 +83,6 @@ class PreflightSettings:
     )
     processes: int = setting(0, "concurrent preflights; 0: half of the cores, at most 2", rules.not_negative)
     waiting: int = setting(20, "pending preflights above which jobs skip preflight", rules.at_least_one)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApiSettings:
-    host: str = setting("127.0.0.1", "address the API listens on")
-    port: int = setting(8000, "port the API listens on", rules.port)
-    workers: int = setting(1, "gunicorn processes", rules.at_least_one)
-    threads: int = setting(64, "request threads per process", rules.at_least_one)
-    max_streams: int = setting(
-        48, "open event streams per process; below threads, so that streams can't starve it", rules.at_least_one
-    )
-    max_streams_per_project: int = setting(
-        0, "open event streams of one project per process; 0: two thirds of them", rules.not_negative
-    )
-    max_body_bytes: int = setting(1_048_576, "largest request body", rules.at_least_one)
-    max_bodies_per_project: int = setting(
-        0,
-        "requests of one project per process whose body is being read, so that slow clients of one project can't "
-        "starve others; 0: half of threads",
-        rules.not_negative,
-    )
-    max_nesting: int = setting(32, "deepest nesting of a JSON body", rules.at_least_one)
-    rate_per_second: float = setting(
-        2000.0, "requests per second of one key, over all API processes; 0: no limit", rules.rate
-    )
-    rate_burst: int = setting(4000, "requests that a key may make at once after a pause", rules.at_least_one)
-    wrong_keys_per_second: float = setting(
-        50.0, "requests with an invalid key per second and address; 0: no limit", rules.rate
-    )
-    wrong_keys_burst: int = setting(1000, "requests with an invalid key at once after a pause", rules.at_least_one)
-    proxies: int = setting(
-        0, "number of proxies in front of the API, and so of trusted X-Forwarded-For entries", rules.not_negative
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,6 +357,8 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append("TRAINYARD_NODE_HEARTBEAT_SECONDS must be at most half of TRAINYARD_NODE_LOST_SECONDS")
     if settings.api.max_streams >= settings.api.threads:
         problems.append("TRAINYARD_API_MAX_STREAMS must be below TRAINYARD_API_THREADS")
+    elif settings.api.max_streams + settings.api.max_answers >= settings.api.threads:
+        problems.append("TRAINYARD_API_MAX_STREAMS + TRAINYARD_API_MAX_ANSWERS must be below TRAINYARD_API_THREADS")
     for scheme in ("s3", "oci", "obs"):
         if bool(getattr(settings.fetch, f"{scheme}_key")) != bool(getattr(settings.fetch, f"{scheme}_secret")):
             names = f"TRAINYARD_FETCH_{scheme.upper()}_KEY and TRAINYARD_FETCH_{scheme.upper()}_SECRET"

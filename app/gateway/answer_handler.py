@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from marshmallow import Schema
+from tornado.httputil import HTTPServerRequest
 from tornado.web import RequestHandler, stream_request_body
 
 from app.compat.openai.answers.problems import error_body
@@ -85,6 +86,10 @@ class AnswerHandler(RequestHandler):
         self._received = 0
         self._work: asyncio.Task[None] | None = None
         self._is_counted = False
+        self._is_ended = False
+        self._refusal: Exception | None = None  # sent once the body has come: then clients read it
+        self._caller: Caller | None = None
+        self._held = 0  # bytes of its body
         self._request_id = new_request_id()
 
     def set_default_headers(self) -> None:
@@ -92,7 +97,7 @@ class AnswerHandler(RequestHandler):
         self.set_header("Cache-Control", "private, no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:  # the body is read when it is done
         self.set_header("X-Request-ID", self._request_id)
         self._is_counted = self._gateway.open_requests.enter()
         if not self._is_counted:
@@ -101,19 +106,44 @@ class AnswerHandler(RequestHandler):
         length = self.request.headers.get("Content-Length", "0")
         if length.isdigit() and int(length) > MOST_OVER * self._limit:
             self._fail(self._too_large())
+            return
+        if self._gateway.dispatch.is_closing:
+            self.set_header("Connection", "close")
+            self._refusal = _stopping()
+            return
+        try:
+            self._caller = await self._gateway.backend.caller(self._credentials())
+        except Exception as error:  # noqa: BLE001 – every failure is answered
+            self._refusal = error
 
     def data_received(self, chunk: bytes) -> None:
         self._received += len(chunk)
+        if self._refusal is not None and self._received <= MOST_OVER * self._limit:
+            return
         if self._received <= self._limit:
-            self._body += chunk
+            self._keep(chunk)
         elif self._received > MOST_OVER * self._limit and not self._finished:
             self._fail(self._too_large())
 
+    def _keep(self, chunk: bytes) -> None:
+        if self._gateway.open_requests.hold(len(chunk)):
+            self._held += len(chunk)
+            self._body += chunk
+        else:
+            self._refusal = NoReplica("this gateway holds as many bytes of requests as it may", retry_after_seconds=2)
+
     async def post(self, name: str) -> None:
         self._work = asyncio.create_task(self._answer(KINDS[name]))
+        self._gateway.open_requests.enders.add(self.end)
         await asyncio.wait([self._work])
         if not self._work.cancelled() and (error := self._work.exception()) is not None:
             raise error
+
+    def end(self) -> None:
+        """The gateway stops: say so, also within a stream, and end the request."""
+        if self._work is not None:
+            self._is_ended = True
+            self._work.cancel()
 
     def on_connection_close(self) -> None:
         """The client has hung up: end the request, also at the engine."""
@@ -158,11 +188,17 @@ class AnswerHandler(RequestHandler):
                 await self._let_in(kind)
             except Exception as error:  # noqa: BLE001 – every failure is answered
                 self._fail(error)
+            except asyncio.CancelledError:
+                if self._is_ended:
+                    self._fail(_stopping())
+                raise
             finally:
                 self._uncount()
 
     async def _let_in(self, kind: Kind) -> None:
-        caller = await self._gateway.backend.caller(self._credentials())
+        if self._refusal is not None or self._caller is None:
+            raise self._refusal or _stopping()
+        caller = self._caller
         if self._received > self._limit:
             raise self._too_large()
         body = await self._checked(kind)
@@ -182,10 +218,14 @@ class AnswerHandler(RequestHandler):
         outcome = Outcome(499, Tokens())  # the client hung up
         try:
             outcome = await self._gateway.dispatch.answer(asked, self._reply)
+        except ClientGone:
+            raise
         except Exception as error:
             outcome = Outcome(failure_of(error).status, Tokens())
             raise
         finally:
+            if self._reply.stream is not None and not outcome.tokens.total:
+                outcome = Outcome(outcome.status, self._reply.stream.tokens)  # what has come of it counts
             self._gateway.limits.charge(key.key_id, outcome.tokens.total)
             self._gateway.usage.add(key, outcome.tokens, failed=outcome.status != 200)
             self._gateway.figures.count(asked.path, outcome.status, time.monotonic() - began)
@@ -206,13 +246,28 @@ class AnswerHandler(RequestHandler):
         return Credentials(
             key=key.strip() if scheme.lower() == "bearer" else "",
             project=(headers.get(OPENAI_PROJECT_HEADER) or headers.get(PROJECT_HEADER) or "").strip(),
-            address=self.request.remote_ip or "",
+            address=_address(self.request, self._gateway.settings.api.proxies),
         )
 
     def _uncount(self) -> None:
         if self._is_counted:
             self._gateway.open_requests.leave()
             self._is_counted = False
+        self._gateway.open_requests.enders.discard(self.end)
+        self._gateway.open_requests.free(self._held)
+        self._held = 0
+
+
+def _stopping() -> NoReplica:
+    return NoReplica("this gateway is stopping; ask again", retry_after_seconds=1)
+
+
+def _address(request: HTTPServerRequest, proxies: int) -> str:
+    """Who asks: only what so many proxies have added is believed."""
+    forwarded = request.headers.get("X-Forwarded-For", "").split(",")
+    if 0 < proxies <= len(forwarded) and (found := forwarded[-proxies].strip()):
+        return found
+    return request.remote_ip or ""
 
 
 def _validated(schema: Schema, raw: bytes, max_nesting: int) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class _Answer:
     client_gone: bool = False
 
     def __post_init__(self) -> None:
-        self.stream = EventStream(keeps_usage=self.asked.keeps_usage)
+        self.stream = self.reply.stream = EventStream(keeps_usage=self.asked.keeps_usage)
 
     @property
     def passes_on(self) -> bool:
@@ -80,6 +80,8 @@ class _Answer:
             self.body += chunk
             return None
         events = self.stream.feed(chunk)
+        if self.stream.is_broken:
+            return _refuse()
         if not events or self.client_gone:
             return None
         self.has_events = True
@@ -164,7 +166,9 @@ class Dispatch:
         """The replica with the least to do; waits for one, as long as the service says."""
         view = await self._backend.service(asked.service_id, max_age=VIEW_SECONDS)
         _refuse_if_closed(view)
-        if (found := self._least_loaded(view)) is not None and not self._is_late(view, began):
+        is_first = reply.stream is None  # it has not waited for a replica: a short patience does not count
+        found = self._least_loaded(view)
+        if found is not None and (is_first or not self._is_late(view, began)):
             return found
         if self._loads.waiting(asked.service_id) >= view.limits.max_waiting:
             raise LimitExceeded(
@@ -206,6 +210,10 @@ class Dispatch:
         logger.warning("the replica %s has not answered a request: %s", endpoint.job_id, why)
 
 
+async def _refuse() -> None:
+    raise Broken("what it sent is no stream of events")
+
+
 def failure_of_answer(status: int, body: bytes) -> Failure:
     """What the engine refused, for a stream whose status is already sent."""
     return Failure(status, body if body.startswith(b"{") else failure_of(ReplicaLost("the engine failed")).body)
@@ -221,7 +229,7 @@ def _refuse_if_closed(view: ServiceView) -> None:
 def _tokens_of(body: bytes) -> Tokens:
     try:
         return tokens_of(json_decode(body).get("usage"))
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return Tokens()
 
 

@@ -7,35 +7,49 @@ from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
 from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
 from tornado.iostream import StreamClosedError
 
+from app.domain.errors import InvalidRequest
 from app.gateway.pool import Connection
 
 MAX_ANSWER_BYTES = 64 << 20
 MAX_HEADER_BYTES = 64 << 10
+UNLIMITED_BYTES = 1 << 40  # the delegate limits answers, so that it can say so
 
 
 class Broken(Exception):
     """The connection ended before the answer did."""
 
 
+class AnswerTooLarge(InvalidRequest):
+    """No replica can answer it: another attempt would end the same way."""
+
+
 class Receiver(Protocol):
-    """Gets an answer while it is read; raises nothing."""
+    """Gets an answer while it is read."""
 
     def head(self, status: int, headers: Mapping[str, str]) -> None: ...
 
     def data(self, chunk: bytes) -> Awaitable[None] | None:
-        """A part of the body; reading continues when the result is done."""
+        """A part of the body; reading continues when the result is done, which may raise Broken."""
 
 
 class _Delegate(HTTPMessageDelegate):
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, connection: Connection, receiver: Receiver) -> None:
+        self._connection = connection
         self._receiver = receiver
+        self._left = MAX_ANSWER_BYTES
         self.is_whole = False
+        self.is_too_large = False
 
     def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
         if isinstance(start_line, ResponseStartLine) and start_line.code >= 200:
             self._receiver.head(start_line.code, headers)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        self._left -= len(chunk)
+        if self._left < 0:
+            self.is_too_large = True
+            self._connection.stream.close()
+            return None
         return self._receiver.data(chunk)
 
     def finish(self) -> None:
@@ -47,10 +61,10 @@ async def exchange(
 ) -> bool:
     """Send the request and read the answer to its end; returns whether the connection may be used again.
 
-    Raises Broken. When it is cancelled, the connection is closed, by which the engine notices.
+    Raises Broken and AnswerTooLarge. When it is cancelled, the connection is closed, by which the engine notices.
     """
-    delegate = _Delegate(receiver)
-    parameters = HTTP1ConnectionParameters(max_body_size=MAX_ANSWER_BYTES, max_header_size=MAX_HEADER_BYTES)
+    delegate = _Delegate(connection, receiver)
+    parameters = HTTP1ConnectionParameters(max_body_size=UNLIMITED_BYTES, max_header_size=MAX_HEADER_BYTES)
     http = HTTP1Connection(connection.stream, is_client=True, params=parameters)
     is_whole = False
     try:
@@ -60,10 +74,22 @@ async def exchange(
         is_open = await http.read_response(delegate)
         is_whole = delegate.is_whole
     except StreamClosedError as error:
+        if delegate.is_too_large:
+            raise _too_large() from error
         raise Broken(str(error.real_error or "it was closed")) from error
     finally:
         if not is_whole:
             connection.stream.close()
+    if delegate.is_too_large:
+        raise _too_large()
     if not is_whole:
         raise Broken("it was closed within the answer")
     return is_open and not connection.stream.closed()
+
+
+def _too_large() -> AnswerTooLarge:
+    most = MAX_ANSWER_BYTES >> 20
+    return AnswerTooLarge(
+        f"the answer is larger than {most} MiB, the limit of a gateway; send fewer inputs at once, "
+        'or ask for embeddings with "encoding_format": "base64"'
+    )

@@ -19,6 +19,7 @@ IDLE_SECONDS = 20.0
 MAX_IDLE = 64  # connections of one endpoint
 MAX_BUFFER_BYTES = 128 << 20
 MAX_REPLY_BYTES = 512
+READ_BYTES = 8 << 10  # tornado clears a buffer of this size twice for each event of a stream
 # A node that vanished is noticed without traffic: 5 + 3 × 2 s.
 _LIVENESS = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 11_000}
 
@@ -96,6 +97,7 @@ class Pool:
 
     async def _introduce(self, stream: IOStream, endpoint: Endpoint) -> None:
         """Say the token of the attempt. Raises NotConnected when the relay refuses."""
+        stream.read_chunk_size = READ_BYTES
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _LIVENESS.items():
             stream.socket.setsockopt(socket.IPPROTO_TCP, option, value)

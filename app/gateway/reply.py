@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Mapping
 
 from tornado.web import RequestHandler
 
+from app.gateway.event_stream import EventStream
 from app.gateway.failures import Failure
 
 STUCK_SECONDS = 60.0
@@ -23,6 +24,7 @@ class Reply:
         self.headers: dict[str, str] = {}  # about limits, once they are known
         self.has_begun = False  # the status is sent: what follows are events
         self.is_finished = False
+        self.stream: EventStream | None = None  # what passes on, or is to
 
     def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         if not self.has_begun:
@@ -62,6 +64,12 @@ class Reply:
             self._handler.set_header(name, value)
         self.has_begun = True
 
+    def _hang_up(self) -> None:
+        """End the connection, and by that the request, also at the engine."""
+        stream = getattr(self._handler.request.connection, "stream", None)
+        if stream is not None:
+            stream.close()
+
     async def _flushed(self) -> None:
         written = self._handler.flush()
         if written.done():
@@ -70,6 +78,7 @@ class Reply:
         try:
             await asyncio.wait_for(asyncio.shield(written), STUCK_SECONDS)
         except TimeoutError as error:
+            self._hang_up()
             raise ClientGone("the client has taken nothing for a minute") from error
         except OSError as error:
             raise ClientGone("the client has hung up") from error

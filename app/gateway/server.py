@@ -30,6 +30,8 @@ from config.settings import Settings
 SWEEP_SECONDS = 5.0
 BODY_SECONDS = 60.0  # in which a body must arrive
 IDLE_CONNECTION_SECONDS = 75.0
+MOST_BODIES = 32  # of the largest size, that a gateway holds at a time
+END_SECONDS = 1.0  # in which clients get the error
 UNLIMITED_BYTES = 1 << 40  # the handler limits bodies, so that it can say so
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,9 @@ class GatewayServer:
         self._usage = UsageBook(self._backend.add_usage)
         self._dispatch = Dispatch(self._backend, self._pool, self._loads)
         self._figures = Figures()
-        self._open_requests = OpenRequests(settings.gateway.max_requests)
+        self._open_requests = OpenRequests(
+            settings.gateway.max_requests, most_bytes=MOST_BODIES * settings.gateway.max_body_bytes
+        )
         self._figures.watch(lambda: self._loads.open)
         limits = KeyLimits(
             requests_per_minute=settings.gateway.requests_per_minute,
@@ -61,7 +65,6 @@ class GatewayServer:
         )
         self.http = HTTPServer(
             self._application(gateway),
-            xheaders=settings.api.proxies > 0,
             max_body_size=UNLIMITED_BYTES,
             body_timeout=BODY_SECONDS,
             idle_connection_timeout=IDLE_CONNECTION_SECONDS,
@@ -72,16 +75,19 @@ class GatewayServer:
         self._tasks = [asyncio.create_task(each) for each in (self._loads.run(), self._usage.run(), self._sweep())]
 
     async def close(self, *, seconds: float) -> None:
-        """Take no new requests, refuse those that wait, and let answers end for so long."""
+        """Take no new requests, refuse those that wait, let answers end for so long; then end them with an error."""
         self.http.stop()
         self._dispatch.is_closing = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._open_requests.gone(), seconds)
+        for end in list(self._open_requests.enders):
+            end()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._open_requests.gone(), END_SECONDS)
         await self.http.close_all_connections()
         for task in self._tasks:
             task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._loads.report()
         await self._usage.flush()
         self._pool.close()

@@ -19,6 +19,7 @@ class UsageBook:
     def __init__(self, write: Write) -> None:
         self._write = write
         self._open: dict[UsageKey, UsageCounts] = {}
+        self._writing: asyncio.Task[None] | None = None
 
     def add(self, key: UsageKey, tokens: Tokens, *, failed: bool) -> None:
         self._merge(
@@ -34,7 +35,13 @@ class UsageBook:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what has been added; what can't be written now is kept."""
+        """Write what has been added; what can't be written now is kept. Cancelled, it is completed by the next one."""
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+        self._writing = asyncio.create_task(self._write_open())
+        await asyncio.shield(self._writing)
+
+    async def _write_open(self) -> None:
         counts, self._open = self._open, {}
         if not counts:
             return

@@ -23,6 +23,7 @@ class Backend:
     plane: ControlPlane
     settings: Settings
     streams: Slots
+    answers: Slots
     bodies: Slots
     limits: RateLimits
     dialects: tuple[Dialect, ...] = (NATIVE,)

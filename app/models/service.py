@@ -43,6 +43,7 @@ class Service(Base):
     wanted: Mapped[int] = mapped_column(default=0)  # replicas, as the coordinator last decided
     next_number: Mapped[int] = mapped_column(default=0)  # of the next replica
     failures: Mapped[int] = mapped_column(default=0)  # replicas that failed since one has answered
+    failed_at: Mapped[datetime | None]  # when a replica last failed or was refused
     not_before_at: Mapped[datetime | None]  # backoff before the next replica, after failures
     version: Mapped[int] = mapped_column(default=1)
     event_seq: Mapped[int] = mapped_column(default=0)

@@ -1,7 +1,8 @@
 """An engine without a model: speaks HTTP on a Unix socket as engines do, and answers what the request says.
 
 The text of the last message decides: ``say WORDS`` streams or answers the words, ``hang`` never answers, ``die`` closes
-the connection before an answer, ``cut`` closes it within one, ``full`` is refused with 503, ``long`` with 400.
+the connection before an answer, ``cut`` closes it within one, ``babble`` sends what is
+no event after one and never ends, ``full`` is refused with 503, ``long`` with 400.
 """
 
 import asyncio
@@ -61,6 +62,8 @@ class _Handler(RequestHandler):
             await self._gone.wait()
         elif order == "die":
             self._break()
+        elif order == "babble":
+            await self._babble()
         elif order in ("full", "long"):
             self._refuse(order)
         elif body.get("stream"):
@@ -105,6 +108,14 @@ class _Handler(RequestHandler):
         self._event({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": len(words)}})
         self.write("data: [DONE]\n\n")
         self.finish()
+
+    async def _babble(self) -> None:
+        self._event({"choices": [{"delta": {"content": "word"}}]})
+        await self.flush()
+        await asyncio.sleep(CUT_SECONDS)
+        self.write('data: {"usage": {no JSON\n\n')
+        await self.flush()
+        await self._gone.wait()
 
     def _event(self, document: dict[str, Any]) -> None:
         self.write(f"data: {json.dumps(document)}\n\n")

@@ -16,8 +16,9 @@ from app.http.context import EXTENSION
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
+from config.api import ApiSettings
 from config.metrics_directory import inherited_multiprocess_directory
-from config.settings import ApiSettings, Settings, load_settings
+from config.settings import Settings, load_settings
 from tests.builders.factories import make_document, make_project, make_queue
 from tests.doubles.fakes import FakeDispatcher
 

@@ -211,9 +211,9 @@ class ReceivedCommands:
             self._adapters.pop(name, None)
 
     def wait_adapter(self, name: str) -> str:
-        """Wait until the adapter was fetched; returns its directory. Raises AdapterNotLoaded, also after a cancel."""
+        """Wait until the adapter was fetched; returns its directory. Raises AdapterNotLoaded, also after any stop."""
         with self._changed:
-            self._changed.wait_for(lambda: name in self._adapters or self._cancelled())
+            self._changed.wait_for(lambda: name in self._adapters or self._orphaned or self._stop is not None)
             answer = self._adapters.get(name)
         if isinstance(answer, AdapterReady):
             return answer.path

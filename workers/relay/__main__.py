@@ -6,6 +6,7 @@ port to stdout once it listens.
 
 import argparse
 import asyncio
+import errno
 import json
 import os
 import resource
@@ -15,12 +16,12 @@ import sys
 from pathlib import Path
 
 from app.host.processes import die_with_parent, hide_from_same_user, prctl
-from workers.relay.relay import MOST_CONNECTIONS, Relay
+from workers.relay.relay import MOST_CONNECTIONS, MOST_STRANGERS, Relay
 
 _PR_SET_NO_NEW_PRIVS = 38
 BACKLOG = 512
 FINISH_SECONDS = 2.0  # the engine has ended then, or is not waited for
-_FILES = 2 * MOST_CONNECTIONS + 64
+_FILES = 2 * MOST_CONNECTIONS + MOST_STRANGERS + 64
 
 
 async def _serve(relay: Relay, listener: socket.socket) -> None:
@@ -36,14 +37,16 @@ def listening(address: str) -> socket.socket:
     """A listener at a free port of this address; of all addresses where the machine itself does not have it, as behind
     address translation. Raises OSError.
     """
-    try:
-        return _bound(address)
-    except OSError:
-        return _bound("")
-
-
-def _bound(address: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return _bound(address, family)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        return _bound("", family)
+
+
+def _bound(address: str, family: socket.AddressFamily) -> socket.socket:
     return socket.create_server((address, 0), family=family, backlog=BACKLOG)
 
 

@@ -15,6 +15,7 @@ GREETING_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 0.02
 MOST_CONNECTIONS = 2048
+MOST_STRANGERS = 128  # connections that have not shown the token yet
 OK = b"OK\n"
 _PIECE = 1 << 16
 # A client whose machine is gone must not keep a connection to the engine forever.
@@ -35,6 +36,7 @@ class Relay:
         self._directory = directory
         self._name = name
         self._open = 0
+        self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest one first
         self._answers: set[asyncio.Task[None]] = set()  # of engines that have not ended their side
 
     async def serve(self, listener: socket.socket) -> None:
@@ -49,8 +51,8 @@ class Relay:
             await asyncio.wait(self._answers, timeout=seconds)
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
         try:
+            await self._check(reader, writer)
             await self._connect(reader, writer)
         except Refused as error:
             with contextlib.suppress(OSError):
@@ -59,24 +61,38 @@ class Relay:
         except OSError:
             pass  # one of the two ends broke the connection
         finally:
-            self._open -= 1
             writer.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _watch_for_silence(writer)
-        if self._open > MOST_CONNECTIONS:
+        if self._open >= MOST_CONNECTIONS:
             raise Refused(f"more than {MOST_CONNECTIONS} connections are open")
-        await self._check(reader)
-        writer.transport.set_write_buffer_limits(high=0)  # nothing is left here once a piece is written
-        engine = await self._opened()
+        self._open += 1
         try:
-            writer.write(OK)
-            await writer.drain()
-            await self._splice((reader, writer), engine)
+            writer.transport.set_write_buffer_limits(high=0)  # nothing is left here once a piece is written
+            engine = await self._opened()
+            try:
+                writer.write(OK)
+                await writer.drain()
+                await self._splice((reader, writer), engine)
+            finally:
+                engine[1].close()
         finally:
-            engine[1].close()
+            self._open -= 1
 
-    async def _check(self, reader: asyncio.StreamReader) -> None:
+    async def _check(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Raises Refused. Of too many silent connections the oldest is closed, so that new ones are still let in."""
+        _watch_for_silence(writer)
+        self._strangers[writer] = None
+        if len(self._strangers) > MOST_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
+        try:
+            await self._check_token(reader)
+        finally:
+            self._strangers.pop(writer, None)
+
+    async def _check_token(self, reader: asyncio.StreamReader) -> None:
         """Raises Refused, with the same words for every wrong token."""
         try:
             line = await asyncio.wait_for(reader.readuntil(b"\n"), GREETING_SECONDS)

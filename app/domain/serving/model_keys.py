@@ -1,4 +1,4 @@
-"""Which weights a service serves, as one text: services with the same one answer the same."""
+"""Which weights a service serves, as one text, however they are loaded: quantized ones have the same key."""
 
 import hashlib
 

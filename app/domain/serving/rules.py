@@ -1,19 +1,34 @@
 """Rules of the documents of services that their schema cannot express; replicas have those of jobs besides."""
 
+import re
+
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.serving.document import AUTO, NONE, TRANSFORMERS, VLLM, ServiceDocument
 from app.domain.spec.inference import EMBED, InferenceTask
 from app.domain.spec.rules.inference import check_sampling
 
+# What requests may name by its id; one of these names would take over what the id means.
+_ID = re.compile(r"(job|ftjob|service|file|ckpt)-[0-9a-f-]{36}")
+
 
 def check(document: ServiceDocument) -> None:
     """Raise BadSpec for a document that contradicts itself, NotSupportedYet for an engine that no node offers."""
+    _name_is_no_id(document)
     _replicas_have_a_range(document)
     _answers_fit_the_context(document)
     _defaults_are_of_answers(document)
     _adapters_are_served(document)
     if document.engine == VLLM:
         raise NotSupportedYet(f"no node offers {VLLM} yet; use {TRANSFORMERS}, or {AUTO}", field="engine")
+
+
+def _name_is_no_id(document: ServiceDocument) -> None:
+    if _ID.fullmatch(document.name) is not None:
+        raise BadSpec(
+            f"the name {document.name} has the form of an id, and requests that name the id would get this service; "
+            "take a name that is not one of job-, ftjob-, service-, file- or ckpt- with a UUID",
+            field="name",
+        )
 
 
 def _replicas_have_a_range(document: ServiceDocument) -> None:

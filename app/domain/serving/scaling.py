@@ -31,13 +31,14 @@ def wanted(
 ) -> int:
     """The number of replicas from now on.
 
-    Up at once when requests wait and no replica is wanted, and after some seconds above the target otherwise; down
-    after ``replicas.idle_seconds``. ``idle_seconds``: since there was last enough to do for all wanted replicas.
+    Up at once when more requests wait than the wanted replicas are to have, whether those start or answer, and after
+    some seconds above the target otherwise; down after ``replicas.idle_seconds``. ``idle_seconds``: since there was
+    last enough to do for all wanted replicas.
     """
     bounded = min(replicas.max, max(replicas.min, now_wanted))
     target = needed(replicas, in_flight, waiting)
     if target > bounded:
-        is_due = bounded == 0 or seconds_above_target >= ABOVE_TARGET_SECONDS
+        is_due = bounded == 0 or waiting > 0 or seconds_above_target >= ABOVE_TARGET_SECONDS
         return target if is_due else bounded
     return target if target < bounded and idle_seconds >= replicas.idle_seconds else bounded
 

@@ -76,6 +76,7 @@ def _create_service() -> None:
         sa.Column("wanted", sa.Integer(), nullable=False),
         sa.Column("next_number", sa.Integer(), nullable=False),
         sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("failed_at", _TIME, nullable=True),
         sa.Column("not_before_at", _TIME, nullable=True),
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("event_seq", sa.Integer(), nullable=False),

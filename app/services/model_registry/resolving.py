@@ -44,7 +44,8 @@ class BaseChoice:
 def meaning(session: Session, caller: Caller, project: str, name: str) -> Meaning | None:
     """None for what is no name of a model, such as a path. A registered name precedes a directory and a hub id.
 
-    Raises ModelNotFound for fine-tunes that the project does not have, and Conflict for removed base models.
+    Raises ModelNotFound for fine-tunes and checkpoints that the project never had, and Conflict for removed ones and
+    for removed base models.
     """
     fine_tune = parsed(name)
     if fine_tune is not None:
@@ -55,6 +56,8 @@ def meaning(session: Session, caller: Caller, project: str, name: str) -> Meanin
             return Meaning(name=name, job_id=row.job_id)
         checkpoint = checkpoint_of(session, row, fine_tune.step)
         if checkpoint is None:
+            if not _had_checkpoint(session, row, fine_tune.step):
+                raise registered.missing(session, caller, name)
             raise Conflict(
                 f"{fine_tune.name} has no checkpoint of step {fine_tune.step} any more; list those of {row.job_id} "
                 "with GET /v1/jobs/{job_id}/checkpoints",
@@ -63,8 +66,8 @@ def meaning(session: Session, caller: Caller, project: str, name: str) -> Meanin
         return Meaning(name=name, job_id=row.job_id, checkpoint_id=checkpoint.id)
     if JOB_ID.fullmatch(name):
         return Meaning(name=name, job_id=lookup.find(session, caller, name).id)
-    base = session.get(RegisteredModel, name) if BASE_NAME.fullmatch(name) else None
-    if base is None or base.kind != BASE or base.project not in (None, project):
+    base = _base(session, project, name)
+    if base is None:
         return None
     if base.removed_at is not None:
         raise Conflict(f"the model {name} was removed on {base.removed_at:%Y-%m-%d}; take another one", field=FIELD)
@@ -75,6 +78,22 @@ def checkpoint_of(session: Session, row: RegisteredModel, step: int) -> Checkpoi
     """The newest checkpoint of a fine-tune's job at this step that was not deleted."""
     of_step = select(Checkpoint).where(Checkpoint.job_id == row.job_id, Checkpoint.step == step)
     return session.scalar(of_step.where(Checkpoint.deleted_at.is_(None)).order_by(Checkpoint.id.desc()).limit(1))
+
+
+def base_named(session: Session, project: str, name: str) -> RegisteredModel | None:
+    """The registered base model of this name that the project may use, unless it was removed."""
+    base = _base(session, project, name)
+    return base if base is not None and base.removed_at is None else None
+
+
+def _base(session: Session, project: str, name: str) -> RegisteredModel | None:
+    base = session.get(RegisteredModel, name) if BASE_NAME.fullmatch(name) else None
+    return base if base is not None and base.kind == BASE and base.project in (None, project) else None
+
+
+def _had_checkpoint(session: Session, row: RegisteredModel, step: int) -> bool:
+    of_step = select(Checkpoint.id).where(Checkpoint.job_id == row.job_id, Checkpoint.step == step)
+    return session.scalar(of_step.limit(1)) is not None
 
 
 def resolve_for_training(session: Session, caller: Caller, project: str, name: str) -> BaseChoice:

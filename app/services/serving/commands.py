@@ -19,7 +19,7 @@ from app.services.jobs import submission
 from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
-from app.services.serving import documents, history, lookup, states
+from app.services.serving import creation, documents, history, lookup, states
 from app.services.serving.documents import Prepared
 
 MODEL = "model"
@@ -78,7 +78,8 @@ def change(
 
     What concerns the replicas themselves makes a new revision: new ones are started, and old ones are drained once
     new ones answer. Raises InvalidRequest when nothing is named or a rule is broken, IllegalTransition for a service
-    that was deleted, and Conflict when another change came between.
+    that was deleted, and Conflict when another change came between, or for another model than the registered one whose
+    name it has.
     """
     if not changes:
         raise InvalidRequest(f"the body names nothing to change; name at least one of {', '.join(CHANGEABLE)}")
@@ -91,6 +92,8 @@ def change(
         service = _live(session, caller, before.id, "changed")
         if (service.spec, service.revision, service.base) != (before.spec, before.revision, before.base):
             raise Conflict(f"the service {service.name} was changed meanwhile; repeat the request")
+        if MODEL in changes:
+            creation.refuse_name_of_other_model(session, service.project, prepared, field=MODEL)
         _apply(session, plane, caller, service, prepared, changes)
         on_written(session, service)
     return service

@@ -19,6 +19,7 @@ from app.services.inference.models import WantedModel
 from app.services.jobs import dry_run, submission
 from app.services.jobs.dry_run import Plan
 from app.services.lifecycle import audit
+from app.services.model_registry import resolving
 from app.services.queues import queues
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
@@ -55,7 +56,8 @@ def create(
     """Store a new ACTIVE service.
 
     Raises InvalidRequest for the first broken rule, NotFound for a model that the project does not have, and Conflict
-    for weights that can't be used yet, or when a live service of the project has its name.
+    for weights that can't be used yet, or when a live service of the project has its
+    name, or another model.
     """
     target = project or caller.home_project
     caller.require_project(target)
@@ -67,7 +69,7 @@ def create(
     with plane.db.write() as session:
         projects.visible(session, caller, target)
         queues.require(session, new.document.scheduling_config.queue, field="scheduling_config.queue")
-        _refuse_taken_name(session, target, service.name)
+        _refuse_taken_name(session, target, prepared)
         # Locks the job whose model it is until the row is there that keeps it from being deleted.
         submission.refuse_foreign_results(session, prepared.checked.reading, target, prepared.checked.spec)
         _write(session, caller, service)
@@ -91,7 +93,7 @@ def plan(
     )
     with plane.db.read() as session:
         projects.visible(session, caller, target)
-        _refuse_taken_name(session, target, prepared.document.name)
+        _refuse_taken_name(session, target, prepared)
     with documents.fields_of_service():
         found = dry_run.plan(plane, caller, prepared.made, project=target, forwarded=forwarded)
     return found, [documents.of_service(line) for line in found.warnings]
@@ -139,9 +141,23 @@ def _write(session: Session, caller: Caller, service: Service) -> None:
     )
 
 
-def _refuse_taken_name(session: Session, project: str, name: str) -> None:
+def _refuse_taken_name(session: Session, project: str, prepared: Prepared) -> None:
+    name = prepared.document.name
     if lookup.live(session, project, name) is not None:
         raise _taken(name)
+    refuse_name_of_other_model(session, project, prepared, field="name")
+
+
+def refuse_name_of_other_model(session: Session, project: str, prepared: Prepared, *, field: str) -> None:
+    """A service with the name of a registered model serves that model: requests that name it ask for it."""
+    name = prepared.document.name
+    model = resolving.base_named(session, project, name)
+    if model is not None and not documents.serves(prepared.checked.spec.document, str(model.location)):
+        raise Conflict(
+            f"{name} is the name of a registered model ({model.location}), and this service has {prepared.key}; take "
+            "another name, or serve that model",
+            field=field,
+        )
 
 
 def _taken(name: str) -> Conflict:

@@ -111,6 +111,13 @@ def model_of(document: JobDocument) -> tuple[BaseModel, ModelReference]:
     return document.training_config.base_model, (document.inference or Inference()).model
 
 
+def serves(document: JobDocument, location: str) -> bool:
+    """Whether replicas of this document have the model at a location, as it is."""
+    base, reference = model_of(document)
+    exact = base.model_id == location and not base.revision and reference.job_id is None
+    return exact and reference.checkpoint_id is None and reference.quantization == ModelReference().quantization
+
+
 def as_shown(model: WantedModel) -> dict[str, Any]:
     """The reference as a request writes it, without credentials."""
     place = model.base.without("model_id", "credentials").to_json()

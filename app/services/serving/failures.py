@@ -1,5 +1,7 @@
 """Replicas that fail: the next one starts later each time, and after several in a row the service says so."""
 
+from datetime import datetime
+
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import JobState
@@ -31,13 +33,15 @@ def notice_ends(session: Session, service: Service, members: list[Member]) -> No
             data={"number": number, "job_id": job.id, "status": job.status},
         )
         if job.state is JobState.FAILED and each.replica.revision == service.revision and not each.is_draining:
-            note(session, service, f"replica {number} ({job.id}) failed: {why[:_LONGEST]}")
+            reason = f"replica {number} ({job.id}) failed: {why[:_LONGEST]}"
+            note(session, service, reason, at=job.finished_at or utc_now())
         service.mark_changed()
 
 
-def note(session: Session, service: Service, reason: str) -> None:
-    """Count a failure of the service, whose row is locked, and delay its next replica."""
+def note(session: Session, service: Service, reason: str, *, at: datetime) -> None:
+    """Count a failure at this time of the service, whose row is locked, and delay its next replica."""
     service.failures += 1
+    service.failed_at = max(at, service.failed_at or at)
     pause = pause_after(service.failures)
     service.not_before_at = utc_now() + pause
     service.pending_reason = reason
@@ -54,11 +58,11 @@ def note(session: Session, service: Service, reason: str) -> None:
         )
 
 
-def recovered(session: Session, service: Service, members: list[Member]) -> bool:
-    """Whether a replica of this revision has begun to answer since the last one failed."""
+def recovered(service: Service, members: list[Member]) -> bool:
+    """Whether a replica of this revision has begun to answer since the last one failed or was refused."""
     if not service.failures:
         return False
-    failed_at = fleet.last_failure(session, service)
+    failed_at = service.failed_at
     since = [each.replica.answers_since for each in fleet.live(members, revision=service.revision) if each.answers]
     return any(failed_at is None or (at is not None and at > failed_at) for at in since)
 

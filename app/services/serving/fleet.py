@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import HELD, TERMINAL, JobState
+from app.domain.serving.document import ServiceDocument
+from app.domain.spec.model import JobDocument
 from app.models import Job, Replica, Service
 
 
@@ -68,16 +69,12 @@ def locked_members(session: Session, service: Service) -> list[Member]:
     return members(session, service)
 
 
+def lasting(service: Service) -> int:
+    """How many of the wanted replicas are not to give way to other jobs."""
+    least = min(service.wanted, ServiceDocument.from_json(service.spec).replicas.min)
+    return 0 if least and JobDocument.from_json(service.base).scheduling_config.preemptible else least
+
+
 def live(found: Sequence[Member], *, revision: int) -> list[Member]:
     """Those of a revision that are neither ended nor draining."""
     return [each for each in found if each.is_live and not each.is_draining and each.replica.revision == revision]
-
-
-def last_failure(session: Session, service: Service) -> datetime | None:
-    """When a replica of the service's revision last failed."""
-    query = (
-        select(func.max(Job.finished_at))
-        .join(Replica, Replica.job_id == Job.id)
-        .where(Replica.service_id == service.id, Replica.revision == service.revision, Job.status == JobState.FAILED)
-    )
-    return session.scalar(query)

@@ -1,11 +1,11 @@
 """The next replica of a service: a job like any other, submitted in the service's name."""
 
 import logging
+from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
 from app.domain.errors import LimitExceeded, TrainyardError, Unauthenticated
-from app.domain.serving.document import ServiceDocument
 from app.domain.serving.events import ServiceEventType
 from app.domain.serving.replica_documents import replica_document
 from app.domain.serving.states import ServiceState
@@ -17,6 +17,7 @@ from app.services.jobs import submission
 from app.services.jobs.submission import Checked
 from app.services.requests.control_plane import ControlPlane
 from app.services.serving import documents, failures, fleet, history, lookup
+from app.services.serving.fleet import Member
 from app.services.serving.history import ACTOR
 
 KEY_ENDED = (
@@ -37,7 +38,7 @@ def launch(plane: ControlPlane, service_id: str) -> bool:
         preemptible = _is_above_min(session, service)
     try:
         checked = _checked(plane, service, number, preemptible=preemptible)
-        job = _store(plane, service, number, checked)
+        job = _store(plane, service, number, checked, preemptible=preemptible)
     except LimitExceeded as error:
         return _wait(plane, service_id, error.message)
     except Unauthenticated:
@@ -56,14 +57,19 @@ def has_room(session: Session, service: Service) -> bool:
         return False
     if service.not_before_at is not None and service.not_before_at > utc_now():
         return False
-    return len(fleet.live(fleet.members(session, service), revision=service.revision)) < service.wanted
+    of_revision = fleet.live(fleet.members(session, service), revision=service.revision)
+    # One that lasts is started beside one that gives way to other jobs, and takes its place when it answers.
+    return len(of_revision) < service.wanted or not _has_lasting(service, of_revision)
 
 
 def _is_above_min(session: Session, service: Service) -> bool:
     """Whether as many replicas as always run are there already, so that this one gives way to other jobs."""
-    of_revision = fleet.live(fleet.members(session, service), revision=service.revision)
-    lasting = sum(not each.is_preemptible for each in of_revision)
-    return lasting >= ServiceDocument.from_json(service.spec).replicas.min
+    return _has_lasting(service, fleet.live(fleet.members(session, service), revision=service.revision))
+
+
+def _has_lasting(service: Service, of_revision: Sequence[Member]) -> bool:
+    wanted = fleet.lasting(service)
+    return wanted == 0 or sum(not each.is_preemptible for each in of_revision) >= wanted
 
 
 def caller_of(service: Service) -> Caller:
@@ -81,12 +87,12 @@ def _checked(plane: ControlPlane, service: Service, number: int, *, preemptible:
     )
 
 
-def _store(plane: ControlPlane, seen: Service, number: int, checked: Checked) -> Job | None:
+def _store(plane: ControlPlane, seen: Service, number: int, checked: Checked, *, preemptible: bool) -> Job | None:
     """None when the service has changed so that this is not its next replica any more."""
     with plane.db.write() as session:
         service = lookup.locked(session, seen.id)
         is_same = (service.next_number, service.revision) == (number, seen.revision)
-        if not is_same or not has_room(session, service):
+        if not is_same or not has_room(session, service) or _is_above_min(session, service) != preemptible:
             return None
         caller = caller_of(service)
         entered = submission.enter(session, caller, checked)
@@ -126,5 +132,5 @@ def _refused(plane: ControlPlane, service_id: str, number: int, error: Trainyard
     with plane.db.write() as session:
         service = lookup.locked(session, service_id)
         if service.next_number == number and service.status == ServiceState.ACTIVE:
-            failures.note(session, service, f"its next replica was refused: {message}")
+            failures.note(session, service, f"its next replica was refused: {message}", at=utc_now())
     return False

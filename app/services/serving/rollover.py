@@ -20,14 +20,22 @@ def surplus(service: Service, members: list[Member], now: datetime) -> list[tupl
         return [(each, reason) for each in alive]
     current = fleet.live(members, revision=service.revision)
     former = [each for each in alive if each.replica.revision != service.revision]
-    found = [(each, "the service needs fewer replicas") for each in _least_useful(current)[service.wanted :]]
     return [
-        *found,
+        *_spare(service, current),
         *(
             (each, "a replica of a newer revision replaces it")
             for each in _replaced(service, members, now, current, former)
         ),
     ]
+
+
+def _spare(service: Service, current: list[Member]) -> list[tuple[Member, str]]:
+    """More than are wanted. Those that give way to other jobs stand in for those that last until these answer."""
+    lasting = [each for each in _least_useful(current) if not each.is_preemptible][: fleet.lasting(service)]
+    others = [each for each in _least_useful(current) if each not in lasting]
+    more = others[service.wanted - len(lasting) :]
+    stand_ins = [each for each in more if each.answers or each.is_starting][: sum(not each.answers for each in lasting)]
+    return [(each, "the service needs fewer replicas") for each in more if each not in stand_ins]
 
 
 def _least_useful(members: list[Member]) -> list[Member]:

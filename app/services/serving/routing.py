@@ -14,7 +14,8 @@ from app.domain.serving.document import NONE, Replicas, ServiceDocument
 from app.domain.serving.model_keys import model_key
 from app.domain.serving.states import ServiceState
 from app.domain.spec.inference import EMBED, GENERATE, ModelReference
-from app.domain.spec.model import BaseModel
+from app.domain.spec.locations import paths
+from app.domain.spec.model import BaseModel, JobDocument
 from app.domain.spec.rules.model import is_result
 from app.models import Job, Service
 from app.security.permissions import Caller, Permission
@@ -22,7 +23,7 @@ from app.services.inference import models
 from app.services.inference.models import WantedModel
 from app.services.model_registry import registered, resolving
 from app.services.requests.control_plane import ControlPlane
-from app.services.serving import adapters, creation, lookup
+from app.services.serving import adapters, adoption, creation, documents, lookup
 from app.services.serving.creation import NewService
 
 FIELD = "model"
@@ -57,6 +58,8 @@ class _Wanted:
 def route(plane: ControlPlane, caller: Caller, model: str, *, task: str, auto: bool = True) -> Route:
     """The service of the caller's project for a request of this task.
 
+    An automatic service whose key has ended is continued in the caller's name.
+
     In this order: a service's name, SERVICE/JOB, what the name means as a model. Adapters are answered by a service
     of the model that they were trained on. ``auto``: a model without a service gets one, if it is registered or was
     made here.
@@ -65,12 +68,18 @@ def route(plane: ControlPlane, caller: Caller, model: str, *, task: str, auto: b
     model that can't be used, or that answers other requests.
     """
     caller.require(Permission.INFER)
+    found = _found(plane, caller, model, task, auto=auto)
+    adoption.adopt(plane, caller, found.service_id)
+    return found
+
+
+def _found(plane: ControlPlane, caller: Caller, model: str, task: str, *, auto: bool) -> Route:
     project = caller.home_project
     with plane.db.read() as session:
         named = _by_name(session, caller, project, model, task)
         if named is not None:
             return named
-        choices = _meant(session, caller, project, model, task)
+        choices = _meant(plane, session, caller, project, model, task)
         found = _served(session, project, choices, model, task)
     if found is not None:
         return found
@@ -123,7 +132,7 @@ def _adapter_on(session: Session, caller: Caller, service: Service, model: str, 
     return _adapter_name(reference)
 
 
-def _meant(session: Session, caller: Caller, project: str, model: str, task: str) -> list[_Wanted]:
+def _meant(plane: ControlPlane, session: Session, caller: Caller, project: str, model: str, task: str) -> list[_Wanted]:
     """What may answer for a model, the best last: the adapter's own service, or its base with the adapter.
 
     Raises ModelNotFound, and ModelNotServed for a location that no service has.
@@ -133,7 +142,7 @@ def _meant(session: Session, caller: Caller, project: str, model: str, task: str
     except NotFound as error:
         raise _missing(session, caller, project, model) from error
     if meaning is None:
-        return [_location(session, caller, project, model, task)]
+        return [_location(plane, session, caller, project, model, task)]
     if meaning.job_id is None:
         base = BaseModel().changed(model_id=str(meaning.location))
         return [_Wanted(key=model_key(base, ModelReference()), make=WantedModel(base=base))]
@@ -148,19 +157,32 @@ def _meant(session: Session, caller: Caller, project: str, model: str, task: str
     return [own, _Wanted(key=_base_key(resolved, job), make=on_base, adapter=_adapter_name(reference))]
 
 
-def _location(session: Session, caller: Caller, project: str, model: str, task: str) -> _Wanted:
+def _location(plane: ControlPlane, session: Session, caller: Caller, project: str, model: str, task: str) -> _Wanted:
     """A hub id or a path: it never gets an automatic service."""
     key = model_key(BaseModel().changed(model_id=model), ModelReference())
     wanted = _Wanted(key=key, make=WantedModel())
     if model.isprintable() and _served(session, project, [wanted], model, task) is not None:
         return wanted
-    if "/" in model and JOB_ID.fullmatch(_native(model)) is None and model.isprintable():
-        raise _not_served(model)
-    raise _missing(session, caller, project, model)
+    missing = _missing(session, caller, project, model)
+    name, slash, adapter = model.partition("/")
+    if not slash or not model.isprintable() or _is_ending(session, project, name):
+        raise missing
+    if JOB_ID.fullmatch(_native(adapter).partition("/")[0]) is not None:
+        raise _with_message(
+            missing, f"no service {name[:_LONGEST_SHOWN]}; ask for SERVICE/JOB, or for the job's id alone"
+        )
+    try:
+        paths.check_model(model, plane.reading.of(project), field=FIELD)
+    except TrainyardError:
+        raise missing from None  # none could be made
+    raise _not_served(model)
 
 
 def _served(session: Session, project: str, choices: Sequence[_Wanted], model: str, task: str) -> Route | None:
-    """The first of the choices that a service has; automatic ones come last."""
+    """The first of the choices that a service has; automatic ones come last.
+
+    Quantized weights answer differently: a service of those is asked by its own name alone.
+    """
     for wanted in choices:
         of_key = select(Service).where(
             Service.project == project,
@@ -169,7 +191,7 @@ def _served(session: Session, project: str, choices: Sequence[_Wanted], model: s
             Service.ended_at.is_(None),
         )
         rows = session.scalars(of_key.order_by(Service.is_automatic, Service.created_at, Service.id))
-        fits = [each for each in rows if each.status != ServiceState.ENDING]
+        fits = [each for each in rows if each.status != ServiceState.ENDING and not _is_quantized(each)]
         fits = [each for each in fits if wanted.adapter is None or _has_adapters(each)]
         if fits:
             best = next((each for each in fits if each.status == ServiceState.ACTIVE), fits[0])
@@ -242,6 +264,11 @@ def _has_adapters(service: Service) -> bool:
     return service.task == GENERATE and document.adapters.source != NONE
 
 
+def _is_quantized(service: Service) -> bool:
+    _, reference = documents.model_of(JobDocument.from_json(service.base))
+    return reference.quantization != ModelReference().quantization
+
+
 def _native(model: str) -> str:
     """The name with the id of a fine-tuning job as our own."""
     return f"{_JOB}{model.removeprefix(_FOREIGN_JOB)}" if model.startswith(_FOREIGN_JOB) else model
@@ -257,11 +284,24 @@ def _not_served(model: str) -> ModelNotServed:
 def _missing(session: Session, caller: Caller, project: str, model: str) -> ModelNotFound:
     """As `registered.missing`, with the names of services before those of models."""
     live = select(Service.name).where(
-        Service.project == project, Service.ended_at.is_(None), Service.is_automatic.is_(False)
+        Service.project == project,
+        Service.ended_at.is_(None),
+        Service.status != ServiceState.ENDING,
+        Service.is_automatic.is_(False),
     )
     names = session.scalars(live.order_by(Service.name).limit(10)).all()
     error = registered.missing(session, caller, model)
-    if names:
-        error.message = f"{error.message}; services: {', '.join(names)}"
-        error.args = (error.message,)
+    name = model.partition("/")[0]
+    if _is_ending(session, project, name):
+        _with_message(error, f"the service {name} is being deleted; {error.message}")
+    return _with_message(error, f"{error.message}; services: {', '.join(names)}") if names else error
+
+
+def _with_message(error: ModelNotFound, message: str) -> ModelNotFound:
+    error.message, error.args = message, (message,)
     return error
+
+
+def _is_ending(session: Session, project: str, name: str) -> bool:
+    service = lookup.live(session, project, name) if name.isprintable() else None
+    return service is not None and service.status == ServiceState.ENDING

@@ -79,7 +79,7 @@ def _is_due(session: Session, service: Service) -> bool:
         return True
     return (
         _demand(session, service, members).differs(service)
-        or failures.recovered(session, service, members)
+        or failures.recovered(service, members)
         or bool(_to_drain(service, members))
     )
 
@@ -108,9 +108,9 @@ def _advance(plane: ControlPlane, service_id: str) -> None:
             return
         members = fleet.locked_members(session, service)
         failures.notice_ends(session, service, members)
-        if failures.recovered(session, service, members):
+        if failures.recovered(service, members):
             failures.forget(service)
-        _scale(session, service, _demand(session, service, members))
+        _scale(session, service, members, _demand(session, service, members))
         for each, reason in _to_drain(service, members):
             job = _drain(session, service, each, reason)
             to_nudge += [job] if job is not None else []
@@ -120,12 +120,13 @@ def _advance(plane: ControlPlane, service_id: str) -> None:
         plane.nudge(job)
 
 
-def _scale(session: Session, service: Service, wanted: Demand) -> None:
+def _scale(session: Session, service: Service, members: list[Member], wanted: Demand) -> None:
     service.above_target_since, service.needed_at = wanted.above_target_since, wanted.needed_at
     if wanted.wanted == service.wanted:
         return
     before, service.wanted = service.wanted, wanted.wanted
-    if service.wanted < before and not service.failures:
+    answering = sum(each.answers for each in fleet.live(members, revision=service.revision))
+    if service.wanted < before and (not service.failures or 0 < service.wanted <= answering):
         service.pending_reason = ""
     service.mark_changed()
     history.record(

@@ -1,5 +1,6 @@
 """What API keys have asked of models: requests and tokens by day, model and key."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -7,9 +8,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, literal, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
+from app.domain.errors import InvalidRequest
 from app.models import ModelUsage
 from app.security.permissions import Caller
 from app.services.access import projects
@@ -21,6 +24,8 @@ ORDERS = (DAY,)
 _IDENTITY = ("day", "key_id", "model", "project")
 _COUNTS = ("requests", "failures", "prompt_tokens", "completion_tokens")
 _ROWS_AT_ONCE = 500  # below SQLite's limit of parameters
+_OF_THE_ROW = (DataError, IntegrityError, OverflowError, ValueError)  # writing it again fails again
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,24 +64,20 @@ class UsageRow:
 
 
 def add(db: Database, counts: Mapping[UsageKey, UsageCounts]) -> None:
-    """Add to what is stored, in one transaction."""
+    """Add to what is stored, in one transaction; a row that the database can't take is left out."""
     rows = _rows(counts)
     if not rows:
         return
     with db.write() as session:
-        insert: Any = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
         for begin in range(0, len(rows), _ROWS_AT_ONCE):
-            new = insert(ModelUsage).values(rows[begin : begin + _ROWS_AT_ONCE])
-            sums = {name: getattr(ModelUsage, name) + getattr(new.excluded, name) for name in _COUNTS}
-            changed = {**sums, "service_id": new.excluded.service_id}
-            session.execute(new.on_conflict_do_update(index_elements=list(_IDENTITY), set_=changed))
+            _add_or_drop(session, rows[begin : begin + _ROWS_AT_ONCE])
 
 
 def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[UsageRow]:
     """Sums of each project, by the names in ``filters["group"]``, any of GROUPS.
 
     Further filters are ``project``, and ``since`` and ``until``, the first and the last day. The only order is by the
-    groups, days first. Raises NotFound for a project of others.
+    groups, days first. Raises NotFound for a project of others, and InvalidRequest for days in the wrong order.
     """
     groups = [name for name in GROUPS if name in filters.get("group", ())]
     key = [*(_COLUMNS[name] for name in groups), ModelUsage.project]
@@ -92,6 +93,27 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
         total_count=min(total, COUNT_LIMIT),
         total_count_capped=total > COUNT_LIMIT,
     )
+
+
+def _add_or_drop(session: Session, rows: list[dict[str, Any]]) -> None:
+    """One row that can't be written must not keep the others from it: they are written one by one then."""
+    try:
+        with session.begin_nested():
+            _add_rows(session, rows)
+    except _OF_THE_ROW as error:
+        if len(rows) > 1:
+            for row in rows:
+                _add_or_drop(session, [row])
+        else:
+            logger.error("usage of key %s is dropped: %s", rows[0]["key_id"], type(error).__name__)  # noqa: TRY400
+
+
+def _add_rows(session: Session, rows: list[dict[str, Any]]) -> None:
+    insert: Any = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    new = insert(ModelUsage).values(rows)
+    sums = {name: getattr(ModelUsage, name) + getattr(new.excluded, name) for name in _COUNTS}
+    changed = {**sums, "service_id": new.excluded.service_id}
+    session.execute(new.on_conflict_do_update(index_elements=list(_IDENTITY), set_=changed))
 
 
 _COLUMNS: Mapping[str, Any] = {DAY: ModelUsage.day, MODEL: ModelUsage.model, KEY: ModelUsage.key_id}
@@ -118,10 +140,13 @@ def _filtered(session: Session, caller: Caller, filters: Mapping[str, Any], quer
         query = query.where(ModelUsage.project == filters["project"])
     if caller.project is not None:
         query = query.where(ModelUsage.project == caller.project)
-    if filters.get("since") is not None:
-        query = query.where(ModelUsage.day >= filters["since"])
-    if filters.get("until") is not None:
-        query = query.where(ModelUsage.day <= filters["until"])
+    since, until = filters.get("since"), filters.get("until")
+    if since is not None and until is not None and until < since:
+        raise InvalidRequest(f"until ({until}) is before since ({since}); exchange them", field="until")
+    if since is not None:
+        query = query.where(ModelUsage.day >= since)
+    if until is not None:
+        query = query.where(ModelUsage.day <= until)
     return query
 
 

@@ -62,7 +62,7 @@ def test_evaluation_measures_a_named_model(sqlite_api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "status"), [("", 409), ("x", 404), (":ckpt-step-7", 409)], ids=["unfinished", "unknown", "no-step"]
+    ("change", "status"), [("", 409), ("x", 404), (":ckpt-step-7", 404)], ids=["unfinished", "unknown", "no-step"]
 )
 def test_name_without_usable_weights_is_refused(sqlite_api: Api, change: str, status: int) -> None:
     name, _ = fine_tuned(sqlite_api, state=JobState.TRAINING)

@@ -82,3 +82,11 @@ def test_bad_filters_are_named(sqlite_api: Api, query: str, field: str) -> None:
     problem = sqlite_api.problem(sqlite_api.call("GET", f"/v1/usage?{query}"), 422)
 
     assert problem["details"][0]["field"].split(".")[0] == field
+
+
+def test_days_in_the_wrong_order_are_refused_with_both(api: Api) -> None:
+    response = api.call("GET", "/v1/usage?since=2026-05-18&until=2026-05-17")
+
+    detail = api.problem(response, 400)["details"][0]
+    assert detail["field"] == "until"
+    assert detail["message"] == "until (2026-05-17) is before since (2026-05-18); exchange them"

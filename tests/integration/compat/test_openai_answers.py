@@ -1,7 +1,13 @@
 """Chat, completions and embeddings by OpenAI's own client, through the API, a gateway and a relay, to an engine."""
 
+import http.client
+import json
+import os
+import resource
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,19 +105,21 @@ def test_client_that_hangs_up_frees_the_engine(api_of: Api, site: GatewaySite) -
     wait_for(lambda: engine.hung_up, seconds=10, what="the engine has noticed that the client has gone")
 
 
-def test_streams_of_a_project_are_bounded(api_of: Api) -> None:
-    streams = api_of.app.extensions["trainyard"].streams
+def test_requests_of_a_project_to_models_are_bounded(api_of: Api) -> None:
+    answers = api_of.app.extensions["trainyard"].answers
     taken = 0
     try:
         while taken < 1000:
-            streams.take("default")
+            answers.take("default")
             taken += 1
     except LimitExceeded:
         key = api_of.make_key(Role.INFERENCE)
         refused = api_of.call("POST", "/v1/chat/completions", json=CHAT, key=key, buffered=True)
     for _ in range(taken):
-        streams.give_back("default")
+        answers.give_back("default")
 
+    assert taken >= 40
+    assert "requests to models" in refused.get_data(as_text=True)
     assert refused.status_code == 429
     assert "Retry-After" in refused.headers
     assert api_of.call("POST", "/v1/chat/completions", json=CHAT, key=key, buffered=True).status_code == 200
@@ -207,3 +215,77 @@ def test_services_are_models(api_of: Api) -> None:
     }
     assert one is not None
     assert one["trainyard"] == {"kind": "service", "base": "base-of-support", "job_id": None, "task": "generate"}
+
+
+@contextmanager
+def scripted_gateway(answer: bytes) -> Iterator[str]:
+    """The URL of a server that reads one request, sends this, and closes; without anything to send it waits."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while not connection.recv(1 << 16).endswith(b"}"):
+                    pass
+                if answer:
+                    connection.sendall(answer)
+                else:
+                    connection.recv(1)  # until the client closes it
+
+        done = pool.submit(serve)
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        done.result(timeout=10)
+
+
+def test_answer_that_breaks_off_is_not_handed_on_as_a_whole_one(sqlite_api: Api, tmp_path: Path) -> None:
+    (tmp_path / "cut").mkdir()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+    with scripted_gateway(head + b'{"id": "x"') as url:
+        api = Api(sqlite_api.db, tmp_path / "cut", TRAINYARD_GATEWAY_URL=url)
+        answer = api.call("POST", "/v1/chat/completions", json=CHAT, buffered=False)
+        parts = iter(answer.response)
+        assert next(parts) == b'{"id": "x"'
+        with pytest.raises(http.client.IncompleteRead):
+            next(parts)
+        answer.close()
+    api.close()
+
+
+def test_stream_that_breaks_off_ends_with_an_error(
+    sqlite_api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "lost").mkdir()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with scripted_gateway(head + b'10\r\ndata: {"id": 1}\n\r\nA\r\n\ndata: {"i\r\n') as url:
+        api = Api(sqlite_api.db, tmp_path / "lost", TRAINYARD_GATEWAY_URL=url)
+        answer = api.call("POST", "/v1/chat/completions", json={**CHAT, "stream": True}, buffered=True)
+    api.close()
+
+    first, last, rest = answer.get_data().split(b"\n\n")
+    assert (first, rest) == (b'data: {"id": 1}', b"")
+    assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "gateway_lost"
+    assert [each.message for each in caplog.records if "has broken off within an answer" in each.message]
+
+
+def test_gateway_that_is_silent_is_given_up(sqlite_api: Api, tmp_path: Path) -> None:
+    (tmp_path / "silent").mkdir()
+    with scripted_gateway(b"") as url:
+        more = {"TRAINYARD_GATEWAY_URL": url, "TRAINYARD_GATEWAY_SILENCE_SECONDS": "0.2"}
+        api = Api(sqlite_api.db, tmp_path / "silent", **more)
+        answer = api.call("POST", "/v1/chat/completions", json=CHAT, buffered=True)
+    api.close()
+
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"] == "5"
+
+
+def test_an_api_with_many_open_files_hands_requests_on(api_of: Api) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as opened, Path(os.devnull).open() as file:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1100):
+            opened.callback(os.close, os.dup(file.fileno()))
+        answer = api_of.call("POST", "/v1/chat/completions", json=CHAT, buffered=True)
+
+    assert answer.status_code == 200

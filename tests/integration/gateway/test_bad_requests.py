@@ -41,6 +41,42 @@ def test_a_body_over_the_limit_is_refused_in_words(make_site: Callable[..., Gate
     assert site.ask("POST", CHAT, {"model": "x"}).status == 400
 
 
+def test_only_what_trusted_proxies_add_says_who_asks(make_site: Callable[..., GatewaySite]) -> None:
+    site = make_site(TRAINYARD_API_PROXIES="1", TRAINYARD_API_WRONG_KEYS_BURST="1").serve()
+
+    answers = [
+        site.ask(
+            "POST", CHAT, {}, key="wrong", **{"X-Real-Ip": f"9.9.9.{at}", "X-Forwarded-For": f"8.8.8.{at}, 7.7.7.7"}
+        )
+        for at in range(3)
+    ]
+
+    assert answers[-1].status == 429
+
+
+def test_bodies_that_wait_to_be_read_are_bounded(
+    make_site: Callable[..., GatewaySite], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.gateway.server.MOST_BODIES", 1)
+    site = make_site(TRAINYARD_GATEWAY_MAX_BODY_BYTES="1000").serve()
+    engine, place = site.engine()
+    site.replica(site.service(), place)
+
+    with site.asking("POST", CHAT, {"model": "support", "messages": [{"role": "user", "content": "hang" + " " * 800}]}):
+        while not engine.open:
+            pass
+        refused = site.chat("say " + "x" * 300)
+
+    assert refused.status == 503
+    assert "bytes" in refused.error["message"]
+
+
+def test_a_body_over_the_limit_without_a_key_is_refused_for_the_key(make_site: Callable[..., GatewaySite]) -> None:
+    site = make_site(TRAINYARD_GATEWAY_MAX_BODY_BYTES="1000").serve()
+
+    assert site.ask("POST", CHAT, {"model": "x" * 2000}, key="wrong").status == 401
+
+
 def test_a_key_has_so_many_requests_a_minute(make_site: Callable[..., GatewaySite]) -> None:
     site = make_site(TRAINYARD_GATEWAY_REQUESTS_PER_MINUTE="2").serve()
     _, place = site.engine()

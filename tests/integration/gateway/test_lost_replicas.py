@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -111,6 +111,40 @@ def test_a_replica_that_is_full_leaves_the_request_to_another_one(site: GatewayS
     assert answer.status == 503
 
 
+def test_a_service_without_patience_is_answered_by_the_replica_there_is(site: GatewaySite) -> None:
+    _, place = site.engine()
+    site.replica(site.service(limits={"cold_start_seconds": 0}), place)
+
+    assert site.chat("say yes").status == 200
+
+
+def test_an_answer_that_is_too_large_is_refused_and_no_replica_counts_as_lost(
+    site: GatewaySite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.gateway.exchange.MAX_ANSWER_BYTES", 1 << 20)
+    engine, place = site.engine()
+    site.replica(site.service(), place)
+
+    answer = site.chat("say " + "x" * (2 << 20))
+
+    assert answer.status == 400
+    assert "base64" in answer.error["message"]
+    assert len(engine.requests) == 1
+    assert site.chat("say yes").status == 200
+
+
+def test_what_a_client_that_hangs_up_was_sent_counts(make_site: Callable[..., GatewaySite]) -> None:
+    site = make_site(TRAINYARD_GATEWAY_TOKENS_PER_MINUTE="3").serve()
+    engine, place = site.engine(pause_seconds=0.1)
+    site.replica(site.service(), place)
+
+    with site.asking("POST", CHAT, _streamed("say " + "x " * 200)) as connection:
+        connection.getresponse().read(400)
+    wait_for(lambda: engine.hung_up == 1, seconds=10, what="the engine notices")
+
+    assert site.chat("say yes").status == 429
+
+
 def test_a_stale_endpoint_is_not_asked(site: GatewaySite) -> None:
     service_id = site.service(limits={"cold_start_seconds": 1})
     engine, place = site.engine()
@@ -173,5 +207,21 @@ def test_while_the_database_is_away_requests_are_refused_for_now_and_then_answer
     assert answered.status == 200
 
 
+def _streamed(text: str) -> dict[str, Any]:
+    return {"model": "support", "messages": [{"role": "user", "content": text}], "stream": True}
+
+
 def _away() -> NoReturn:
     raise OperationalError("SELECT 1", None, OSError("the server has gone away"))
+
+
+def test_a_stream_of_no_events_is_ended_with_an_error(site: GatewaySite) -> None:
+    service_id = site.service()
+    engine, place = site.engine()
+    site.replica(service_id, place)
+
+    answer = site.chat("babble", stream=True)
+
+    assert answer.events[0]["choices"]
+    assert answer.events[-1]["error"]["code"].lower() == "replica_lost"
+    wait_for(lambda: engine.hung_up == 1, seconds=10, what="the connection is closed")

@@ -39,6 +39,30 @@ def test_answers_end_before_it_stops_and_new_requests_are_refused(served: Gatewa
     assert process.wait(10) == 0
 
 
+def test_a_stream_that_takes_longer_ends_with_an_error_and_kept_connections_are_refused(
+    make_site: Callable[..., GatewaySite],
+) -> None:
+    site = make_site(TRAINYARD_GATEWAY_DRAIN_SECONDS="1")
+    _, place = site.engine(pause_seconds=0.1)
+    site.replica(site.service(), place)
+    process = site.serve_as_process()
+    message = {"role": "user", "content": "say " + "x " * 200}
+    body = {"model": "support", "messages": [message], "stream": True}
+
+    with site.asking("GET", "/health") as kept, site.asking("POST", CHAT, body) as connection:
+        kept.getresponse().read()
+        response = connection.getresponse()
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        kept.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
+        refused = kept.getresponse()
+        answer = Answer(response)
+
+    assert (refused.status, refused.headers["Connection"]) == (503, "close")
+    assert answer.events[-1]["error"]["message"] == "this gateway is stopping; ask again"
+    assert process.wait(10) == 0
+
+
 def test_requests_that_wait_are_refused_at_once_when_it_stops(served: GatewaySite) -> None:
     served.service()
     process = served.serve_as_process()

@@ -226,6 +226,30 @@ def test_nothing_is_written_through_what_a_rank_puts_in_the_way(
     assert list(elsewhere.iterdir()) == []
 
 
+def test_adapters_that_were_not_asked_for_in_a_long_time_are_removed(
+    parts: Parts, run: RunDirectory, trained: Callable[..., str], tmp_path: Path
+) -> None:
+    job_id, place, most = trained(), run.path / "adapters", parts.adapters._most
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").write_text("of another")
+
+    for number in range(most):
+        parts.fetched(FetchAdapter(name=f"a{number}", job_id=job_id))
+    parts.fetched(FetchAdapter(name="a0", job_id=job_id))
+    (place / "a1").rename(place / "moved")
+    (place / "a1").symlink_to(elsewhere)
+    for name in ("more", "evenmore"):
+        assert isinstance(parts.fetched(FetchAdapter(name=name, job_id=job_id)), AdapterReady)
+
+    there = {path.name for path in place.iterdir()}
+    assert {"a1", "a2"}.isdisjoint(there)
+    assert {"a0", "more", "evenmore"} <= there
+    assert (elsewhere / "file").exists()
+    assert list((run.taken_over / "adapters").iterdir()) == []
+    assert parts.fetched(FetchAdapter(name="a2", job_id=trained())) == AdapterReady("a2", str(place / "a2"))
+
+
 def test_flood_of_requests_is_refused(
     parts: Parts, trained: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,18 @@ def test_replica_finishes_its_answers_within_a_bounded_time(stops, part, request
     assert part.calls == [f"ranks are asked to {request_}", "ranks are terminated"]
 
 
+def test_replica_at_the_end_of_its_time_finishes_its_answers(stops, part):
+    controller, observations, loop = stops
+    observations.serves, observations.answers, observations.can_save = True, True, False
+
+    controller.limit_time(0)
+    loop._timers.pop()[-1]()
+
+    ((due, _, _),) = loop._timers
+    assert due - time.monotonic() == pytest.approx(ANSWER_SECONDS["pause"], abs=1)
+    assert part.calls == ["ranks are asked to pause"]
+
+
 def test_replica_that_does_not_answer_yet_has_nothing_to_finish(stops, part):
     controller, observations, _ = stops
     observations.serves, observations.can_save = True, False

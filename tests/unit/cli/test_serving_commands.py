@@ -1,6 +1,7 @@
 """`trainyard serve`, `services`, `chat` and `usage`, against a small real HTTP server."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli.client import watch as watching
+from app.cli.client.serving import chat as chatting
 from app.cli.main import main
 from tests.builders.service_answers import CREATED, SERVICE_ID, page, replica, service
 from tests.doubles.scripted_server import Answer, ScriptedServer, failure, running, success
@@ -243,6 +245,26 @@ def test_a_refused_chat_says_why(server: ScriptedServer) -> None:
     assert (answer.exit_code, answer.stderr) == (1, "Error: model_not_found: the model 'x' does not exist\n")
 
 
+def test_chat_shows_why_there_is_no_answer_yet(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chatting, "PATIENCE_SECONDS", 0.1)
+    asked = threading.Event()
+
+    def late(handler: Any) -> None:
+        asked.wait(10)
+        chunks("Hello")(handler)
+
+    def why(handler: Any) -> None:
+        success(service(answering=0, pending_reason="waits for 1 h100; free: 0"))(handler)
+        threading.Timer(0.05, asked.set).start()
+
+    server.script(late, why, *[success(service(answering=0, pending_reason="waits for 1 h100; free: 0"))] * 20)
+
+    answer = run("chat", "support", "-m", "Hi")
+
+    assert answer.stdout == "Hello\n"
+    assert answer.stderr == "waiting for support: waits for 1 h100; free: 0\n"
+
+
 # ---- usage
 
 
@@ -255,3 +277,11 @@ def test_usage_is_grouped(server: ScriptedServer) -> None:
 
     assert server.seen[0][1] == "/v1/usage?group=day%2Cmodel&since=2026-05-01&page_size=100"
     assert "2026-05-17  support  1,200     1         50,000         7" in answer.stdout
+
+
+def test_usage_of_days_in_the_wrong_order_is_refused(server: ScriptedServer) -> None:
+    answer = run("usage", "--since", "2026-05-17", "--until", "2026-05-01")
+
+    assert answer.exit_code == 2
+    assert "--until 2026-05-01 is before --since 2026-05-17" in answer.stderr
+    assert not server.seen

@@ -43,6 +43,8 @@ BAD_CHATS: list[tuple[dict[str, Any], str]] = [
     (message(role="user", content="x", mood="good"), "messages.1.mood"),
     ({"temperature": 3}, "temperature"),
     ({"temperature": -0.1}, "temperature"),
+    ({"temperature": 1e-38}, "temperature"),
+    ({"repetition_penalty": 1e-40}, "repetition_penalty"),
     ({"temperature": "1"}, "temperature"),
     ({"top_p": 0}, "top_p"),
     ({"n": 0}, "n"),

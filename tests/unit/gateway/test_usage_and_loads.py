@@ -54,6 +54,30 @@ def test_usage_is_summed_up_and_survives_a_failed_write() -> None:
     assert store.usage == [{KEY: UsageCounts(requests=2, failures=1, prompt_tokens=3, completion_tokens=4)}]
 
 
+def test_a_flush_that_is_cancelled_loses_nothing_and_counts_nothing_twice() -> None:
+    written: list[Mapping[UsageKey, UsageCounts]] = []
+
+    async def use() -> None:
+        may_write = asyncio.Event()
+
+        async def write(counts: Mapping[UsageKey, UsageCounts]) -> None:
+            await may_write.wait()
+            written.append(counts)
+
+        book = UsageBook(write)
+        book.add(KEY, Tokens(3, 4), failed=False)
+        flush = asyncio.create_task(book.flush())
+        await asyncio.sleep(0)
+        flush.cancel()
+        await asyncio.gather(flush, return_exceptions=True)
+        may_write.set()
+        await book.flush()
+
+    asyncio.run(use())
+
+    assert written == [{KEY: UsageCounts(requests=1, failures=0, prompt_tokens=3, completion_tokens=4)}]
+
+
 def test_loads_are_reported_while_there_is_something_and_once_when_it_ends() -> None:
     store = Store()
 
@@ -95,7 +119,7 @@ def test_a_report_that_failed_is_made_again() -> None:
 
 def test_so_many_requests_may_be_open() -> None:
     async def use() -> None:
-        requests = OpenRequests(1)
+        requests = OpenRequests(1, most_bytes=10)
         assert (requests.enter(), requests.enter()) == (True, False)
         requests.leave()
         await asyncio.wait_for(requests.gone(), 1)

@@ -27,7 +27,7 @@ SAVE_SECONDS = {"pause": PAUSE_SAVE_SECONDS, "requeue": REQUEUE_SAVE_SECONDS, "p
 UNSAVED_STOP_SECONDS = 10.0
 # A replica finishes the answers that it has begun, for 60 s when it drains, and for 25 s before others get its devices;
 # a moment more for its exit.
-ANSWER_SECONDS = {DRAIN: 65.0, "requeue": 28.0, "preempt": 28.0}
+ANSWER_SECONDS = {DRAIN: 65.0, "requeue": 28.0, "preempt": 28.0, "pause": 28.0}
 
 
 class StopController:
@@ -154,7 +154,7 @@ class StopController:
         self._time_is_up = True
         if self._observed.stopping is None:
             # The ranks receive a pause: they save and stop.
-            seconds = TIME_LIMIT_SAVE_SECONDS if self._observed.can_save else UNSAVED_STOP_SECONDS
+            seconds = TIME_LIMIT_SAVE_SECONDS if self._observed.can_save else self._unsaved_seconds("pause")
             self._begin(TIME_LIMIT, sent_as="pause", save=self._observed.can_save, force=True, seconds=seconds)
 
     def _begin(self, kind: str, *, sent_as: str, save: bool, force: bool, seconds: float) -> None:

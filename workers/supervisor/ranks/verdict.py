@@ -53,6 +53,7 @@ KILLED_AT_LIMIT = (
     "limit"
 )
 NEVER_ANSWERED = "the engine ended before it answered a request"
+ENDED_BY_ITSELF = "the engine ended although nothing had asked it to"
 KILLED_CHILD = "killed by signal"  # PyTorch's wording
 
 
@@ -63,11 +64,20 @@ def judge(observed: Observations) -> Outcome:
     A fault that a GPU failure during the attempt can explain is attributed to that GPU.
     """
     outcome = _judge(observed)
-    if outcome.kind == "completed" and observed.serves and not observed.answers:
-        return Outcome(kind="cancelled") if observed.stopping == DRAIN else _fault("NO_RESULT", NEVER_ANSWERED)
+    if outcome.kind == "completed" and observed.serves:
+        outcome = _judge_replica(observed, outcome)
     if not observed.broken_devices or outcome.cause not in OF_BROKEN_DEVICES:
         return outcome
     return replace(outcome, cause="DEVICE_FAULT", message=f"{observed.broken_devices}; {outcome.message}")
+
+
+def _judge_replica(observed: Observations, completed: Outcome) -> Outcome:
+    """Replicas serve until they are asked to end: only one that has drained is complete."""
+    if observed.stopping == DRAIN:
+        return completed if observed.answers else Outcome(kind="cancelled")
+    if observed.stopping == "cancel":
+        return Outcome(kind="cancelled", exit_code=completed.exit_code)
+    return _fault("NO_RESULT", ENDED_BY_ITSELF if observed.answers else NEVER_ANSWERED)
 
 
 def _judge(observed: Observations) -> Outcome:

@@ -6,7 +6,7 @@ import os
 import queue
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from app.database.engine import Database
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 DIRECTORY = "adapters"  # in the run directory
 MOST_WAITING = 256  # requests; a rank may send any number
+LEAST_KEPT = 4
 _FILES = "adapter_*"  # what peft reads; a checkpoint also has the state of its optimizer
 
 
@@ -36,7 +37,11 @@ class Adapters:
         self._db, self._storage, self._work, self._run = db, storage, work, run
         self._answer = answer
         self._asked: queue.Queue[FetchAdapter | None] = queue.Queue(MOST_WAITING)
-        self._there: dict[str, FetchAdapter] = {}
+        self._there: dict[str, FetchAdapter] = {}  # the one asked for last at the end
+        inference = work.document.inference
+        serving = None if inference is None else inference.serving
+        self._most = max(LEAST_KEPT, 2 * (0 if serving is None else serving.max_loaded))
+        self._removed = 0
         self._thread: threading.Thread | None = None
 
     def ask(self, request: FetchAdapter) -> None:
@@ -74,6 +79,7 @@ class Adapters:
         if (before := self._there.get(request.name)) is not None and before != request:
             raise AttemptFailed("INVALID_CONFIG", f"{request.name} is the name of another adapter already")
         if before is not None and target.is_dir() and not target.is_symlink():
+            self._there[request.name] = self._there.pop(request.name)
             return target
         with self._db.read() as session:
             reference = adapters.find(
@@ -92,8 +98,24 @@ class Adapters:
         finally:
             for left in (scratch, copy):
                 shutil.rmtree(left, ignore_errors=True)
+        self._there.pop(request.name, None)
         self._there[request.name] = request
+        self._make_room(aside)
         return target
+
+    def _make_room(self, aside: Path) -> None:
+        """Remove those that were not asked for in a long time; they are fetched again when they are asked for.
+
+        A rank that reads one just now has it open or asks again.
+        """
+        while len(self._there) > self._most:
+            name = next(iter(self._there))
+            del self._there[name]
+            self._removed += 1
+            try:
+                _remove(self._run.path, name, aside / f"removed-{self._removed}")
+            except (OSError, RecursionError) as error:
+                log.warning("adapter %s could not be removed: %s", name, type(error).__name__)
 
 
 def _copy(directory: Path, copy: Path) -> None:
@@ -107,7 +129,24 @@ def _copy(directory: Path, copy: Path) -> None:
 
 
 def _hand_over(directory: Path, run: Path) -> None:
-    """Move it into the run directory, whose ranks may put links in the way: none is followed. Raises OSError."""
+    """Move it into the run directory. Raises OSError."""
+    with _opened(run) as target:
+        os.rename(directory, directory.name, dst_dir_fd=target)
+
+
+def _remove(run: Path, name: str, aside: Path) -> None:
+    """Take it out of the ranks' reach first. Raises OSError and RecursionError."""
+    with _opened(run) as target:
+        os.rename(name, aside, src_dir_fd=target)
+    if aside.is_dir() and not aside.is_symlink():
+        shutil.rmtree(aside)
+    else:
+        aside.unlink()
+
+
+@contextlib.contextmanager
+def _opened(run: Path) -> Iterator[int]:
+    """The directory of adapters; ranks may put links in the way: none is followed. Raises OSError."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     root = os.open(run, flags)
     try:
@@ -115,7 +154,7 @@ def _hand_over(directory: Path, run: Path) -> None:
             os.mkdir(DIRECTORY, dir_fd=root)
         target = os.open(DIRECTORY, flags, dir_fd=root)
         try:
-            os.rename(directory, directory.name, dst_dir_fd=target)
+            yield target
         finally:
             os.close(target)
     finally:

@@ -2,6 +2,7 @@
 
 import re
 import socket
+import time
 
 PATH = "/health"
 # By hand: http.client would load TLS and mail into every supervisor.
@@ -15,23 +16,29 @@ class NoAnswer(Exception):
 
 
 def probe(address: str, port: int, token: str, *, seconds: float) -> None:
-    """Raises NoAnswer unless the engine answers its health check with 200; waits that long for each part of it."""
+    """Raises NoAnswer unless the engine answers its health check with 200, within this time as a whole."""
+    until = time.monotonic() + seconds
     try:
         with socket.create_connection((address, port), timeout=seconds) as connection:
             connection.sendall(f"TRAINYARD/1 {token}\n".encode())
-            if (greeting := _line(connection)) != "OK":
+            if (greeting := _line(connection, until)) != "OK":
                 raise NoAnswer(f"the relay answers {greeting!r}")
             connection.sendall(_REQUEST)
-            status = _STATUS.match(line := _line(connection))
+            status = _STATUS.match(line := _line(connection, until))
     except OSError as error:
         raise NoAnswer(f"{type(error).__name__}: {error}") from error
     if status is None or status[1] != "200":
         raise NoAnswer(f"{PATH} is answered with {line!r}")
 
 
-def _line(connection: socket.socket) -> str:
-    """Byte by byte, because what follows is another's."""
+def _line(connection: socket.socket, until: float) -> str:
+    """Byte by byte, because what follows is another's. Raises OSError."""
     line = b""
-    while not line.endswith(b"\n") and len(line) < _MOST_BYTES and (byte := connection.recv(1)):
+    while not line.endswith(b"\n") and len(line) < _MOST_BYTES:
+        if (left := until - time.monotonic()) <= 0:
+            raise TimeoutError("timed out")
+        connection.settimeout(left)
+        if not (byte := connection.recv(1)):
+            break
         line += byte
     return line.decode(errors="replace").rstrip("\r\n")

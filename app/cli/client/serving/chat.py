@@ -1,7 +1,9 @@
 """`trainyard chat`: a conversation with a served model, in the terminal."""
 
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -9,9 +11,10 @@ import click
 from app.cli.client.connection import server
 from app.cli.client.submit import project_option
 from app.cli.output import printable
-from trainyard.client import Client, ClientError
+from trainyard.client import NO_RETRY, Client, ClientError
 
 Message = dict[str, str]
+PATIENCE_SECONDS = 2.0  # without an answer, until the reason is shown
 
 
 @click.command()
@@ -32,7 +35,9 @@ def chat(service: str, adapter: str, messages: tuple[str, ...], system: str, pro
         for text in messages or _lines():
             said.append({"role": "user", "content": text})
             try:
-                said.append({"role": "assistant", "content": _answer(client, model, said, given)})
+                with _reason_shown(service, project) as begun:
+                    answer = _answer(client, model, said, given, begun)
+                said.append({"role": "assistant", "content": answer})
             except ClientError as error:
                 if messages or not sys.stdin.isatty():
                     raise
@@ -56,11 +61,37 @@ def _lines() -> Iterator[str]:
         yield text
 
 
-def _answer(client: Client, model: str, said: list[Message], fields: dict[str, Any]) -> str:
+@contextmanager
+def _reason_shown(service: str, project: str) -> Iterator[threading.Event]:
+    """Until the event is set, why the service does not answer is shown, whenever that changes."""
+    begun = threading.Event()
+    threading.Thread(target=_show_reason, args=(service, project, begun), daemon=True).start()
+    try:
+        yield begun
+    finally:
+        begun.set()
+
+
+def _show_reason(service: str, project: str, begun: threading.Event) -> None:
+    shown = ""
+    while not begun.wait(PATIENCE_SECONDS):
+        try:
+            with server(project) as client:  # the other one is waiting for the answer
+                found = client.services.get(service, patience=NO_RETRY)
+            reason = found["pending_reason"] or ("" if found["answering"] else "no replica answers yet")
+        except (ClientError, click.ClickException):  # a model's id, or a key that may not see services
+            reason = "no answer yet"
+        if reason and reason != shown and not begun.is_set():
+            click.echo(f"waiting for {printable(service)}: {printable(reason)}", err=True)
+            shown = reason
+
+
+def _answer(client: Client, model: str, said: list[Message], fields: dict[str, Any], begun: threading.Event) -> str:
     """Prints the answer as it is made, and returns it. Ctrl-C ends the answer, not the conversation."""
     parts: list[str] = []
     try:
         for chunk in client.services.chat(model, said, **fields):
+            begun.set()
             for choice in chunk.get("choices") or ():
                 text = (choice.get("delta") or {}).get("content") or ""
                 parts.append(text)

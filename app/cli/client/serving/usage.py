@@ -1,5 +1,6 @@
 """`trainyard usage`: how much was asked of models, by key, model and day."""
 
+from datetime import datetime
 from itertools import islice
 
 import click
@@ -19,9 +20,11 @@ _FIELDS = {"key": "key_id", "model": "model", "day": "day"}
 @click.option("--project", default="", help="Only of this project.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
 @json_option
-def usage(group: tuple[str, ...], *, project: str, limit: int, as_json: bool, **days: object) -> None:
+def usage(group: tuple[str, ...], *, project: str, limit: int, as_json: bool, **days: datetime | None) -> None:
     """Show requests and tokens of services, by model unless --by says otherwise."""
     wanted = group or ("model",)
+    if (since := days["since"]) and (until := days["until"]) and until < since:
+        raise click.UsageError(f"--until {until:%Y-%m-%d} is before --since {since:%Y-%m-%d}; exchange them")
     bounds = {name: f"{day:%Y-%m-%d}" for name, day in days.items() if day is not None}
     with server() as client:
         found = list(islice(client.services.usage(group=wanted, project=project, **bounds), limit))

@@ -1,11 +1,12 @@
 """Hands a request on to a gateway, and its answer back as it comes, so that clients need one address."""
 
 import http.client
+import json
 import logging
 import select
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,10 +21,10 @@ from app.http.envelope import json_response
 from app.http.request_body import JsonBody, read_body
 from app.http.sse import client_is_gone
 
-NO_GATEWAY = "NO_GATEWAY"
+NO_GATEWAY, GATEWAY_LOST = "NO_GATEWAY", "GATEWAY_LOST"
+_END_OF_EVENT = b"\n\n"
 RETRY_AFTER_SECONDS = 5
 CONNECT_SECONDS = 5.0
-SILENCE_SECONDS = 900.0  # after which a gateway is taken for dead; it sends comments while requests wait
 _HANGUP_SECONDS = 1.0  # between two tests whether the client still waits
 _CHUNK_BYTES = 64 << 10
 _SENT = ("Authorization", PROJECT_HEADER, NATIVE_PROJECT_HEADER)
@@ -44,14 +45,14 @@ class AnswerBody(JsonBody):
 
 
 def answered(path: str) -> Response:
-    """A gateway's answer to this request, at that path. Raises LimitExceeded when too many streams are open."""
+    """A gateway's answer to this request, at that path. Raises LimitExceeded when too many requests are handed on."""
     url = backend().settings.gateway.url
     if not url:
         return _unavailable("no gateway answers requests to models here: start one, and set TRAINYARD_GATEWAY_URL")
     with ExitStack() as opened:
         taker = holder()
-        backend().streams.take(taker)
-        opened.callback(backend().streams.give_back, taker)
+        backend().answers.take(taker)
+        opened.callback(backend().answers.give_back, taker)
         connection = _connection(url)
         opened.callback(connection.close)
         try:
@@ -60,7 +61,7 @@ def answered(path: str) -> Response:
             logger.warning("the gateway at %s does not answer: %s", url, error)
             return _unavailable("the gateway does not answer; retry later")
         opened.callback(answer.close)
-        response = Response(_chunks(answer), status=answer.status, headers=_headers(answer))
+        response = Response(_parts(answer, url), status=answer.status, headers=_headers(answer))
         response.call_on_close(opened.pop_all().close)
     return response
 
@@ -74,13 +75,24 @@ def _connection(url: str) -> http.client.HTTPConnection:
 def _asked(connection: http.client.HTTPConnection, path: str) -> http.client.HTTPResponse:
     """The head of the answer. Raises OSError and HTTPException."""
     connection.connect()
-    connection.sock.settimeout(SILENCE_SECONDS)
+    silence = backend().settings.gateway.silence_seconds
+    connection.sock.settimeout(silence)
     headers = {name: request.headers[name] for name in _SENT if name in request.headers}
     connection.request("POST", path, request.get_data(), {**headers, "Content-Type": "application/json"})
-    while not select.select([connection.sock], [], [], _HANGUP_SECONDS)[0]:
+    _await_answer(connection.sock.fileno(), silence)
+    return connection.getresponse()
+
+
+def _await_answer(descriptor: int, silence: float) -> None:
+    """Until there is something to read. Raises OSError when the client hangs up, and after so many seconds."""
+    poll = select.poll()  # select() takes descriptors up to 1023 only
+    poll.register(descriptor, select.POLLIN)
+    deadline = time.monotonic() + silence
+    while not poll.poll(min(_HANGUP_SECONDS, silence) * 1000):
         if client_is_gone():
             raise ConnectionAbortedError("the client has hung up")
-    return connection.getresponse()
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"it has sent nothing for {silence:g} s")
 
 
 def _headers(answer: http.client.HTTPResponse) -> dict[str, str]:
@@ -88,9 +100,38 @@ def _headers(answer: http.client.HTTPResponse) -> dict[str, str]:
     return {name: answer.headers[name] for name in returned}
 
 
+def _parts(answer: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
+    """The answer's parts. A stream that breaks off ends with an error; of any other answer the connection is cut."""
+    is_stream = answer.headers.get_content_type() == "text/event-stream"
+    try:
+        yield from _events(answer) if is_stream else _chunks(answer)
+    except (OSError, http.client.HTTPException) as error:
+        logger.warning("the gateway at %s has broken off within an answer: %r", url, error)
+        if not is_stream:
+            raise
+        problem = error_body(502, "the gateway was lost within the answer; ask again", GATEWAY_LOST, None)
+        yield b"data: " + json.dumps(problem).encode() + _END_OF_EVENT
+
+
+def _events(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Whole events only, so that what follows a stream that breaks off is an event of its own."""
+    begun = b""
+    for chunk in _chunks(answer):
+        whole, end, begun = (begun + chunk).rpartition(_END_OF_EVENT)
+        if end:
+            yield whole + end
+    if begun:
+        yield begun
+
+
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The answer's parts. An answer that breaks off ends without its last chunk: clients must not take it for whole."""
-    yield from iter(partial(answer.read1, _CHUNK_BYTES), b"")
+    """The answer's parts. Raises IncompleteRead when it breaks off, so that clients do not take it for a whole one."""
+    left = answer.length  # None: it comes in chunks, the last of which `read1` waits for
+    while left != 0 and (chunk := answer.read1(_CHUNK_BYTES)):
+        left = left - len(chunk) if left is not None else None
+        yield chunk
+    if left:  # `read1` does not say that something is missing
+        raise http.client.IncompleteRead(b"", left)
 
 
 def _unavailable(message: str) -> Response:

@@ -7,7 +7,15 @@ from marshmallow import ValidationError, fields, post_load, validate, validates_
 
 from app.compat.openai.answers.answer_fields import Biases, Only, ResponseFormat, SignedWhole, Stops, TextsOrTokens
 from app.compat.openai.answers.messages import MessageSchema, ToolChoice, ToolSchema
-from app.domain.spec.rules.inference import HOTTEST, LARGEST_PENALTY, MOST_ANSWER_TOKENS, MOST_ANSWERS, MOST_TOP_K
+from app.domain.spec.rules.inference import (
+    HOTTEST,
+    LARGEST_PENALTY,
+    LEAST_PENALTY,
+    LEAST_TEMPERATURE,
+    MOST_ANSWER_TOKENS,
+    MOST_ANSWERS,
+    MOST_TOP_K,
+)
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, Number, Section, Text, TextMap, Whole, says
 
@@ -69,9 +77,14 @@ class GenerationSchema(AskingSchema):
     def _fits_together(self, values: dict[str, Any], **_: Any) -> None:
         if "stream_options" in values and not values.get("stream"):
             raise ValidationError("has a meaning only with stream true", "stream_options")
-        for name in ("top_p", "repetition_penalty"):
-            if values.get(name) == 0:
-                raise ValidationError("must be above 0", name)
+        if values.get("top_p") == 0:
+            raise ValidationError("must be above 0", "top_p")
+        if 0 < (values.get("temperature") or 0) < LEAST_TEMPERATURE:
+            raise ValidationError(
+                f"must be 0, which takes the likeliest token, or at least {LEAST_TEMPERATURE}", "temperature"
+            )
+        if (values.get("repetition_penalty") or 1) < LEAST_PENALTY or values.get("repetition_penalty") == 0:
+            raise ValidationError(f"must be at least {LEAST_PENALTY}; 1 is none", "repetition_penalty")
 
 
 class ChatSchema(GenerationSchema):

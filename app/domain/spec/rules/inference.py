@@ -38,6 +38,7 @@ MOST_ANSWER_TOKENS = 131_072  # of one record: n x max_new_tokens
 MOST_SHARD_RECORDS = 65_536
 LEAST_TEMPERATURE = 0.0001  # logits divided by less may not be finite any more
 HOTTEST, MOST_TOP_K, LARGEST_PENALTY = 2.0, 2**20, 10.0  # of sampling
+LEAST_PENALTY = 0.01  # logits divided by less may not be finite any more
 QUANTIZATIONS = ("none", QUANTIZED)
 PARQUET, NPY, SAFETENSORS = "parquet", "npy", "safetensors"
 _ROWS = (PARQUET, "arrow", "jsonl")
@@ -166,8 +167,10 @@ def check_sampling(task: InferenceTask, field: str) -> None:
         raise BadSpec("top_p 0 leaves no token; use a share above 0 and up to 1", field=f"{field}.top_p")
     if task.min_p == 1:
         raise BadSpec("min_p 1 leaves only the likeliest token; set temperature to 0 for that", field=f"{field}.min_p")
-    if task.repetition_penalty == 0:
-        raise BadSpec("a penalty of 0 leaves no token; 1 is none", field=f"{field}.repetition_penalty")
+    if task.repetition_penalty < LEAST_PENALTY:
+        raise BadSpec(
+            f"a penalty of less than {LEAST_PENALTY} leaves no token; 1 is none", field=f"{field}.repetition_penalty"
+        )
 
 
 def vectors_fit_the_format(document: JobDocument) -> None:

@@ -9,15 +9,17 @@ from sqlalchemy.orm import Session
 from app.domain.errors import Conflict, Forbidden, ModelNotFound, ModelNotServed
 from app.domain.lifecycle.states import JobState
 from app.domain.serving.document import ServiceDocument
-from app.models import RegisteredModel, Service
+from app.models import ApiKey, Job, RegisteredModel, Service, ServiceEvent
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
+from app.services.access import api_keys
 from app.services.model_registry import registered
-from app.services.serving import routing
+from app.services.serving import loads, routing, stepping
+from app.services.serving.loads import Load
 from app.services.serving.routing import Route
 from tests.builders.factories import make_checkpoint, make_project
 from tests.builders.inference_requests import make_trained
-from tests.builders.serving import make_service
+from tests.builders.serving import make_service, replica_document
 from tests.systems.apps import Api
 
 BASE = "/srv/models/tiny"  # of documents that tests make
@@ -178,7 +180,8 @@ def test_without_automatic_services_the_command_is_named(api: Api, base: str) ->
 
 
 def test_places_get_no_service_by_themselves(api: Api) -> None:
-    for place in ("/srv/models/other", "org/model"):
+    root = str(api.app.extensions["trainyard"].plane.reading.roots[0])
+    for place in (f"{root}/models/other", "org/model"):
         with pytest.raises(ModelNotServed, match=f"trainyard serve {place}"):
             routed(api, place)
 
@@ -199,6 +202,47 @@ def test_unknown_models_are_refused_with_those_of_the_project(api: Api, base: st
         assert "secret" not in refused.value.message
 
 
+def test_what_could_not_be_served_gets_no_command(api: Api, base: str) -> None:
+    root = str(api.app.extensions["trainyard"].plane.reading.roots[0])
+    for place in (f"{root}/../other", "/nowhere/models/tiny", "../tiny"):
+        with pytest.raises(ModelNotFound) as refused:
+            routed(api, place)
+        assert "trainyard serve" not in refused.value.message
+
+
+def test_adapter_of_a_name_that_is_no_service_is_asked_for_in_other_ways(api: Api, base: str) -> None:
+    with api.db.write() as session:
+        job = lora(session)
+
+    for name in (job, job.replace("job-", "ftjob-")):
+        with pytest.raises(ModelNotFound, match="no service tiny; ask for SERVICE/JOB, or for the job's id alone"):
+            routed(api, f"{base}/{name}")
+
+
+def test_service_that_ends_is_not_offered(api: Api) -> None:
+    with api.db.write() as session:
+        served(session)
+        served(session, "leaving", status="ENDING")
+
+    for model in ("leaving", "leaving/job-none"):
+        with pytest.raises(ModelNotFound, match="the service leaving is being deleted") as refused:
+            routed(api, model)
+        assert refused.value.message.endswith("; services: support")
+
+
+def test_checkpoint_that_never_was_is_missing_and_a_deleted_one_is_named(api: Api) -> None:
+    name = "ft:tiny:default:docs:00000000"
+    with api.db.write() as session:
+        job = make_trained(session, adapter=True, training_type="LORA")
+        make_checkpoint(session, job, step=7).deleted_at = utc_now()
+        session.add(RegisteredModel(name=name, kind="fine_tune", project="default", job_id=job.id, created_by="key-1"))
+
+    with pytest.raises(Conflict, match="no checkpoint of step 7 any more"):
+        routed(api, f"{name}:ckpt-step-7")
+    with pytest.raises(ModelNotFound):
+        routed(api, f"{name}:ckpt-step-99999")
+
+
 def test_service_of_another_task_says_what_it_answers(api: Api) -> None:
     with api.db.write() as session:
         served(session)
@@ -213,3 +257,56 @@ def test_service_of_another_task_says_what_it_answers(api: Api) -> None:
 def test_models_are_asked_with_the_permission_alone(api: Api) -> None:
     with pytest.raises(Forbidden):
         routed(api, "support", caller=Caller(key_id="key-1", role=Role.VIEWER, project="default"))
+
+
+def test_quantized_service_is_asked_by_its_own_name_alone(api: Api, base: str) -> None:
+    with api.db.write() as session:
+        document = replica_document("small")
+        document["inference"]["model"] = {"quantization": "bnb-4bit"}
+        small, job = served(session, "small", base=document), lora(session)
+
+    for model in (BASE, base, job):
+        with pytest.raises(ModelNotServed):
+            routed(api, model, auto=False)
+    assert routed(api, "small").service_id == small
+    assert routed(api, f"small/{job}").adapter == job
+
+
+@pytest.mark.both_databases
+def test_automatic_service_takes_a_key_that_asks_when_its_own_has_ended(api: Api, base: str) -> None:
+    first, other = (api_keys.authenticate(api.db, api.make_key(Role.INFERENCE)) for _ in range(2))
+    service = routed(api, base, caller=first).service_id
+    routed(api, base, caller=other)
+    assert submits_as(api, service) == first.key_id, "as long as its key is good"
+    with api.db.write() as session:
+        session.get_one(ApiKey, first.key_id).revoked_at = utc_now()
+
+    routed(api, base, caller=ASKER)
+    assert submits_as(api, service) == first.key_id, "a key that is no good helps nothing"
+    routed(api, base, caller=other)
+    routed(api, base, caller=other)
+
+    assert submits_as(api, service) == other.key_id
+    with api.db.read() as session:
+        messages = [row.message for row in session.scalars(select(ServiceEvent).order_by(ServiceEvent.seq))]
+    assert len(messages) == 2
+    assert other.key_id in messages[-1]
+    loads.report(api.db, "g", {service: Load(waiting=1)})
+    stepping.step(api.app.extensions["trainyard"].plane, service)
+    with api.db.read() as session:
+        job = session.scalars(select(Job)).one()
+    assert (job.kind, job.created_by) == ("replica", other.key_id)
+
+
+def test_service_that_a_user_made_keeps_its_key(api: Api) -> None:
+    with api.db.write() as session:
+        service = served(session, submits_as="key-gone")
+
+    routed(api, "support", caller=asker(api))
+
+    assert submits_as(api, service) == "key-gone"
+
+
+def submits_as(api: Api, service_id: str) -> str:
+    with api.db.read() as session:
+        return session.get_one(Service, service_id).submits_as

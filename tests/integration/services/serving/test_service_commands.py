@@ -10,6 +10,7 @@ from app.domain.spec.model import BaseModel
 from app.models import Service
 from app.security.permissions import Caller, Role
 from app.services.inference.models import WantedModel
+from app.services.model_registry import registered
 from app.services.requests.pagination import PageRequest
 from app.services.serving import commands, creation, history, listing, lookup, stepping
 from app.services.serving.creation import Created
@@ -53,6 +54,23 @@ def test_a_name_is_free_again_only_when_its_service_has_ended(api: Api) -> None:
         creation.create(run.plane, CALLER, new_service())
     run.step()
     assert creation.create(run.plane, CALLER, new_service()).name == "support"
+
+
+def test_a_name_of_a_registered_model_is_for_services_of_that_model(api: Api) -> None:
+    run = ServiceRun(api, name="another")
+    admin = Caller(key_id="cli", role=Role.SUPER_ADMIN, project=None)
+    registered.register(api.db, admin, "tiny", MODEL)
+    registered.register(api.db, admin, "large", "org/large")
+    for attempt in (creation.plan, creation.create):
+        with pytest.raises(Conflict, match=r"large is the name of a registered model \(org/large\)") as found:
+            attempt(run.plane, CALLER, new_service(name="large"))
+        assert found.value.field == "name"
+    assert creation.create(run.plane, CALLER, new_service(name="tiny")).name == "tiny"
+    with pytest.raises(Conflict, match="tiny is the name of a registered model") as changed:
+        commands.change(run.plane, CALLER, "tiny", {"model": WantedModel(base=BaseModel().changed(model_id="org/x"))})
+    assert changed.value.field == "model"
+    registered.remove(api.db, admin, "large")
+    assert creation.create(run.plane, CALLER, new_service(name="large")).name == "large"
 
 
 def test_of_several_at_once_with_one_name_one_is_made(api: Api) -> None:

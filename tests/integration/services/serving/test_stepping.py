@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from app.domain.spec.model import BaseModel
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
 from app.services.inference.models import WantedModel
-from app.services.jobs import control_requests
+from app.services.jobs import control_requests, submission
+from app.services.jobs.submission import Checked
 from app.services.serving import commands, endpoints
 from tests.builders.service_runs import CALLER, ServiceRun
 from tests.systems.apps import Api
@@ -308,3 +310,85 @@ def test_a_replica_that_somebody_cancels_while_it_serves_gets_no_new_requests(ap
     with run.db.write() as session:
         control_requests.request_cancel(session, run.job(0).id, actor="cli")
     assert run.endpoints() == []
+
+
+def test_a_replica_that_is_refused_delays_the_next_one_although_another_one_answers(api: Api) -> None:
+    run = ServiceRun(api, replicas={"min": 1, "max": 2})
+    run.step()
+    run.answer(0)
+    base = run.service().base
+    queue = {**base["scheduling_config"], "queue": "gone"}
+    run.change(wanted=2, base={**base, "scheduling_config": queue}, needed_at=utc_now())
+    for _ in range(2):
+        run.change(not_before_at=None)
+        run.step()
+    run.step()
+    service = run.service()
+    assert (service.failures, run.states()) == (2, ["SERVING"])
+    assert "was refused" in service.pending_reason
+    assert service.not_before_at is not None
+    run.change(not_before_at=None, base=base)
+    run.step()
+    run.answer(1)
+    run.step()
+    assert (run.service().failures, run.service().pending_reason) == (0, "")
+
+
+def test_a_raised_minimum_replaces_a_preemptible_replica_by_one_that_lasts(api: Api) -> None:
+    run = ServiceRun(api, replicas={"min": 0, "max": 1})
+    run.load(waiting=1, requests=1)
+    run.step()
+    run.answer(0)
+    commands.change(run.plane, CALLER, "support", {"replicas": {"min": 1}})
+    for _ in range(2):
+        run.step()
+    assert run.states() == ["SERVING", "PENDING"]
+    assert [run.job(number).document.scheduling_config.preemptible for number in range(2)] == [True, False]
+    assert (run.service().wanted, run.job(0).requested) == (1, None)
+    run.answer(1)
+    for _ in range(2):
+        run.step()
+    assert [run.job(number).requested for number in range(2)] == ["drain", None]
+    run.end(0)
+    run.step()
+    assert run.states() == ["COMPLETED", "SERVING"]
+
+
+def test_replicas_of_a_service_that_gives_way_are_all_preemptible(api: Api) -> None:
+    run = ServiceRun(api, replicas={"min": 2, "max": 2}, scheduling_config={"preemptible": True})
+    for _ in range(2):
+        run.step()
+    assert run.states() == ["PENDING", "PENDING"]
+
+
+def test_a_replica_is_not_preemptible_if_it_is_needed_by_the_time_that_it_is_stored(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ServiceRun(api, replicas={"min": 0, "max": 1})
+    run.load(waiting=1, requests=1)
+    check = submission.check
+
+    def slow(*arguments: Any, **named: Any) -> Checked:
+        checked = check(*arguments, **named)
+        run.change(spec={**run.service().spec, "replicas": {"min": 1, "max": 1}})
+        return checked
+
+    monkeypatch.setattr(submission, "check", slow)
+    for _ in range(2):
+        run.step()
+    assert run.states() == ["PENDING"]
+    assert not run.job(0).document.scheduling_config.preemptible
+
+
+def test_a_reason_why_there_are_too_few_replicas_goes_when_there_are_enough(api: Api) -> None:
+    run = ServiceRun(api, replicas={"min": 1, "max": 2, "idle_seconds": 60})
+    run.change(wanted=2, needed_at=utc_now())
+    run.step()
+    run.answer(0)
+    run.fail(1)
+    run.step()
+    assert "no such tensor" in run.service().pending_reason
+    long_ago = utc_now() - timedelta(seconds=61)
+    run.change(needed_at=long_ago, requested_at=long_ago)
+    run.step()
+    assert (run.service().wanted, run.service().failures, run.service().pending_reason) == (1, 1, "")

@@ -96,3 +96,15 @@ def test_nothing_to_add_writes_nothing(database: Database) -> None:
     usage.add(database, {})
 
     assert shown(database) == []
+
+
+@pytest.mark.parametrize(
+    "bad", [{key(model="huge"): UsageCounts(requests=1, prompt_tokens=10**30)}, {key(model="a\0b\ud800"): counts(1)}]
+)
+def test_row_that_cannot_be_written_is_dropped_and_others_are_written(
+    used: Database, bad: dict[UsageKey, UsageCounts], caplog: pytest.LogCaptureFixture
+) -> None:
+    usage.add(used, {key(): counts(1), **bad, key(model="big"): counts(2)})
+
+    assert {row.model: row.requests for row in shown(used, group=["model"])} == {"tiny": 18, "big": 7}
+    assert "usage of key key-1 is dropped" in caplog.text

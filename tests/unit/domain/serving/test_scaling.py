@@ -60,3 +60,9 @@ def test_pauses_after_failures_grow_to_minutes() -> None:
     assert pauses == sorted(pauses)
     assert pauses[0] == timedelta(seconds=1)
     assert pauses[4] == pauses[-1] == timedelta(minutes=5)
+
+
+def test_more_requests_that_wait_than_the_replicas_that_start_are_to_have_start_others_at_once() -> None:
+    assert decided(now=1, waiting=16) == 1
+    assert decided(now=1, waiting=17) == 2
+    assert decided(now=2, in_flight=30, waiting=3) == 3

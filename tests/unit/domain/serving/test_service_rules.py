@@ -37,6 +37,8 @@ def test_documents_that_agree_with_themselves(parts: dict[str, Any]) -> None:
         ({"task": "embed", "defaults": {"temperature": 0.5}}, "defaults.temperature", "makes vectors"),
         ({"defaults": {"temperature": 0.000001}}, "defaults.temperature", "temperature is 0"),
         ({"defaults": {"top_p": 0.0}}, "defaults.top_p", "leaves no token"),
+        ({"defaults": {"repetition_penalty": 0.001}}, "defaults.repetition_penalty", "leaves no token"),
+        ({"defaults": {"temperature": 1e-38}}, "defaults.temperature", "at least"),
         ({"adapters": {"source": "none", "max_loaded": 8}}, "adapters.max_loaded", "has no adapters"),
     ],
 )
@@ -45,6 +47,15 @@ def test_contradictions_name_their_field(parts: dict[str, Any], field: str, mess
         check(ServiceDocument.from_json(parts))
 
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("prefix", ["job", "ftjob", "service", "file", "ckpt"])
+def test_a_name_that_has_the_form_of_an_id_is_refused(prefix: str) -> None:
+    with pytest.raises(BadSpec, match="has the form of an id") as caught:
+        check(ServiceDocument.from_json({"name": f"{prefix}-0193a2b4-0000-7000-8000-00000000abcd"}))
+
+    assert caught.value.field == "name"
+    check(ServiceDocument.from_json({"name": f"{prefix}-desk"}))
 
 
 def test_an_engine_that_no_node_offers_is_not_supported_yet() -> None:

@@ -264,3 +264,12 @@ def test_adapter_is_waited_for_and_the_end_of_the_run_ends_the_wait():
     threading.Timer(0.1, received.orphan).start()
     with pytest.raises(AdapterNotLoaded, match="the run ends"):
         received.wait_adapter("other")
+
+
+@pytest.mark.parametrize("kind", ["drain", "requeue", "pause"])
+def test_any_stop_ends_the_wait_for_an_adapter(kind):
+    received = ReceivedCommands()
+    threading.Timer(0.1, received.apply, [Stop(kind, save_checkpoint=False)]).start()
+
+    with pytest.raises(AdapterNotLoaded, match="the run ends"):
+        received.wait_adapter("mine")

@@ -1,5 +1,6 @@
 """The relay's process between real sockets: whom it lets in, what it connects to, and that it dies with its parent."""
 
+import errno
 import os
 import signal
 import socket
@@ -8,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from app.host import processes
 from tests.systems.system import wait_for
 from workers.relay import relay
+from workers.relay.__main__ import listening
 from workers.supervisor.serving.relay_process import RelayPlace, RelayProcess
 
 TOKEN = "a" * 64
@@ -224,3 +226,25 @@ def test_relay_that_is_closed_leaves_no_process(tmp_path: Path) -> None:
     process.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=10)
+
+
+def test_silent_clients_do_not_lock_others_out(tmp_path: Path, port: int) -> None:
+    with engine_at(tmp_path / "engine.sock"), ExitStack() as open_ones:
+        silent = [
+            open_ones.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            for _ in range(relay.MOST_STRANGERS + 20)
+        ]
+        assert said(port, f"TRAINYARD/1 {TOKEN}\n".encode(), b"ab") == b"OK\nba"
+        with suppress(ConnectionResetError):
+            assert silent[0].recv(100) == b""
+
+
+def test_only_an_address_that_the_machine_does_not_have_means_all_of_its_family() -> None:
+    with listening("192.0.2.1") as listener:
+        assert listener.getsockname()[0] == "0.0.0.0"
+    if socket.has_dualstack_ipv6():
+        with listening("2001:db8::1") as listener:
+            assert listener.family == socket.AF_INET6
+    with pytest.raises(OSError, match=r".") as refused:
+        listening("no address")
+    assert refused.value.errno != errno.EADDRNOTAVAIL

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -61,3 +62,22 @@ def test_relay_that_is_gone_is_no_answer() -> None:
         port = listener.getsockname()[1]
     with pytest.raises(NoAnswer, match="ConnectionRefusedError"):
         probe("127.0.0.1", port, "a", seconds=0.5)
+
+
+def test_relay_that_answers_byte_by_byte_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            client, _ = listener.accept()
+            with client, contextlib.suppress(OSError):
+                while True:
+                    client.sendall(b"x")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(NoAnswer, match="TimeoutError"):
+            probe("127.0.0.1", listener.getsockname()[1], "a", seconds=0.4)
+        assert time.monotonic() - began < 3
+        thread.join(10)

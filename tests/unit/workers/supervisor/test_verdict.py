@@ -48,6 +48,12 @@ CASES = {
         "failed",
         "NO_RESULT",
     ),
+    "replica that ends by itself": ({**SERVES, "result": result(), "exit_code": 0}, "failed", "NO_RESULT"),
+    "replica that is cancelled while it drains": (
+        {**SERVES, "stopping": "cancel", "result": result(), "exit_code": 0},
+        "cancelled",
+        "",
+    ),
     "replica that yields": (
         {**SERVES, "stopping": "preempt", "forced": True, "result": result("requeue"), "exit_code": 0},
         "preempted",

@@ -9,6 +9,7 @@ from workers.trainers.inference.engine.interface import Refused, TokenIds
 # Refused.code
 CONTEXT_TOO_LONG, EMPTY, UNKNOWN_TOKEN = "CONTEXT_TOO_LONG", "EMPTY", "UNKNOWN_TOKEN"
 NOT_FINITE = "NOT_FINITE"
+NO_CHOICE = "NO_CHOICE"  # of finite numbers, the sampling options leave none
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from workers.trainers.inference.engine.interface import LENGTH, STOP, Completion, Prompt, Refused, Sampling
-from workers.trainers.inference.engine.refusing import NOT_FINITE, not_finite
+from workers.trainers.inference.engine.refusing import NO_CHOICE, NOT_FINITE, not_finite
 from workers.trainers.inference.engine.stopping import StopTexts
 from workers.trainers.inference.engine.structured import Grammar, Matcher
 
@@ -77,12 +77,14 @@ class Sampler:
             chosen = scores.argmax(dim=-1)
         else:
             chosen = _drawn(scores, [_uniform(each.prompt.seed, len(each.tokens)) for each in running])
-        finite = _have_distributions(logits, scores)
+        known = _have_distributions(logits)
+        finite = known if scores is logits else known & _have_distributions(scores)
         chosen = chosen.where(finite, 0)  # NaN leads to no token, or to one that does not exist
         logprobs, tops = self._logprobs(logits, chosen)
-        for row, (each, token, can_go_on) in enumerate(zip(running, chosen.tolist(), finite.tolist(), strict=True)):
+        rows = zip(running, chosen.tolist(), finite.tolist(), known.tolist(), strict=True)
+        for row, (each, token, can_go_on, is_known) in enumerate(rows):
             if not can_go_on:
-                each.finish_reason = NOT_FINITE
+                each.finish_reason = NO_CHOICE if is_known else NOT_FINITE
                 continue
             each.sampler.add(each, token)
             if logprobs and len(each.tokens) > len(each.logprobs):  # not of an end-of-sequence token
@@ -92,7 +94,7 @@ class Sampler:
 
     def completion(self, running: Running) -> Completion | Refused:
         """The answer of a finished request; Refused when the model's numbers for it were not finite."""
-        if running.finish_reason == NOT_FINITE:
+        if running.finish_reason in (NOT_FINITE, NO_CHOICE):
             return not_finite(f"output for token {len(running.tokens) + 1} of the answer")
         text, tokens = self._stop.cut(running.tokens)
         logprobs = tuple(running.logprobs[: len(tokens)]) if self._sampling.logprobs else None
@@ -151,12 +153,9 @@ def choose_each(running: Sequence[Running], logits: torch.Tensor) -> torch.Tenso
     return chosen
 
 
-def _have_distributions(logits: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """Whether tokens of each row have finite log-probabilities, before and after sampling options. A single logit may
-    be minus infinity: no probability.
-    """
-    sums = logits.logsumexp(dim=-1)
-    return (sums if scores is logits else sums + scores.logsumexp(dim=-1)).isfinite()
+def _have_distributions(scores: torch.Tensor) -> torch.Tensor:
+    """Whether tokens of each row have finite log-probabilities. A single score may be minus infinity: none."""
+    return scores.logsumexp(dim=-1).isfinite()
 
 
 def _warpers(sampling: Sampling) -> list[LogitsProcessor]:

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from app.domain.spec.response_formats import JSON_SCHEMA, REGEX, TYPES
 from workers.trainers.failures import InvalidConfig
+from workers.trainers.inference.engine.format_limits import check_size
 from workers.trainers.inference.engine.interface import LENGTH, STOP
 
 if TYPE_CHECKING:
@@ -20,13 +21,22 @@ if TYPE_CHECKING:
 # Written as json.dumps does. Space wherever JSON allows it would let a weak model write nothing else.
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _WORD = 32  # bits of a mask's words
+# Of a format that shares its steps with other requests: a mask takes milliseconds.
+_SHARED = {
+    "max_items_in_row": 1_000,
+    "step_max_items": 10_000,
+    "step_lexer_fuel": 100_000,
+    "max_lexer_states": 50_000,
+    "max_grammar_size": 50_000,
+}
 
 
 class Matcher:
     """The place of one answer in a grammar."""
 
-    def __init__(self, matcher: "LLMatcher") -> None:
+    def __init__(self, matcher: "LLMatcher", *, is_shared: bool) -> None:
         self._matcher = matcher
+        self._is_shared = is_shared
 
     def accept(self, token: int) -> str:
         """Add a token; the reason to finish with it, or "" when more can follow."""
@@ -36,20 +46,23 @@ class Matcher:
         return STOP if self._matcher.is_stopped() else ""
 
     def write_mask(self, mask: "np.ndarray[Any, np.dtype[np.int32]]") -> None:
-        """One bit for each token that is allowed next."""
+        """One bit for each token that is allowed next; none beyond what a shared format may take."""
         self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if self._is_shared and self._matcher.is_error():
+            mask[:] = 0  # the library allows the end of the answer instead, within the form
 
 
 class Grammar:
     """A compiled response format."""
 
-    def __init__(self, make: "Callable[[], LLMatcher]", vocabulary: int) -> None:
+    def __init__(self, make: "Callable[[], LLMatcher]", vocabulary: int, *, is_shared: bool) -> None:
         self._make = make
         self._vocabulary = vocabulary
+        self._is_shared = is_shared
 
     def matcher(self) -> Matcher:
         """For a new answer."""
-        return Matcher(self._make())
+        return Matcher(self._make(), is_shared=self._is_shared)
 
     def masked(self, matchers: Sequence[Matcher], scores: torch.Tensor) -> torch.Tensor:
         """The scores, one row for each matcher, with minus infinity for every token that is not allowed."""
@@ -69,16 +82,28 @@ class Grammars:
         self._tokenizer = tokenizer
         self._ends = sorted(ends)
 
-    def of(self, response_format: Mapping[str, Any]) -> Grammar | None:
-        """The grammar of a response format; None for any text. Raises InvalidConfig."""
+    def of(self, response_format: Mapping[str, Any], *, is_shared: bool = False) -> Grammar | None:
+        """The grammar of a response format; None for any text. ``is_shared``: a step of it must not hold up requests of
+        others. Raises InvalidConfig.
+        """
         if not response_format:
             return None
         library = _library()
+        if is_shared:
+            check_size(response_format)
         definition = _definition(response_format, library)
-        if problem := library.LLMatcher.validate_grammar(definition):
+        limits = library.LLParserLimits(**_SHARED) if is_shared else None
+        if problem := library.LLMatcher.validate_grammar(definition, limits=limits):
             raise InvalidConfig(f"task.response_format can't be applied: {problem}; simplify it")
         tokens = self._tokens
-        return Grammar(lambda: library.LLMatcher(tokens, definition, log_level=0), tokens.vocab_size)
+        if not is_shared:
+            return Grammar(
+                lambda: library.LLMatcher(tokens, definition, log_level=0), tokens.vocab_size, is_shared=False
+            )
+        first = library.LLMatcher(tokens, definition, log_level=0, limits=limits)
+        if first.is_error():
+            raise InvalidConfig(f"task.response_format can't be applied: {first.get_error()}; simplify it")
+        return Grammar(first.deep_copy, tokens.vocab_size, is_shared=True)
 
     @cached_property
     def _tokens(self) -> "LLTokenizer":

@@ -97,9 +97,12 @@ class TransformersEngine:
             self._generation = generation_of(self.model, self.tokenizer, self._ends, self._gpu_share, self._ram_mb)
         return self._generation
 
-    def sampler(self, sampling: Sampling) -> Sampler:
-        """Raises InvalidConfig for a response format that can't be applied."""
-        return Sampler(sampling, self.tokenizer, self._ends, self._grammars.of(sampling.response_format))
+    def sampler(self, sampling: Sampling, *, is_shared: bool = False) -> Sampler:
+        """``is_shared``: its steps are those of other requests, too. Raises InvalidConfig for a response format that
+        can't be applied.
+        """
+        grammar = self._grammars.of(sampling.response_format, is_shared=is_shared)
+        return Sampler(sampling, self.tokenizer, self._ends, grammar)
 
     def limits(self, generation: Generation | None) -> Limits:
         """Of prompts with their answers; None: of texts that are only read."""

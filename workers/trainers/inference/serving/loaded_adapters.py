@@ -1,6 +1,8 @@
 """Adapters inside the served model: loaded when asked for, the least recently used one makes room."""
 
+import gc
 import json
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftConfig, PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
@@ -51,19 +54,37 @@ class LoadedAdapters:
         unused = [each for each in self._used if each not in in_use]
         while len(self._used) >= self._most:
             self._unload(unused.pop(0))
+        own = self._added(directory, config)
+        if own is None:
+            for each in unused:
+                self._unload(each)
+            own = self._added(directory, config)
+        if own is None:
+            raise AdapterNotLoaded(
+                "the memory has no room for the adapter beside the model and the adapters in use; ask again later, or "
+                "lower adapters.max_loaded"
+            )
+        self._used[name] = own
+
+    def _added(self, directory: Path, config: LoraConfig) -> str | None:
+        """The name of the new adapter; None: there was no memory for it. Raises AdapterNotLoaded."""
         # Names of modules have no dots, and peft finds an adapter's weights by its name's occurrence in theirs.
         own, self._count = f"served{self._count}adapter", self._count + 1
         try:
             with torch.inference_mode(mode=False):
                 self._add(own, directory, config)
-        except _BAD_FILES as error:
+        except (*_BAD_FILES, MemoryError) as error:
             self._forget(own)
-            if is_out_of_memory(error):
-                raise
-            raise AdapterNotLoaded(f"the adapter does not fit the model: {_first_line(error)}") from error
+            if not is_out_of_memory(error):
+                raise AdapterNotLoaded(f"the adapter does not fit the model: {_first_line(error)}") from error
+        else:
+            return own
         finally:
             self.use(self._active)  # peft lets the first one take part at once
-        self._used[name] = own
+        gc.collect()  # the error holds tensors of the adapter no more
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return None
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -157,9 +178,26 @@ class LoadedAdapters:
         self._forget(self._used.pop(name))
 
     def _forget(self, own: str) -> None:
-        if self._peft is not None and own in self._peft.peft_config:
-            with suppress(*_BAD_FILES), torch.inference_mode(mode=False):
+        if self._peft is None:
+            _restore(self._model)
+            return
+        with suppress(*_BAD_FILES), torch.inference_mode(mode=False), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # peft says which one takes part instead; `use` decides it
+            if own in self._peft.peft_config:
                 self._peft.delete_adapter(own)
+            for module in list(self._model.modules()):  # where it was added before it failed
+                if isinstance(module, BaseTunerLayer):
+                    module.delete_adapter(own)
+
+
+def _restore(model: PreTrainedModel) -> None:
+    """Undo what peft has changed before it failed."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            parent, _, own = name.rpartition(".")
+            setattr(model.get_submodule(parent), own, module.get_base_layer())
+    if hasattr(model, "peft_config"):
+        del model.peft_config
 
 
 def _first_line(error: Exception) -> str:

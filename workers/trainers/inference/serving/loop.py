@@ -13,6 +13,7 @@ import torch
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
 from workers.trainers.inference.engine.interface import Interrupted, Refused
 from workers.trainers.inference.engine.refusing import Limits
+from workers.trainers.inference.engine.sampling import Sampler
 from workers.trainers.inference.engine.transformers_engine import TransformersEngine
 from workers.trainers.inference.serving.admission import ENGINE_ENDED, refuse
 from workers.trainers.inference.serving.answer import Answer
@@ -26,6 +27,7 @@ from workers.trainers.inference.serving.requests import (
     Full,
     GenerationRequest,
     LoopCounts,
+    NeverFits,
     Steps,
 )
 from workers.trainers.inference.serving.schedule import Schedule
@@ -78,8 +80,9 @@ class GenerationLoop:
         self._is_awake = False
         self._accepts = True
         self._closes = False
-        self._open = 0  # requests that have not ended
+        self._open = 0  # requests and calls that have not ended
         self._in_flight = 0
+        self._is_calling = False
         self._steps, self._tokens = 0, 0
         self._names = count()
         self._error: Exception | None = None
@@ -97,27 +100,39 @@ class GenerationLoop:
         """What has ended the loop; the model can't be used any more."""
         return self._error
 
+    @property
+    def closes(self) -> bool:
+        """Whether it ends now; calls have to give up."""
+        return self._closes
+
     def submit(self, request: GenerationRequest, on_delta: Callable[[Delta], None]) -> Handle:
-        """Raises Full, Closed, and InvalidConfig: the model generates nothing, or the format can't be applied."""
+        """As `submit_all`."""
+        return self.submit_all([(request, on_delta)])[0]
+
+    def submit_all(self, requests: Sequence[tuple[GenerationRequest, Callable[[Delta], None]]]) -> list[Handle]:
+        """All of them, or none. Raises Full, NeverFits, Closed, and InvalidConfig: the model generates nothing, or the
+        format can't be applied.
+        """
         self._engine.generation()
-        sampler = self._engine.sampler(request.sampling)
-        answer = Answer(str(next(self._names)), request, sampler, self._engine.tokenizer, on_delta)
+        if len(requests) > self._most_open:
+            raise NeverFits(f"{len(requests)} answers at once, and this replica takes {self._most_open} at most")
+        samplers: dict[int, Sampler] = {}  # by the identity of what they apply: a format is compiled once
+        answers = []
+        for request, on_delta in requests:
+            sampler = samplers.get(id(request.sampling)) or self._engine.sampler(request.sampling, is_shared=True)
+            samplers[id(request.sampling)] = sampler
+            answers.append(Answer(str(next(self._names)), request, sampler, self._engine.tokenizer, on_delta))
         with self._changed:
-            if not self._accepts:
-                raise Closed
-            if self._open >= self._max_waiting + self._schedule.places:
-                raise Full(f"{self._open} requests wait or are being answered")
-            self._open += 1
-            self._arrived.append(answer)
+            self._take(len(answers))
+            self._arrived += answers
         self._wake()
-        return Handle(answer, self._wake)
+        return [Handle(answer, self._wake) for answer in answers]
 
     def call(self, work: Callable[[], T]) -> Future[T]:
-        """Run something on the loop's thread between two steps, with the model itself. Raises Closed."""
+        """Run something on the loop's thread between two steps, with the model itself. Raises Full and Closed."""
         future: Future[T] = Future()
         with self._changed:
-            if not self._accepts:
-                raise Closed
+            self._take(1)
             self._calls.append((future, work))
         self._wake()
         return future
@@ -135,6 +150,18 @@ class GenerationLoop:
         self._wake()
         if self._thread.is_alive():
             self._thread.join()
+
+    @property
+    def _most_open(self) -> int:
+        return self._max_waiting + self._schedule.places
+
+    def _take(self, requests: int) -> None:
+        """With `_changed` held. Raises Full and Closed."""
+        if not self._accepts:
+            raise Closed
+        if self._open + requests > self._most_open:
+            raise Full(f"{self._open} requests wait or are being answered")
+        self._open += requests
 
     # ---------------------------------------------------------------------- on the loop's thread
 
@@ -204,7 +231,7 @@ class GenerationLoop:
         self._ended(len(self._waiting.admit(self._schedule)))
 
     def _ended(self, requests: int) -> None:
-        self._in_flight = len(self._schedule.answers)
+        self._in_flight = len(self._schedule.answers) + self._is_calling
         if requests:
             with self._changed:
                 self._open -= requests
@@ -229,12 +256,23 @@ class GenerationLoop:
 
     def _answer_call(self, future: Future[Any], work: Callable[[], Any]) -> None:
         if not future.set_running_or_notify_cancel():
+            self._ended(1)
             return
+        self._is_calling = True
+        self._ended(0)
         try:
             with self._loaded.away():
-                future.set_result(work())
+                result = work()
         except Exception as error:  # noqa: BLE001  (it belongs to the caller)
+            self._has_called()
             future.set_exception(error)
+        else:
+            self._has_called()
+            future.set_result(result)
+
+    def _has_called(self) -> None:
+        self._is_calling = False
+        self._ended(1)
 
     def _wake(self) -> None:
         with self._changed:

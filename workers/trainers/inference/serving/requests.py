@@ -13,6 +13,10 @@ class Full(Exception):
     """As many requests wait as may; the request was not accepted."""
 
 
+class NeverFits(Exception):
+    """More answers at once than the loop ever takes."""
+
+
 class Closed(Exception):
     """The loop takes no requests any more: it drains, or it has ended."""
 

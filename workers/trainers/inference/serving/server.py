@@ -40,6 +40,7 @@ class EngineServer:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="server", daemon=True)
         self._listens: Future[None] = Future()
         self._apart = ThreadPoolExecutor(1, "tokens")  # tokenizers serve one thread at a time
+        self._compiling = ThreadPoolExecutor(1, "formats")
 
     @property
     def open_requests(self) -> int:
@@ -47,10 +48,16 @@ class EngineServer:
         return len(self._open)
 
     def start(self) -> None:
-        """Raises OSError."""
+        """Raises OSError, or whatever else keeps it from listening."""
         self._apart.submit(self.model.tokenizer.encode, SOCKET).result()  # the first call of a tokenizer is slow
+        self._compiling.submit(int).result()  # so that its thread is there
         self._thread.start()
-        self._listens.result()
+        try:
+            self._listens.result()
+        except Exception:
+            self._thread.join()
+            self._end_pools()
+            raise
 
     def drain(self) -> None:
         """Take no more requests."""
@@ -61,7 +68,7 @@ class EngineServer:
         self._drains = True
         self._events.call_soon_threadsafe(self._ends.set)
         self._thread.join()
-        self._apart.shutdown(wait=False, cancel_futures=True)
+        self._end_pools()
 
     # ------------------------------------------------------------------------ for handlers
 
@@ -79,19 +86,26 @@ class EngineServer:
     async def apart(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._apart, work)
 
+    async def compiling(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._compiling, work)
+
     def state(self) -> Mapping[str, Any]:
         counts = self.loop.counts
         status = "draining" if self._drains else "serving"
         return {"status": status, "in_flight": counts.in_flight, "waiting": counts.waiting}
 
+    def _end_pools(self) -> None:
+        for pool in (self._apart, self._compiling):
+            pool.shutdown(wait=False, cancel_futures=True)
+
     # ------------------------------------------------------------------------ on its thread
 
     async def _serve(self) -> None:
         self._events, self._ends, self._left = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-        server = HTTPServer(Application(routes(self), log_function=_log_nothing), max_body_size=_MAX_BODY)
         try:
+            server = HTTPServer(Application(routes(self), log_function=_log_nothing), max_body_size=_MAX_BODY)
             server.add_socket(self._bound())
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001  (the starter waits for it)
             self._listens.set_exception(error)
             return
         self._listens.set_result(None)

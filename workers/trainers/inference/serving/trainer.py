@@ -40,14 +40,18 @@ class ReplicaTrainer:
             path = self.context.spec.run_dir / SOCKET
             server = EngineServer(model, loop, path, on_batch=self._reports.batch)
             loop.start()
-            server.start()
+            try:
+                server.start()
+            except BaseException:
+                loop.close()
+                raise
         self.context.phase("SERVING")
         try:
             stopped = self._serve(server)
         finally:
             self._reports.close()
+            server.close()  # first, because the loop's end may take as long as a batch
             loop.close()
-            server.close()
         made = self._reports.made
         return Result(stopped=None if stopped == DRAIN else stopped, step=made.steps, tokens=made.tokens)
 

@@ -67,6 +67,9 @@ class Waiting:
         if not self._loaded.has_room(in_use):
             return False
         self._fetches.forget(name)
+        if not directory.is_dir():  # others were fetched meanwhile, and it was removed for them
+            self._fetches.directory(name)
+            return None
         self._loaded.load(name, directory, in_use)
         return True
 

@@ -7,9 +7,10 @@ from functools import partial
 from typing import TypeVar
 
 from workers.trainers.failures import InvalidConfig
+from workers.trainers.inference.engine.interface import Interrupted
 from workers.trainers.inference.serving.loop import GenerationLoop, Handle
 from workers.trainers.inference.serving.openai.problems import ENDING, OVERLOADED, Problem, refusal, unavailable
-from workers.trainers.inference.serving.requests import Closed, Delta, Full, GenerationRequest
+from workers.trainers.inference.serving.requests import Closed, Delta, Full, GenerationRequest, NeverFits
 
 Result = TypeVar("Result")
 
@@ -21,20 +22,21 @@ class Deliveries:
         self._events = asyncio.get_running_loop()
         self._queue: asyncio.Queue[tuple[int, Delta] | Exception] = asyncio.Queue()
         self._handles: list[Handle] = []
+        self.is_aborted = False  # for other threads
 
     def submit(self, loop: GenerationLoop, requests: Sequence[GenerationRequest]) -> None:
         """All of them, or none. Raises Problem."""
         try:
-            for index, request in enumerate(requests):
-                self._handles.append(loop.submit(request, partial(self._deliver, index)))
+            self._handles = loop.submit_all(
+                [(request, partial(self._deliver, index)) for index, request in enumerate(requests)]
+            )
+        except NeverFits as error:
+            raise Problem(f"{error}; ask for fewer of them", param="n") from error
         except Full as error:
-            self.cancel()
-            raise unavailable(f"as many requests wait as this replica takes: {error}", OVERLOADED) from error
+            raise _full(error) from error
         except Closed as error:
-            self.cancel()
             raise unavailable("this replica is ending", ENDING) from error
         except InvalidConfig as error:
-            self.cancel()
             raise Problem(str(error), param="response_format") from error
 
     async def deltas(self, param: str) -> AsyncIterator[tuple[int, Delta]]:
@@ -58,19 +60,23 @@ class Deliveries:
         """What `work` returns, between two steps. Raises Problem, and what `abort` was given."""
         try:
             result = asyncio.ensure_future(asyncio.wrap_future(loop.call(work)))
+        except Full as error:
+            raise _full(error) from error
         except Closed as error:
             raise unavailable("this replica is ending", ENDING) from error
         aborted = asyncio.ensure_future(self._queue.get())
         await asyncio.wait((result, aborted), return_when=asyncio.FIRST_COMPLETED)
         aborted.cancel()
         if result.done() and not result.cancelled():
-            return result.result()
+            with suppress(Interrupted):
+                return result.result()
         result.cancel()
         found = aborted.result() if aborted.done() and not aborted.cancelled() else None
         raise found if isinstance(found, Exception) else unavailable("this replica is ending", ENDING)
 
     def abort(self, error: Exception) -> None:
         """End the iteration with this error."""
+        self.is_aborted = True
         self._queue.put_nowait(error)
 
     def cancel(self) -> None:
@@ -81,3 +87,7 @@ class Deliveries:
     def _deliver(self, index: int, delta: Delta) -> None:
         with suppress(RuntimeError):  # the server has ended
             self._events.call_soon_threadsafe(self._queue.put_nowait, (index, delta))
+
+
+def _full(error: Full) -> Problem:
+    return unavailable(f"as many requests wait as this replica takes: {error}", OVERLOADED)

@@ -48,6 +48,9 @@ class Host(Protocol):
     async def apart(self, work: Callable[[], Result]) -> Result:
         """Run what takes long on a thread that does nothing else."""
 
+    async def compiling(self, work: Callable[[], Result]) -> Result:
+        """Run what compiles a response format on a thread of its own."""
+
     def state(self) -> Mapping[str, Any]: ...
 
 
@@ -155,7 +158,9 @@ class _Answers(_Handler):
             raise Problem("this service makes embeddings; ask it by /v1/embeddings", param="model")
         adapter = self.adapter()
         asking = await self.host.apart(lambda: type(self).ask(body, adapter, self.host.model))
-        await self.host.apart(lambda: deliveries.submit(self.host.loop, asking.requests))
+        has_form = any(request.sampling.response_format for request in asking.requests)
+        begin = self.host.compiling if has_form else self.host.apart
+        await begin(lambda: deliveries.submit(self.host.loop, asking.requests))
         if asking.streams:
             await self._stream(asking, deliveries)
             return
@@ -198,7 +203,10 @@ class Embeddings(_Handler):
         if model.task != EMBED:
             raise Problem("this service generates text; a service with task embed makes embeddings", param="model")
         texts = await self.host.apart(lambda: wanted_texts(body, model))
-        vectors = await deliveries.called(self.host.loop, lambda: model.vectors(texts, self.host.on_batch))
+        loop = self.host.loop
+        vectors = await deliveries.called(
+            loop, lambda: model.vectors(texts, self.host.on_batch, lambda: loop.closes or deliveries.is_aborted)
+        )
         self.send_json(await self.host.apart(lambda: embeddings_answer(body, texts, vectors)))
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from workers.trainers.inference.engine.interface import Refused
-from workers.trainers.inference.engine.refusing import CONTEXT_TOO_LONG, NOT_FINITE
+from workers.trainers.inference.engine.refusing import CONTEXT_TOO_LONG, NO_CHOICE, NOT_FINITE
 from workers.trainers.inference.serving.admission import ADAPTER_NOT_LOADED, ENGINE_ENDED
 
 INVALID, SERVER_ERROR = "invalid_request_error", "server_error"
@@ -39,4 +39,5 @@ def refusal(refused: Refused, param: str) -> Problem:
         return Problem(refused.message, status=409, param="model", code=refused.code.lower())
     status = _STATUSES.get(refused.code, 400)
     code = _CODES.get(refused.code, refused.code.lower())
-    return Problem(refused.message, status=status, param=None if status >= 500 else param, code=code)
+    is_of_prompt = status < 500 and refused.code != NO_CHOICE
+    return Problem(refused.message, status=status, param=param if is_of_prompt else None, code=code)

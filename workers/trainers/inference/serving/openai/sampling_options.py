@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.domain.spec.response_formats import JSON_SCHEMA, BadResponseFormat, check_response_format
+from app.domain.spec.rules.inference import LEAST_PENALTY, LEAST_TEMPERATURE
 from workers.trainers.inference.serving.openai.problems import Problem
 from workers.trainers.inference.serving.openai.served_model import ServedModel
 from workers.trainers.inference.serving.requests import ServedSampling
@@ -26,6 +27,7 @@ def sampling_of(
     """``top_logprobs`` None: no log-probabilities are wanted. Raises Problem."""
     defaults = {**_DEFAULTS, **model.serving.defaults}
     chosen = {name: defaults[name] if body.get(name) is None else body[name] for name in _DEFAULTS}
+    _check_range(chosen)
     return ServedSampling(
         max_new_tokens=new,
         **chosen,
@@ -59,6 +61,16 @@ def response_format_of(body: Mapping[str, Any]) -> dict[str, Any]:
     except BadResponseFormat as error:
         raise Problem(str(error), param=f"{_FORMAT}.json_schema{error.part}") from error
     return found
+
+
+def _check_range(chosen: Mapping[str, Any]) -> None:
+    """Logits divided by less may not be finite any more."""
+    if 0 < chosen["temperature"] < LEAST_TEMPERATURE:
+        raise Problem(
+            f"temperature is 0, which takes the likeliest token, or at least {LEAST_TEMPERATURE}", param="temperature"
+        )
+    if chosen["repetition_penalty"] < LEAST_PENALTY:
+        raise Problem(f"repetition_penalty is at least {LEAST_PENALTY}; 1 is none", param="repetition_penalty")
 
 
 def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:

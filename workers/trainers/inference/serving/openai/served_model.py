@@ -68,12 +68,14 @@ class ServedModel:
             )
         return int(new)
 
-    def vectors(self, texts: Sequence[TokenIds], on_batch: Callable[[], None]) -> list[Vector | Refused]:
-        """On the thread of the loop; ``on_batch`` is called before each batch of texts."""
+    def vectors(
+        self, texts: Sequence[TokenIds], on_batch: Callable[[], None], is_unwanted: Callable[[], bool]
+    ) -> list[Vector | Refused]:
+        """On the thread of the loop; both are called before each batch of texts. Raises Interrupted."""
 
         def interrupted() -> bool:
             on_batch()
-            return False
+            return is_unwanted()
 
         return self.engine.embeddings(texts, self.pooling, interrupted)
 

@@ -52,3 +52,39 @@ def test_answers_follow_a_json_schema(engine, prompts):
 def test_formats_that_can_not_be_applied_are_refused(engine, prompts, response_format, named):
     with pytest.raises(InvalidConfig, match=re.escape(named)):
         engine.generate([Prompt(tokens=prompts[0])], Sampling(max_new_tokens=4, response_format=response_format))
+
+
+def recursive(count):
+    """A mask of it takes the cube of `count`."""
+    alternatives = [{"type": "array", "items": {"$ref": "#"}, "minItems": each % 3} for each in range(count)]
+    return {"type": "json_schema", "schema": {"anyOf": alternatives}}
+
+
+@pytest.mark.parametrize(
+    ("response_format", "named"),
+    [
+        (recursive(800), "bytes"),
+        (recursive(100), "99 alternatives"),
+        ({"type": "json_schema", "schema": {"allOf": [recursive(8)["schema"]] * 5}}, "can't be applied"),
+    ],
+)
+def test_formats_that_would_hold_up_other_requests_are_refused(engine, response_format, named):
+    with pytest.raises(InvalidConfig, match=named):
+        engine.sampler(Sampling(max_new_tokens=4, response_format=response_format), is_shared=True)
+
+
+def test_optional_fields_are_no_alternatives(engine):
+    fields = {f"field_{each}": {"anyOf": [{"type": "string"}, {"type": "null"}]} for each in range(100)}
+    form = {"type": "json_schema", "schema": {"type": "object", "properties": fields, "required": list(fields)}}
+
+    assert engine.sampler(Sampling(max_new_tokens=4, response_format=form), is_shared=True)
+
+
+def test_answers_of_one_request_share_a_format(engine, prompts):
+    sampling = Sampling(max_new_tokens=40, temperature=1.0, response_format={"type": "json_schema", "schema": SCHEMA})
+    sampler = engine.sampler(sampling, is_shared=True)
+
+    requests = [Prompt(tokens=tokens, seed=seed) for seed, tokens in enumerate(prompts[:4])]
+    found = engine.generation().answer(requests, sampler, 40, lambda: False)
+
+    assert [each.text for each in found] == [each.text for each in engine.generate(requests, sampling)]

@@ -1,6 +1,10 @@
 """Embeddings over the socket of a replica."""
 
 import base64
+import http.client
+import json
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +13,10 @@ import numpy as np
 import pytest
 from transformers import AutoModel, PreTrainedTokenizerBase
 
-from tests.unit.workers.trainers.inference.server.socket_client import CHAT, EMBEDDINGS, Replica
+from tests.unit.workers.trainers.inference.server.socket_client import CHAT, EMBEDDINGS, Answer, Replica
+from tests.unit.workers.trainers.inference.server.test_serving import state, wait_for
+from workers.trainers.inference.engine.interface import Interrupted
+from workers.trainers.inference.engine.transformers_engine import TransformersEngine
 
 
 def vectors(embedder: Replica, given: Any, **values: Any) -> Any:
@@ -76,3 +83,42 @@ def test_model_for_vectors_has_no_chat(embedder: Replica) -> None:
     answer = embedder.ask(CHAT, {"model": "tiny", "messages": [{"role": "user", "content": "?"}]})
 
     assert (answer.status, answer.error["param"]) == (400, "model")
+
+
+@pytest.fixture
+def slow(
+    run_replica: Callable[..., Replica], save_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> Replica:
+    """Makes vectors until they are not wanted any more."""
+
+    def embeddings(_engine: object, _texts: object, _pooling: object, interrupted: Callable[[], bool]) -> None:
+        until = time.monotonic() + 20
+        while not interrupted():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        raise Interrupted
+
+    monkeypatch.setattr(TransformersEngine, "embeddings", embeddings)
+    return run_replica(save_model("bert", kind="bert", of=AutoModel), task="embed", max_waiting=1)
+
+
+def test_texts_are_requests_in_flight_until_the_client_hangs_up(slow: Replica) -> None:
+    with slow.connect() as connection:
+        client = http.client.HTTPConnection("engine")
+        client.sock = connection
+        client.request("POST", EMBEDDINGS, json.dumps({"model": "tiny", "input": "text"}))
+        wait_for(lambda: state(slow)["in_flight"] == 1)
+
+    wait_for(lambda: state(slow)["in_flight"] == 0)
+
+
+def test_texts_that_are_cut_off_are_told_that_the_replica_ended(slow: Replica) -> None:
+    answers: list[Answer] = []
+    asked = threading.Thread(target=lambda: answers.append(slow.ask(EMBEDDINGS, {"model": "tiny", "input": "text"})))
+    asked.start()
+    wait_for(lambda: state(slow)["in_flight"] == 1)
+
+    slow.stop()
+
+    asked.join(30)
+    assert (answers[0].status, answers[0].error["code"]) == (503, "replica_is_ending")

@@ -17,6 +17,7 @@ from trainyard.protocol.session import Identity
 from workers.rank.run_context import RunContext
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.serving.openai.choices import Part, TextChoice
+from workers.trainers.inference.serving.server import EngineServer
 from workers.trainers.inference.serving.trainer import ReplicaTrainer
 from workers.trainers.registry import load
 
@@ -151,10 +152,27 @@ def test_request_whose_client_hangs_up_is_dropped(run_replica: RunReplica, llama
 def test_request_beyond_those_that_may_wait_is_refused_at_once(run_replica: RunReplica, llama: Path) -> None:
     replica = run_replica(llama, max_waiting=1)
 
-    answer = replica.ask(COMPLETIONS, {**LONG, "n": 100})
+    first = Asked(replica, n=20)
+    wait_for(lambda: state(replica)["in_flight"] == 20)
+
+    answer = replica.ask(COMPLETIONS, {**LONG, "n": 20})
 
     assert (answer.status, answer.error["code"], answer.headers["Retry-After"]) == (503, "overloaded", "1")
+    assert first.answer().status == 200
     wait_for(lambda: state(replica)["in_flight"] + state(replica)["waiting"] == 0)
+
+
+def test_answers_that_never_fit_at_once_are_refused_as_such(run_replica: RunReplica, llama: Path) -> None:
+    answer = run_replica(llama, max_waiting=1).ask(COMPLETIONS, {**LONG, "n": 34})
+
+    assert (answer.status, answer.error["param"]) == (400, "n")
+
+
+@pytest.mark.parametrize("values", [{"temperature": 1e-38}, {"repetition_penalty": 1e-40}])
+def test_options_that_leave_no_token_are_refused(run_replica: RunReplica, llama: Path, values: dict[str, Any]) -> None:
+    answer = run_replica(llama).ask(COMPLETIONS, {**LONG, **values})
+
+    assert (answer.status, answer.error["param"]) == (400, *values)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -186,3 +204,16 @@ def test_context_of_the_service_is_the_smaller_one(run_replica: RunReplica, llam
 
     assert answer.status == 400
     assert "context holds 16 tokens" in answer.error["message"]
+
+
+def test_whatever_keeps_a_replica_from_listening_ends_it(
+    tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_server: EngineServer) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(EngineServer, "_bound", fail)
+    spec = engine_spec(llama, training_type="REPLICA", inference={"serving": {"name": "tiny"}}, run_dir=tmp_path)
+
+    with pytest.raises(ZeroDivisionError):
+        ReplicaTrainer(RunContext(spec, LocalSession(Identity.of(spec)))).run()

@@ -5,10 +5,12 @@ import shutil
 import pytest
 import torch
 from peft import PeftModel
+from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from tests.builders.engine_specs import engine_spec, loaded_engine
+from tests.systems.system import wait_for
 from tests.unit.workers.trainers.inference.engine.serving.conftest import SECONDS, Asking
 
 pytestmark = [  # what peft says when it writes adapters, and what it asks of transformers
@@ -203,3 +205,50 @@ def test_a_model_that_is_an_adapter_itself_takes_no_others(llama, adapters, prom
     assert own.tokens == plain(llama, adapters["one"], prompts[0])
     assert other.last.refused is not None
     assert "adapter itself" in other.last.refused.message
+
+
+@pytest.mark.parametrize("loaded", [(), ("one",)])
+@pytest.mark.parametrize("failures", [1, 2])
+def test_an_adapter_without_memory_takes_that_of_unused_ones_or_is_refused(
+    serve, llama, adapters, prompts, monkeypatch, loaded, failures
+):
+    asking = serve(llama)
+    asking.adapters.by_name = adapters
+    for name in loaded:
+        asking.ask(prompts[0], adapter=name).wait()
+    places, update = [failures], LoraLayer.reset_lora_parameters
+
+    def fails_at_the_third(layer, *args, **options):
+        calls.append(layer)
+        if places[0] and len(calls) == 3:
+            places[0] -= 1
+            calls.clear()
+            raise torch.OutOfMemoryError
+        return update(layer, *args, **options)
+
+    calls = []
+    monkeypatch.setattr(LoraLayer, "reset_lora_parameters", fails_at_the_third)
+    asked = asking.ask(prompts[0], adapter="two", max_new_tokens=NEW, logit_bias=NO_END).wait()
+
+    if failures == 1:
+        assert asked.tokens == plain(llama, adapters["two"], prompts[0])
+    else:
+        assert asked.last.refused.code == "ADAPTER_NOT_LOADED"
+    for name in (None, "one", "two"):
+        again = asking.ask(prompts[0], adapter=name, max_new_tokens=NEW, logit_bias=NO_END).wait()
+        assert again.tokens == plain(llama, adapters.get(name), prompts[0])
+
+
+def test_adapter_that_was_removed_before_it_could_be_loaded_is_fetched_again(serve, llama, adapters, prompts):
+    asking = serve(llama, max_loaded=1)
+    gone = adapters["two"].with_name("gone")
+    asking.adapters.by_name = {**adapters, "two": gone}
+    long = asking.ask(prompts[0], adapter="one", max_new_tokens=100, logit_bias=NO_END)
+    assert long.began.wait(SECONDS)
+    waits = asking.ask(prompts[1], adapter="two", max_new_tokens=5)
+    wait_for(lambda: "two" in asking.adapters.fetched, seconds=10, what="it is fetched")
+    asking.adapters.by_name = adapters
+
+    assert waits.wait().last.finish_reason
+    assert asking.adapters.fetched == ["one", "two", "two"]
+    long.wait()

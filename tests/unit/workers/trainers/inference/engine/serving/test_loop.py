@@ -10,7 +10,7 @@ from tests.builders.engine_specs import engine_spec, loaded_engine
 from tests.unit.workers.trainers.inference.engine.serving.conftest import SECONDS
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.interface import Prompt, Sampling
-from workers.trainers.inference.serving.requests import Closed, Full
+from workers.trainers.inference.serving.requests import Closed, Full, GenerationRequest, NeverFits
 
 SAMPLED = {"temperature": 0.9, "top_p": 0.95, "top_k": 200}
 VARIANTS: tuple[dict[str, Any], ...] = (
@@ -114,16 +114,34 @@ def test_a_request_too_many_is_not_accepted(serve, llama, prompts):
     stop, begun = threading.Event(), threading.Event()
     asking.loop.call(lambda: wait(begun, stop, SECONDS))
     assert begun.wait(SECONDS)
-    accepted = [asking.ask(prompts[0]) for _ in range(32)]
+    accepted = [asking.ask(prompts[0]) for _ in range(31)]  # the call is one, too
 
     with pytest.raises(Full):
         asking.ask(prompts[0])
+    with pytest.raises(Full):
+        asking.loop.call(int)
 
-    assert asking.loop.counts.waiting == 32
+    assert (asking.loop.counts.in_flight, asking.loop.counts.waiting) == (1, 31)
     stop.set()
     assert all(each.wait().last.finish_reason for each in accepted)
     assert asking.loop.drain(SECONDS)
     assert (asking.loop.counts.in_flight, asking.loop.counts.waiting) == (0, 0)
+
+
+def test_answers_begin_together_or_not_at_all(serve, llama, prompts):
+    asking = serve(llama, max_waiting=0)
+    request = GenerationRequest(prompt=tuple(prompts[0]), sampling=Sampling(max_new_tokens=4))
+    stop, begun = threading.Event(), threading.Event()
+    asking.loop.call(lambda: wait(begun, stop, SECONDS))
+    assert begun.wait(SECONDS)
+
+    with pytest.raises(Full):
+        asking.loop.submit_all([(request, print)] * 32)
+    with pytest.raises(NeverFits, match="33 answers"):
+        asking.loop.submit_all([(request, print)] * 33)
+
+    assert asking.loop.counts.waiting == 0
+    stop.set()
 
 
 def test_draining_finishes_what_is_there_and_takes_nothing_new(serve, llama, prompts):

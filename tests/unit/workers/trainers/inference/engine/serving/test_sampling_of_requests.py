@@ -5,6 +5,7 @@ import torch
 
 from workers.trainers.inference.engine.interface import Prompt, Sampling
 from workers.trainers.inference.engine.sampling import Sampler, choose_each
+from workers.trainers.inference.serving.paged_schedule import PagedSchedule
 
 VOCABULARY = 6
 
@@ -82,6 +83,16 @@ def test_requests_with_different_options_share_a_step(tokenizer):
     assert [len(each.logprobs) for each in together] == [0, 0, 0, 0, 1, 0]
 
 
+@pytest.mark.parametrize("options", [{"temperature": 1e-38}, {"repetition_penalty": 1e-40}])
+def test_options_that_leave_no_token_are_not_the_models_fault(tokenizer, options):
+    sampler = Sampler(Sampling(max_new_tokens=9, **options), tokenizer, ends=())
+    running = sampler.begin(Prompt(tokens=[1]))
+
+    choose_each([running], torch.tensor([[1.0, 5.0, 2.0]]))
+
+    assert (running.finish_reason, running.tokens) == ("NO_CHOICE", [])
+
+
 def test_a_row_that_is_not_finite_ends_its_own_request_alone(tokenizer):
     sampler = Sampler(Sampling(max_new_tokens=9, logprobs=True), tokenizer, ends=())
     running = [sampler.begin(Prompt(tokens=[1])) for _ in range(2)]
@@ -91,3 +102,15 @@ def test_a_row_that_is_not_finite_ends_its_own_request_alone(tokenizer):
     assert [each.finish_reason for each in running] == ["NOT_FINITE", ""]
     assert [each.tokens for each in running] == [[], [1]]
     assert [len(each.logprobs) for each in running] == [0, 1]
+
+
+def test_others_go_on_where_options_leave_no_token(serve, llama, prompts, monkeypatch):
+    asking = serve(llama)
+    alone = asking.ask(prompts[1], max_new_tokens=40, logit_bias={2: -100}).wait().tokens
+    monkeypatch.setattr(PagedSchedule, "_start_again", None)
+    other = asking.ask(prompts[1], max_new_tokens=40, logit_bias={2: -100})
+
+    found = asking.ask(prompts[0], temperature=1e-38).wait()
+
+    assert found.last.refused.code == "NO_CHOICE"
+    assert other.wait().tokens == alone
