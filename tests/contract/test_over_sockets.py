@@ -278,7 +278,7 @@ def test_bodies_that_do_not_arrive_hold_threads_of_their_project_alone(server: S
     head = server.head("POST", "/v1/jobs", "Content-Type: application/json", length(1000), key=server.key)
     with contextlib.ExitStack() as stack:
         held = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5)) for _ in range(100)
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5)) for _ in range(200)
         ]
         for connection in held:
             connection.sendall(head + b"{")
@@ -290,7 +290,7 @@ def test_bodies_that_do_not_arrive_hold_threads_of_their_project_alone(server: S
     assert status == 200
     assert time.monotonic() - began < 5
     assert b"HTTP/1.1 429 " in answer
-    assert b"all 32 unfinished request bodies that one project may have on this server" in answer
+    assert b"all 64 unfinished request bodies that one project may have on this server" in answer
 
 
 def test_the_log_holds_no_key_and_no_fault(server: Server):
