@@ -70,6 +70,9 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     def get_request(self):
         return super().get_request()[0], ("relay", 0)
 
+    def handle_error(self, *_):
+        pass  # a client that has left says nothing of the engine
+
 os.chdir(spec.run_dir)
 SLOW, LISTENS = GIVEN
 if LISTENS:
