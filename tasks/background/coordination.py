@@ -24,6 +24,7 @@ from app.services.scheduling.planning_loop import LONGEST_UNCHANGED_SECONDS, Pla
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
 from tasks.background.changes import FULL_POLL_SECONDS, Changes, Poll
 from tasks.background.due_times import DueTimes
+from tasks.background.leader_loop import LeaderLoop
 from tasks.background.loop import Loop
 from tasks.background.preflight import PreflightRunner, preflight_policy
 from tasks.background.reaping import ReaperLoop
@@ -40,7 +41,7 @@ ANNOUNCE_SECONDS = 2.0
 ORPHANS_SECONDS = 60.0
 RETENTION_SECONDS = 3600.0
 
-_Thread = Loop | PreflightRunner | WebhookDeliverer | ReaperLoop | SweepLoop | ServiceLoop | Changes
+_Thread = Loop | PreflightRunner | WebhookDeliverer | ReaperLoop | LeaderLoop | Changes
 logger = logging.getLogger(__name__)
 
 

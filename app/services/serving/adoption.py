@@ -3,12 +3,10 @@
 from sqlalchemy import ColumnElement, literal, or_, select
 from sqlalchemy.orm import Session
 
-from app.domain.serving.events import ServiceEventType
 from app.models import Service
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.access import api_keys
-from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
 from app.services.serving import history, lookup
 
@@ -50,13 +48,4 @@ def _write(session: Session, caller: Caller, service: Service) -> None:
     service.mark_changed()
     message = f"the API key {before} has ended; replicas run in the name of {caller.key_id}, which asked for its model"
     data = {"submits_as": caller.key_id}
-    history.record(session, service, ServiceEventType.CHANGED, actor=caller.actor, message=message, data=data)
-    audit.record(
-        session,
-        actor=caller.actor,
-        action="service.change",
-        project=service.project,
-        target=service.id,
-        message=message,
-        data=data,
-    )
+    history.record_change(session, service, actor=caller.actor, message=message, data=data)

@@ -8,7 +8,6 @@ from sqlalchemy.orm import Session
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest
 from app.domain.serving import rules
 from app.domain.serving.document import ServiceDocument
-from app.domain.serving.events import ServiceEventType
 from app.domain.serving.replica_documents import base_document
 from app.domain.serving.states import ServiceState
 from app.domain.spec.model import JobDocument
@@ -16,7 +15,6 @@ from app.models import Service
 from app.security.permissions import Caller
 from app.services.inference.models import WantedModel
 from app.services.jobs import submission
-from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.serving import creation, documents, history, lookup, states
@@ -161,16 +159,7 @@ def _apply(
     if is_new_revision:
         message += f"; replicas of revision {service.revision} replace the others"
     data = {"revision": service.revision}
-    history.record(session, service, ServiceEventType.CHANGED, actor=caller.actor, message=message, data=data)
-    audit.record(
-        session,
-        actor=caller.actor,
-        action="service.change",
-        project=service.project,
-        target=service.id,
-        message=message,
-        data=data,
-    )
+    history.record_change(session, service, actor=caller.actor, message=message, data=data)
 
 
 def _bound(service: Service) -> None:

@@ -10,6 +10,7 @@ from app.domain.ids import new_id
 from app.domain.serving.events import ServiceEventType
 from app.models import Service, ServiceEvent
 from app.models.base import utc_now
+from app.services.lifecycle import audit
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 ACTOR = "services"  # the coordinator, where it acts by the rules of a service
@@ -39,6 +40,20 @@ def record(
             message=message,
             data=dict(data or {}),
         )
+    )
+
+
+def record_change(session: Session, service: Service, *, actor: str, message: str, data: Mapping[str, Any]) -> None:
+    """An event and an audit entry of a changed service, whose row the caller has locked."""
+    record(session, service, ServiceEventType.CHANGED, actor=actor, message=message, data=data)
+    audit.record(
+        session,
+        actor=actor,
+        action="service.change",
+        project=service.project,
+        target=service.id,
+        message=message,
+        data=data,
     )
 
 

@@ -1,0 +1,54 @@
+"""A loop of the leading coordinator over state that is wholly in the database, so that any leader continues."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+
+from app.services.operations.control_plane import control_plane
+from app.services.requests.control_plane import ControlPlane
+from tasks.background.changes import Poll
+from tasks.background.loop import Loop
+from tasks.celery_app import Runtime
+
+
+class LeaderLoop(ABC):
+    """One thread; only the leader's works: after a change, and when `advance` says so."""
+
+    def __init__(self, name: str, runtime: Runtime, is_leader: Callable[[], bool], poll_seconds: float) -> None:
+        self._runtime = runtime
+        self._is_leader = is_leader
+        self._poll_seconds = poll_seconds
+        self._due = Poll()
+        self._loop = Loop(name, self._work, poll_seconds)
+
+    @abstractmethod
+    def advance(self) -> float | None:
+        """Take everything one step further; returns the seconds until there is something to do without a change, None:
+        nothing.
+        """
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def wake(self) -> None:
+        self._due.expect()
+        self._loop.wake()
+
+    def stop(self) -> None:
+        self._loop.stop()
+
+    def join(self) -> None:
+        self._loop.join()
+
+    @cached_property
+    def plane(self) -> ControlPlane:
+        """Made for the first row: a coordinator needs the key of secrets for nothing else."""
+        return control_plane(self._runtime.settings, self._runtime.database, self._runtime.dispatcher)
+
+    def _work(self) -> float:
+        if not self._is_leader():
+            self._due.expect()
+            return self._poll_seconds
+        if self._due.begin():
+            self._due.end(again_in=self.advance())
+        return self._due.rest_seconds
