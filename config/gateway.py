@@ -12,8 +12,8 @@ class GatewaySettings:
     port: int = setting(8001, "port a gateway listens on", rules.port)
     url: str = setting(
         "",
-        "URL at which the API reaches a gateway, to hand requests to models on to it; empty: those are refused "
-        "(`trainyard up` sets its own)",
+        "URL at which the API and nodes reach a gateway, to hand requests to models on to it, of clients and of jobs; "
+        "empty: those are refused (`trainyard up` sets its own)",
         rules.http_url,
     )
     max_body_bytes: int = setting(8 << 20, "largest body of a request to a model", rules.at_least_one)

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from app.domain.errors import ERROR_TYPES
 from app.domain.evaluations.catalog import BENCHMARKS
+from app.domain.evaluations.judging import PARAMETERS as OF_JUDGES
 from app.domain.evaluations.parameters import Parameter
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.retry_policy import describe as describe_recovery
 from app.domain.lifecycle.retry_policy import may_retry
 from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState
 from app.domain.nodes.limits import KEYS
+from app.domain.serving.events import ServiceEventType
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.parsing import Hyperparameter
 from app.domain.sweeps.events import SweepEventType
@@ -87,10 +89,10 @@ def recovery_table() -> str:
 
 def event_names() -> str:
     """The kinds of events, and the states, that a webhook may subscribe to."""
-    kinds, of_sweeps, states = (
-        ", ".join(f"`{name}`" for name in names) for names in (EventType, SweepEventType, JobState)
+    kinds, of_sweeps, of_services, states = (
+        ", ".join(f"`{name}`" for name in names) for names in (EventType, SweepEventType, ServiceEventType, JobState)
     )
-    return f"- kinds: {kinds}\n- kinds of sweeps: {of_sweeps}\n- states: {states}"
+    return f"- kinds: {kinds}\n- kinds of sweeps: {of_sweeps}\n- kinds of services: {of_services}\n- states: {states}"
 
 
 def training_hyperparameters() -> str:
@@ -132,11 +134,12 @@ def benchmark_types() -> str:
 
 
 def benchmark_parameters() -> str:
-    """Every parameter of benchmarks, with those that have it; equal ones share a row."""
+    """Every parameter of benchmarks, with those that have it; equal ones share a row. A judge's have their own page."""
     users: dict[Parameter, list[str]] = {}
     for kind in BENCHMARKS.values():
         for parameter in kind.parameters.values():
-            users.setdefault(parameter, []).append(kind.name)
+            if parameter not in OF_JUDGES:
+                users.setdefault(parameter, []).append(kind.name)
     everywhere = [kind.name for kind in BENCHMARKS.values() if kind.generates]
     rows = [
         f"| `{each.name}` | {each.expected} | {_json(each.default)} | {cell(each.meaning)} | "
@@ -144,6 +147,12 @@ def benchmark_parameters() -> str:
         for each, names in users.items()
     ]
     return "\n".join(["| parameter | value | default | meaning | of |", "|---|---|---|---|---|", *rows])
+
+
+def parameters_of_judges() -> str:
+    """Those that the benchmark `judge` has besides its sampling."""
+    rows = (f"| `{each.name}` | {each.expected} | {_json(each.default)} | {cell(each.meaning)} |" for each in OF_JUDGES)
+    return "\n".join(["| parameter | value | default | meaning |", "|---|---|---|---|", *rows])
 
 
 def _fields(*sections: str) -> dict[str, Callable[[], str]]:
@@ -172,6 +181,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
         "benchmarks": benchmark_types,
         "parameters": benchmark_parameters,
     },
+    "docs/reference/judge.md": {"parameters of the judge": parameters_of_judges},
     "docs/reference/sweeps.md": _fields(
         *("sweep", "objective", "constraints", "method", "early_stopping", "budget", "on_failed_trials"),
         *("warm_start", "keep"),

@@ -1,30 +1,23 @@
 """The client's calls about files: uploads whole or in parts, downloads, lists."""
 
 import hashlib
-import http.client
-import json
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from trainyard import records
-from trainyard._calls import Calls, RetryState, query_of
+from trainyard._calls import Calls, query_of
 from trainyard._downloads import download, pieces
-from trainyard._errors import ApiError, ClientError, NotFound, Unreachable
-from trainyard._http import Content, Query, quote
+from trainyard._errors import ClientError
+from trainyard._http import Content, quote
+from trainyard._plain_calls import PlainCalls
 from trainyard._waiting import poll
-from trainyard.protocol.json import JSON
 
 PART_BYTES = 64 * 1024 * 1024  # a larger file is sent in parts: a broken connection repeats one of them
 INSPECTED = ("processed", "error")
 _PIECE = 1024 * 1024
 _PAGE = 1000
-# Completing an upload writes its parts once more, as one file.
-_SLOW_ANSWER_SECONDS = 900.0
-# Method, path, body: made anew for each try, because a body that is sent as it is read can be read once.
-_Request = Callable[[], tuple[str, str, Mapping[str, Any] | Content | None]]
 
 
 class Files:
@@ -32,6 +25,7 @@ class Files:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
+        self._plain = PlainCalls(calls)
 
     def put(
         self, path: Path | str, purpose: str = "fine-tune", *, expires_seconds: int | None = None
@@ -51,17 +45,12 @@ class Files:
         return cast("records.StoredFile", self._send_part("/v1/files", "file", path, fields, (0, size)))
 
     def get(self, file_id: str) -> records.StoredFile:
-        return cast("records.StoredFile", self._send("GET", _file(file_id)))
+        return cast("records.StoredFile", self._plain.send("GET", _file(file_id)))
 
     def list(self, *, purpose: str = "") -> Iterator[records.StoredFile]:
         """Newest first, page after page."""
-        after = ""
-        while True:
-            page = self._send("GET", "/v1/files", query=[*query_of(purpose=purpose, limit=_PAGE, after=after)])
-            yield from page["data"]
-            after = page.get("last_id") or ""
-            if not (page["has_more"] and after):
-                return
+        pages = self._plain.items("/v1/files", page_size=_PAGE, query=query_of(purpose=purpose))
+        return cast("Iterator[records.StoredFile]", pages)
 
     def download(self, file_id: str, to: Path) -> Path:
         """Save the content as the file ``to``, which appears when it is complete. A broken download is resumed."""
@@ -75,7 +64,7 @@ class Files:
 
     def delete(self, file_id: str) -> None:
         """Raises Conflict while a job that has not ended needs it."""
-        self._send("DELETE", _file(file_id))
+        self._plain.send("DELETE", _file(file_id))
 
     def wait(
         self, file_id: str, *, timeout_seconds: float = float("inf"), poll_seconds: float = 0.5
@@ -93,7 +82,7 @@ class Files:
         self, path: Path, size: int, purpose: str, expires: Mapping[str, Any] | None
     ) -> records.StoredFile:
         body = {"filename": path.name, "purpose": purpose, "bytes": size, "mime_type": "application/jsonl"}
-        upload = self._send("POST", "/v1/uploads", body=body | ({"expires_after": expires} if expires else {}))
+        upload = self._plain.send("POST", "/v1/uploads", body=body | ({"expires_after": expires} if expires else {}))
         place = f"/v1/uploads/{quote(upload['id'])}"
         try:
             parts = [
@@ -102,7 +91,7 @@ class Files:
             ]
             with path.open("rb") as file:
                 md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-            done = self._send("POST", f"{place}/complete", body={"part_ids": parts, "md5": md5})
+            done = self._plain.send("POST", f"{place}/complete", body={"part_ids": parts, "md5": md5})
         except BaseException:
             self._give_up(place)
             raise
@@ -129,35 +118,7 @@ class Files:
             kind = f"multipart/form-data; boundary={boundary}"
             return Content(kind, len(before) + count + len(after), _around(before, path, start, count, after))
 
-        return dict(self._retried(lambda: ("POST", place, body())))
-
-    def _send(self, method: str, path: str, *, query: Query = (), body: Mapping[str, Any] | None = None) -> JSON:
-        return self._retried(lambda: (method, path, body), query=query)
-
-    def _retried(self, request: _Request, *, query: Query = ()) -> JSON:
-        """The answer, which has no envelope. A POST carries an idempotency key: retries have no second effect."""
-        headers, tries = {"Idempotency-Key": str(uuid.uuid4())}, RetryState(self._calls.patience)
-        while True:
-            method, path, body = request()
-            sent = headers if method == "POST" else {}
-            try:
-                return self._answer(method, path, query, body, sent)
-            except (Unreachable, ApiError) as error:
-                if method == "DELETE" and isinstance(error, NotFound) and tries.lost_an_answer:
-                    return None  # an earlier try whose answer was lost has succeeded
-                time.sleep(tries.pause(error))
-
-    def _answer(
-        self, method: str, path: str, query: Query, body: Mapping[str, Any] | Content | None, headers: Mapping[str, str]
-    ) -> JSON:
-        server, seconds = self._calls.http, _SLOW_ANSWER_SECONDS if method == "POST" else None
-        with server.open(method, path, query=query, body=body, headers=headers, timeout_seconds=seconds) as response:
-            try:
-                return json.loads(response.read())
-            except (OSError, http.client.HTTPException) as error:
-                raise Unreachable(f"the connection to {server.url} broke: {error}") from error
-            except ValueError as error:
-                raise ClientError(f"{server.url}{path} did not answer like a Trainyard server") from error
+        return dict(self._plain.retried(lambda: ("POST", place, body())))
 
 
 def _file(file_id: str) -> str:

@@ -1,11 +1,12 @@
 """Replacement for a supervised session when a script runs in a terminal."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainyard.protocol import checkpoint_manifest
-from trainyard.protocol.commands import AdapterNotLoaded, ReceivedCommands
+from trainyard.protocol.commands import AdapterNotLoaded, ModelAnswered, ReceivedCommands
 from trainyard.protocol.messages import FetchAdapter, Progress, Result
 from trainyard.protocol.session import Identity, Saved, manifest_for
 
@@ -46,6 +47,11 @@ class LocalSession:
 
     def fetch_adapter(self, request: FetchAdapter) -> str:
         raise AdapterNotLoaded(f"a local run can't fetch the adapter of job {request.job_id}")
+
+    def ask_model(self, path: str, body: str) -> ModelAnswered | None:
+        del body
+        message = f"a local run has no gateway to send {path} to"
+        return ModelAnswered(number=0, status=503, body=json.dumps({"error": {"message": message}}))
 
     def pause_failed(self, number: int, message: str) -> None:
         """Local runs have no pause requests."""

@@ -52,7 +52,7 @@ class Services:
 
     def change(self, handle: str, **changes: Mapping[str, Any]) -> records.Service:
         """Change parts of a service: ``replicas``, ``model``, ``adapters``, ``limits``, ``defaults``,
-        ``resource_config``.
+        ``resource_config``, ``scheduling_config``, ``environment``.
 
         Where replicas must be replaced, new ones answer before old ones are drained.
         """
@@ -121,12 +121,11 @@ class Services:
         ``model``: the name of a service, SERVICE/JOB for an adapter, or the id of a model. Raises ServerError when an
         answer ends before it is complete.
         """
-        body = {"model": model, "messages": [*messages], **fields, "stream": True}
-        headers = {"Accept": "text/event-stream"}
-        with self._calls.http.open(
-            "POST", "/v1/chat/completions", body=body, headers=headers, timeout_seconds=SILENCE_SECONDS
-        ) as response:
-            yield from _chunks(response)
+        return self._answer("/v1/chat/completions", {"model": model, "messages": [*messages], **fields})
+
+    def complete(self, model: str, prompt: str, **fields: Any) -> Iterator[dict[str, Any]]:
+        """The chunks of a text that continues the prompt; otherwise as `chat`."""
+        return self._answer("/v1/completions", {"model": model, "prompt": prompt, **fields})
 
     def usage(self, *, group: Iterable[str] = (), **filters: str) -> Iterator[records.Usage]:
         """What was asked: requests and tokens by ``group``, any of ``key``, ``model`` and ``day``.
@@ -135,6 +134,13 @@ class Services:
         """
         query = query_of(group=",".join(as_list(group)), **filters)
         return cast("Iterator[records.Usage]", self._calls.pages("/v1/usage", "usage", query))
+
+    def _answer(self, path: str, body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        headers = {"Accept": "text/event-stream"}
+        with self._calls.http.open(
+            "POST", path, body={**body, "stream": True}, headers=headers, timeout_seconds=SILENCE_SECONDS
+        ) as response:
+            yield from _chunks(response)
 
 
 def _chunks(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:

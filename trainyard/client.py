@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from trainyard import records
+from trainyard._batches import Batches
 from trainyard._calls import TOKEN_HEADERS, Calls, RetryPolicy, as_list, forwarded, query_of, without_unset
 from trainyard._downloads import download
 from trainyard._errors import (
@@ -107,6 +108,7 @@ class Client:
         self.evaluations = Evaluations(self._calls)
         self.services = Services(self._calls)
         self.files = Files(self._calls)
+        self.batches = Batches(self._calls, self.files)
 
     @property
     def url(self) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
-from trainyard._comparison_records import ComparedJob as ComparedJob  # noqa: PLC0414 – part of what this offers
+from trainyard._batch_records import BATCH_TERMINAL as BATCH_TERMINAL  # noqa: PLC0414 – part of what this offers
+from trainyard._batch_records import RequestBatch as RequestBatch  # noqa: PLC0414 – the same
+from trainyard._comparison_records import ComparedJob as ComparedJob  # noqa: PLC0414 – the same
 from trainyard._comparison_records import Comparison as Comparison  # noqa: PLC0414 – the same
 from trainyard._file_records import StoredFile as StoredFile  # noqa: PLC0414 – the same
 from trainyard._inference_records import BenchmarkResult as BenchmarkResult  # noqa: PLC0414 – the same

@@ -25,6 +25,7 @@ COMMANDS = {
     "chat": ("app.cli.client.serving.chat:chat", "Talk to a served model."),
     "usage": ("app.cli.client.serving.usage:usage", "Show how much was asked of served models."),
     "files": ("app.cli.client.files:files", "Upload data, and list, download and delete it."),
+    "batches": ("app.cli.client.batches:batches", "Have the requests of a file answered, and get the answers."),
     "client-config": ("app.cli.client.client_config:client_config", "Print what clients of other systems need."),
     "jobs": ("app.cli.admin.jobs:jobs", "Manage jobs, in the database."),
     "nodes": ("app.cli.admin.nodes:nodes", "Manage nodes, in the database."),

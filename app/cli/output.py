@@ -49,6 +49,11 @@ def printable(text: str) -> str:
     return plain + _PLAIN if "\x1b" in plain else plain
 
 
+def unix_time(seconds: int | None) -> datetime | None:
+    """The time of an answer in OpenAI's form, for tables."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
 def json_option(command: Command) -> Command:
     """``--json`` for a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)

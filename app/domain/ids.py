@@ -12,6 +12,7 @@ _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 FILE_ID = re.compile(f"file-{_UUID}")
 UPLOAD_ID = re.compile(f"upload-{_UUID}")
 PART_ID = re.compile(f"part-{_UUID}")
+BATCH_ID = re.compile(f"batch-{_UUID}")
 
 
 class _Clock:

@@ -7,14 +7,16 @@ from datetime import timedelta
 
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
+from app.domain.serving.events import ServiceEventType
 from app.domain.spec.locations.service_urls import check_service_url
 from app.domain.sweeps.events import SweepEventType
 
 TEST_EVENT = "webhook.test"
-# Names that a webhook may subscribe to: event types of jobs and of sweeps, and job states.
+# Names that a webhook may subscribe to: event types of jobs, sweeps and services, and job states.
 EVENT_NAMES: tuple[str, ...] = (
     *(str(kind) for kind in EventType),
     *(str(kind) for kind in SweepEventType),
+    *(str(kind) for kind in ServiceEventType),
     *(str(state) for state in JobState),
 )
 

@@ -15,10 +15,12 @@ from app.domain.serving.states import ServiceState
 from app.domain.spec.locations.hosts import holder_of
 from app.domain.token_bucket import Rate
 from app.models import Service
+from app.security import job_tokens
 from app.security.permissions import Caller, Permission
 from app.security.rate_limits import LocalBuckets, RateLimit, SharedBuckets
 from app.services.access import api_keys, denied_requests, projects
 from app.services.access.denied_requests import Denial, DenialThrottle
+from app.services.attempts import job_callers
 from app.services.requests.control_plane import ControlPlane
 from app.services.serving import endpoints, loads, routing, usage
 from app.services.serving.endpoints import Endpoint
@@ -67,6 +69,7 @@ class Backend:
     def __init__(self, settings: Settings, plane: ControlPlane, *, gateway_id: str) -> None:
         self._plane = plane
         self._gateway_id = gateway_id
+        self._secret_key = settings.security.secret_key
         self._makes_services = settings.serving.auto
         self._threads = ThreadPoolExecutor(settings.gateway.threads, thread_name_prefix="gateway-db")
         self._callers: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
@@ -156,6 +159,8 @@ class Backend:
         if not credentials.key:
             raise CredentialsMissing("send an API key in the header Authorization: Bearer KEY")
         try:
+            if credentials.key.startswith(job_tokens.PREFIX):
+                return job_callers.authenticate(self._plane.db, self._secret_key, credentials.key)
             return api_keys.authenticate(self._plane.db, credentials.key)
         except CredentialsInvalid:
             limit = "too many failed authentications from this address; retry after retry_after seconds"

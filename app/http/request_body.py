@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from contextlib import nullcontext
 from typing import Any, NoReturn, Protocol
 
@@ -13,10 +12,9 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from app.domain.errors import InvalidRequest
 from app.http.context import backend, holder
 from app.http.errors import BadShape, MalformedJson, UnsupportedMediaType
+from app.schemas.problems import content_problem, flat
 
 _MAX_DIGITS = 100
-_MARSHMALLOW_KEYS = ("_schema", "key", "value")
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Reader(Protocol):
@@ -96,19 +94,12 @@ def parse(raw: bytes) -> object:
 
 def check_content(document: object, *, max_nesting: int) -> None:
     """Reject nesting beyond the limit and characters that a database cannot store. Raises MalformedJson or BadShape."""
-    todo: list[tuple[str, Any, int]] = [("", document, 1)]
-    while todo:
-        path, node, depth = todo.pop()
-        if isinstance(node, str):
-            _check_text(path, node)
-        elif isinstance(node, dict | list):
-            if depth > max_nesting:
-                raise MalformedJson(f"the JSON is nested deeper than {max_nesting} levels")
-            items = node.items() if isinstance(node, dict) else enumerate(node)
-            for key, child in items:
-                if isinstance(key, str):
-                    _check_text(path, key)
-                todo.append((f"{path}.{key}".lstrip("."), child, depth + 1))
+    problem = content_problem(document, max_nesting=max_nesting)
+    if problem is None:
+        return
+    if problem.path is None:
+        raise MalformedJson(problem.message)
+    raise BadShape([(problem.path, problem.message)])
 
 
 def validated(schema: Schema, document: dict[str, Any]) -> Any:  # noqa: ANN401 – a dictionary, or what post_load makes
@@ -116,7 +107,7 @@ def validated(schema: Schema, document: dict[str, Any]) -> Any:  # noqa: ANN401 
     try:
         return schema.load(document)
     except ValidationError as error:
-        raise BadShape(_flat(error.messages, document)) from error
+        raise BadShape(flat(error.messages, document)) from error
 
 
 def _check_media_type() -> None:
@@ -151,30 +142,3 @@ def _integer(text: str) -> int:
     if len(text) > _MAX_DIGITS:
         raise _Refused("a number is too large")
     return int(text)
-
-
-def _check_text(path: str, text: str) -> None:
-    if _UNSTORABLE.search(text):
-        raise BadShape([(path, "contains a NUL character or a lone surrogate")])
-
-
-def _flat(messages: object, found: object, path: str = "") -> list[tuple[str, str]]:
-    """Nested messages as (dotted field, message). Removes marshmallow's own path elements (`_schema`, `key`, `value`),
-    unless the value ``found`` at that path has a field of that name.
-    """
-    if isinstance(messages, dict):
-        pairs = []
-        for name, inner in messages.items():
-            is_ours = name not in _MARSHMALLOW_KEYS or (isinstance(found, dict) and name in found)
-            below = f"{path}.{name}".lstrip(".") if is_ours else path
-            pairs += _flat(inner, _at(found, name) if is_ours else found, below)
-        return pairs
-    if isinstance(messages, list):
-        return [pair for inner in messages for pair in _flat(inner, found, path)]
-    return [(path, str(messages))]
-
-
-def _at(found: object, name: object) -> object:
-    if isinstance(found, dict):
-        return found.get(name)
-    return found[name] if isinstance(found, list) and isinstance(name, int) and name < len(found) else None

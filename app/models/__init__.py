@@ -5,6 +5,7 @@ from app.models.artifact import Artifact
 from app.models.attempt import Attempt
 from app.models.audit_entry import AuditEntry
 from app.models.base import Base
+from app.models.batch import Batch, BatchJob
 from app.models.change import Change
 from app.models.checkpoint import Checkpoint
 from app.models.file import File, Upload, UploadPart
@@ -33,6 +34,8 @@ __all__ = [
     "AuditEntry",
     "Base",
     "BaseModel",
+    "Batch",
+    "BatchJob",
     "CachedSource",
     "Change",
     "Checkpoint",

@@ -1,9 +1,11 @@
-"""A preflight inspection of model and data, for a submitted job or a validation request, or of an uploaded file."""
+"""A preflight inspection of model and data, for a submitted job or a validation request, or of an uploaded file; or a
+run of a Python grader.
+"""
 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, String, Text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, String, Text, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import ID, Base, utc_now
@@ -25,6 +27,8 @@ class Inspection(Base):
     # Set for a job, whose row holds the document; otherwise the request's document is stored here.
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), unique=True)
     file_id: Mapped[str | None] = mapped_column(ID, index=True, unique=True)  # set for a file
+    # A grader's run; ``document`` has what it needs.
+    is_grading: Mapped[bool] = mapped_column(default=False, server_default=false())
     request_hash: Mapped[str] = mapped_column(String(64), default="", index=True)
     document: Mapped[dict[str, Any] | None]
     sealed_secrets: Mapped[str] = mapped_column(Text, default="")

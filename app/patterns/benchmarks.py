@@ -1,7 +1,8 @@
-"""The regular expressions of benchmarks: `regex` with a pattern, and rewards that are one."""
+"""The regular expressions of benchmarks: `regex` and `judge` with a pattern, and rewards that are one."""
 
 from app.domain.errors import BadSpec
 from app.domain.evaluations.catalog import REWARD
+from app.domain.evaluations.judging import JUDGE
 from app.domain.evaluations.rules import benchmarks_of
 from app.domain.spec.hyperparameters.parameter import InvalidHyperparameter
 from app.domain.spec.hyperparameters.rlhf import REGEX, reward_kind
@@ -9,6 +10,7 @@ from app.domain.spec.inference import Benchmark
 from app.domain.spec.model import JobDocument
 from app.patterns.rewards import compiled
 
+NO_GROUP = "the pattern has no group; put what the verdict is in parentheses, as in Score: ([0-9]+)"
 _PATTERN = "pattern"
 
 
@@ -18,8 +20,8 @@ def refuse_bad_patterns(document: JobDocument) -> None:
         for number, benchmark in enumerate(benchmarks):
             name, pattern = _pattern_of(benchmark)
             try:
-                if pattern:
-                    compiled(pattern)
+                if pattern and not compiled(pattern).groups and benchmark.name == JUDGE:
+                    raise BadSpec(NO_GROUP, field=f"{field}.{number}.parameters.{name}")
             except InvalidHyperparameter as error:
                 message = error.message.removeprefix(f"{error.name} ")
                 raise BadSpec(message, field=f"{field}.{number}.parameters.{name}") from error
@@ -27,7 +29,7 @@ def refuse_bad_patterns(document: JobDocument) -> None:
 
 def _pattern_of(benchmark: Benchmark) -> tuple[str, str]:
     """(parameter, its regular expression, or "")."""
-    if benchmark.name == REGEX:
+    if benchmark.name in (REGEX, JUDGE):
         return _PATTERN, str(benchmark.parameters.get(_PATTERN) or "")
     kind, rest = reward_kind(str(benchmark.parameters.get(REWARD, "")))
     return REWARD, rest if benchmark.name == REWARD and kind == REGEX else ""

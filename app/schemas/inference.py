@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from marshmallow import Schema, fields, post_load, validate
+from marshmallow import Schema, ValidationError, fields, post_load, validate
 
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.defaults import FORMAT_OF_FEATURES
@@ -11,6 +11,7 @@ from app.domain.spec.inference import (
     FEATURES,
     FIELDS,
     FORMATS,
+    OPENAI_ENDPOINTS,
     TASKS,
     TRANSFORMERS,
     TYPES,
@@ -76,6 +77,11 @@ class ModelReferenceSchema(DocumentSchema):
             "(ft:…:ckpt-step-N), a hub id, a local directory, or its URI, as base_model.model_id of jobs"
         ),
     )
+    service = Text(
+        longest=128,
+        shortest=1,
+        **says("Instead of both: the name of a service of the project that the job asks; for texts and vectors"),
+    )
     revision = Text(
         longest=255, shortest=1, **says("model_uri: branch, tag or commit of a hub model; default its main branch")
     )
@@ -98,7 +104,10 @@ class ModelReferenceSchema(DocumentSchema):
 
     @post_load
     def _typed(self, values: dict[str, Any], **_: Any) -> WantedModel:
-        own = ("job_id", "checkpoint", "quantization", "model_uri")
+        if values.get("service"):
+            _refuse_beside_service(values)
+            return WantedModel(service=values["service"])
+        own = ("job_id", "checkpoint", "quantization", "model_uri", "service")
         base = {name: value for name, value in values.items() if name not in own}
         named = {"model_id": values["model_uri"]} if values.get("model_uri") else {}
         return WantedModel(
@@ -107,6 +116,13 @@ class ModelReferenceSchema(DocumentSchema):
             base=BaseModel.from_json({**named, **base}),
             quantization=values["quantization"],
         )
+
+
+def _refuse_beside_service(values: dict[str, Any]) -> None:
+    """A service has its model loaded already. Raises ValidationError."""
+    for name, value in values.items():
+        if name != "service" and (name != "quantization" or value != QUANTIZATIONS[0]):
+            raise ValidationError("is for a model that the job loads; leave it or service out", field_name=name)
 
 
 class RecordSourceSchema(SourceSchema):
@@ -137,8 +153,8 @@ class InferenceTaskSchema(DocumentSchema):
         TASKS,
         **says(
             "generate: an answer to each prompt; loglikelihood: that of a completion after its prompt, or of a text; "
-            "score: the number of a reward model, or the label of a classifier; embed: vectors, the default and only "
-            "type of kind features",
+            "score: the number of a reward model, or the label of a classifier; requests: an answer to each request in "
+            "OpenAI's shape; embed: vectors, the default and only type of kind features",
             default=InferenceTask.type,
         ),
     )
@@ -156,7 +172,7 @@ class InferenceTaskSchema(DocumentSchema):
         validate=validate.Length(max=64),
         **says(f"generate: up to {MOST_STOPS} texts of up to {LONGEST_STOP} characters that end an answer"),
     )
-    seed = Whole(0, 2**32 - 1, **_of("seed", "random seed of the answers"))
+    seed = Whole(0, 2**32 - 1, **_of("seed", "random seed of the answers; of requests that name none"))
     logprobs = Flag(**_of("logprobs", "also the log-probability of each token"))
     response_format = FreeObject(
         **says(f"generate: the form of answers: type {' or '.join(RESPONSE_TYPES)}, with schema or pattern")
@@ -167,6 +183,9 @@ class InferenceTaskSchema(DocumentSchema):
     layer = Whole(-_LONGEST_LAYER, _LONGEST_LAYER, **_of("layer", "whose hidden states; -1: the last"))
     normalize = Flag(**says("embed: vectors of length 1; default as the model says, else false"))
     dtype = Choice(VECTOR_DTYPES, **_of("dtype", "of the vectors"))
+    endpoint = Choice(OPENAI_ENDPOINTS, **says("requests: the path that they are for"))
+    only_model = Text(longest=1024, **says("requests: answer only those whose body names this model; default all"))
+    created = Whole(0, 2**32 - 1, **_of("created", "the time that answers name, in seconds since 1970"))
 
 
 class InferenceOutputSchema(DocumentSchema):

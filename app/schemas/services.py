@@ -4,7 +4,7 @@ import re
 from datetime import date
 from typing import Any
 
-from marshmallow import Schema, ValidationError, fields, post_load
+from marshmallow import Schema, ValidationError, fields, missing, post_load
 
 from app.domain.downsampling import FEWEST
 from app.domain.lifecycle.states import JobState
@@ -155,8 +155,7 @@ class CreateServiceSchema(DocumentSchema):
 class ChangeServiceSchema(DocumentSchema):
     """At least one field is required; of replicas, adapters, limits and defaults only what is given changes.
 
-    New copies replace the old ones, without an answer lost, when the model, adapters, limits, defaults or resources
-    change.
+    New copies replace the old ones, without an answer lost, when anything but replicas changes.
     """
 
     replicas = Section(ReplicasSchema, **_REPLICAS)
@@ -165,6 +164,8 @@ class ChangeServiceSchema(DocumentSchema):
     limits = Section(ServiceLimitsSchema, **_LIMITS)
     defaults = Section(RequestDefaultsSchema, **_DEFAULTS)
     resource_config = Section(ResourceConfigSchema, **says("Devices of each copy, in place of all that it has"))
+    scheduling_config = Section(ServiceSchedulingSchema, **says("In place of all that it has"))
+    environment = environment(load_default=missing)
 
 
 class ServiceQuerySchema(ListQuerySchema):

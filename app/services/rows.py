@@ -7,6 +7,8 @@ database itself: only services do.
 from sqlalchemy.orm import Session as Session  # noqa: PLC0414 – exported, here and below
 
 from app.models import Attempt as Attempt  # noqa: PLC0414
+from app.models import Batch as Batch  # noqa: PLC0414
+from app.models import BatchJob as BatchJob  # noqa: PLC0414
 from app.models import File as File  # noqa: PLC0414
 from app.models import Job as Job  # noqa: PLC0414
 from app.models import JobEvent as JobEvent  # noqa: PLC0414

@@ -1,5 +1,5 @@
-"""The coordinator's own work, independent of messages: planning, preflight, reaping, sweeps, services, mirroring
-and housekeeping, each in its own thread.
+"""The coordinator's own work, independent of messages: planning, preflight, reaping, sweeps, services, batches,
+mirroring and housekeeping, each in its own thread.
 
 All of it reads only the database, so it works without a broker from the start.
 """
@@ -22,6 +22,7 @@ from app.services.scheduling.leader_election import RENEW_SECONDS, LeaderLease
 from app.services.scheduling.placement import Dispatched
 from app.services.scheduling.planning_loop import LONGEST_UNCHANGED_SECONDS, PlanningLoop
 from config.queues import ADMISSION_PREFIX, DEFAULT_ADMISSION_QUEUE
+from tasks.background.batching import BatchLoop
 from tasks.background.changes import FULL_POLL_SECONDS, Changes, Poll
 from tasks.background.due_times import DueTimes
 from tasks.background.leader_loop import LeaderLoop
@@ -72,6 +73,7 @@ class Coordination:
         self._reaper = ReaperLoop(runtime, name, lambda: self._leader_lease.is_leader, self._go_on)
         self._sweeps = SweepLoop(runtime, lambda: self._leader_lease.is_leader, poll)
         self._services = ServiceLoop(runtime, lambda: self._leader_lease.is_leader, poll)
+        self._batches = BatchLoop(runtime, lambda: self._leader_lease.is_leader, poll)
         self._gate = Loop("schema", self._start_once_there, SCHEMA_POLL_SECONDS)
         self._loops: list[_Thread] = [
             Changes(runtime.database, poll, self._pass_on),
@@ -84,6 +86,8 @@ class Coordination:
             self._deliverer,
             # in its own loop: it waits for the process of a method
             self._sweeps,
+            # in its own loop: it reads and writes files
+            self._batches,
         ]
 
     def start(self) -> None:
@@ -113,6 +117,7 @@ class Coordination:
         self._deliverer.wake()
         self._sweeps.wake()
         self._services.wake()
+        self._batches.wake()
         self._go_on()
 
     def _go_on(self) -> None:

@@ -1,5 +1,5 @@
-"""Runs preflights of waiting jobs, and inspections of uploaded files, in child processes, a bounded number at a time,
-without blocking a coordinator thread.
+"""Runs preflights of waiting jobs, inspections of uploaded files, and Python graders, in child processes, a bounded
+number at a time, without blocking a coordinator thread.
 """
 
 import contextlib
@@ -10,28 +10,39 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from app.services.preflight import admission, file_inspections, inspections
+from app.database.engine import Database
+from app.services.preflight import admission, file_inspections, gradings, inspections
 from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.file_inspections import FileTask
+from app.services.preflight.gradings import GradingTask
 from app.services.preflight.inspection_queue import RENEW_SECONDS, AbandonedInspections, InspectionQueue
 from app.services.preflight.inspections import InspectionTask, Open, Report
 from config.settings import PreflightSettings, Settings
 from tasks.background.changes import Poll
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
-from workers.prepare.preflight_process import FILE_INSPECTION, PREFLIGHT, PreflightProcess
+from workers.prepare.preflight_process import FILE_INSPECTION, GRADING, PREFLIGHT, PreflightProcess
 
 # After its own time limit the child still reports its findings; it is abandoned this long after.
 GRACE_SECONDS = 15.0
 MOST_PROCESSES = 2
 # A file gets the time limit of a preflight, and a second for so many bytes: packed ones are many more than they seem.
 FILE_BYTES_PER_SECOND = 2_000_000
+GRADING_SECONDS = 20.0  # the client waits for it
 OFF = "TRAINYARD_PREFLIGHT_ENABLED is off"
 NEEDED = ("torch", "transformers", "datasets", "trl")
 
+Task = InspectionTask | FileTask | GradingTask
+_CLAIMS: dict[type[Task], Callable[[Database, Open, str], Task | None]] = {
+    InspectionTask: inspections.claim,
+    FileTask: file_inspections.claim,
+    GradingTask: gradings.claim,
+}
+_PROGRAMS: dict[type[Task], str] = {InspectionTask: PREFLIGHT, FileTask: FILE_INSPECTION, GradingTask: GRADING}
 logger = logging.getLogger(__name__)
 
 
@@ -55,14 +66,14 @@ def why_unable() -> str:
 @dataclass(frozen=True)
 class _Running:
     thread: threading.Thread
-    is_of_file: bool
+    kind: type[Task]
 
 
 class PreflightRunner:
     """Claims waiting inspections and runs each to its end, or until it is no longer needed.
 
     Where preflights are impossible or disabled, those of jobs that no other coordinator claims are left to the nodes;
-    those of files run everywhere.
+    those of files, and graders, run everywhere.
     """
 
     def __init__(self, runtime: Runtime, name: str) -> None:
@@ -70,7 +81,7 @@ class PreflightRunner:
         self._name = name
         self._why_not = why_unable() if runtime.settings.preflight.enabled else OFF
         self._abandoned = AbandonedInspections(runtime.database)
-        self._line = InspectionQueue(runtime.database, only_files=bool(self._why_not))
+        self._line = InspectionQueue(runtime.database, without_models=bool(self._why_not))
         self._limit = _limit(runtime.settings.preflight)
         self._running: dict[str, _Running] = {}
         self._children: dict[str, PreflightProcess] = {}
@@ -110,12 +121,12 @@ class PreflightRunner:
 
     def _take_free(self) -> None:
         for seen in self._line.free(self._running):
-            if not self._stopping.is_set() and self._has_room(is_of_file=seen.file_id is not None):
+            if not self._stopping.is_set() and self._has_room(_kind_of(seen)):
                 self._take(seen)
 
-    def _has_room(self, *, is_of_file: bool) -> bool:
-        """Files are counted apart: large ones take minutes, for which no job should wait."""
-        return sum(each.is_of_file == is_of_file for each in list(self._running.values())) < self._limit
+    def _has_room(self, kind: type[Task]) -> bool:
+        """Each kind is counted apart: large files take minutes, for which neither jobs nor clients should wait."""
+        return sum(each.kind is kind for each in list(self._running.values())) < self._limit
 
     def _leave(self, why: str) -> None:
         for seen in self._abandoned.left():
@@ -124,18 +135,17 @@ class PreflightRunner:
                 self._conclude(work, work.report or {"left_out": [why]})
 
     def _take(self, seen: Open) -> None:
-        claim = inspections.claim if seen.file_id is None else file_inspections.claim
-        work = claim(self._runtime.database, seen, self._line.me)
+        work = _CLAIMS[_kind_of(seen)](self._runtime.database, seen, self._line.me)
         if work is None:
             return
         if work.report is not None:  # already known
             self._conclude(work, work.report)
             return
         thread = threading.Thread(target=self._inspect, args=(work,), name=f"inspection-{work.id}", daemon=True)
-        self._running[work.id] = _Running(thread, isinstance(work, FileTask))
+        self._running[work.id] = _Running(thread, type(work))
         thread.start()
 
-    def _inspect(self, work: InspectionTask | FileTask) -> None:
+    def _inspect(self, work: Task) -> None:
         """A preflight that is a child dies with this thread, so the thread waits for it."""
         try:
             report = self._run_child(work)
@@ -147,20 +157,22 @@ class PreflightRunner:
             del self._running[work.id]
             self.wake()
 
-    def _conclude(self, work: InspectionTask | FileTask, report: Report) -> None:
+    def _conclude(self, work: Task, report: Report) -> None:
         database = self._runtime.database
         if isinstance(work, FileTask):
             for reason in (report.get("unavailable"), *report.get("left_out", [])):
                 if reason:
                     logger.warning("inspection of %s has no result and will be retried: %s", _subject(work), reason)
             file_inspections.conclude(database, work, report)  # jobs that wait for it are admitted after this change
+        elif isinstance(work, GradingTask):
+            gradings.conclude(database, work, report)
         elif admission.conclude(database, work, report, actor=self._name) and work.job_id is not None:
             self._runtime.on_admitted(work.job_id)
 
-    def _run_child(self, work: InspectionTask | FileTask) -> Report | None:
+    def _run_child(self, work: Task) -> Report | None:
         """The report of a preflight; None when it is no longer needed."""
-        program = FILE_INSPECTION if isinstance(work, FileTask) else PREFLIGHT
-        process = PreflightProcess(self._runtime.settings, _question(work, self._seconds(work)), program=program)
+        question, program = _question(work, self._seconds(work)), _PROGRAMS[type(work)]
+        process = PreflightProcess(self._runtime.settings, question, program=program)
         self._children[work.id] = process
         try:
             output = self._read_output(process, work)
@@ -169,7 +181,7 @@ class PreflightRunner:
             process.close()
         return None if output is None or self._stopping.is_set() else _report(output, process.exit_code)
 
-    def _read_output(self, process: PreflightProcess, work: InspectionTask | FileTask) -> bytes | None:
+    def _read_output(self, process: PreflightProcess, work: Task) -> bytes | None:
         """The process's output at its end or time limit; None when it is no longer needed."""
         until = time.monotonic() + self._seconds(work) + GRACE_SECONDS
         while time.monotonic() < until:
@@ -180,11 +192,13 @@ class PreflightRunner:
                 return None
         return b""
 
-    def _seconds(self, work: InspectionTask | FileTask) -> float:
+    def _seconds(self, work: Task) -> float:
+        if isinstance(work, GradingTask):
+            return GRADING_SECONDS
         size_bytes = work.size_bytes if isinstance(work, FileTask) else 0
         return self._runtime.settings.preflight.timeout_seconds + size_bytes / FILE_BYTES_PER_SECOND
 
-    def _is_needed(self, work: InspectionTask | FileTask) -> bool:
+    def _is_needed(self, work: Task) -> bool:
         if self._stopping.is_set():
             return False
         with contextlib.suppress(Exception):  # the database is briefly unavailable: the preflight continues
@@ -192,17 +206,25 @@ class PreflightRunner:
         return True
 
 
-def _question(work: InspectionTask | FileTask, seconds: float) -> bytes:
+def _question(work: Task, seconds: float) -> bytes:
     asked: dict[str, Any] = {"project": work.project}
     if isinstance(work, FileTask):
         asked |= {"file_id": work.file_id, "purpose": work.purpose, "size_bytes": work.size_bytes, "seconds": seconds}
+    elif isinstance(work, GradingTask):
+        asked |= {"grading": work.question, "seconds": seconds}
     else:
         asked |= {"job_id": work.job_id, "spec": work.document.to_json(), "sealed_secrets": work.sealed_secrets}
     return json.dumps(asked).encode()
 
 
-def _subject(work: InspectionTask | FileTask) -> str:
+def _subject(work: Task) -> str:
     return work.file_id if isinstance(work, FileTask) else work.job_id or "a request"
+
+
+def _kind_of(seen: Open) -> type[Task]:
+    if seen.is_of_models:
+        return InspectionTask
+    return GradingTask if seen.is_grading else FileTask
 
 
 def _report(output: bytes, code: int | None) -> Report:

@@ -16,6 +16,7 @@ from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
 from app.storage.keys import user_file_key
+from tests.builders.batches import make_batch
 from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
 from tests.builders.service_requests import service_request
 from tests.systems.apps import Api
@@ -75,6 +76,7 @@ def make_tenant(api: Api, name: str, role: Role = Role.ADMIN) -> Tenant:
         "service_id": _services(api, mark, key),
         "file_id": [_file(api, name, mark)],
         "upload_id": [_upload(api, mark, key)],
+        "batch_id": [_batch(api, name, mark)],
         "model": [_fine_tune(api, name, ended[0])],
     }
     return Tenant(name, key, mark, ids)
@@ -106,6 +108,11 @@ def _upload(api: Api, mark: str, key: str) -> str:
     answer = api.post("/v1/uploads", asked, key=key)
     assert answer.json is not None, answer.text
     return str(answer.json["id"])
+
+
+def _batch(api: Api, project: str, mark: str) -> str:
+    with api.db.write() as session:
+        return make_batch(session, project=project, created_by=mark, tags={"team": mark}).id
 
 
 def _fine_tune(api: Api, project: str, job_id: str) -> str:

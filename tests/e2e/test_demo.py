@@ -44,6 +44,8 @@ def test_demo_trains_a_model_from_nothing_and_leaves_no_process_behind(tmp_path:
     assert model is not None
     assert (Path(model[1]) / "model.safetensors").stat().st_size > 0
     assert str(tmp_path / "demo" / "data") in model[1]
+    answer = done.stdout.partition("\nAfter training\n")[2]
+    assert re.search(r"^POST /v1/completions, model job-\S+; .*\n.+", answer), done.stdout
     assert not list((tmp_path / "demo" / "data" / "run").glob("*.pid"))
     assert not _processes_naming(tmp_path)
 

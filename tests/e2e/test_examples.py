@@ -34,6 +34,7 @@ AS_THEY_ARE = (
 )  # one shows no steps of ours, the other its epochs
 WITHOUT_TREND = (
     "rlhf-grpo",
+    "rlhf-grader",
     "rlhf-rloo",
     "rlhf-ppo",
     "deepspeed-rlhf",
@@ -170,6 +171,13 @@ def test_function_of_ones_own_raises_the_share_of_vowels(example: Ended) -> None
     assert example.series["eval_reward"][-1] > example.series["reward"][0]
     best = max(example.checkpoints, key=lambda each: each["metrics"]["eval_reward"])
     assert example.job["best_checkpoint_id"] == best["checkpoint_id"]
+
+
+@shows("rlhf-grader")
+def test_grader_of_the_document_raises_the_share_of_vowels_and_measures_its_parts(example: Ended) -> None:
+    assert example.series["eval_graders/vowels"][-1] > example.series["graders/vowels"][0]
+    assert len(example.series["graders/alike"]) == len(example.series["reward"])
+    assert set(example.series["grader_errors"]) == {0.0}
 
 
 @shows("rlhf-rloo")

@@ -1,4 +1,4 @@
-"""A fine-tuning by OpenAI's own client against a running system, as docs/how-to/openai.md shows it."""
+"""Fine-tuning and batches by OpenAI's own client against a running system, as docs/how-to/openai.md shows it."""
 
 import json
 import shutil
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.builders.batches import lines_of, request_line
 from tests.lazy_imports import lazily_imported
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import TRAINYARD, System, wait_for
@@ -21,6 +22,7 @@ else:
     httpx2, openai = lazily_imported("httpx2"), lazily_imported("openai")
 
 RECORDS = 12
+BATCH_ENDED = {"completed", "failed", "expired", "cancelled"}
 SECRET = "sk-no-such-key"
 
 
@@ -110,8 +112,7 @@ def test_client_of_openai_fine_tunes_a_model(
 ) -> None:
     system = shared_system
     forked_agents.serve_system(system)
-    model = shutil.copytree(assets["model"], system.inputs / "openai-model")
-    subprocess.run([TRAINYARD, "models", "add", "tiny", str(model)], env=system.environment, check=True, timeout=60)
+    add_model(system, assets, "tiny")
     with client_of(system) as client:
         jobs = client.fine_tuning.jobs
         data = client.files.create(file=("train.jsonl", chats(RECORDS)), purpose="fine-tune")
@@ -196,3 +197,112 @@ def test_client_of_openai_reads_refusals(shared_system: System) -> None:
     assert (missing.value.status_code, missing.value.code) == (501, "not_built")
     assert broken.status == "error"
     assert "line 2" in (broken.status_details or "")
+
+
+def add_model(system: System, assets: dict[str, str], name: str) -> str:
+    """The directory of a registered base model."""
+    model = shutil.copytree(assets["model"], system.inputs / f"openai-{name}")
+    subprocess.run([TRAINYARD, "models", "add", name, str(model)], env=system.environment, check=True, timeout=60)
+    return str(model)
+
+
+def begin_batch(client: "openai.OpenAI", *requests: Any, **more: Any) -> "openai.types.Batch":
+    """A batch of these requests, which all have the url of the first."""
+    file = client.files.create(file=("requests.jsonl", lines_of(*requests)), purpose="batch")
+    return client.batches.create(input_file_id=file.id, endpoint=requests[0]["url"], completion_window="24h", **more)
+
+
+def end_of(client: "openai.OpenAI", batch: "openai.types.Batch", seconds: float = 150) -> "openai.types.Batch":
+    def ended() -> "openai.types.Batch | None":
+        found = client.batches.retrieve(batch.id)
+        return found if found.status in BATCH_ENDED else None
+
+    return wait_for(ended, seconds=seconds, what=f"{batch.id} has ended")
+
+
+def answers_in(client: "openai.OpenAI", file_id: str | None) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in client.files.content(file_id).text.splitlines()] if file_id else []
+
+
+@pytest.mark.timeout(400)
+def test_client_of_openai_has_batches_answered(
+    shared_system: System, forked_agents: ForkedAgents, assets: dict[str, str]
+) -> None:
+    forked_agents.serve_system(shared_system)
+    path = add_model(shared_system, assets, "batched")
+    with client_of(shared_system) as client:
+        asked = [request_line(f"chat-{n}", model=("batched", path)[n % 2], max_tokens=4, seed=n) for n in range(12)]
+        too_long = request_line("too-long", model="batched", messages=[{"role": "user", "content": "word " * 20_000}])
+        texts = [
+            request_line(f"text-{n}", url="/v1/embeddings", model="batched", input=["one text", f"another {n}"])
+            for n in range(5)
+        ]
+
+        batch = begin_batch(client, *asked[:6], too_long, *asked[6:], metadata={"team": "red"})
+        vectors = begin_batch(client, *texts)
+        batch, vectors = end_of(client, batch), end_of(client, vectors)
+        answers, errors = answers_in(client, batch.output_file_id), answers_in(client, batch.error_file_id)
+        embedded = answers_in(client, vectors.output_file_id)
+
+        assert (batch.status, batch.errors, batch.metadata) == ("completed", None, {"team": "red"}), batch
+        assert batch.request_counts is not None
+        counts = (batch.request_counts.total, batch.request_counts.completed, batch.request_counts.failed)
+        assert counts == (13, 12, 1), errors[:2]
+        assert batch.usage is not None
+        assert batch.usage.output_tokens > 0
+        assert [each["custom_id"] for each in answers] == [each["custom_id"] for each in asked]
+        for each in answers:
+            body = openai.types.chat.ChatCompletion.model_validate(each["response"]["body"])
+            assert (each["response"]["status_code"], each["error"]) == (200, None)
+            assert body.choices[0].message.role == "assistant"
+        assert len({each["id"] for each in answers}) == len(answers)
+        assert [(each["custom_id"], each["response"]["status_code"]) for each in errors] == [("too-long", 400)]
+        assert errors[0]["response"]["body"]["error"]["code"] == "context_length_exceeded"
+        assert (vectors.status, vectors.error_file_id, vectors.model) == ("completed", None, "batched"), vectors
+        assert [each["custom_id"] for each in embedded] == [each["custom_id"] for each in texts]
+        assert all(len(each["response"]["body"]["data"]) == 2 for each in embedded)
+        assert client.files.retrieve(batch.output_file_id or "").purpose == "batch_output"
+        assert {batch.id, vectors.id} <= {each.id for each in client.batches.list()}
+
+
+@pytest.mark.timeout(300)
+def test_client_of_openai_reads_why_a_batch_failed_and_cancels_one(
+    shared_system: System, forked_agents: ForkedAgents, assets: dict[str, str]
+) -> None:
+    forked_agents.serve_system(shared_system)
+    add_model(shared_system, assets, "cancelled")
+    with client_of(shared_system) as client:
+        good = request_line("good", model="cancelled", max_tokens=4)
+        bad = [
+            good,
+            request_line("hot", model="cancelled", temperature=3),
+            request_line("unknown", model="no-such-model"),
+        ]
+        long = [request_line(f"long-{n}", model="cancelled", max_tokens=100, seed=n) for n in range(3000)]
+
+        failed = end_of(client, begin_batch(client, *bad))
+        running = begin_batch(client, *long)
+        wait_for(
+            lambda: client.batches.retrieve(running.id).status == "in_progress", seconds=60, what="the batch has begun"
+        )
+        with pytest.raises(openai.ConflictError):
+            client.files.delete(running.input_file_id)
+        cancelling = client.batches.cancel(running.id)
+        cancelled = end_of(client, running)
+        answered = answers_in(client, cancelled.output_file_id)
+        deleted = client.files.delete(running.input_file_id)
+
+        assert (failed.status, failed.output_file_id) == ("failed", None)
+        assert failed.errors is not None
+        assert [(each.line, each.param) for each in failed.errors.data or []] == [
+            (2, "body.temperature"),
+            (3, "body.model"),
+        ]
+        assert {each.code for each in failed.errors.data or []} == {"validation_error", "model_not_found"}
+        assert (cancelling.status, cancelled.status) == ("cancelling", "cancelled")
+        assert cancelled.request_counts is not None
+        assert len(answered) == cancelled.request_counts.completed < 3000
+        assert deleted.deleted
+        with pytest.raises(openai.ConflictError) as over:
+            client.batches.cancel(running.id)
+        assert over.value.code == "invalid_state"

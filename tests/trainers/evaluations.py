@@ -1,15 +1,18 @@
 """Evaluations in this process, without a supervisor, and what they have left."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from app.domain.evaluations.results import FILE, samples_file
 from app.domain.evaluations.samples import Sample
-from workers.rank.run_context import Result, RunSpec, local_run
+from trainyard._local_session import LocalSession
+from trainyard.protocol.session import Identity
+from workers.rank.run_context import Result, RunContext, RunSpec, local_run
 from workers.trainers.inference.evaluation.evaluating import EvaluationTrainer
+from workers.trainers.inference.evaluation.measure import Ask
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,24 @@ class Evaluated:
         return [Sample.from_line(line) for line in lines]
 
 
+class AnsweredRun(RunContext):
+    """A run without a supervisor whose questions to models ``answer`` answers."""
+
+    def __init__(self, spec: RunSpec, answer: Ask) -> None:
+        super().__init__(spec, LocalSession(Identity.of(spec, rank=0)))
+        self._answer = answer
+
+    def ask(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._answer(path, body)
+
+
 def evaluate(
-    run_dir: Path, benchmarks: Sequence[Mapping[str, Any]], *, inference: Mapping[str, Any] | None = None, **spec: Any
+    run_dir: Path,
+    benchmarks: Sequence[Mapping[str, Any]],
+    *,
+    inference: Mapping[str, Any] | None = None,
+    run: Callable[[RunSpec], RunContext] = local_run,
+    **spec: Any,
 ) -> Evaluated:
     """Measure the benchmarks; ``spec`` are fields of the run specification."""
     given = RunSpec(
@@ -43,7 +62,7 @@ def evaluate(
         inference={"benchmarks": [dict(each) for each in benchmarks], **(inference or {})},
         **spec,
     )
-    context = local_run(given)
+    context = run(given)
     result = EvaluationTrainer(context).run()
     context.finish(result)
     return Evaluated(result, given.run_dir / "output")

@@ -30,7 +30,7 @@ from tests.trainers.step_hooks import (
     unwritten_shards,
 )
 from trainyard.protocol import checkpoint_manifest
-from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, parse
+from trainyard.protocol.commands import CheckpointNotSaved, ModelAnswered, ReceivedCommands, parse
 from trainyard.protocol.messages import FetchAdapter, Progress, Result
 from trainyard.protocol.session import Identity, Saved, manifest_for
 from workers.rank.run_context import RunContext, RunSpec, method_of
@@ -101,6 +101,9 @@ class RecordingSession:
             raise CheckpointNotSaved("the storage is away")
 
     def fetch_adapter(self, request: FetchAdapter) -> str:
+        raise NotImplementedError
+
+    def ask_model(self, path: str, body: str) -> ModelAnswered | None:
         raise NotImplementedError
 
     def pause_failed(self, number: int, message: str) -> None:

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from app.domain.evaluations import answers
-from app.domain.evaluations.bleu import bleu, counts
+from app.domain.text_metrics.bleu import bleu, counts
 from tests.trainers.evaluations import Evaluated, evaluate, mean_of_batches, records
 from tests.trainers.supervision import TRAINER, FakeSupervisor
 from workers.trainers.data import templates

@@ -32,13 +32,15 @@ def world(tmp_path, sqlite_url, assets, forked_supervisors, forked_agents):
     made.close()
 
 
-def submit(world: World, *, ranks: int = 1, model_id: str = "demo/model", **inference: Any) -> str:
+def submit(
+    world: World, *, ranks: int = 1, model_id: str = "demo/model", data: str = "prompts.jsonl", **inference: Any
+) -> str:
     task = {"type": "generate", "max_new_tokens": 24, "temperature": 0.8, "seed": 11}
     document = batch_document(
         shard_records=SHARD,
         inference={"task": task, **inference},
         training_config={"base_model": {"model_id": model_id, "dtype": "float32"}},
-        data_config={"sources": [{"path": "prompts.jsonl", "format": "jsonl"}]},
+        data_config={"sources": [{"path": data, "format": "jsonl"}]},
         resource_config={"gpu_count": ranks},
     )
     with world.db.write() as session:
@@ -132,6 +134,61 @@ def test_each_record_is_answered_once_in_the_same_bytes_after_any_kill(world, un
     starts = [world.attempt(job_id, number).start_step for number in (1, 2, 3)]
     assert starts == [SHARD * sum(shard.attempt < number for shard in shards) for number in (1, 2, 3)]
     assert world.storage.names(f"jobs/{job_id}/shards") == (), "the result has them"
+
+
+def write_requests(world: World) -> None:
+    """Chats for two models, in turn with some that are refused."""
+    bodies = ({"messages": [{"role": "user", "content": "a word " * (1 + i % 7)}]} for i in range(RECORDS))
+    limits: list[dict[str, Any]] = [
+        {"max_tokens": 24, "temperature": 0.8},
+        {"max_tokens": 20, "n": 2},
+        {"max_tokens": 0},
+    ]
+    lines: list[dict[str, Any]] = [
+        {"custom_id": f"r{i}", "method": "POST", "url": "/v1/chat/completions", "body": {**body, **limits[i % 3]}}
+        for i, body in enumerate(bodies)
+    ]
+    for i, line in enumerate(lines):
+        line["body"]["model"] = "other" if i % 10 == 5 else "demo"
+    path = world.directory / "mine" / "requests.jsonl"
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+
+
+def test_requests_are_answered_once_in_the_same_bytes_after_any_kill(world):
+    write_requests(world)
+    task = {"type": "requests", "endpoint": "/v1/chat/completions", "only_model": "demo", "seed": 3, "created": 17}
+    options = {"data": "requests.jsonl", "task": task, "on_error": {"action": "record", "max_share": 1.0}}
+    undisturbed = start(world, **options)
+    finish(world, undisturbed)
+    job_id = start(world, **options)
+    await_shards(world, job_id, 1)
+    for pid in ranks_of(world, job_id, 1):
+        os.kill(pid, signal.SIGKILL)
+    world.wait(lambda: world.attempt_trains(job_id, 2), 60, job_id)
+    await_shards(world, job_id, 3)
+    kill_supervisor(world, job_id)
+
+    job = finish(world, job_id)
+
+    assert output(world, job_id) == output(world, undisturbed)
+    demo = [i for i in range(RECORDS) if i % 10 != 5]
+    assert (job.attempt, job.total_steps) == (3, len(demo))
+    answers = answers_of(world, job_id)
+    assert [(each["line"], each["custom_id"]) for each in answers] == [(i + 1, f"r{i}") for i in demo]
+    assert [each["response"]["status_code"] for each in answers] == [400 if i % 3 == 2 else 200 for i in demo]
+    counts = [shard.counts["failed"] for shard in rows(world, Shard, job_id=job_id)]
+    assert sum(counts) == sum(i % 3 == 2 for i in demo)
+
+    on_two = start(world, ranks=2, **options)
+    finish(world, on_two, ranks=2)
+
+    assert answers_of(world, on_two) == answers
+
+
+def answers_of(world: World, job_id: str) -> list[dict[str, Any]]:
+    stored = world.storage.local_path(f"jobs/{job_id}/artifacts")
+    assert stored is not None
+    return [json.loads(line) for part in sorted(stored.glob("part-*")) for line in part.read_text().splitlines()]
 
 
 def test_paused_job_keeps_its_shards_and_waits_for_no_save(world, undisturbed):

@@ -35,7 +35,7 @@ def inspect(assets: Path, tmp_path: Path) -> Inspect:
     ) -> Findings:
         framework = changes.pop("framework", {"type": "HF_TRAINER"})
         values = parsing.parse(framework["type"], kind, changes.pop("hyperparameters", {}))
-        base = changes.pop("base_model", {})
+        base, grader = changes.pop("base_model", {}), changes.pop("grader", {})
         devices = changes.pop("devices", 1)
         tokenizer, output = changes.pop("tokenizer", ""), changes.pop("output_config", {})
         sources = changes.pop("sources", None) or [{"path": str(path)} for path in paths]
@@ -48,7 +48,7 @@ def inspect(assets: Path, tmp_path: Path) -> Inspect:
                 "model_path": str(model or ""),
                 "tokenizer_path": str(tokenizer),
                 "data_paths": [str(path) for path in paths],
-                "training_config": {"base_model": base, "framework": framework},
+                "training_config": {"base_model": base, "framework": framework, "grader": grader},
                 "output_config": output,
                 "data_config": {"sources": sources, "max_seq_length": 64, **changes},
                 "world_size": devices,
@@ -221,6 +221,13 @@ def test_reward_by_a_missing_column_is_refused_before_a_device_is_taken(inspect,
 
     assert kind == "INVALID_CONFIG"
     assert "the records have no column answer; they have completion" in message
+
+
+def test_grader_of_a_missing_column_is_refused_as_early(inspect, assets):
+    grader = {"type": "string_check", "input": "{{item.answer}}", "reference": "4", "operation": "eq"}
+    found = inspect(assets / "train.jsonl", kind="RLHF", grader=grader, hyperparameters=SHORT)
+
+    assert only_error(found) == ("INVALID_CONFIG", "grader: the records have no column answer; they have completion")
 
 
 def test_examples_are_no_preferences(inspect, assets):

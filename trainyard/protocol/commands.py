@@ -74,16 +74,35 @@ class AdapterRefused:
     message: str = "no reason given"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelAnswered:
+    """To an AskModel of this number: what the gateway answered, or why it could not be asked, in the same form."""
+
+    type: ClassVar[str] = "model_answered"
+    number: int = 0
+    status: int = 0
+    body: str = ""  # JSON
+
+
 Answer = CheckpointSaved | CheckpointFailed  # to a CheckpointReady
 AdapterAnswer = AdapterReady | AdapterRefused  # to a FetchAdapter
-Command = Stop | ForgetStop | SaveCheckpoint | CheckpointSaved | CheckpointFailed | WriteStacks | AdapterAnswer
+Command = (
+    Stop
+    | ForgetStop
+    | SaveCheckpoint
+    | CheckpointSaved
+    | CheckpointFailed
+    | WriteStacks
+    | AdapterAnswer
+    | ModelAnswered
+)
 
 
 _BY_TYPE = {
     each.type: each
     for each in (
         *(ForgetStop, SaveCheckpoint, CheckpointSaved, CheckpointFailed, WriteStacks),
-        *(AdapterReady, AdapterRefused),
+        *(AdapterReady, AdapterRefused, ModelAnswered),
     )
 }
 
@@ -137,6 +156,7 @@ class ReceivedCommands:
         self._checkpoint_requests = 0
         self._answers: dict[str, str | None] = {}
         self._adapters: dict[str, AdapterAnswer] = {}
+        self._models: dict[int, ModelAnswered | None] = {}  # None: asked, and not answered yet
         self._orphaned = False
 
     @property
@@ -173,6 +193,8 @@ class ReceivedCommands:
                 self._answers[command.path] = command.message
             elif isinstance(command, AdapterReady | AdapterRefused):
                 self._adapters[command.name] = command
+            elif isinstance(command, ModelAnswered) and command.number in self._models:
+                self._models[command.number] = command
             self._changed.notify_all()
         self._watcher()
 
@@ -218,6 +240,20 @@ class ReceivedCommands:
         if isinstance(answer, AdapterReady):
             return answer.path
         raise AdapterNotLoaded("the run ends" if answer is None else answer.message)
+
+    def expect_model(self, number: int) -> None:
+        """Keep the answer of this number until `wait_model` takes it."""
+        with self._changed:
+            self._models[number] = None
+
+    def wait_model(self, number: int) -> ModelAnswered | None:
+        """Wait for the answer of a model that was asked; None when a cancel made it pointless to wait.
+
+        A pause is no reason to end: ranks follow it at the next step boundary, which may need the answer.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._models[number] is not None or self._cancelled())
+            return self._models.pop(number)
 
     def _request(self, stop: Stop) -> None:
         if stop.kind != "cancel" and stop.number <= self._given_up:

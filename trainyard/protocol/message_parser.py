@@ -10,6 +10,7 @@ from typing import TypeVar
 from trainyard.protocol.json import JSON, json_number
 from trainyard.protocol.messages import (
     ADAPTER_NAME,
+    MAX_BODY,
     MAX_FILES,
     MAX_MESSAGE,
     MAX_METRICS,
@@ -23,6 +24,7 @@ from trainyard.protocol.messages import (
     PHASES,
     REASON,
     STOPPED,
+    AskModel,
     CheckpointReady,
     Done,
     Failure,
@@ -138,6 +140,13 @@ def _fetch_adapter(message: Fields) -> FetchAdapter:
         job_id=_identifier(message, "job_id"),
         checkpoint_id=None if checkpoint_id is None else _identifier(message, "checkpoint_id"),
     )
+
+
+def _ask_model(message: Fields) -> AskModel:
+    body = message.get("body")
+    if not isinstance(body, str) or not body or clean_text(body, MAX_BODY) != body:
+        raise BadMessage(f"body must be a JSON text of 1 to {MAX_BODY} bytes")
+    return AskModel(number=_whole(message, "number"), path=_path(message, "path"), body=body)
 
 
 def _identifier(message: Fields, name: str) -> str:
@@ -277,6 +286,7 @@ _PARSERS: dict[str, Callable[[Fields], Report]] = {
     Remark.type: _note,
     Section.type: _section,
     FetchAdapter.type: _fetch_adapter,
+    AskModel.type: _ask_model,
     PauseFailed.type: _pause_failed,
     Result.type: _result,
     Failure.type: _error,

@@ -17,6 +17,7 @@ MAX_NOTED = 50
 MAX_NOTED_TEXT = 1000
 MAX_STEP = 2**31 - 1
 MAX_TOKENS = 2**62
+MAX_BODY = 1 << 20  # bytes of a request to a model, as JSON
 REASON = re.compile(r"[A-Z][A-Z0-9_]*")
 PHASES = ("TRAINING", "CHECKPOINTING", "EVALUATING", "SERVING", "EXPORTING")
 ADAPTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # also that of its directory
@@ -105,6 +106,16 @@ class FetchAdapter:
     checkpoint_id: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class AskModel:
+    """A rank asks a model that its job's document names; answered by ModelAnswered, to the rank that asked."""
+
+    type: ClassVar[str] = "ask_model"
+    number: int  # by which it is answered
+    path: str  # of the gateway
+    body: str  # JSON in ASCII
+
+
 @dataclass(frozen=True)
 class PauseFailed:
     """The ranks continue although a pause was requested, because its checkpoint could not be saved."""
@@ -167,6 +178,7 @@ Report = (
     | Remark
     | Section
     | FetchAdapter
+    | AskModel
     | PauseFailed
     | Result
     | Failure

@@ -1,5 +1,6 @@
 """A run's connection to its supervisor: reports, checkpoints and commands."""
 
+import itertools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,8 +11,8 @@ from typing import Any, Protocol
 from trainyard import _stacks
 from trainyard.protocol import checkpoint_manifest, messages
 from trainyard.protocol.channel import Channel, Message
-from trainyard.protocol.commands import CheckpointNotSaved, ReceivedCommands, WriteStacks, parse
-from trainyard.protocol.messages import FetchAdapter, Progress, Report, Result, fields_of
+from trainyard.protocol.commands import CheckpointNotSaved, ModelAnswered, ReceivedCommands, WriteStacks, parse
+from trainyard.protocol.messages import AskModel, FetchAdapter, Progress, Report, Result, fields_of
 from trainyard.protocol.run_spec import RunSpec
 
 _METRIC_BYTES = 64  # approximate size of a name with its value
@@ -70,6 +71,7 @@ class Session(Protocol):
     def commit_checkpoint(self, tmp_dir: Path, saved: Saved) -> str: ...
     def wait_stored(self) -> None: ...
     def fetch_adapter(self, request: FetchAdapter) -> str: ...
+    def ask_model(self, path: str, body: str) -> ModelAnswered | None: ...
     def pause_failed(self, number: int, message: str) -> None: ...
     def finish(self, result: Result) -> None: ...
     def fail(self, error_type: str, message: str, stack: str) -> None: ...
@@ -92,6 +94,7 @@ class SupervisedSession:
         self._sections: list[tuple[str, float | None]] = []
         self._committed = 0
         self._in_flight: str | None = None
+        self._numbers = itertools.count()
         self._channel = Channel(
             channel_path,
             rank=identity.rank,
@@ -180,6 +183,13 @@ class SupervisedSession:
         self.commands.forget_adapter(request.name)
         self._send(request)
         return self.commands.wait_adapter(request.name)
+
+    def ask_model(self, path: str, body: str) -> ModelAnswered | None:
+        """What the gateway answers to this JSON; None when the run is cancelled. On any rank and thread."""
+        number = next(self._numbers)
+        self.commands.expect_model(number)
+        self._send(AskModel(number=number, path=path, body=body))
+        return self.commands.wait_model(number)
 
     def pause_failed(self, number: int, message: str) -> None:
         """Report that the run continues in spite of the pause of this number, and why."""

@@ -1,5 +1,6 @@
 """Fetches and verifies the weights that a job takes from another job: those of a checkpoint, or of a result."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from app.services.attempts import model_weights
 from app.services.attempts.checkpoints import ResumeCandidate
 from app.services.attempts.model_weights import StoredResult
 from app.services.attempts.work_orders import Work
-from app.storage.beneath import copied, directory_opened, file_opened
+from app.storage.beneath import Content, copied, directory_opened, file_opened
 from app.storage.failures import StorageRefused
 from app.storage.keys import artifacts_key
 from app.storage.storage import Storage
+from trainyard._outputs import WEIGHT_SUFFIXES
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.input_library import LocalModel, Sources
@@ -29,7 +31,9 @@ def with_results(
     base = work.document.training_config.base_model
     weights = find_weights(db, storage, work, scratch / "weights")
     if is_result(base):
-        result = _found(db, storage, work.project, ModelReference().changed(job_id=base.job_id), scratch / "base")
+        service = work.document.inference.model.service if work.document.inference is not None else None
+        reference = ModelReference().changed(job_id=base.job_id, service=service)
+        result = _found(db, storage, work.project, reference, scratch / "base")
         sources = with_result(sources, base, result)
     elif work.is_training:
         sources = with_result(sources, base, weights)
@@ -85,6 +89,8 @@ def _found(db: Database, storage: Storage, project: str, model: ModelReference, 
         if isinstance(stored, ResumeCandidate):
             directory = fetched(storage, storage.key_of(stored.uri), scratch)
             verify(directory, stored.sha256)
+        elif model.service is not None:
+            directory = _without_weights(storage, stored, scratch)
         else:
             directory = fetched(storage, artifacts_key(stored.job_id), scratch)
             _compare(directory, stored)
@@ -94,6 +100,23 @@ def _found(db: Database, storage: Storage, project: str, model: ModelReference, 
     except (_manifest.CorruptCheckpoint, InvalidRequest, StorageRefused) as error:
         raise _unusable(what, error) from error
     return directory
+
+
+def _without_weights(storage: Storage, result: StoredResult, target: Path) -> Path:
+    """A copy of what describes the model, with its tokenizer: a job that asks a service loads no weights.
+
+    Raises as `fetched` and `_compare`.
+    """
+    for path, recorded in result.files.items():
+        if Path(path).suffix in WEIGHT_SUFFIXES:
+            continue
+        data = storage.read(f"{artifacts_key(result.job_id)}/{path}")
+        if Content(len(data), hashlib.sha256(data).hexdigest()) != recorded:
+            raise _manifest.CorruptCheckpoint(path, "content differs from its SHA-256")
+        copy = target / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(data)
+    return target
 
 
 def _unusable(what: str, error: Exception) -> AttemptFailed:

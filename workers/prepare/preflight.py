@@ -5,7 +5,8 @@
 Reads one JSON document {project, job_id, spec, sealed_secrets} from standard input and prints one report: {errors:
 [{error_type, message}], warnings: [text], left_out: [text], sources: [...], …}. What could not be checked here is
 listed in left_out; the node checks it when it prepares the attempt. For a file the document is {project, file_id,
-purpose, size_bytes, seconds}, and the report that of `workers.prepare.files.inspection`.
+purpose, size_bytes, seconds}, and the report that of `workers.prepare.files.inspection`; for a Python grader {grading,
+seconds}, and that of `workers.prepare.grading.run`.
 """
 
 import contextlib
@@ -38,6 +39,7 @@ from workers.job_secrets import opened_secrets
 from workers.prepare import inspection_report
 from workers.prepare.confined_program import end, environment
 from workers.prepare.files.inspection import inspect_file
+from workers.prepare.grading.run import run_grader
 from workers.prepare.image_preflight import inspect_image
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.inspection_report import Report
@@ -73,6 +75,8 @@ def main() -> int:
 def _report(settings: Settings, question: PreflightRequest) -> Report:
     if question.get("file_id"):
         return inspect_file(settings, question)
+    if question.get("grading"):
+        return run_grader(settings, question)
     db = open_database(settings.database)
     try:
         return inspect_inputs(settings, db, question)

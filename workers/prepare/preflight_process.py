@@ -19,6 +19,7 @@ from workers.process_environment import process_environment
 
 PREFLIGHT = "workers.prepare.preflight"
 FILE_INSPECTION = "workers.prepare.files.inspection"  # starts in a fraction of the time, and inspects files only
+GRADING = "workers.prepare.grading.run"  # likewise, and runs Python graders only
 COMMAND = (sys.executable, "-m", PREFLIGHT)
 STDERR = 2
 _PIECE_BYTES = 1 << 16

@@ -201,7 +201,10 @@ def find_sources(library: Library, framework: str, document: JobDocument) -> Sou
     judge, judging = reward_file(values), judging_model(document)
     found_judge = find_script(library, judge, "reward") if judge else None
     alone = custom or document.inference is not None  # it may bring a whole model of its own
-    wanted = model_requests(base, library.secrets, custom=alone) + ([ModelRequest(model_id=judging)] if judging else [])
+    weightless = is_drawn(base) or _asks_service(document)
+    wanted = model_requests(base, library.secrets, custom=alone, weightless=weightless) + (
+        [ModelRequest(model_id=judging)] if judging else []
+    )
     models, data = find(library, wanted, data_requests(document.data_config, library.secrets, custom=custom))
     found_model = models.pop() if judging else None
     return Sources(
@@ -214,6 +217,10 @@ def find_sources(library: Library, framework: str, document: JobDocument) -> Sou
         reward_model=found_model,
         benchmark_files=find_benchmark_files(library, document),
     )
+
+
+def _asks_service(document: JobDocument) -> bool:
+    return document.inference is not None and document.inference.model.service is not None
 
 
 def find_program(library: Library, framework: Framework) -> tuple[Path | None, Path | None]:
@@ -231,18 +238,19 @@ def find_program(library: Library, framework: Framework) -> tuple[Path | None, P
     return path, directory
 
 
-def model_requests(base: BaseModel, secrets: Mapping[str, str], *, custom: bool) -> list[ModelRequest]:
+def model_requests(
+    base: BaseModel, secrets: Mapping[str, str], *, custom: bool, weightless: bool
+) -> list[ModelRequest]:
     """The model, unless a script or the document provides its own, and the tokenizer if it is another one."""
-    drawn = is_drawn(base)
     model = ModelRequest(
         model_id=base.model_id,
         revision=base.revision,
         source=base.source,
-        without_weights=drawn,
+        without_weights=weightless,
         access=access_of(base, MODEL_PATH, secrets),
     )
     named = base.tokenizer_id
-    tokenizer = [ModelRequest(model_id=named, without_weights=drawn)] if named else []
+    tokenizer = [ModelRequest(model_id=named, without_weights=weightless)] if named else []
     return tokenizer if is_without_model(base, custom=custom) else [model, *tokenizer]
 
 

@@ -1,6 +1,7 @@
 """The interface of a built-in trainer to its run; knows nothing of HTTP, leases, queues or Celery."""
 
 import contextlib
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,14 +13,15 @@ from app.domain.spec.hyperparameters import rlhf
 from trainyard._local_session import LocalSession
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.channel import ChannelClosed
-from trainyard.protocol.commands import AdapterNotLoaded, CheckpointNotSaved, Stop
-from trainyard.protocol.messages import ADAPTER_NAME, FetchAdapter, Progress, Result
+from trainyard.protocol.commands import AdapterNotLoaded, CheckpointNotSaved, ModelAnswered, Stop
+from trainyard.protocol.messages import ADAPTER_NAME, MAX_BODY, FetchAdapter, Progress, Result
 from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Saved, Session, SupervisedSession
 
 __all__ = [
     "AdapterNotLoaded",
     "CheckpointNotSaved",
+    "NotAnswered",
     "Progress",
     "Result",
     "RunContext",
@@ -32,6 +34,20 @@ __all__ = [
 ]
 
 CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
+RUN_ENDS = 499  # NotAnswered.status: the run was cancelled meanwhile
+
+
+class NotAnswered(Exception):
+    """A model has not answered; ``status`` is that of HTTP which says why."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self._http_status = status
+
+    @property
+    def status(self) -> int:
+        return self._http_status
 
 
 def method_of(spec: RunSpec) -> str:
@@ -144,6 +160,20 @@ class RunContext:
         request = FetchAdapter(name=name, job_id=job_id, checkpoint_id=checkpoint_id)
         return Path(self._session.fetch_adapter(request))
 
+    def ask(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a request for a model that the job's document names; waits for it. On any rank and thread.
+
+        ``path`` and ``body`` are those of a request to the gateway, such as /v1/chat/completions. A gateway that can't
+        answer for now is asked again for minutes. Raises NotAnswered.
+        """
+        asked = json.dumps(body)
+        if len(asked) > MAX_BODY:
+            raise NotAnswered(f"the request has {len(asked)} bytes; at most {MAX_BODY} are passed on", 413)
+        answer = self._session.ask_model(path, asked)
+        if answer is None:
+            raise NotAnswered("the run ends", RUN_ENDS)
+        return _answer_of(answer)
+
     def rest(self) -> None:
         """Wait until no checkpoint is being written, without raising its error."""
         if self._handover is not None:
@@ -232,6 +262,19 @@ def supervised_run(spec_path: Path | str, *, on_orphaned: Callable[[], None]) ->
 def local_run(spec: RunSpec) -> RunContext:
     """A run without a supervisor: prints its metrics and keeps its checkpoints in the run directory."""
     return RunContext(spec, LocalSession(Identity.of(spec, rank=int(os.environ.get("RANK", "0")))))
+
+
+def _answer_of(answer: ModelAnswered) -> dict[str, Any]:
+    """Raises NotAnswered."""
+    try:
+        body = json.loads(answer.body)
+    except ValueError:
+        body = None
+    if isinstance(body, dict) and answer.status == 200:
+        return body
+    error = body.get("error") if isinstance(body, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    raise NotAnswered(str(message or answer.body[:200] or "it says nothing"), answer.status)
 
 
 def _made(directory: Path) -> Path:

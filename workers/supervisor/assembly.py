@@ -18,6 +18,8 @@ from workers.egress.gate_process import GateProcess
 from workers.prepare.prepare import Prepared, prepare
 from workers.run_dir.layout import run_directory
 from workers.run_dir.process_registry import ProcessRegistry, held_here
+from workers.supervisor.asking.place import model_requests, refuse_without_gateway
+from workers.supervisor.asking.ranks_asking import RanksAsking
 from workers.supervisor.control.lease_fence import Fence
 from workers.supervisor.control.lease_renewal import LeaseRenewal
 from workers.supervisor.control.rendezvous import meet
@@ -84,6 +86,7 @@ class Assembly:
 
     def prepare(self, *, is_over: Callable[[], bool]) -> Prepared | None:
         """Everything the ranks need; None when the attempt is over before. Raises AttemptFailed and LeaseLost."""
+        refuse_without_gateway(self.settings, self.work)
         context = self.context
         alone = prepare(self.settings, self.db, context.storage, self.work, context.run, context.redaction)
         return meet(self.settings, self.db, self.work, alone, is_over=is_over)
@@ -153,6 +156,7 @@ class Assembly:
             on_pause_failed=on_pause_failed,
         )
         ranks.replica = replica
+        ranks.asking = RanksAsking(self.loop, steps, model_requests(self.settings, work))
         return ranks
 
     def replica(self, recorders: Recorders, ranks: Callable[[], RankGroup]) -> ServedReplica:

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from app.domain.spec.data.preprocessing import EXAMPLES, PROMPTS, records_of
 from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_METHOD, completes, reward_file
 from workers.rank.run_context import RunSpec, method_of
-from workers.rank.spec_sections import data_config
+from workers.rank.spec_sections import data_config, training_config
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
 from workers.trainers.data.reading import rows
 from workers.trainers.data.records import LocatedRecord, records
@@ -20,6 +20,7 @@ from workers.trainers.data.sources import TRAIN, VALIDATION, Source, sources_of
 from workers.trainers.data.statistics import LengthStatistics, merged
 from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid, InvalidConfig
+from workers.trainers.graders.reward import checked_grader
 from workers.trainers.hf_trainer.model.tokenizer import base_model
 from workers.trainers.rewards import reward_of
 
@@ -104,15 +105,23 @@ def inspect_data(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most:
     train = [each for each in sources if each.source.split == TRAIN]
     if not train:
         raise InvalidConfig("data_config.sources has no source to train on: give at least one the split train")
-    judged = completes(spec.hyperparameters) and not spec.reward_model_path
-    if judged and not reward_file(spec.hyperparameters):  # user code is left to the node
-        reward_of(str(spec.hyperparameters[REWARD]), sorted(set().union(*(each.columns for each in train))))
+    _check_reward(spec, sorted(set().union(*(each.columns for each in train))))
     if tokenizer is not None:
         _collate(spec, train, tokenizer, findings)
         findings["warnings"] += _token_warnings(spec, reader, sources)
         findings["warnings"] += _position_warnings(spec, sources, findings)
         findings |= _together(sources)
     findings["warnings"] += _amount_warnings(spec, sources, train)
+
+
+def _check_reward(spec: RunSpec, columns: list[str]) -> None:
+    """Raises InvalidConfig."""
+    if given := training_config(spec).grader:
+        checked_grader(given, columns)
+        return
+    judged = completes(spec.hyperparameters) and not spec.reward_model_path
+    if judged and not reward_file(spec.hyperparameters):  # user code is left to the node
+        reward_of(str(spec.hyperparameters[REWARD]), columns)
 
 
 def collate(batch: list[Encoded], pad_id: int, *, left: bool) -> dict[str, torch.Tensor]:

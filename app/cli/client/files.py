@@ -1,7 +1,6 @@
 """`trainyard files`: uploads data, and lists, downloads and deletes it, over HTTP."""
 
 import sys
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import click
 
 from app.cli.client.connection import server
 from app.cli.client.submit import project_option
-from app.cli.output import json_option, print_fields, print_json, print_table
+from app.cli.output import json_option, print_fields, print_json, print_table, unix_time
 from trainyard.client import Client
 from trainyard.records import StoredFile
 
@@ -127,10 +126,6 @@ def _row(file: StoredFile) -> tuple[object, ...]:
         file["bytes"],
         file["purpose"],
         file["status"],
-        _moment(file["created_at"]),
-        _moment(file.get("expires_at")),
+        unix_time(file["created_at"]),
+        unix_time(file.get("expires_at")),
     )
-
-
-def _moment(seconds: int | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

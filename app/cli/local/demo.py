@@ -31,7 +31,7 @@ JOB = "examples/jobs/sft.json"
 # Fractions of the curve averaged at both ends to report the fall of the loss: single steps are noisy.
 BEGINNING, END = 0.01, 0.05
 # Enough for one sentence.
-NEW_TOKENS = "32"
+NEW_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def demo(data_dir: Path, steps: int | None, sweeps: bool, no_sandbox: bool) -> N
         _show_curve(client, job)
         with _model_of(client, job, data_dir) as model:
             click.echo(f"Model   {model}")
-            _show_text("After training", str(model), assets.prompt)
+            _show_answer(client, job, assets.prompt)
 
 
 def _require_examples() -> None:
@@ -102,8 +102,17 @@ def _build_assets(directory: Path) -> Assets:
 
 def _show_text(title: str, model: str, prompt: str) -> None:
     _heading(title)
-    arguments = ("--model", model, "--prompt", prompt, "--max-new-tokens", NEW_TOKENS)
+    arguments = ("--model", model, "--prompt", prompt, "--max-new-tokens", str(NEW_TOKENS))
     click.echo(run_module("examples.generate", *arguments).rstrip())
+
+
+def _show_answer(client: Client, job: Job, prompt: str) -> None:
+    """As any client of OpenAI's API would ask; the first request starts a service for the model."""
+    _heading("After training")
+    click.echo(f"POST /v1/completions, model {job.job_id}; a service with the model starts …")
+    chunks = client.services.complete(job.job_id, prompt, max_tokens=NEW_TOKENS, temperature=0)
+    text = "".join(choice["text"] for chunk in chunks for choice in chunk["choices"])
+    click.echo((prompt + text).rstrip())
 
 
 @contextmanager

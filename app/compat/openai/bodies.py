@@ -1,5 +1,6 @@
 """What all answers and lists of OpenAI's API have in common."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -10,8 +11,11 @@ from marshmallow import Schema, fields, validate
 from app.domain.errors import TrainyardError
 from app.schemas.documents import NothingSchema
 from app.schemas.queries import QueryWhole, one_of
+from app.schemas.strict_fields import TextMap, says
 
 ASCENDING, DESCENDING = "asc", "desc"
+MOST_PAIRS, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512
+_KEY = re.compile(rf"[\s\S]{{1,{LONGEST_KEY}}}")
 
 
 def json_body(schema: type[Schema], *, optional: bool = False) -> dict[str, Any]:
@@ -20,6 +24,12 @@ def json_body(schema: type[Schema], *, optional: bool = False) -> dict[str, Any]
 
 
 NO_BODY = json_body(NothingSchema, optional=True)  # of a POST without fields
+
+
+def metadata_map(meaning: str) -> TextMap:
+    """Pairs that a client attaches to an object."""
+    rule = f"must be 1 to {LONGEST_KEY} characters"
+    return TextMap(keys=_KEY, rule=rule, most=MOST_PAIRS, longest=LONGEST_VALUE, **says(meaning))
 
 
 class ListQuerySchema(Schema):

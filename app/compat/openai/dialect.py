@@ -18,7 +18,7 @@ PROJECT_HEADER, ORGANIZATION_HEADER = "OpenAI-Project", "OpenAI-Organization"
 RETRY_HEADER = "X-Stainless-Retry-Count"
 MOST_SECONDS_TO_WAIT = 20  # clients wait as long as the header says, up to two minutes and twice
 _ABOUT = """
-OpenAI's files, uploads, models and fine-tuning jobs over the jobs of Trainyard, for OpenAI's own clients:
+OpenAI's files, uploads, models, fine-tuning jobs and batches over the jobs of Trainyard, for OpenAI's own clients:
 `OPENAI_BASE_URL=http://HOST:8000/v1`, and an API key of Trainyard as `OPENAI_API_KEY`. The same resources are served
 below `/v1`. `docs/reference/openai.md` describes the effect of each field.
 """

@@ -22,6 +22,7 @@ _CHUNK_BYTES = 256 * 1024
 _OVERHEAD_BYTES = 1 << 20
 _LONGEST_FIELD = 4096
 _MOST_PARTS = 100
+_DELIMITER_END = 4  # bytes behind a delimiter that say what follows: `--`, or a line break
 _CONTENT = "openai_content"  # of the request's form, in its context
 
 
@@ -139,18 +140,69 @@ def _text(field: str, value: bytearray) -> str:
 
 
 def _events() -> Iterator[Event]:
-    decoder = MultipartDecoder(_boundary(), 2 * _OVERHEAD_BYTES, max_parts=_MOST_PARTS)
+    boundary = _boundary()
+    decoder = MultipartDecoder(boundary, 2 * _OVERHEAD_BYTES, max_parts=_MOST_PARTS)
+    bulk = _Bulk(decoder, boundary)
     try:
-        for chunk in _chunks():
-            decoder.receive_data(chunk)
+        for chunk in _uncut(_chunks(), b"--" + boundary):
+            rest = chunk
+            if bulk.is_possible and chunk is not None:
+                data, rest = bulk.divided(chunk)
+                yield Data(data=data, more_data=True)
+            decoder.receive_data(rest)
             while not isinstance(event := decoder.next_event(), NeedData):
                 if isinstance(event, Epilogue):
                     return
+                bulk.note(event)
                 yield event
     except RequestEntityTooLarge as error:
         raise TooLarge(f"the form has more than {_MOST_PARTS} parts, or too much beside its file") from error
     except ValueError as error:
         raise MalformedForm("the form is not complete, or not a form: send multipart/form-data as it is") from error
+
+
+def _uncut(chunks: Iterator[bytes | None], delimiter: bytes) -> Iterator[bytes | None]:
+    """The chunks, divided so that none ends just behind a delimiter: the decoder would take a part of the line break
+    before it for data.
+    """
+    held = b""
+    for chunk in chunks:
+        if chunk is None:
+            break
+        whole = held + chunk if held else chunk
+        at = whole.rfind(delimiter)
+        is_cut = at >= max(0, len(whole) - len(delimiter) - _DELIMITER_END)
+        begin = max(0, at - len(b"\r\n")) if is_cut else len(whole)
+        held = whole[begin:]
+        yield whole[:begin]
+    yield held
+    yield None
+
+
+class _Bulk:
+    """Takes the data of a part past the decoder, which copies all of it several times."""
+
+    def __init__(self, decoder: MultipartDecoder, boundary: bytes) -> None:
+        self._decoder = decoder
+        self._delimiter = b"--" + boundary
+        self._is_in_data = False
+
+    @property
+    def is_possible(self) -> bool:
+        """Within the data of a part, of which the decoder holds nothing back."""
+        return self._is_in_data and not self._decoder.buffer
+
+    def note(self, event: Event) -> None:
+        self._is_in_data = isinstance(event, Data) and event.more_data
+
+    def divided(self, chunk: bytes) -> tuple[bytes, bytes]:
+        """What is data for certain, and the rest, in which a delimiter may be or begin."""
+        if self._delimiter in chunk:
+            return b"", chunk
+        last = max(0, len(chunk) - len(self._delimiter) - len(b"\r\n"))
+        ends = [at for at in (chunk.find(b"\r", last), chunk.find(b"\n", last)) if at >= 0]
+        end = min(ends, default=len(chunk))
+        return chunk[:end], chunk[end:]
 
 
 def _boundary() -> bytes:

@@ -16,10 +16,6 @@ NOT_BUILT = (
     ("POST", "/moderations"),
     ("POST", "/responses"),
     ("GET", "/responses/<path:path>"),
-    ("GET", "/batches"),
-    ("POST", "/batches"),
-    ("GET", "/batches/<path:path>"),
-    ("POST", "/batches/<path:path>"),
 )
 
 

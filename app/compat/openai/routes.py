@@ -4,7 +4,9 @@ from flask import Blueprint, Response, current_app
 
 from app.compat.openai import files_routes, models_routes, not_built, uploads_routes
 from app.compat.openai.answers import routes as answers
+from app.compat.openai.batches import routes as batches
 from app.compat.openai.dialect import BASE, PREFIXES
+from app.compat.openai.fine_tuning import grader_routes as graders
 from app.compat.openai.fine_tuning import routes as fine_tuning
 from app.http.context import dialect
 from app.http.description import description
@@ -17,6 +19,8 @@ _RESOURCES = (
     uploads_routes.blueprint,
     models_routes.blueprint,
     fine_tuning.blueprint,
+    graders.blueprint,
+    batches.blueprint,
     answers.blueprint,
     not_built.blueprint,
 )

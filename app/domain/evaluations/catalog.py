@@ -3,24 +3,23 @@
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
-from app.domain.evaluations import sampling
+from app.domain.evaluations import judging, sampling
+from app.domain.evaluations.judging import JUDGE
+from app.domain.evaluations.metric import Metric
 from app.domain.evaluations.parameters import BadBenchmark, Parameter
 from app.domain.evaluations.sampling import SAMPLING
+from app.domain.evaluations.shared_parameters import ANSWER, NORMALIZE, OF_TASKS, SEPARATOR, SQUAD, TRAINED
 from app.domain.spec.hyperparameters.rlhf import FILE, LENGTH, REGEX, REWARD_MODEL, reward_kind
 from app.domain.spec.inference import LM_EVAL, TASK_DIR, Benchmark
 
 __all__ = ["BENCHMARKS", "BadBenchmark", "BenchmarkType", "Metric", "Parameter", "check", "check_all", "find"]
 
-# How samples become the value of a metric: the mean of their scores; the sum of their losses by that of their tokens,
-# or e to it; or BLEU of their added counts.
-Aggregate = Literal["mean", "ratio", "exp_ratio", "bleu"]
 CUSTOM = "custom"  # before a colon: a family of benchmarks, as LM_EVAL
 LOSS, PERPLEXITY, CHOICES, PREFERENCE, REWARD = "loss", "perplexity", "choices", "preference", "reward"
-NORMALIZATIONS = ("none", "strip", "squad")
 MOST_SAMPLES = 10_000_000
 _LONGEST_LABEL, _LABEL_DIGEST = 60, 8
 _ARGUMENTS = {CUSTOM: "/path/metric.py", LM_EVAL: "TASK"}
@@ -29,23 +28,13 @@ _URI = re.compile(r"[a-z][a-z0-9+.-]*://.", re.IGNORECASE)
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-@dataclass(frozen=True)
-class Metric:
-    """``is_binary``: each sample is right or wrong, 1 or 0. ``larger_is_better``: None where that is unknown."""
-
-    name: str
-    aggregate: Aggregate = "mean"
-    is_binary: bool = False
-    larger_is_better: bool | None = True
-
-
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkType:
     """``columns`` names what a record of the dataset has; ``parameters`` may map some of them to other names.
 
     ``generates``: the model completes prompts. ``takes_argument``: the name is followed by a colon and a path or task.
     ``reads_dataset``: its records are those of the field ``dataset``. A type without ``metrics`` knows them only when
-    it has measured.
+    it has measured. Of those of `judge` its parameters choose some: see `as_measured`.
     """
 
     name: str
@@ -71,47 +60,6 @@ class BenchmarkType:
         }
 
 
-_ANSWER = Parameter(
-    "answer", "text", "answer", "The column with the right answer, or a list of accepted ones", shortest=1
-)
-_NORMALIZE = Parameter(
-    "normalize",
-    "choice",
-    "strip",
-    "What of answers is compared: everything (none), without surrounding space (strip), or without case, punctuation, "
-    "English articles and repeated space (squad)",
-    choices=NORMALIZATIONS,
-)
-_SQUAD = Parameter("normalize", "choice", "squad", _NORMALIZE.meaning, choices=NORMALIZATIONS)
-_TRAINED = (
-    Parameter("batch_size", "int", 8, "Records of a batch; the loss is the mean over batches by records", 1, 4096),
-    Parameter(
-        "records_as",
-        "choice",
-        "SFT",
-        "Records as of this training type: one by one (SFT), or joined and cut into blocks (CONTINUED_PRETRAIN)",
-        choices=("SFT", "CONTINUED_PRETRAIN"),
-    ),
-    Parameter("completion_only_loss", "bool", True, "Of prompt and completion only the completion is measured"),
-    Parameter("assistant_only_loss", "bool", True, "Of messages only what the assistant says is measured"),
-)
-_SEPARATOR = Parameter("separator", "text", " ", "Between a prompt that is a text and an answer")
-
-_OF_TASKS = (
-    Parameter(
-        TASK_DIR,
-        "text",
-        None,
-        "Required: the directory with the task's YAML file and the data that it names, by paths relative to that file",
-        shortest=1,
-    ),
-    Parameter("num_fewshot", "int", None, "Solved examples before each question; default those of the task", 0, 1000),
-    Parameter("apply_chat_template", "bool", False, "Prompts are messages of a chat"),
-    Parameter("fewshot_as_multiturn", "bool", True, "With apply_chat_template, each example is a turn of its own"),
-    Parameter("system_instruction", "text", None, "A text that precedes each prompt", shortest=1),
-)
-
-
 def _type(
     name: str, meaning: str, columns: tuple[str, ...], parameters: Iterable[Parameter], *metrics: Metric, **flags: bool
 ) -> BenchmarkType:
@@ -129,36 +77,36 @@ _TYPES = (
         LOSS,
         "The loss of the records, as trainings measure validation data",
         ("text, prompt and completion, or messages",),
-        _TRAINED,
+        TRAINED,
         Metric(LOSS, "ratio", larger_is_better=False),
     ),
     _type(
         PERPLEXITY,
         "e to the loss of the records",
         ("text, prompt and completion, or messages",),
-        _TRAINED,
+        TRAINED,
         Metric(PERPLEXITY, "exp_ratio", larger_is_better=False),
     ),
     _of_texts(
         "exact_match",
         "Share of answers that equal an accepted one",
-        _ANSWER,
-        _NORMALIZE,
+        ANSWER,
+        NORMALIZE,
         metric=Metric("exact_match", is_binary=True),
     ),
-    _of_texts("f1", "Harmonic mean of precision and recall of words, as SQuAD measures it", _ANSWER, _SQUAD),
-    _of_texts("rouge_l", "F-measure of the longest common subsequence of words", _ANSWER),
+    _of_texts("f1", "Harmonic mean of precision and recall of words, as SQuAD measures it", ANSWER, SQUAD),
+    _of_texts("rouge_l", "F-measure of the longest common subsequence of words", ANSWER),
     _of_texts(
         "bleu",
         "Corpus BLEU of 1 to 4 words from 0 to 100, as sacrebleu's default",
-        _ANSWER,
+        ANSWER,
         metric=Metric("bleu", "bleu"),
     ),
     _of_texts(
         "contains",
         "Share of answers that contain an accepted one",
-        _ANSWER,
-        _NORMALIZE,
+        ANSWER,
+        NORMALIZE,
         metric=Metric("contains", is_binary=True),
     ),
     _of_texts(
@@ -189,7 +137,7 @@ _TYPES = (
                 "The column with the right choice: its number from 0, or its text",
                 shortest=1,
             ),
-            _SEPARATOR,
+            SEPARATOR,
         ),
         Metric("accuracy", is_binary=True),
         Metric("accuracy_by_length", is_binary=True),
@@ -228,6 +176,14 @@ _TYPES = (
         generates=True,
     ),
     _type(
+        JUDGE,
+        "What another model says of the answers, by scores or labels, or how often it prefers them to others",
+        ("prompt",),
+        (*SAMPLING, *judging.PARAMETERS),
+        *judging.METRICS,
+        generates=True,
+    ),
+    _type(
         CUSTOM,
         "What score(records, completions) of a Python file returns for each record",
         ("prompt",),
@@ -240,7 +196,7 @@ _TYPES = (
         LM_EVAL,
         "A task of EleutherAI's lm-evaluation-harness, with the harness's own metrics",
         ("those of the task",),
-        _OF_TASKS,
+        OF_TASKS,
         takes_argument=True,
         reads_dataset=False,
     ),
@@ -267,6 +223,14 @@ def find(name: str) -> BenchmarkType:
             f"{name[:64]!r} names no Python file by an absolute path or a URI; write it as {family}:/path/metric.py",
         )
     return found
+
+
+def as_measured(name: str, parameters: object) -> BenchmarkType:
+    """The type of a benchmark with the metrics that it has with these parameters. Raises BadBenchmark."""
+    found = find(name)
+    if found.name != JUDGE or not isinstance(parameters, Mapping):
+        return found
+    return replace(found, metrics=judging.metrics_of(parameters))
 
 
 def argument(name: str) -> str:
@@ -309,6 +273,8 @@ def check(benchmark: Benchmark) -> None:
         sampling.check(benchmark.parameters)
     _check_regex(benchmark)
     _check_reward(benchmark)
+    if found.name == JUDGE:
+        judging.check(benchmark.parameters, values(benchmark))
     if found.name == LM_EVAL and benchmark.parameters.get(TASK_DIR) is None:
         raise BadBenchmark(
             f"parameters.{TASK_DIR}",

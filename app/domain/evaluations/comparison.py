@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.domain.evaluations.catalog import Metric
+from app.domain.evaluations.metric import Metric
 from app.domain.evaluations.samples import Sample
 from app.domain.evaluations.statistics import Sums, added, fits, grouped, resamples, sums_of, value_of
 

@@ -80,7 +80,7 @@ def document(subject: Subject, benchmarks: Sequence[PlannedBenchmark], options: 
 def default_name(subject: Subject) -> str:
     """Of an evaluation that has no name: which model it is of."""
     model = subject.model
-    of = model.checkpoint_id or model.job_id or subject.base.model_id.rstrip("/").rpartition("/")[2]
+    of = model.service or model.checkpoint_id or model.job_id or subject.base.model_id.rstrip("/").rpartition("/")[2]
     return _NOT_IN_NAMES.sub("-", f"evaluation of {of}")[:LONGEST_NAME].strip()
 
 

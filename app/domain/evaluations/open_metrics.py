@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from app.domain.evaluations.catalog import Aggregate, BenchmarkType, Metric
+from app.domain.evaluations.catalog import BenchmarkType
+from app.domain.evaluations.metric import Aggregate, Metric
 from app.domain.evaluations.samples import Sample, Score
 from app.domain.spec.metric_goals import goal_of
 

@@ -32,6 +32,7 @@ class Parameter:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     shortest: int = 0  # characters of a text
+    most: int = MOST_STOPS  # texts of a list
 
     def check(self, value: object) -> None:
         """Raises BadBenchmark for a value of another kind or out of range."""
@@ -41,8 +42,10 @@ class Parameter:
     @property
     def expected(self) -> str:
         """What a value must be, in words."""
-        if self.kind in _EXPECTED:
-            return _EXPECTED[self.kind]
+        if self.kind == "bool":
+            return "true or false"
+        if self.kind == "texts":
+            return f"a list of at most {self.most} texts of 1 to {LONGEST_STOP} characters"
         if self.kind == "text":
             return f"a text of {f'{self.shortest} to' if self.shortest else 'at most'} {LONGEST_TEXT} characters"
         if self.kind == "choice":
@@ -79,8 +82,8 @@ def _is_text(parameter: Parameter, value: object) -> bool:
     return isinstance(value, str) and parameter.shortest <= len(value) <= LONGEST_TEXT
 
 
-def _are_texts(_: Parameter, value: object) -> bool:
-    if not isinstance(value, list | tuple) or len(value) > MOST_STOPS:
+def _are_texts(parameter: Parameter, value: object) -> bool:
+    if not isinstance(value, list | tuple) or len(value) > parameter.most:
         return False
     return all(isinstance(each, str) and 0 < len(each) <= LONGEST_STOP for each in value)
 
@@ -92,10 +95,6 @@ _CHECKS: Mapping[Kind, Callable[[Parameter, object], bool]] = {
     "choice": _is_choice,
     "text": _is_text,
     "texts": _are_texts,
-}
-_EXPECTED: Mapping[Kind, str] = {
-    "bool": "true or false",
-    "texts": f"a list of at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters",
 }
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.domain.evaluations import catalog
-from app.domain.evaluations.catalog import BadBenchmark, Metric
+from app.domain.evaluations.catalog import BadBenchmark
+from app.domain.evaluations.metric import Metric
 from app.domain.evaluations.open_metrics import metric_of
 from app.domain.evaluations.results import Results
 from app.domain.spec.inference import Benchmark, Requirement
@@ -26,7 +27,7 @@ def check(requirements: Sequence[Requirement], benchmarks: Sequence[Benchmark]) 
 def target(metric: str, benchmarks: Sequence[Benchmark]) -> Target:
     """What NAME or NAME/METRIC stands for among these benchmarks. Raises BadBenchmark."""
     for benchmark in benchmarks:
-        kind, label = catalog.find(benchmark.name), catalog.label(benchmark.name)
+        kind, label = catalog.as_measured(benchmark.name, benchmark.parameters), catalog.label(benchmark.name)
         for name in (label, benchmark.name):
             wanted = metric.removeprefix(f"{name}/")
             if metric == name and len(kind.metrics) == 1:
@@ -102,7 +103,8 @@ def _check(requirement: Requirement, benchmarks: Sequence[Benchmark]) -> None:
 
 
 def _names(benchmark: Benchmark) -> list[str]:
-    metrics, label = catalog.find(benchmark.name).metrics, catalog.label(benchmark.name)
+    metrics = catalog.as_measured(benchmark.name, benchmark.parameters).metrics
+    label = catalog.label(benchmark.name)
     return [label] if len(metrics) == 1 else [f"{label}/{each.name}" for each in metrics] or [f"{label}/METRIC"]
 
 

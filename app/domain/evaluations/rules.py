@@ -29,6 +29,21 @@ def refuse_bad_benchmarks(document: JobDocument) -> None:
     for i, planned in enumerate(document.training_config.evaluations):
         refuse_unfit(document, "the training", planned.benchmarks, f"{FIELD}.{i}.benchmarks")
     _refuse_measured_twice(document)
+    _refuse_what_no_service_answers(document)
+
+
+def _refuse_what_no_service_answers(document: JobDocument) -> None:
+    """A service gives texts, and neither likelihoods nor scores."""
+    inference = document.inference
+    if inference is None or inference.model.service is None:
+        return
+    for number, benchmark in enumerate(inference.benchmarks):
+        if not catalog.find(benchmark.name).generates:
+            raise BadSpec(
+                f"{benchmark.name} needs the model itself, and the service {inference.model.service} gives texts "
+                "alone; name the model by job_id or model_uri",
+                field=f"{OF_EVALUATIONS}.{number}.name",
+            )
 
 
 def _refuse_measured_twice(document: JobDocument) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from app.domain.evaluations.bleu import SIZE
+from app.domain.text_metrics.bleu import SIZE
 
 # A number; (negative log-likelihood, tokens); or the counts of BLEU. Of the latter two the metric is a function once
 # they are added.

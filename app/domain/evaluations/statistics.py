@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import stdev
 
-from app.domain.evaluations.bleu import SIZE, bleu
-from app.domain.evaluations.catalog import Aggregate, Metric
+from app.domain.evaluations.metric import Aggregate, Metric
 from app.domain.evaluations.samples import Score
+from app.domain.text_metrics.bleu import SIZE, bleu
 
 RESAMPLES = 1000
 # More samples than this are added up in so many groups, which are resampled instead: the spread of the metric is the

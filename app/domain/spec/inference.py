@@ -15,7 +15,10 @@ _KINDS = {training_type: kind for kind, training_type in TYPES.items()}
 TRANSFORMERS, VLLM = "TRANSFORMERS", "VLLM"  # training_config.framework.type: the engine
 ENGINES = (TRANSFORMERS, VLLM)
 GENERATE, LOGLIKELIHOOD, SCORE, EMBED = "generate", "loglikelihood", "score", "embed"  # InferenceTask.type
-TASKS = (GENERATE, LOGLIKELIHOOD, SCORE, EMBED)
+REQUESTS = "requests"  # InferenceTask.type: each record is a request to one of OPENAI_ENDPOINTS
+TASKS = (GENERATE, LOGLIKELIHOOD, SCORE, EMBED, REQUESTS)
+CHAT_COMPLETIONS, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+OPENAI_ENDPOINTS = (CHAT_COMPLETIONS, COMPLETIONS, EMBEDDINGS)
 FORMATS = ("jsonl", "parquet", "arrow", "npy", "safetensors")
 RECORD, FAIL = "record", "fail"  # OnRecordError.action
 LM_EVAL, TASK_DIR = "lm_eval", "task_dir"  # benchmarks of EleutherAI's harness; their parameter with the task's files
@@ -28,13 +31,15 @@ class ModelReference(Section):
     """Weights that a job of the project has made; without ``job_id`` those of ``training_config.base_model``.
 
     ``checkpoint_id`` names one of its checkpoints, resolved at submission; None: its result. ``adapter``: they are an
-    adapter for ``training_config.base_model``, which is then the base model of that job.
+    adapter for ``training_config.base_model``, which is then the base model of that job. ``service`` is the name of a
+    service of the project that answers in the job's place: the job loads its model's tokenizer only.
     """
 
     job_id: str | None = None
     checkpoint_id: str | None = None
     adapter: bool = False
     quantization: str = "none"  # or bnb-4bit
+    service: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +64,13 @@ class InferenceTask(Section):
     layer: int = -1
     normalize: bool | None = None  # None: as the model says, else False
     dtype: str = "float32"
+    endpoint: str = ""  # one of OPENAI_ENDPOINTS
+    only_model: str = ""  # answer only records whose body.model is this; empty: all
+    created: int = 0  # the time that answers to requests name, in seconds since 1970
+
+    @property
+    def makes_vectors(self) -> bool:
+        return self.type == EMBED or self.endpoint == EMBEDDINGS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +159,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     LOGLIKELIHOOD: _LENGTH,
     SCORE: _LENGTH,
     EMBED: ("pooling", "layer", "normalize", "dtype", *_LENGTH),
+    REQUESTS: ("endpoint", "only_model", "seed", "created"),
 }
 
 

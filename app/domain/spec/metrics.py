@@ -14,6 +14,9 @@ PREFERENCES = (
 # Policy optimization: mean and standard deviation of rewards, KL to the base model, completion length in tokens, and
 # fraction of completions that were cut off.
 REINFORCEMENT = ("reward", "reward_std", "kl", "completion_length", "completions_cut")
+# A grader: the share of completions that it gave no reward, and the mean reward of each grader of a multi grader.
+GRADER_ERRORS = "grader_errors"
+OF_GRADERS = "graders/"  # before their names
 # PPO: both losses, and the fraction of clipped tokens; per step only.
 OF_PPO = ("policy_loss", "value_loss", "clip_ratio")
 # Reward modelling: how often and by how much the chosen answer scores higher, and the mean reward.
@@ -25,7 +28,12 @@ _NOT_MEASURED = {"RLHF": ("mean_token_accuracy",), REWARD_METHOD: ("mean_token_a
 BEST = {"RLHF": "eval_reward"}
 # Measured on validation and test data only.
 ONLY_EVALUATED = {"CONTINUED_PRETRAIN": ("perplexity",)}
-EVERY = (*COMMON, *OF_PPO, *(name for names in (*MORE.values(), *ONLY_EVALUATED.values()) for name in names))
+EVERY = (
+    *COMMON,
+    *OF_PPO,
+    GRADER_ERRORS,
+    *(name for names in (*MORE.values(), *ONLY_EVALUATED.values()) for name in names),
+)
 EVAL_PREFIX = "eval_"
 
 

@@ -145,6 +145,7 @@ class TrainingConfig(Section):
     on_divergence: OnDivergence = OnDivergence()
     halt_at: HaltAt | None = None
     warm: bool = True
+    grader: Mapping[str, Any] = field(default_factory=dict)  # RLHF: OpenAI's form, in place of hyperparameter reward
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,6 +52,13 @@ def planned(document: JobDocument) -> Iterator[tuple[PlannedEvaluation, str]]:
         yield from ((plan, each.name) for each in plan.benchmarks if isinstance(each.name, str))
 
 
+def kinds(document: JobDocument, found: Measured) -> list[BenchmarkType]:
+    """The types of the planned benchmarks that it names, with the metrics that each has by its parameters."""
+    planned = (each for plan in document.training_config.evaluations for each in plan.benchmarks)
+    named = (each for each in planned if isinstance(each.name, str) and found.is_of(each.name))
+    return [catalog.as_measured(each.name, each.parameters) for each in named if kind_of(each.name) is not None]
+
+
 def kind_of(name: str) -> BenchmarkType | None:
     """The type of a benchmark; None for a name that the rules of evaluations refuse."""
     try:

@@ -64,6 +64,9 @@ _TRAINING: Table = {
     "training_config.halt_at.at": acted_on(
         "pauses the job at each of these amounts, with a checkpoint; amounts that do not ascend, and CUSTOM, are 400"
     ),
+    "training_config.grader": acted_on(
+        "judges completions in place of the hyperparameter reward; fields that are no grader's are 400"
+    ),
     "training_config.warm": acted_on("false: agent and ranks are started as new processes instead of forked"),
 }
 

@@ -169,11 +169,11 @@ class HaltAtSchema(DocumentSchema):
     )
 
 
-def environment() -> TextMap:
+def environment(load_default: object = dict) -> TextMap:
     return TextMap(
         keys=_VARIABLE,
         rule="must be letters, digits and _, not starting with a digit",
-        load_default=dict,
+        load_default=load_default,
         **says("Environment variables of the ranks; secrets are stored encrypted and shown as ***"),
     )
 
@@ -221,6 +221,12 @@ class TrainingConfigSchema(DocumentSchema):
             "Amounts of training at which the run evaluates (if it has validation data), saves a checkpoint and stops: "
             "the job is PAUSED, and continues from there when it is resumed; not with CUSTOM"
         ),
+    )
+    grader = FreeObject(
+        **says(
+            "RLHF: what a completion is worth, in place of the hyperparameter reward: string_check, text_similarity, "
+            "score_model, label_model, python or multi, in the form of OpenAI's API"
+        )
     )
     warm = Flag(
         **says(

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
+from app.domain.batches.states import ENDED
 from app.domain.errors import Conflict, InvalidRequest, NotFound, TrainyardError, Unavailable
 from app.domain.files.purposes import RECEIVING
 from app.domain.names import DEFAULT_PROJECT
@@ -19,6 +20,7 @@ from app.domain.scheduling import fair_share
 from app.models import (
     ApiKey,
     BaseModel,
+    Batch,
     Checkpoint,
     File,
     Inspection,
@@ -46,7 +48,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 # What is deleted with its project; everything else must be gone before.
 _OWNED = (
     *(ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel, RegisteredModel, Upload),
-    *(Service, ModelUsage),
+    *(Service, ModelUsage, Batch),
 )
 _NO_QUOTA: Mapping[str, Any] = MappingProxyType({})
 ORDERS: Orders = {"created_at": (Project.created_at, Project.name), "name": (Project.name,)}
@@ -220,6 +222,7 @@ def _refuse_if_used(session: Session, name: str) -> None:
             f"the project {name} still has {sweeps} sweeps; delete them first (DELETE /v1/sweeps/{{sweep_id}})"
         )
     _refuse_if_it_has_services(session, name)
+    _refuse_if_it_has_batches(session, name)
     _refuse_if_it_has_files(session, name)
     if jobs or checkpoints:
         held = f"{jobs} jobs" if jobs else f"{checkpoints} checkpoints"
@@ -235,6 +238,16 @@ def _refuse_if_it_has_services(session: Session, name: str) -> None:
         raise Conflict(
             f"the project {name} still has {services} services; delete them first (DELETE /v1/services/{{name}}) and "
             "wait until their replicas have ended"
+        )
+
+
+def _refuse_if_it_has_batches(session: Session, name: str) -> None:
+    """As with services."""
+    live = Batch.project == name, Batch.status.not_in(ENDED)
+    if batches := session.scalar(select(func.count()).select_from(Batch).where(*live)) or 0:
+        raise Conflict(
+            f"the project {name} still has {batches} batches; cancel them (POST /v1/batches/{{batch_id}}/cancel) and "
+            "wait until they have ended"
         )
 
 

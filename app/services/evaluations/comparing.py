@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, IllegalTransition, NotFound, TrainyardError
 from app.domain.evaluations import catalog, comparison, open_metrics
-from app.domain.evaluations.catalog import BadBenchmark, Metric
+from app.domain.evaluations.catalog import BadBenchmark
+from app.domain.evaluations.metric import Metric
 from app.domain.evaluations.results import samples_file
 from app.domain.evaluations.samples import Sample
 from app.domain.json_numbers import json_number
@@ -46,12 +47,13 @@ class Evaluated:
         return next((each for each in self.details.section.benchmarks if catalog.label(each.name) == label), None)
 
     def metrics(self, name: str) -> Sequence[Metric]:
-        """Those of the benchmark; of a task of the harness those that it has measured here."""
+        """Those of the benchmark; of `judge` and tasks of the harness those that it has measured here."""
         try:
             kind = catalog.find(name)
         except BadBenchmark:  # of another version
             return ()
-        return kind.metrics or open_metrics.measured(kind, self.details.results.get(name, {}).get("metrics", {}))
+        found = open_metrics.measured(kind, self.details.results.get(name, {}).get("metrics", {}))
+        return found or kind.metrics
 
     def value(self, name: str, metric: str) -> Any:  # noqa: ANN401  a number, the name of one that is not finite, or None
         return self.details.results.get(name, {}).get("metrics", {}).get(metric, {}).get("value")

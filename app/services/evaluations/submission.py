@@ -7,10 +7,12 @@ from types import MappingProxyType
 
 from app.domain.evaluations.documents import Options, Subject, document
 from app.domain.evaluations.rules import refuse_unfit
+from app.domain.spec.inference import GENERATE
 from app.domain.spec.model import JobDocument, PlannedBenchmark
 from app.models import Job
 from app.security.permissions import Caller
-from app.services.inference import models
+from app.services.evaluations import judges
+from app.services.inference import models, service_models
 from app.services.inference.models import WantedModel
 from app.services.inference.submission import as_submitted, fields_as_submitted
 from app.services.jobs import dry_run, submission
@@ -73,7 +75,9 @@ def _document(plane: ControlPlane, caller: Caller, request: EvaluationRequest, p
     caller.require_project(target)
     with plane.db.read() as session:
         base, model = models.resolve(session, caller, target, request.model)
+        service_models.refuse_other_task(session, target, model, GENERATE)
         trained = session.get_one(Job, model.job_id).document if model.job_id is not None else None
+        judges.refuse_missing(session, caller, target, request.benchmarks)
     if trained is not None:
         refuse_unfit(trained, str(model.job_id), request.benchmarks)
     return document(Subject(base=base, model=model, trained=trained), request.benchmarks, request.options)

@@ -14,7 +14,7 @@ from app.services.requests.control_plane import ControlPlane
 def delete(plane: ControlPlane, caller: Caller, file_id: str) -> None:
     """The file is not found from the commit on; its content is deleted after that, or later by a coordinator.
 
-    Raises NotFound as `listing.find`, StillNeeded while a job or a sweep that has not ended names it.
+    Raises NotFound as `listing.find`, StillNeeded while a batch, a job or a sweep that has not ended names it.
     """
     with plane.db.write() as session:
         listing.find(session, caller, file_id)

@@ -12,10 +12,11 @@ from sqlalchemy import String, and_, cast, delete, or_, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
+from app.domain.batches import states as batch_states
 from app.domain.errors import TrainyardError
 from app.domain.lifecycle import states
 from app.domain.sweeps import states as sweep_states
-from app.models import File, Job, Sweep, Upload, UploadPart
+from app.models import Batch, File, Job, Sweep, Upload, UploadPart
 from app.models.base import utc_now
 from app.services.files import inspection_requests
 from app.storage.keys import upload_parts_key, user_file_key
@@ -29,7 +30,10 @@ UPLOADS_KEPT = timedelta(hours=24)
 
 
 def user_of(session: Session, file: File) -> str | None:
-    """A job or a sweep that has not ended and names the file."""
+    """A batch, a job or a sweep that has not ended and names the file."""
+    of_file = Batch.input_file_id == file.id, Batch.status.not_in(batch_states.ENDED)
+    if batch := session.scalar(select(Batch.id).where(*of_file).limit(1)):
+        return f"batch {batch}"
     quoted = f'"{file.id}"'  # a whole value of the document
     job = session.scalar(
         select(Job.id)

@@ -56,6 +56,8 @@ class InferenceDetails:
     def model(self) -> dict[str, Any]:
         reference, base = self._inference.model, self._document.training_config.base_model.to_json()
         place = base.pop("model_id", NO_MODEL)
+        if reference.service is not None:
+            return {"service": reference.service, "quantization": reference.quantization}
         if reference.job_id is None:
             return {"model_uri": place, **base, "quantization": reference.quantization}
         loading: dict[str, Any] = {
@@ -123,11 +125,12 @@ def one(session: Session, caller: Caller, job_id: str) -> InferenceDetails:
 
 
 def _with_counts(session: Session, jobs: Sequence[JobDetails]) -> list[InferenceDetails]:
-    counts = _counts(session, [each.job.id for each in jobs])
-    return [InferenceDetails(each, counts.get(each.job.id, Counts())) for each in jobs]
+    counted = counts(session, [each.job.id for each in jobs])
+    return [InferenceDetails(each, counted.get(each.job.id, Counts())) for each in jobs]
 
 
-def _counts(session: Session, ids: Sequence[str]) -> dict[str, Counts]:
+def counts(session: Session, ids: Sequence[str]) -> dict[str, Counts]:
+    """Job → sums over its stored shards; those without one are left out."""
     if not ids:
         return {}
     sums = [func.coalesce(func.sum(Shard.counts[name].as_float()), 0).label(name) for name in _COUNTED]

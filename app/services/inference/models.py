@@ -13,6 +13,7 @@ from app.domain.spec.model import BaseModel
 from app.domain.spec.rules.output import trains_adapter
 from app.models import Checkpoint, Job
 from app.security.permissions import Caller
+from app.services.inference import service_models
 from app.services.jobs import made_models
 from app.services.model_registry import resolving
 
@@ -32,6 +33,7 @@ class WantedModel:
     checkpoint: str | None = None
     base: BaseModel = field(default_factory=BaseModel)
     quantization: str = "none"
+    service: str | None = None  # the name of one that answers in the job's place
 
 
 def resolve(session: Session, caller: Caller, project: str, reference: WantedModel) -> tuple[BaseModel, ModelReference]:
@@ -43,6 +45,8 @@ def resolve(session: Session, caller: Caller, project: str, reference: WantedMod
     Raises BadSpec, NotFound for what the project does not have, and Conflict for weights that can't be used (yet).
     """
     caller.require_project(project)
+    if reference.service is not None:
+        return service_models.resolve(session, caller, project, reference.service)
     named = reference
     try:
         named = _named(session, caller, project, reference)

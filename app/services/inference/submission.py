@@ -11,7 +11,7 @@ from app.domain.spec.inference import EMBED, FEATURES, Inference
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.inference import without_effect
 from app.security.permissions import Caller
-from app.services.inference import models
+from app.services.inference import models, service_models
 from app.services.inference.models import WantedModel
 from app.services.jobs import dry_run, submission
 from app.services.jobs.dry_run import Plan
@@ -99,6 +99,7 @@ def with_model(
         base, reference = models.resolve(session, caller, project, wanted)
         for task in tasks:
             models.refuse_unfit(session, reference, task)
+            service_models.refuse_other_task(session, project, reference, task)
     inference = document.inference or Inference()
     return document.changed(
         training_config=document.training_config.changed(base_model=base), inference=inference.changed(model=reference)
@@ -107,7 +108,7 @@ def with_model(
 
 def _completed(plane: ControlPlane, caller: Caller, new: NewInference, project: str | None) -> JobDocument:
     inference = new.document.inference or Inference()
-    task = EMBED if new.document.kind == FEATURES else inference.task.type
+    task = EMBED if new.document.kind == FEATURES or inference.task.makes_vectors else inference.task.type
     target = project or caller.home_project
     return with_model(plane, caller, new.document, new.model, project=target, tasks=[task])
 

@@ -13,11 +13,12 @@ from sqlalchemy import ColumnElement, String, cast, delete, select, update
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
+from app.domain.batches.states import ENDED
 from app.domain.errors import IllegalTransition, StillNeeded, TrainyardError
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
-from app.models import Checkpoint, File, Job, JobDeletion, Metric, Service
+from app.models import Batch, BatchJob, Checkpoint, File, Job, JobDeletion, Metric, Service
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.jobs import lookup, submission
@@ -37,8 +38,8 @@ ROUND_SECONDS = 20.0
 def remove(plane: ControlPlane, caller: Caller, job_id: str, *, artifacts: bool) -> None:
     """Delete the job; with ``artifacts`` also its files: checkpoints, model, logs, event files.
 
-    Raises IllegalTransition until it has ended, StillNeeded while an unfinished job reads from it, or a service serves
-    what it has made.
+    Raises IllegalTransition until it has ended, StillNeeded while an unfinished job reads from it, a service serves
+    what it has made, or a batch needs its answers.
     """
     with plane.db.write() as session:
         _begin(session, _deletable(session, plane.reading, caller, job_id), caller, artifacts=artifacts)
@@ -119,6 +120,18 @@ def _refuse_while_needed(session: Session, reading: ReadingRules, jobs: Sequence
             f"job {reader} has not ended and reads from {read}; wait for its end or cancel it, then delete this one"
         )
     _refuse_while_served(session, reading, jobs)
+    _refuse_while_batched(session, of_them)
+
+
+def _refuse_while_batched(session: Session, of_them: Any) -> None:  # noqa: ANN401 – as above
+    """What a job has answered is in its shards until its batch has ended."""
+    query = select(BatchJob.job_id, BatchJob.batch_id).join(Batch, Batch.id == BatchJob.batch_id)
+    found = session.execute(query.where(BatchJob.job_id.in_(of_them), Batch.status.not_in(ENDED)).limit(1)).first()
+    if found is not None:
+        raise StillNeeded(
+            f"job {found.job_id} answers requests of {found.batch_id}, which has not ended; wait for its end or cancel "
+            f"it (POST /v1/batches/{found.batch_id}/cancel)"
+        )
 
 
 def _refuse_while_served(session: Session, reading: ReadingRules, jobs: Sequence[Any]) -> None:

@@ -4,8 +4,9 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec
 from app.domain.files.inspection import first_of
-from app.domain.files.purposes import ERROR
+from app.domain.files.purposes import BATCH, ERROR
 from app.domain.spec.document import uploads
+from app.domain.spec.inference import REQUESTS
 from app.domain.spec.locations.uploads import check_purpose
 from app.domain.spec.model import JobDocument
 from app.services.files import listing
@@ -17,6 +18,7 @@ def refuse_unusable_files(session: Session, project: str, document: JobDocument)
     Locks their rows against deletion until the transaction ends. Raises BadSpec.
     """
     named = uploads(document)
+    reads_requests = document.inference is not None and document.inference.task.type == REQUESTS
     held = {file.id: file for file in listing.held(session, project, [each for each, _ in named])} if named else {}
     for file_id, field in named:
         file = held.get(file_id)
@@ -24,7 +26,8 @@ def refuse_unusable_files(session: Session, project: str, document: JobDocument)
             raise BadSpec(
                 f"the project {project} has no file {file_id}; list its files with GET /v1/files", field=field
             )
-        check_purpose(file_id, file.purpose, field=field)
+        if not (reads_requests and file.purpose == BATCH):
+            check_purpose(file_id, file.purpose, field=field)
         if file.status == ERROR:
             problem = first_of(file.status_details)
             raise BadSpec(f"{file_id} ({file.filename}) can't be used: {problem}; upload a corrected file", field=field)

@@ -4,7 +4,8 @@ Every transition of a job passes here, also in supervisors: without webhooks it 
 that uses HTTP or decrypts secrets is imported.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Boolean, ColumnElement, exists, literal_column, select
@@ -33,21 +34,35 @@ def with_webhooks(session: Session, projects: Collection[str]) -> set[str]:
 
 def enqueue(session: Session, job: Job, event: JobEvent) -> None:
     """Add a delivery for each webhook of the project that subscribes to the event, in the caller's transaction."""
+    enqueue_event(session, job.project, event.id, event.type, event.to_status, lambda: payload_of(job, event))
+
+
+def enqueue_event(
+    session: Session,
+    project: str,
+    event_id: str,
+    kind: str,
+    to_status: str | None,
+    payload_of_event: Callable[[], dict[str, Any]],
+) -> None:
+    """As `enqueue`, for an event of anything; ``to_status`` None: it is no state of jobs, which subscriptions name."""
     # Locked against deletion before our commit, which would violate the deliveries' foreign key.
     hooks = session.execute(
         select(Webhook.id, Webhook.event_types)
-        .where(Webhook.project == job.project, Webhook.is_active)
+        .where(Webhook.project == project, Webhook.is_active)
         .with_for_update(read=True, key_share=True)
+    ).all()
+    wanting = [hook.id for hook in hooks if wants(hook.event_types, kind, to_status)]
+    payload = payload_of_event() if wanting else {}
+    session.add_all(
+        WebhookDelivery(id=new_id("dlv"), webhook_id=hook_id, event_id=event_id, event_type=kind, payload=payload)
+        for hook_id in wanting
     )
-    payload: dict[str, Any] = {}
-    for hook in hooks:
-        if wants(hook.event_types, event.type, event.to_status):
-            payload = payload or payload_of(job, event)
-            session.add(
-                WebhookDelivery(
-                    id=new_id("dlv"), webhook_id=hook.id, event_id=event.id, event_type=event.type, payload=payload
-                )
-            )
+
+
+def shown_time(at: datetime) -> str:
+    """As the API shows times."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def payload_of(job: Job, event: JobEvent) -> dict[str, Any]:
@@ -56,7 +71,7 @@ def payload_of(job: Job, event: JobEvent) -> dict[str, Any]:
         "event": {
             "id": event.id,
             "seq": event.seq,
-            "at": event.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "at": shown_time(event.at),
             "type": event.type,
             "from_status": event.from_status,
             "to_status": event.to_status,

@@ -10,8 +10,11 @@ from app.database.engine import Database
 from app.domain.errors import BadSpec, Conflict, ModelNotFound
 from app.domain.lifecycle.states import JobState
 from app.domain.model_names import BASE_NAME, BASE_NAME_RULE
+from app.domain.serving.model_keys import model_key
+from app.domain.spec.inference import ModelReference
 from app.domain.spec.locations.paths import NO_MODEL, is_hub_id, kind_of
-from app.models import Job, RegisteredModel
+from app.domain.spec.model import BaseModel
+from app.models import Job, RegisteredModel, Service
 from app.models.base import utc_now
 from app.security.permissions import Caller, Permission
 from app.services.access import projects
@@ -27,7 +30,8 @@ _LONGEST_SHOWN = 128
 def register(db: Database, caller: Caller, name: str, location: str, *, project: str | None = None) -> RegisteredModel:
     """Name a base model, for one project or for all; a removed name is taken again.
 
-    Raises InvalidRequest, NotFound for a project that does not exist, and Conflict for a name that is in use.
+    Raises InvalidRequest, NotFound for a project that does not exist, and Conflict for a name that is in use, also by a
+    service of another model: requests that name it would be answered by that.
     """
     caller.require(Permission.CLUSTER_ADMIN)
     if BASE_NAME.fullmatch(name) is None:
@@ -36,6 +40,7 @@ def register(db: Database, caller: Caller, name: str, location: str, *, project:
     with db.write() as session:
         if project is not None:
             projects.require(session, project, lock=True)
+        _refuse_name_of_service(session, name, location, project)
         row = session.get(RegisteredModel, name, with_for_update=True)
         if row is not None and row.removed_at is None:
             raise Conflict(f"there is a model {name} already, {row.location}; take another name, or remove that one")
@@ -46,6 +51,20 @@ def register(db: Database, caller: Caller, name: str, location: str, *, project:
         row.created_by, row.created_at = caller.actor, utc_now()
         _record(session, caller, row, "model.add")
         return row
+
+
+def _refuse_name_of_service(session: Session, name: str, location: str, project: str | None) -> None:
+    key = model_key(BaseModel().changed(model_id=location), ModelReference())
+    others = select(Service).where(Service.name == name, Service.ended_at.is_(None), Service.model_key != key)
+    if project is not None:
+        others = others.where(Service.project == project)
+    service = session.scalar(others.order_by(Service.project).limit(1))
+    if service is not None:
+        raise Conflict(
+            f"the project {service.project} has a service {name}, which serves {service.model_key}; take another name, "
+            "or delete that service first",
+            field="name",
+        )
 
 
 def remove(db: Database, caller: Caller, name: str) -> None:

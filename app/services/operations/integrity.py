@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from sqlalchemy import Select, and_, exists, func, select, text
 
 from app.database.engine import Database
+from app.domain.batches.states import ENDED
 from app.domain.lifecycle.states import HELD, TERMINAL
 from app.domain.units import WHOLE
-from app.models import Attempt, Checkpoint, Job, JobEvent, Lease, Reservation, Sweep, Trial
+from app.models import Attempt, Batch, Checkpoint, Job, JobEvent, Lease, Reservation, Sweep, Trial
 
 SHOWN = 5
 
@@ -52,6 +53,10 @@ RULES: tuple[tuple[str, Select[str]], ...] = (
     (
         "jobs have gaps in their event history",
         select(JobEvent.job_id).group_by(JobEvent.job_id).having(func.count() != func.max(JobEvent.seq)),
+    ),
+    (
+        "ended batches have no time of their end",
+        select(Batch.id).where(Batch.status.in_(ENDED), Batch.ended_at.is_(None)),
     ),
     (
         "jobs refer to a foreign or deleted checkpoint",

@@ -10,8 +10,9 @@ from itertools import islice
 from sqlalchemy import select
 
 from app.database.engine import Database
+from app.domain.batches.states import ENDED
 from app.domain.errors import TrainyardError
-from app.models import Checkpoint, Job, Shard
+from app.models import Batch, BatchJob, Checkpoint, Job, Shard
 from app.models.base import utc_now
 from app.services.attempts import checkpoints
 from app.services.files import expiry
@@ -96,17 +97,23 @@ class OrphanSweep:
         return len(leftovers) + len(unneeded) + sum(halves)
 
     def _unneeded_shards(self, job_id: str, names: Sequence[str]) -> list[str]:
-        """All of a job that has ended before the age limit; else those that no attempt can record any more."""
+        """All of a job that has ended before the age limit; else those that no attempt can record any more.
+
+        A batch of requests reads the shards of its jobs when it ends, which may be days after them.
+        """
         if not names:
             return []
         with self._db.read() as session:
             job = session.get(Job, job_id)
             rows = session.execute(select(Shard.number, Shard.fence).where(Shard.job_id == job_id))
             recorded = {(row.number, row.fence) for row in rows}
+            batch = select(BatchJob.batch_id).join(Batch, Batch.id == BatchJob.batch_id)
+            is_read_later = session.scalar(batch.where(BatchJob.job_id == job_id, Batch.status.not_in(ENDED)))
         if job is None:
             return []
         found = {name: shard_of(name) for name in names}
-        if job.finished_at is not None and job.finished_at < utc_now() - self._age_limit:
+        ended_long_ago = job.finished_at is not None and job.finished_at < utc_now() - self._age_limit
+        if ended_long_ago and not is_read_later:
             return [name for name, shard in found.items() if shard is not None]
         return [
             name

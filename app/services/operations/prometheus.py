@@ -9,10 +9,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from app.domain.batches.states import BatchState
 from app.domain.lifecycle.states import JobState
 from app.domain.serving.states import ServiceState
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import (
+    Batch,
     Inspection,
     Job,
     Lease,
@@ -89,10 +91,12 @@ def _searches(session: Session, caller: Caller) -> Iterator[Measurement]:
         .group_by(Sweep.project, Trial.state)
     )
     services = select(Service.project, Service.status, func.count()).group_by(Service.project, Service.status)
+    batches = select(Batch.project, Batch.status, func.count()).group_by(Batch.project, Batch.status)
     for name, meaning, states, of_project, query in (
         ("sweeps", "Sweeps by project and state", SweepState, Sweep.project, sweeps),
         ("trials", "Trials of sweeps by project and state", TrialState, Sweep.project, trials),
         ("services", "Services by project and state", ServiceState, Service.project, services),
+        ("batches", "Batches of requests by project and state", BatchState, Batch.project, batches),
     ):
         counted = {(row[0], row[1]): row[2] for row in session.execute(_seen(query, of_project, caller))}
         projects = sorted({project for project, _ in counted})

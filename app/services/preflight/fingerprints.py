@@ -144,6 +144,7 @@ def _deciding(document: JobDocument) -> dict[str, Any]:
         "framework": training.framework.type,
         "base_model": training.base_model.to_json(),
         "hyperparameters": {name: given[name] for name in SHAPING if name in given},
+        **({"grader": training.grader} if training.grader else {}),
         "data_config": document.data_config.to_json(),
         "export_format": document.output_config.export_format,
         "ranks": resources.gpu_count * resources.node_count,

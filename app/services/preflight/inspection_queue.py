@@ -16,13 +16,18 @@ _ANY = "any"  # not an inspection id
 
 
 class InspectionQueue:
-    """One coordinator's view of the queue; ``only_files``: of the inspections of files in it. Not thread-safe."""
+    """One coordinator's view of the queue; ``without_models``: of the files and graders in it. Not thread-safe."""
 
     def __init__(
-        self, db: Database, me: str = "", *, is_dead: Callable[[str], bool] = is_provably_dead, only_files: bool = False
+        self,
+        db: Database,
+        me: str = "",
+        *,
+        is_dead: Callable[[str], bool] = is_provably_dead,
+        without_models: bool = False,
     ) -> None:
         self.me = me or own_name()
-        self._of_files = True if only_files else None
+        self._of_models = False if without_models else None
         self._db = db
         self._is_dead = is_dead
         self._watch = StandstillWatch(limit_seconds=STANDSTILL_SECONDS)
@@ -35,7 +40,7 @@ class InspectionQueue:
         """
         now = time.monotonic() if now_seconds is None else now_seconds
         try:
-            seen = inspections.open_ones(self._db, of_files=self._of_files)
+            seen = inspections.open_ones(self._db, of_models=self._of_models)
         except Exception:
             self._watch.reset()  # an outage of the database does not count against a holder
             raise
@@ -73,7 +78,7 @@ class AbandonedInspections:
         """
         now = time.monotonic() if now_seconds is None else now_seconds
         try:
-            seen = inspections.open_ones(self._db, of_files=False)
+            seen = inspections.open_ones(self._db, of_models=True)
         except Exception:
             self._watch.reset()
             raise

@@ -24,6 +24,7 @@ ANSWER_TTL = timedelta(minutes=10)  # for clients that repeat their request
 _READ_AT_ONCE = 100
 # Why a job that does not train is left to the node; takes its kind.
 NOT_TRAINING = "what jobs of kind {} read is checked by the node"
+_IS_OF_MODELS = Inspection.file_id.is_(None) & Inspection.is_grading.is_(False)
 
 Report = dict[str, Any]
 
@@ -38,6 +39,12 @@ class Open:
     counter: int
     fingerprint: str
     file_id: str | None = None
+    is_grading: bool = False
+
+    @property
+    def is_of_models(self) -> bool:
+        """Needs the training libraries; what files and graders need, every coordinator has."""
+        return self.file_id is None and not self.is_grading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,19 +155,19 @@ def waiting_before(session: Session, fingerprint: str) -> int:
     """Number of other unfinished inspections of models and data; equal ones count once."""
     rows = session.execute(
         select(Inspection.fingerprint, func.count())
-        .where(Inspection.state != "done", Inspection.file_id.is_(None))
+        .where(Inspection.state != "done", _IS_OF_MODELS)
         .group_by(Inspection.fingerprint)
     )
     return sum(1 if row[0] else row[1] for row in rows if not row[0] or row[0] != fingerprint)
 
 
-def open_ones(db: Database, *, of_files: bool | None = None) -> list[Open]:
-    """Waiting and running inspections, oldest first; ``of_files``: only those of files, or only the others.
+def open_ones(db: Database, *, of_models: bool | None = None) -> list[Open]:
+    """Waiting and running inspections, oldest first; ``of_models``: only those of models and data, or only the others.
 
-    Of both the oldest are read, so that many waiting files hide no job.
+    Of each kind the oldest are read, so that many waiting files hide no job.
     """
-    is_of_file = Inspection.file_id.is_not(None)
-    number = func.row_number().over(partition_by=is_of_file, order_by=Inspection.id).label("number")
+    kind = (Inspection.file_id.is_not(None), Inspection.is_grading)
+    number = func.row_number().over(partition_by=kind, order_by=Inspection.id).label("number")
     columns = (
         Inspection.id,
         Inspection.state,
@@ -168,10 +175,11 @@ def open_ones(db: Database, *, of_files: bool | None = None) -> list[Open]:
         Inspection.counter,
         Inspection.fingerprint,
         Inspection.file_id,
+        Inspection.is_grading,
     )
     unfinished = select(*columns, number).where(Inspection.state != "done")
-    if of_files is not None:
-        unfinished = unfinished.where(is_of_file if of_files else ~is_of_file)
+    if of_models is not None:
+        unfinished = unfinished.where(_IS_OF_MODELS if of_models else ~_IS_OF_MODELS)
     first = unfinished.subquery()
     query = select(*(first.c[column.name] for column in columns)).where(first.c.number <= _READ_AT_ONCE)
     with db.query() as connection:

@@ -5,16 +5,18 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.domain.errors import Conflict, IllegalTransition, InvalidRequest
+from app.domain.errors import BadSpec, Conflict, IllegalTransition, InvalidRequest
 from app.domain.serving import rules
 from app.domain.serving.document import ServiceDocument
 from app.domain.serving.replica_documents import base_document
 from app.domain.serving.states import ServiceState
 from app.domain.spec.model import JobDocument
+from app.domain.spec.secrets import MASK
 from app.models import Service
 from app.security.permissions import Caller
 from app.services.inference.models import WantedModel
 from app.services.jobs import submission
+from app.services.queues import queues
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.serving import creation, documents, history, lookup, states
@@ -23,7 +25,8 @@ from app.services.serving.documents import Prepared
 MODEL = "model"
 # Of these sections only what is given changes; others are replaced as a whole.
 _MERGED = ("replicas", "adapters", "limits", "defaults")
-CHANGEABLE = (*_MERGED, MODEL, "resource_config")
+ENVIRONMENT = "environment"
+CHANGEABLE = (*_MERGED, MODEL, "resource_config", "scheduling_config", ENVIRONMENT)
 
 
 def pause(plane: ControlPlane, caller: Caller, handle: str, *, on_written: OnWritten = not_stored) -> Service:
@@ -87,6 +90,7 @@ def change(
         session.expunge(before)
     prepared = _prepared(plane, caller, before, changes)
     with plane.db.write() as session:
+        queues.require(session, prepared.document.scheduling_config.queue, field="scheduling_config.queue")
         service = _live(session, caller, before.id, "changed")
         if (service.spec, service.revision, service.base) != (before.spec, before.revision, before.base):
             raise Conflict(f"the service {service.name} was changed meanwhile; repeat the request")
@@ -109,15 +113,30 @@ def _prepared(plane: ControlPlane, caller: Caller, service: Service, changes: Ma
     else:
         base, reference = documents.model_of(stored)
         made = base_document(document, base, reference, service_id=service.id)
-    with_secrets, tokens, hidden = documents.with_its_secrets(plane, service, stored)
-    made = _with_kept_secrets(made, stored, with_secrets)
+    opened, tokens, hidden = documents.with_its_secrets(plane, service, stored)
+    kept = opened.training_config.environment
+    environment = _environment(changes[ENVIRONMENT], kept) if ENVIRONMENT in changes else kept
+    hidden = [name for name in hidden if environment.get(name) == kept.get(name)]
+    made = _with_kept_secrets(made, stored, opened, environment)
     return documents.checked(plane, caller, document, made, project=service.project, forwarded=tokens, hidden=hidden)
 
 
-def _with_kept_secrets(made: JobDocument, stored: JobDocument, opened: JobDocument) -> JobDocument:
+def _environment(wanted: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
+    """A masked value, as answers show secrets, stands for the one that the variable has."""
+    if unknown := next((name for name, value in wanted.items() if value == MASK and name not in kept), None):
+        raise BadSpec(
+            f"{MASK} stands for the value that a variable has, and the service has no {unknown}; give its value",
+            field=f"{ENVIRONMENT}.{unknown}",
+        )
+    return {name: kept[name] if value == MASK else value for name, value in wanted.items()}
+
+
+def _with_kept_secrets(
+    made: JobDocument, stored: JobDocument, opened: JobDocument, environment: Mapping[str, str]
+) -> JobDocument:
     """``made`` with the secrets of those parts that are as they were; ``opened`` is the stored document with them."""
     training, was = made.training_config, stored.training_config
-    training = training.changed(environment=opened.training_config.environment)
+    training = training.changed(environment=dict(environment))
     if training.base_model == was.base_model:
         training = training.changed(base_model=opened.training_config.base_model)
     is_same = made.resource_config == stored.resource_config

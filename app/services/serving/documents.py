@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from app.domain.errors import TrainyardError
+from app.domain.errors import BadSpec, TrainyardError
 from app.domain.serving import rules
 from app.domain.serving.document import ServiceDocument
 from app.domain.serving.model_keys import model_key
@@ -84,6 +84,11 @@ def with_model(
     plane: ControlPlane, caller: Caller, document: ServiceDocument, model: WantedModel, *, project: str, service_id: str
 ) -> JobDocument:
     """The document of replicas of this model. Raises as `models.resolve`, and BadSpec for one without such answers."""
+    if model.service is not None:
+        raise BadSpec(
+            "a service has a model of its own, not another service; name it by job_id or model_uri",
+            field="model.service",
+        )
     with plane.db.read() as session:
         base, reference = models.resolve(session, caller, project, model)
         with fields_of_service():

@@ -11,6 +11,7 @@ from app.domain.serving.events import ServiceEventType
 from app.models import Service, ServiceEvent
 from app.models.base import utc_now
 from app.services.lifecycle import audit
+from app.services.lifecycle.outbox import enqueue_event, shown_time
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 ACTOR = "services"  # the coordinator, where it acts by the rules of a service
@@ -29,18 +30,18 @@ def record(
     """Add an event; the caller has locked the service's row, or is about to write it for the first time."""
     service.event_seq += 1
     session.flush()  # the service's row first: its events refer to it
-    session.add(
-        ServiceEvent(
-            id=new_id("evt"),
-            service_id=service.id,
-            seq=service.event_seq,
-            at=utc_now(),
-            type=kind,
-            actor=actor,
-            message=message,
-            data=dict(data or {}),
-        )
+    event = ServiceEvent(
+        id=new_id("evt"),
+        service_id=service.id,
+        seq=service.event_seq,
+        at=utc_now(),
+        type=kind,
+        actor=actor,
+        message=message,
+        data=dict(data or {}),
     )
+    session.add(event)
+    enqueue_event(session, service.project, event.id, kind, None, lambda: _payload(service, event))
 
 
 def record_change(session: Session, service: Service, *, actor: str, message: str, data: Mapping[str, Any]) -> None:
@@ -59,3 +60,18 @@ def record_change(session: Session, service: Service, *, actor: str, message: st
 
 def events(session: Session, service_id: str, request: PageRequest) -> Page[ServiceEvent]:
     return page_of(session, select(ServiceEvent).where(ServiceEvent.service_id == service_id), ORDERS, request)
+
+
+def _payload(service: Service, event: ServiceEvent) -> dict[str, Any]:
+    """Body of a delivery to a webhook: the event as the API shows it, and its service."""
+    names = ("id", "seq", "type", "actor", "message", "data")
+    return {
+        "event": {**{name: getattr(event, name) for name in names}, "at": shown_time(event.at)},
+        "service": {
+            "service_id": service.id,
+            "project": service.project,
+            "name": service.name,
+            "status": service.status,
+            "revision": service.revision,
+        },
+    }

@@ -29,16 +29,26 @@ def surplus(service: Service, members: list[Member], now: datetime) -> list[tupl
     ]
 
 
+def to_give_way(service: Service, current: list[Member]) -> list[Member]:
+    """Replicas that are not preemptible, although the service demands fewer of those: its minimum was lowered.
+
+    ``current``: those of its revision. A service that is paused or deleted drains them all.
+    """
+    if service.status != ServiceState.ACTIVE:
+        return []
+    return [each for each in _by_usefulness(current) if not each.is_preemptible][fleet.lasting(service) :]
+
+
 def _spare(service: Service, current: list[Member]) -> list[tuple[Member, str]]:
     """More than are wanted. Those that give way to other jobs stand in for those that last until these answer."""
-    lasting = [each for each in _least_useful(current) if not each.is_preemptible][: fleet.lasting(service)]
-    others = [each for each in _least_useful(current) if each not in lasting]
+    lasting = [each for each in _by_usefulness(current) if not each.is_preemptible][: fleet.lasting(service)]
+    others = [each for each in _by_usefulness(current) if each not in lasting]
     more = others[service.wanted - len(lasting) :]
     stand_ins = [each for each in more if each.answers or each.is_starting][: sum(not each.answers for each in lasting)]
     return [(each, "the service needs fewer replicas") for each in more if each not in stand_ins]
 
 
-def _least_useful(members: list[Member]) -> list[Member]:
+def _by_usefulness(members: list[Member]) -> list[Member]:
     """The most useful ones first: those that answer, those that always run, those that are older."""
     return sorted(members, key=lambda each: (not each.answers, each.is_preemptible, each.replica.number))
 
@@ -47,7 +57,7 @@ def _replaced(
     service: Service, members: list[Member], now: datetime, current: list[Member], former: list[Member]
 ) -> list[Member]:
     keep = max(0, service.wanted - sum(each.answers for each in current))
-    answering = [each for each in _least_useful(former) if each.answers]
+    answering = [each for each in _by_usefulness(former) if each.answers]
     gone = [each for each in former if not each.answers] + answering[keep:]
     is_draining = any(each.is_draining and each.is_live for each in members)
     if not gone and answering and not is_draining and _waits_for_devices(current, now):

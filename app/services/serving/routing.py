@@ -76,7 +76,7 @@ def route(plane: ControlPlane, caller: Caller, model: str, *, task: str, auto: b
 def _found(plane: ControlPlane, caller: Caller, model: str, task: str, *, auto: bool) -> Route:
     project = caller.home_project
     with plane.db.read() as session:
-        named = _by_name(session, caller, project, model, task)
+        named = by_name(session, caller, project, model, task)
         if named is not None:
             return named
         choices = _meant(plane, session, caller, project, model, task)
@@ -89,7 +89,7 @@ def _found(plane: ControlPlane, caller: Caller, model: str, task: str, *, auto: 
     return _made(plane, caller, wanted, model, task)
 
 
-def _by_name(session: Session, caller: Caller, project: str, model: str, task: str) -> Route | None:
+def by_name(session: Session, caller: Caller, project: str, model: str, task: str) -> Route | None:
     """A service, or an adapter on one that is named with it."""
     name, slash, adapter = model.partition("/")
     service = lookup.live(session, project, name) if name.isprintable() else None
@@ -109,13 +109,13 @@ def _by_name(session: Session, caller: Caller, project: str, model: str, task: s
 
 def _adapter_on(session: Session, caller: Caller, service: Service, model: str, adapter: str) -> str:
     """The adapter that SERVICE/JOB or SERVICE/JOB/CHECKPOINT names; the replica checks once more before it loads it."""
-    job_id, _, checkpoint_id = _native(adapter).partition("/")
+    job_id, _, checkpoint_id = native_name(adapter).partition("/")
     try:
         meaning = resolving.meaning(session, caller, service.project, job_id)
     except NotFound as error:
-        raise _missing(session, caller, service.project, model) from error
+        raise missing(session, caller, service.project, model) from error
     if meaning is None or meaning.job_id is None:
-        raise _missing(session, caller, service.project, model)
+        raise missing(session, caller, service.project, model)
     checkpoint = checkpoint_id or meaning.checkpoint_id
     if not _has_adapters(service):
         raise Conflict(f"the service {service.name} has no adapters; change its adapters.from", field=FIELD)
@@ -138,9 +138,9 @@ def _meant(plane: ControlPlane, session: Session, caller: Caller, project: str, 
     Raises ModelNotFound, and ModelNotServed for a location that no service has.
     """
     try:
-        meaning = resolving.meaning(session, caller, project, _native(model))
+        meaning = resolving.meaning(session, caller, project, native_name(model))
     except NotFound as error:
-        raise _missing(session, caller, project, model) from error
+        raise missing(session, caller, project, model) from error
     if meaning is None:
         return [_location(plane, session, caller, project, model, task)]
     if meaning.job_id is None:
@@ -163,18 +163,18 @@ def _location(plane: ControlPlane, session: Session, caller: Caller, project: st
     wanted = _Wanted(key=key, make=WantedModel())
     if model.isprintable() and _served(session, project, [wanted], model, task) is not None:
         return wanted
-    missing = _missing(session, caller, project, model)
+    absent = missing(session, caller, project, model)
     name, slash, adapter = model.partition("/")
     if not slash or not model.isprintable() or _is_ending(session, project, name):
-        raise missing
-    if JOB_ID.fullmatch(_native(adapter).partition("/")[0]) is not None:
+        raise absent
+    if JOB_ID.fullmatch(native_name(adapter).partition("/")[0]) is not None:
         raise _with_message(
-            missing, f"no service {name[:_LONGEST_SHOWN]}; ask for SERVICE/JOB, or for the job's id alone"
+            absent, f"no service {name[:_LONGEST_SHOWN]}; ask for SERVICE/JOB, or for the job's id alone"
         )
     try:
         paths.check_model(model, plane.reading.of(project), field=FIELD)
     except TrainyardError:
-        raise missing from None  # none could be made
+        raise absent from None  # none could be made
     raise _not_served(model)
 
 
@@ -269,7 +269,7 @@ def _is_quantized(service: Service) -> bool:
     return reference.quantization != ModelReference().quantization
 
 
-def _native(model: str) -> str:
+def native_name(model: str) -> str:
     """The name with the id of a fine-tuning job as our own."""
     return f"{_JOB}{model.removeprefix(_FOREIGN_JOB)}" if model.startswith(_FOREIGN_JOB) else model
 
@@ -281,7 +281,7 @@ def _not_served(model: str) -> ModelNotServed:
     )
 
 
-def _missing(session: Session, caller: Caller, project: str, model: str) -> ModelNotFound:
+def missing(session: Session, caller: Caller, project: str, model: str) -> ModelNotFound:
     """As `registered.missing`, with the names of services before those of models."""
     live = select(Service.name).where(
         Service.project == project,

@@ -7,10 +7,12 @@ from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
+from app.domain.lifecycle.events import EventType
 from app.domain.serving.events import ServiceEventType
 from app.domain.serving.states import ServiceState
 from app.models import Job, Replica, Service, ServiceLoad
 from app.models.base import utc_now
+from app.services.lifecycle import transitions
 from app.services.requests.control_plane import ControlPlane
 from app.services.serving import demand, draining, failures, fleet, history, launching, loads, lookup, rollover, states
 from app.services.serving.demand import Demand
@@ -81,6 +83,7 @@ def _is_due(session: Session, service: Service) -> bool:
         _demand(session, service, members).differs(service)
         or failures.recovered(service, members)
         or bool(_to_drain(service, members))
+        or bool(_to_give_way(service, members))
     )
 
 
@@ -100,6 +103,10 @@ def _to_drain(service: Service, members: list[Member]) -> list[tuple[Member, str
     return [*rollover.surplus(service, members, utc_now()), *again]
 
 
+def _to_give_way(service: Service, members: list[Member]) -> list[Member]:
+    return rollover.to_give_way(service, fleet.live(members, revision=service.revision))
+
+
 def _advance(plane: ControlPlane, service_id: str) -> None:
     to_nudge: list[Job] = []
     with plane.db.write() as session:
@@ -114,6 +121,8 @@ def _advance(plane: ControlPlane, service_id: str) -> None:
         for each, reason in _to_drain(service, members):
             job = _drain(session, service, each, reason)
             to_nudge += [job] if job is not None else []
+        for each in _to_give_way(service, members):
+            _make_preemptible(session, each.job)
         if service.status == ServiceState.ENDING and not any(each.is_live for each in members):
             states.move(session, service, ServiceState.ENDED, actor=ACTOR)
     for job in to_nudge:
@@ -153,3 +162,12 @@ def _drain(session: Session, service: Service, member: Member, reason: str) -> J
         )
         service.mark_changed()
     return job
+
+
+def _make_preemptible(session: Session, job: Job) -> None:
+    # Other sections stay as they are, with fields that this version does not know.
+    scheduling = job.document.scheduling_config.changed(preemptible=True)
+    job.spec = {**job.spec, "scheduling_config": scheduling.to_json()}
+    job.mark_changed()
+    data = {"preemptible": {"from": False, "to": True}}
+    transitions.record_event(session, job.id, EventType.CHANGED, actor=ACTOR, message="preemptible", data=data)

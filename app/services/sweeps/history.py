@@ -11,11 +11,11 @@ from app.domain.errors import IllegalTransition
 from app.domain.ids import first_id, new_id
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.states import TERMINAL, TRANSITIONS, SweepState, allowed
-from app.domain.webhooks import wants
-from app.models import Sweep, SweepEvent, Webhook, WebhookDelivery
+from app.models import Sweep, SweepEvent
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
+from app.services.lifecycle.outbox import enqueue_event, shown_time
 from app.services.requests.existing_rows import existing_in
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
@@ -147,31 +147,15 @@ def _event(
 def _write(session: Session, sweep: Sweep, event: SweepEvent) -> None:
     session.flush()  # the sweep's row first: its events refer to it
     session.add(event)
-    hooks = session.execute(
-        select(Webhook.id, Webhook.event_types)
-        .where(Webhook.project == sweep.project, Webhook.is_active)
-        .with_for_update(read=True, key_share=True)
-    ).all()
-    for hook in hooks:
-        # States are those of jobs in a subscription: one to COMPLETED is not one to the ends of sweeps.
-        if wants(hook.event_types, event.type, None):
-            session.add(
-                WebhookDelivery(
-                    id=new_id("dlv"),
-                    webhook_id=hook.id,
-                    event_id=event.id,
-                    event_type=event.type,
-                    payload=_payload(sweep, event),
-                )
-            )
+    # States are those of jobs in a subscription: one to COMPLETED is not one to the ends of sweeps.
+    enqueue_event(session, sweep.project, event.id, event.type, None, lambda: _payload(sweep, event))
 
 
 def _payload(sweep: Sweep, event: SweepEvent) -> dict[str, Any]:
     """Body of a delivery: the event as the API shows it, and its sweep."""
     names = ("id", "seq", "type", "from_status", "to_status", "actor", "reason", "message", "data")
-    at = event.at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {
-        "event": {**{name: getattr(event, name) for name in names}, "at": at},
+        "event": {**{name: getattr(event, name) for name in names}, "at": shown_time(event.at)},
         "sweep": {
             "sweep_id": sweep.id,
             "project": sweep.project,

@@ -36,6 +36,8 @@ def refused(api: Api, body: dict[str, Any], status: int) -> tuple[str, str]:
         ({"task": {"n": 0}}, "task.n"),
         ({"task": {"seed": -1}}, "task.seed"),
         ({"task": {"stop": "."}}, "task.stop"),
+        ({"task": {"type": "requests", "endpoint": "/v1/responses"}}, "task.endpoint"),
+        ({"task": {"type": "requests", "created": -1}}, "task.created"),
         ({"output": {"format": "csv"}}, "output.format"),
         ({"output": {"shard_records": 0}}, "output.shard_records"),
         ({"on_error": {"max_share": 1.5}}, "on_error.max_share"),

@@ -75,6 +75,16 @@ def test_metrics_of_a_task_are_those_that_the_baseline_has_measured(api: Api) ->
     assert (difference["changes"], difference["p_value"], difference["n"]) == (2, 0.5, 3)
 
 
+def test_metrics_of_a_judge_are_those_that_its_parameters_measure(api: Api) -> None:
+    judge = {"name": "judge", "parameters": {"service": "judge"}}
+    base, better = (measured(api, rights, benchmark=judge) for rights in ([4, 7], [6, 9]))
+
+    (row,) = compared(api, base, better)["comparisons"]
+
+    assert (row["metric"], row["values"]) == ("score", {base: 5.5, better: 7.5})
+    assert (row["differences"][0]["difference"], row["differences"][0]["interval"]) == (2.0, [2.0, 2.0])
+
+
 @pytest.mark.both_databases
 def test_difference_is_that_of_the_same_samples_with_interval_and_p(api: Api) -> None:
     base, better = measured(api, [0] * 10 + [1] * 10), measured(api, [1] * 8 + [0] * 2 + [1] * 10)

@@ -9,12 +9,14 @@ from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Checkpoint, Job
 from app.security.permissions import Role
 from tests.builders.factories import make_document, make_job
+from tests.builders.serving import make_service
 from tests.systems.apps import Api
 
 MODEL = {"model_uri": "/srv/models/tiny"}
 LOSS = {"name": "loss", "dataset": "/srv/data/val.jsonl"}
 
 TASK = {"name": "lm_eval:arc", "parameters": {"task_dir": "/srv/tasks"}}
+JUDGE = {"name": "judge", "dataset": "/srv/data/q.jsonl"}
 
 
 def body(**changes: Any) -> dict[str, Any]:
@@ -206,6 +208,27 @@ def test_another_project_finds_neither_evaluations_nor_models(api: Api) -> None:
     assert api.post("/v1/evaluations/compare", {"ids": [made, made[:-1]]}, key=stranger).status_code == 404
 
 
+def test_a_judge_is_a_service_of_the_project_that_writes(api: Api) -> None:
+    with api.db.write() as session:
+        make_service(session, name="writer")
+        make_service(session, name="embedder", task="embed")
+        make_service(session, name="foreign", project="other")
+
+    def judged_by(service: str) -> dict[str, Any]:
+        return body(benchmarks=[LOSS, {**JUDGE, "parameters": {"service": service}}])
+
+    made = api.data(api.post("/v1/evaluations", judged_by("writer")), 201)["evaluation_id"]
+    refused = {name: api.post("/v1/evaluations", judged_by(name)) for name in ("foreign", "embedder")}
+
+    inference = stored(api, made).document.inference
+    assert inference is not None
+    assert inference.benchmarks[1].parameters == {"service": "writer"}
+    problems = {name: api.problem(answer, answer.status_code) for name, answer in refused.items()}
+    assert [each["details"][0]["field"] for each in problems.values()] == ["benchmarks.1.parameters.service"] * 2
+    assert [answer.status_code for answer in refused.values()] == [404, 400]
+    assert "has no service 'foreign'" in problems["foreign"]["message"]
+
+
 def test_viewers_look_and_users_measure(api: Api) -> None:
     viewer, user = api.make_key(Role.VIEWER), api.make_key(Role.USER)
 
@@ -292,6 +315,19 @@ def test_reward_model_answers_nothing(api: Api) -> None:
             400,
             "benchmarks.0.parameters.pattern",
             "RE2",
+        ),
+        ({"benchmarks": [JUDGE]}, 400, "benchmarks.0.parameters.service", "name a service of the project"),
+        (
+            {"benchmarks": [{**JUDGE, "parameters": {"model": "j", "pattern": "(?=a)", "template": "{{answer}}"}}]},
+            400,
+            "benchmarks.0.parameters.pattern",
+            "RE2",
+        ),
+        (
+            {"benchmarks": [{**JUDGE, "parameters": {"model": "j", "pattern": "[0-9]", "template": "{{answer}}"}}]},
+            400,
+            "benchmarks.0.parameters.pattern",
+            "no group",
         ),
         ({"model": None}, 422, "model", "required"),
         ({"job_id": "job-1"}, 422, "model", "leave job_id out"),

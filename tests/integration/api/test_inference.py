@@ -37,6 +37,16 @@ def base_model(api: Api, job_id: str) -> dict[str, Any]:
     return dict(job_of(api, job_id).spec["training_config"]["base_model"])
 
 
+def test_job_of_requests_is_shown_as_it_was_submitted(api: Api) -> None:
+    task = {"type": "requests", "endpoint": "/v1/chat/completions", "only_model": "tiny", "seed": 3, "created": 17}
+
+    job_id = submit(api, make_batch(task=task, output={"shard_records": 64}))
+
+    shown = api.get(f"/v1/inference/{job_id}")
+    assert (shown["kind"], shown["task"]) == ("batch", task)
+    assert shown["output"] == {"format": "jsonl", "keep_columns": [], "shard_records": 64}
+
+
 def test_batch_is_shown_in_the_words_of_its_submission_with_all_defaults(api: Api) -> None:
     job_id = submit(
         api,

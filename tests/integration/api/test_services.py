@@ -143,6 +143,10 @@ def test_scaling_makes_no_new_revision_and_other_changes_do(api: Api) -> None:
     moved = change(api, "support", model={"model_uri": "/srv/models/other"})
     assert (moved["model"]["model_uri"], moved["revision"]) == ("/srv/models/other", 3)
 
+    raised = change(api, "support", scheduling_config={"priority": 9}, environment={"MODE": "fast"})
+    assert (raised["scheduling_config"]["priority"], raised["environment"]) == (9, {"MODE": "fast"})
+    assert raised["revision"] == 4
+
 
 def test_a_paused_service_is_resumed(sqlite_api: Api) -> None:
     create(sqlite_api)

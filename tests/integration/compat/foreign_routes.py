@@ -59,8 +59,11 @@ BASE_MODEL = {
 }
 
 OPENAI, TUNING = "/openai/v1", "/openai/v1/fine_tuning/jobs"
+GRADERS = f"{OPENAI}/fine_tuning/alpha/graders"
+GRADER = {"type": "string_check", "operation": "eq", "input": "{{sample.output_text}}", "reference": "a"}
 UPLOAD = {"filename": "a", "purpose": "user_data", "bytes": 5, "mime_type": "text/plain"}
 NO_JOB = {"model": "nothing", "training_file": "file-x"}
+NO_BATCH = {"input_file_id": "file-x", "endpoint": "/v1/embeddings", "completion_window": "24h"}
 
 
 def _runtime(kind: str) -> dict[str, Any]:
@@ -202,6 +205,12 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("POST", f"{TUNING}/<job_id>/resume"): Row(USER, 409, foreign=MISSING),
     ("GET", f"{TUNING}/<job_id>/events"): Row(VIEWER, foreign=MISSING),
     ("GET", f"{TUNING}/<job_id>/checkpoints"): Row(VIEWER, foreign=MISSING),
+    ("POST", f"{GRADERS}/validate"): Row(USER, body={"grader": GRADER}),
+    ("POST", f"{GRADERS}/run"): Row(USER, body={"grader": GRADER, "model_sample": "a"}),
+    ("POST", f"{OPENAI}/batches"): Row(USER, 404, body=NO_BATCH),
+    ("GET", f"{OPENAI}/batches"): Row(VIEWER),
+    ("GET", f"{OPENAI}/batches/<batch_id>"): Row(VIEWER, foreign=MISSING),
+    ("POST", f"{OPENAI}/batches/<batch_id>/cancel"): Row(USER, foreign=MISSING),
     **{("POST", f"{OPENAI}/{path}"): Row(USER, 503, body=body) for path, body in ASKED.items()},  # without a gateway
     **{(method, OPENAI + path): Row(VIEWER if method == "GET" else USER, 501) for method, path in NOT_BUILT},
 }

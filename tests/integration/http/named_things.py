@@ -28,6 +28,7 @@ from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
 from app.storage.keys import user_file_key
+from tests.builders.batches import make_batch
 from tests.builders.factories import make_document, make_job, make_node, make_project, make_queue
 from tests.builders.serving import make_service
 from tests.builders.shards import batch_document
@@ -74,6 +75,7 @@ class Things:
             "<service_id>": self._service,
             "<file_id>": self._file,
             "<upload_id>": self._upload,
+            "<batch_id>": self._batch,
             "<path:model>": self._fine_tune,
         }
         with self._api.db.write() as session:
@@ -160,6 +162,9 @@ class Things:
         )
         session.add(upload)
         return {"upload_id": upload.id}
+
+    def _batch(self, session: Session) -> dict[str, str]:
+        return {"batch_id": make_batch(session, project=OWN).id}
 
     def _fine_tune(self, session: Session) -> dict[str, str]:
         job_id = make_job(session, project=OWN, state=JobState.COMPLETED).id

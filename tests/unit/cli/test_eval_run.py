@@ -196,7 +196,7 @@ def test_eval_run_repeats_how_the_base_model_is_loaded(server: ScriptedServer) -
     run("eval", "run", JOB_ID, "-b", "loss:a", "--against", "base", "--dry-run")
 
     assert sent(server)["model"] == {"model_uri": "acme/base", "tokenizer_id": "acme/words", **loading}
-    own = {"job_id", "checkpoint", "model_uri", "quantization", "credentials"}
+    own = {"job_id", "checkpoint", "model_uri", "service", "quantization", "credentials"}
     assert set(OF_BASE_MODELS) == set(ModelReferenceSchema().fields) - own
 
 
@@ -275,3 +275,11 @@ def test_eval_run_prints_both_ids_and_how_to_compare(server: ScriptedServer) -> 
 
     assert answer.stdout == "job-1\njob-2\n"
     assert answer.stderr == "Once they completed: trainyard eval compare job-2 job-1\n"
+
+
+def test_eval_run_measures_what_a_service_answers(server: ScriptedServer) -> None:
+    server.script(planned())
+
+    run("eval", "run", "service:support", "-b", "exact_match:a", "--dry-run")
+
+    assert sent(server)["model"] == {"service": "support"}

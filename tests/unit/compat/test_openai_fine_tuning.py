@@ -196,7 +196,7 @@ def test_adapter_that_is_trained_further_brings_its_hyperparameters() -> None:
         ({"hyperparameters": {"n_epochs": 1}, "method": method("dpo")}, "hyperparameters"),
         ({"method": {**method("dpo"), "supervised": {}}}, "method.supervised"),
         ({"method": method("reinforcement")}, "method.reinforcement.grader"),
-        ({"method": method("reinforcement", {"grader": {"type": "python"}})}, "method.reinforcement.grader"),
+        ({"method": method("reinforcement", {"grader": {"type": "python"}})}, "method.reinforcement.grader.source"),
         (
             {"method": method("reinforcement", {"grader": STRING_CHECK}, compute_multiplier=0.1)},
             "method.reinforcement.hyperparameters.compute_multiplier",

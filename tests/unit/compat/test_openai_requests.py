@@ -4,20 +4,16 @@ Read the release notes of the client when this fails, change the dialect where i
 whose place the failure names, over `openai_requests.json`.
 """
 
-import email
 import json
 from collections.abc import Callable, Iterator
-from email.message import Message
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.doubles.recorded_requests import Seen, recording
 from tests.doubles.scripted_server import Handler, running
 
 RECORDED = Path(__file__).with_name("openai_requests.json")
-# Of HTTP itself, or different on each machine.
-UNIMPORTANT = {"accept-encoding", "connection", "content-length", "host", "user-agent"}
-VALUES = ("accept", "content-type", "x-stainless-retry-count")  # headers whose values are compared, too
 LINE = ("train.jsonl", b'{"prompt": "a", "completion": "b"}\n')
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
 TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
@@ -86,6 +82,8 @@ def _calls_about_fine_tuning(fine_tuning: Any) -> Iterator[tuple[str, Callable[[
     yield "jobs.list_events", lambda: jobs.list_events("ftjob-1", limit=5, after="ftevent-1")
     yield "jobs.checkpoints.list", lambda: jobs.checkpoints.list("ftjob-1", limit=5, after="ckpt-1")
     yield "graders.validate", lambda: graders.validate(grader=grader)
+    yield "graders.run", lambda: graders.run(grader=grader, model_sample="a", item={"b": "c"})
+    yield "graders.run", lambda: graders.run(grader=grader, model_sample="a", item={"b": "a"})
 
 
 def _calls_about_answers(client: Any) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -129,6 +127,16 @@ def _calls_about_answers(client: Any) -> Iterator[tuple[str, Callable[[], object
             input_file_id="file-1", endpoint="/v1/chat/completions", completion_window="24h", metadata={"team": "red"}
         ),
     )
+    yield (
+        "batches.create, with files that expire",
+        lambda: batches.create(
+            input_file_id="file-1",
+            endpoint="/v1/embeddings",
+            completion_window="24h",
+            output_expires_after={"anchor": "created_at", "seconds": 3600},
+            extra_body={"trainyard": {"resource_config": {"gpu_count": 2}}},
+        ),
+    )
     yield "batches.list", lambda: batches.list(limit=5)
     yield "batches.retrieve", lambda: batches.retrieve("batch-1")
     yield "batches.cancel", lambda: batches.cancel("batch-1")
@@ -143,10 +151,9 @@ def test_client_sends_what_was_recorded(tmp_path: Path) -> None:
 
 
 def recorded() -> dict[str, Any]:
-    """The requests by kind, and the headers that all of them have."""
     from openai import OpenAI  # noqa: PLC0415 – a second of imports, in each process that collects tests
 
-    requests: dict[str, Any] = {}
+    requests: dict[str, Seen] = {}
     with (
         running() as server,
         OpenAI(base_url=f"{server.url}/v1", api_key="key", organization="us", project="red", max_retries=0) as client,
@@ -156,12 +163,8 @@ def recorded() -> dict[str, Any]:
             server.seen.clear()
             server.script(*([_busy] if kind == "a retry" else []), _empty)
             call()
-            method, path, headers, body = server.seen[-1]
-            requests[kind] = {"request": f"{method} {path}", "headers": _headers(headers), "body": _body(headers, body)}
-    shared = set.intersection(*(set(each["headers"]) for each in requests.values())) - set(VALUES)
-    for each in requests.values():
-        each["headers"] = {name: value for name, value in each["headers"].items() if name not in shared}
-    return {"headers of all": sorted(shared), "requests": requests}
+            requests[kind] = server.seen[-1]
+    return recording(requests)
 
 
 def _empty(handler: Handler) -> None:
@@ -173,18 +176,3 @@ def _empty(handler: Handler) -> None:
 
 def _busy(handler: Handler) -> None:
     handler.reply(503, b"{}", **{"retry-after-ms": "1"})
-
-
-def _headers(headers: Message) -> dict[str, str]:
-    named = {name.lower(): value.partition(";")[0] for name, value in headers.items()}
-    return {name: value if name in VALUES else "" for name, value in sorted(named.items()) if name not in UNIMPORTANT}
-
-
-def _body(headers: Message, body: bytes) -> object:
-    """A form as its fields in their order: head, content; JSON as it is."""
-    kind = headers.get_content_type()
-    if not kind.startswith("multipart/"):
-        return json.loads(body) if body else None
-    message = email.message_from_bytes(f"Content-Type: {headers['Content-Type']}\r\n\r\n".encode() + body)
-    parts = [part for part in message.walk() if not part.is_multipart()]
-    return [[*(f"{name}: {value}" for name, value in part.items()), part.get_payload()] for part in parts]

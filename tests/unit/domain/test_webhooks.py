@@ -7,6 +7,7 @@ import pytest
 from app.domain.errors import BadSpec
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
+from app.domain.serving.events import ServiceEventType
 from app.domain.sweeps.events import SweepEventType
 from app.domain.webhooks import (
     EVENT_NAMES,
@@ -39,8 +40,8 @@ def test_webhook_receives_the_kinds_and_states_that_it_names(names, kind, to_sta
 
 
 def test_every_kind_of_event_and_every_state_can_be_named():
-    assert set(EVENT_NAMES) == {*EventType, *SweepEventType, *JobState}
-    assert len(EVENT_NAMES) == len(EventType) + len(SweepEventType) + len(JobState)
+    assert set(EVENT_NAMES) == {*EventType, *SweepEventType, *ServiceEventType, *JobState}
+    assert len(EVENT_NAMES) == len(EventType) + len(SweepEventType) + len(ServiceEventType) + len(JobState)
 
 
 def test_pauses_grow_and_the_last_one_is_repeated():

@@ -21,7 +21,7 @@ from tests.builders.example_jobs import ROOT, SOMEWHERE, filled_in
 EXAMPLES = sorted((ROOT / "examples" / "inference").glob("*.json"))
 PAGES = (
     *("how-to/run-inference.md", "how-to/evaluate-models.md"),
-    *("reference/inference.md", "reference/evaluations.md"),
+    *("reference/inference.md", "reference/evaluations.md", "reference/judge.md"),
 )
 BLOCKS = [
     pytest.param(block, id=f"{name}-{i}")

@@ -13,6 +13,7 @@ from trainyard.protocol.commands import (
     CheckpointFailed,
     CheckpointSaved,
     ForgetStop,
+    ModelAnswered,
     SaveCheckpoint,
     Stop,
     WriteStacks,
@@ -21,6 +22,8 @@ from trainyard.protocol.commands import (
 from trainyard.protocol.commands import parse as parse_command
 from trainyard.protocol.message_parser import BadMessage, parse
 from trainyard.protocol.messages import (
+    MAX_BODY,
+    AskModel,
     CheckpointReady,
     Done,
     Failure,
@@ -49,6 +52,10 @@ from trainyard.protocol.messages import (
         (
             {"type": "fetch_adapter", "name": "job-1.ckpt-1", "job_id": "job-1", "checkpoint_id": "ckpt-1"},
             FetchAdapter(name="job-1.ckpt-1", job_id="job-1", checkpoint_id="ckpt-1"),
+        ),
+        (
+            {"type": "ask_model", "rank": 3, "number": 7, "path": "/v1/completions", "body": "{}"},
+            AskModel(number=7, path="/v1/completions", body="{}"),
         ),
         ({"type": "fetch_adapter", "name": "a", "job_id": "job-1"}, FetchAdapter(name="a", job_id="job-1")),
         ({"type": "section", "name": "warm-up", "max_seconds": 30}, Section(name="warm-up", max_seconds=30.0)),
@@ -129,6 +136,11 @@ def test_metric_values_may_be_special_numbers():
         {"type": "checkpoint", "step": 1, "path": "x" * 5000},
         {"type": "result", "stopped": "lunch", "step": 1},
         {"type": "hello", "rank": "zero"},
+        {"type": "ask_model", "number": -1, "path": "/v1/completions", "body": "{}"},
+        {"type": "ask_model", "number": 1, "path": "", "body": "{}"},
+        {"type": "ask_model", "number": 1, "path": "/v1/completions", "body": {}},
+        {"type": "ask_model", "number": 1, "path": "/v1/completions", "body": ""},
+        {"type": "ask_model", "number": 1, "path": "/v1/completions", "body": "x" * (MAX_BODY + 1)},
         {"type": "fetch_adapter", "name": "../above", "job_id": "job-1"},
         {"type": "fetch_adapter", "name": ".hidden", "job_id": "job-1"},
         {"type": "fetch_adapter", "name": "a" * 129, "job_id": "job-1"},
@@ -281,6 +293,10 @@ def _read(message):
         ),
         (AdapterReady("a", "/run/adapters/a"), {"type": "adapter_ready", "name": "a", "path": "/run/adapters/a"}),
         (AdapterRefused("a", "other base"), {"type": "adapter_refused", "name": "a", "message": "other base"}),
+        (
+            ModelAnswered(number=0, status=200, body="{}"),
+            {"type": "model_answered", "number": 0, "status": 200, "body": "{}"},
+        ),
     ],
 )
 def test_wire_format_of_commands_is_unchanged_and_read_back(command, sent):

@@ -77,3 +77,10 @@ def test_slow_pattern_gets_no_fingerprint(rules, tmp_path):
 def test_name_that_no_file_system_allows_is_not_found(rules, location):
     assert fingerprints.seen_here(location, rules) is None
     assert fingerprint(rules, location) == ""
+
+
+def test_grader_decides_what_an_inspection_finds():
+    documents = [{}, {"grader": {"type": "python"}}, {"grader": {"type": "multi"}}]
+    found = {fingerprints.combined(JobDocument.from_json({"training_config": each}), ()) for each in documents}
+
+    assert len(found) == len(documents)

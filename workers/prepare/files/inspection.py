@@ -7,7 +7,6 @@
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -18,13 +17,10 @@ from app.domain.errors import NotFound, TrainyardError
 from app.storage.keys import user_file_key
 from app.storage.storage import Storage
 from config.settings import Settings
-from workers.fetching.directory_locks import DirectoryLock, sweep
-from workers.prepare.confined_program import end, environment
+from workers.prepare.confined_program import last_line, run, scratch
 from workers.prepare.preflight_answer import answer
-from workers.prepare.private_paths import private_paths
-from workers.sandbox.launcher import inherited_libraries
 from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, ProcessGroup, Sandbox, SandboxUnavailable, choose_sandbox
-from workers.sandbox.spec import FilesystemView, SandboxSpec
+from workers.sandbox.spec import SandboxSpec
 
 REPORT, LOG = "report.json", "inspection.log"
 # A storage that fails is asked again, so that an outage does not start one process after the other.
@@ -79,62 +75,21 @@ def _opened(storage: Storage, key: str, until: float) -> BinaryIO:
 def _inspect(
     settings: Settings, question: Mapping[str, Any], sandbox: Sandbox, content: BinaryIO, until: float
 ) -> Report:
-    scratch = settings.data.dir.resolve() / "run" / "preflight"
-    sweep(scratch)
-    with DirectoryLock(scratch, "file") as directory:
-        run_dir = directory.path
-        for name in ("work", "tmp"):
-            (run_dir / name).mkdir()
-        view = FilesystemView(
-            run_dir=run_dir,
-            data_dir=settings.data.dir.resolve(),
-            software=settings.node.software,
-            libraries=inherited_libraries(),
-            hidden=private_paths(settings, Storage(settings.storage.url)),
-        )
-        with (run_dir / REPORT).open("w+b") as output, (run_dir / LOG).open("w+b") as log:
-            command = _command(settings, question, sandbox)
-            limit = max(1.0, until - time.monotonic())
-            why = _run(sandbox, command, view, (content, output, log), limit)
-            output.seek(0)
-            return {"unavailable": why.storage} if why.storage else _read(output, log, why.program)
+    with scratch(settings, "file") as view, contextlib.ExitStack() as opened:
+        output, log = (opened.enter_context((view.run_dir / name).open("w+b")) for name in (REPORT, LOG))
+        command, failures = _command(settings, question, sandbox), _Failures()
+        limit = max(1.0, until - time.monotonic())
+        with _fed(content, failures) as descriptor:
+            why = run(sandbox, command, SandboxSpec(view=view), (descriptor, output, log), limit)
+        output.seek(0)
+        return {"unavailable": failures.storage} if failures.storage else _read(output, log, why)
 
 
 class _Failures:
-    """Why there is no result: the storage failed, or the program."""
+    """Why there is no result though the program has not failed: the storage has."""
 
     def __init__(self) -> None:
-        self.storage = self.program = ""
-
-
-def _run(
-    sandbox: Sandbox,
-    command: list[str],
-    view: FilesystemView,
-    files: tuple[BinaryIO, IO[bytes], IO[bytes]],
-    seconds: float,
-) -> _Failures:
-    content, output, log = files
-    failures = _Failures()
-    with sandbox.enclosed(command, SandboxSpec(view=view)) as enclosed, _fed(content, failures) as descriptor:
-        process = subprocess.Popen(
-            enclosed.command,
-            env=environment(view, sandbox),
-            cwd=view.run_dir,
-            stdin=descriptor,
-            stdout=output,
-            stderr=log,
-            pass_fds=enclosed.files,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(seconds)
-            failures.program = f"it ended with exit code {code}" if code else ""
-        except subprocess.TimeoutExpired:
-            failures.program = f"it took longer than {seconds:.0f} s"
-        finally:
-            end(process)
-    return failures
+        self.storage = ""
 
 
 def _command(settings: Settings, question: Mapping[str, Any], sandbox: Sandbox) -> list[str]:
@@ -200,13 +155,7 @@ def _read(output: IO[bytes], log: IO[bytes], why_none: str) -> Report:
             return report
     except (ValueError, RecursionError):
         pass
-    return {"left_out": [f"the inspection has no result: {why_none or 'it said nothing'}{_last_line(log)}"]}
-
-
-def _last_line(log: IO[bytes]) -> str:
-    log.seek(max(0, log.seek(0, os.SEEK_END) - 2000))
-    lines = log.read().decode(errors="replace").strip().splitlines()
-    return f": {lines[-1][:300]}" if lines else ""
+    return {"left_out": [f"the inspection has no result: {why_none or 'it said nothing'}{last_line(log)}"]}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from trainyard.protocol.channel import MAX_LINE_BYTES, Message, encode, short_ad
 from workers.supervisor.ranks.event_loop import EventLoop
 
 RETRY_ACCEPT_SECONDS = 1.0
-MAX_UNSENT_BYTES = 1 << 20
+MAX_UNSENT_BYTES = 8 << 20
 MAX_COMPLAINTS = 20  # a flood of bad lines must not flood the log
 READ_BYTES = 1 << 16
 
@@ -27,8 +27,11 @@ Complain = Callable[[str], None]
 class Connection:
     """One client; each of its messages goes to the handler."""
 
-    def __init__(self, client: socket.socket, on_message: Handler, complain: Complain) -> None:
+    def __init__(self, client: socket.socket, loop: EventLoop, on_message: Handler, complain: Complain) -> None:
+        """``client`` is watched by the loop before anything is sent."""
         self.socket = client
+        self._loop = loop
+        self.is_open = True
         self.can_checkpoint = False
         self.greeted = False
         self.rank: int | None = None
@@ -57,13 +60,26 @@ class Connection:
         return bool(data)
 
     def send(self, message: Message) -> None:
-        """Send now, or buffer; a client that does not read loses everything beyond the buffer."""
+        """Send now, or as soon as the client reads; one that does not loses everything beyond the buffer."""
+        waits = bool(self._unsent)
         self._unsent += encode(message)
-        with contextlib.suppress(OSError):  # hung up: detected when reading
-            while self._unsent:
-                del self._unsent[: self.socket.send(self._unsent)]
+        if not waits:
+            self._send_unsent()
         if len(self._unsent) > MAX_UNSENT_BYTES:
             self._complain(f"rank {self.rank} does not read its commands")
+            self._unsent.clear()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return len(self._unsent)
+
+    def _send_unsent(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: self.socket.send(self._unsent)]
+        except BlockingIOError:
+            self._loop.watch_writable(self.socket, self._send_unsent)
+        except OSError:  # hung up: detected when reading
             self._unsent.clear()
 
     def _complete_line(self) -> None:
@@ -142,7 +158,7 @@ class ChannelServer:
             self._loop.call_after(RETRY_ACCEPT_SECONDS, self._listen)
             return
         client.setblocking(False)
-        connection = Connection(client, self._on_message, self.complain)
+        connection = Connection(client, self._loop, self._on_message, self.complain)
         self.connections.append(connection)
         self._loop.watch(client, lambda: self._serve(connection))
         if len(self.connections) >= self._max_connections:
@@ -165,6 +181,7 @@ class ChannelServer:
     def _drop(self, connection: Connection) -> None:
         self._loop.forget(connection.socket)
         connection.socket.close()
+        connection.is_open = False
         if connection in self.connections:
             self.connections.remove(connection)
         self._listen()

@@ -18,6 +18,7 @@ class EventLoop:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._calls: deque[Callback] = deque()
+        self._writers: dict[int, Callback] = {}
         self._timers: list[tuple[float, int, Callback]] = []
         self._numbers = itertools.count()
         self._waker, self._wakened = socket.socketpair()
@@ -29,10 +30,16 @@ class EventLoop:
         """Call back whenever the source is readable."""
         self._selector.register(source, selectors.EVENT_READ, callback)
 
+    def watch_writable(self, source: socket.socket, callback: Callback) -> None:
+        """Call back once, when a source that is watched can be written to."""
+        key = self._selector.get_key(source)
+        self._writers[key.fd] = callback
+        self._selector.modify(source, selectors.EVENT_READ | selectors.EVENT_WRITE, key.data)
+
     def forget(self, source: int | socket.socket) -> None:
         """Stop watching; a source that was not watched is fine."""
         with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(source)
+            self._writers.pop(self._selector.unregister(source).fd, None)
 
     def call(self, callback: Callback) -> None:
         """Run soon on the loop's thread; safe from any thread and from signal handlers."""
@@ -51,8 +58,11 @@ class EventLoop:
     def run_until(self, done: Callable[[], bool]) -> None:
         """Serve until ``done()``; it is asked after each round."""
         while not done():
-            for key, _ in self._selector.select(self._seconds_to_next()):
-                key.data()
+            for key, events in self._selector.select(self._seconds_to_next()):
+                if events & selectors.EVENT_WRITE:
+                    self._write(key)
+                if events & selectors.EVENT_READ:
+                    key.data()
             while self._calls:
                 self._calls.popleft()()
             while self._timers and self._timers[0][0] <= time.monotonic():
@@ -62,6 +72,12 @@ class EventLoop:
         self._selector.close()
         self._waker.close()
         self._wakened.close()
+
+    def _write(self, key: selectors.SelectorKey) -> None:
+        callback = self._writers.pop(key.fd, None)
+        if callback is not None:  # else an earlier callback of this round has made it forget the source
+            self._selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
+            callback()
 
     def _seconds_to_next(self) -> float | None:
         if self._calls:

@@ -49,6 +49,7 @@ class ProgressWatchdog:
         self._phase = ""
         self._section: tuple[str, float | None] | None = None
         self._offered = 0  # checkpoints whose storing the ranks may be waiting for
+        self._asked = 0  # requests to models that the ranks wait for
         self._ended = False
 
     def begin(self, now: float) -> None:
@@ -105,6 +106,18 @@ class ProgressWatchdog:
         self._offered = max(0, self._offered - 1)
         self._since = now
 
+    def asked(self, now: float) -> None:
+        """A rank asks a model: until the answer they may wait for it."""
+        self._leave(now)
+        self._asked += 1
+        self._since = now
+
+    def model_answered(self, now: float) -> None:
+        """One of those was answered."""
+        self._leave(now)
+        self._asked = max(0, self._asked - 1)
+        self._since = now
+
     def ended(self, now: float) -> None:
         """Rank 0 has reported its result: only the exit of all ranks follows."""
         self._ended = True
@@ -149,12 +162,19 @@ class ProgressWatchdog:
             return f"in {self._phase}"
         if self._phase == SERVING:
             return "answering requests"
+        if self._asked:
+            return "waiting for the answer of a model"
         if not self._trains:
             return "while its shard is being stored" if self._offered else "working on a shard"
         return "while its checkpoint is being stored" if self._offered else "training"
 
     def _is_long(self) -> bool:
-        return self._ended or self._section is not None or self._phase in self._long_phases or self._offered > 0
+        return (
+            self._ended
+            or self._section is not None
+            or self._phase in self._long_phases
+            or self._offered + self._asked > 0
+        )
 
     def _leave(self, now: float) -> None:
         if self._is_long():

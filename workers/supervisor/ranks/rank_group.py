@@ -17,6 +17,7 @@ from workers.rank.agent import TEARDOWN_SECONDS
 from workers.rank.spec_sections import training_config
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
+from workers.supervisor.asking.ranks_asking import RanksAsking
 from workers.supervisor.ranks.channel_server import ChannelServer, Connection
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
@@ -57,6 +58,7 @@ class RankGroup:
         self._logs = logs
         self._on_pause_failed = on_pause_failed
         self.replica: ServedReplica | None = None  # of a service, set before the launch; None: another kind of job
+        self.asking: RanksAsking | None = None  # of models, set before the launch
         self._on_listener: Callable[[int], None] = os.close
         self._launched: LaunchedRanks | None = None
         self._server: ChannelServer | None = None
@@ -204,6 +206,8 @@ class RankGroup:
         """
         if self.replica is not None:
             self.replica.close(hurries=patience() == 0)
+        if self.asking is not None:
+            self.asking.close()
         began = time.monotonic()
         while self._launched is not None and not self.left_behind and not self._launched.kill(root_pid=os.getpid()):
             log.error("a process of the attempt can't be killed")
@@ -242,6 +246,9 @@ class RankGroup:
             self._greet(connection, report)
         elif isinstance(report, messages.Failure):
             self._record_failure(report)
+        elif isinstance(report, messages.AskModel):
+            if self.asking is not None:
+                self.asking.ask(connection, report)
         elif message.get("rank", 0) == 0:
             self._take_from_leader(report)
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.domain.spec.inference import InferenceOutput
+from app.domain.spec.inference import REQUESTS, InferenceOutput
 from workers.rank.run_context import Result, RunContext, Stop
 from workers.trainers.distributed import wait_for_all
 from workers.trainers.failures import InvalidConfig
@@ -21,6 +21,7 @@ from workers.trainers.inference.parts import Part, part_of, read_part, write_par
 from workers.trainers.inference.rows import OutputRow
 from workers.trainers.inference.section import inference_of
 from workers.trainers.inference.tasks.choice import task_of
+from workers.trainers.inference.tasks.requesting import CUSTOM_ID
 from workers.trainers.inference.tasks.task import Task, answer_shard
 from workers.trainers.inference.writers.choice import writer_of
 
@@ -37,6 +38,7 @@ class BatchTrainer:
             raise InvalidConfig("resource_config.node_count: an inference job runs on one node; leave it out, or set 1")
         self.context = context
         self._section = inference_of(context.spec)
+        self._keeps = (CUSTOM_ID,) if self._section.task.type == REQUESTS else self._section.output.keep_columns
         self._stop: Stop | None = None
 
     def run(self) -> Result:
@@ -60,7 +62,7 @@ class BatchTrainer:
         self._claims = Claims(self.context.work_dir)
         self._task: Task[Any] | None = None
         if self._pending:
-            self._task = task_of(spec, load_engine(spec))
+            self._task = task_of(spec, load_engine(spec, self.context.ask))
         # Only now: a rank could otherwise wait for the claims of one that can't load.
         wait_for_all()
 
@@ -102,7 +104,7 @@ class BatchTrainer:
             return None
         interrupted = Advancing(self._stops, advance)
         try:
-            return answer_shard(self._task, self._inputs, rows, self._section.output.keep_columns, interrupted)
+            return answer_shard(self._task, self._inputs, rows, self._keeps, interrupted)
         except Interrupted:
             return None
 

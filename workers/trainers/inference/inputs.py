@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.domain.spec.inference import REQUESTS
 from workers.rank.run_context import RunSpec
 from workers.rank.spec_sections import data_config
 from workers.trainers.data.reading import count_rows, where
@@ -23,6 +24,7 @@ class InputRow:
     index: int
     where: str  # "tickets.jsonl line 7", for errors
     values: Mapping[str, Any]
+    line: int = 0  # in its file, from 1; of formats without lines the record
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,13 @@ class Inputs:
             raise InvalidConfig("data_config.sources is empty: name the records to read")
         inference = inference_of(spec)
         self._mapping = RecordMapper(data_config(spec).preprocess.field_mapping, inference.task.type)
+        self._reads_whole = inference.task.type == REQUESTS
+        self._only_model = inference.task.only_model
 
     def record(self, row: InputRow) -> Record:
         """The row in one of the shapes of the task. Raises DataInvalid naming row and field."""
+        if self._reads_whole:
+            return dict(row.values)
         return self._mapping.record(row.values, row.where)[1]
 
     def check_columns(self, names: Sequence[str]) -> None:
@@ -66,6 +72,8 @@ class Inputs:
 
     def count(self) -> int:
         """The number of rows; their content is only read where filters or sampling need it."""
+        if self._only_model:
+            return self._count_of_model()
         counts = [_count(source) for source in self.sources]
         for source, count in zip(self.sources, counts, strict=True):
             if not count:
@@ -77,7 +85,9 @@ class Inputs:
         numbers = itertools.count()
         for source in self.sources:
             for file, row in selected(source):
-                yield InputRow(next(numbers), where(file, source.format, row.number), row.values)
+                if not self._only_model or model_of(row.values) == self._only_model:
+                    place = where(file, source.format, row.number)
+                    yield InputRow(next(numbers), place, row.values, row.number)
 
     def shards(self, plan: list[Shard], chosen: Callable[[int], bool]) -> Iterator[tuple[Shard, list[InputRow]]]:
         """The shards whose number is ``chosen``, which is asked when their first row is reached, with their rows."""
@@ -89,6 +99,18 @@ class Inputs:
                 yield shard, found
             else:
                 _skip(rows, shard.records)
+
+    def _count_of_model(self) -> int:
+        count = sum(1 for _ in self.rows())
+        if not count:
+            raise DataInvalid(f"no request is for the model {self._only_model}, which task.only_model names")
+        return count
+
+
+def model_of(request: Mapping[str, Any]) -> object:
+    """The model that a request names."""
+    body = request.get("body")
+    return body.get("model") if isinstance(body, Mapping) else None
 
 
 def planned(total: int, shard_records: int) -> list[Shard]:

@@ -51,6 +51,8 @@ def described_model(spec: RunSpec) -> dict[str, Any]:
     its own and its base model's.
     """
     base, reference = training_config(spec).base_model, inference_of(spec).model
+    if reference.service is not None:
+        return {"service": reference.service}  # whose weights are not here
     named = {"model_id": base.model_id, "job_id": reference.job_id, "checkpoint_id": reference.checkpoint_id}
     digests = {"model_hash": _hash(Path(spec.weights_path or spec.model_path))}
     if reference.adapter:

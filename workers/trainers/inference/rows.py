@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workers.trainers.inference.engine.interface import Refused
 from workers.trainers.inference.inputs import InputRow
 
 Array = NDArray[np.floating[Any]]
@@ -15,12 +16,16 @@ ID = "id"  # a column that is kept in any case
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """``values`` are the columns of the task, ``vector`` the embedding, with pooling none one for each token."""
+    """``values`` are the columns of the task, ``vector`` the embedding, with pooling none one for each token.
+
+    ``refused``: the values say that a request was refused, and why; the record counts as one without an answer.
+    """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     prompt_tokens: int = 0
     completion_tokens: int = 0
     vector: Array | None = None
+    refused: Refused | None = None
 
 
 @dataclass(frozen=True)
@@ -39,19 +44,21 @@ class RecordError:
 
 @dataclass(frozen=True)
 class OutputRow:
-    """One record in the output; exactly one of ``answer`` and ``error`` is set."""
+    """One record in the output; it has an ``answer``, or an ``error``, or an answer that says its error."""
 
     index: int
     kept: Mapping[str, Any]  # id, if the record has one, and output.keep_columns
     answer: Answer | None = None
     error: RecordError | None = None
+    line: int = 0  # as of its InputRow
 
 
 def answered(row: InputRow, keep_columns: tuple[str, ...], answer: Answer | RecordError) -> OutputRow:
     kept = kept_of(row.values, keep_columns)
     if isinstance(answer, RecordError):
-        return OutputRow(row.index, kept, error=answer)
-    return OutputRow(row.index, kept, answer=answer)
+        return OutputRow(row.index, kept, error=answer, line=row.line)
+    error = RecordError(answer.refused.code, answer.refused.message, row.where) if answer.refused else None
+    return OutputRow(row.index, kept, answer=answer, error=error, line=row.line)
 
 
 def kept_of(values: Mapping[str, Any], keep_columns: tuple[str, ...]) -> dict[str, Any]:

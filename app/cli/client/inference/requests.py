@@ -13,6 +13,7 @@ from app.domain.spec.inference import TASK_DIR
 
 BASE = "base"  # as a model: that which a job's training began with
 CHECKPOINTS = ("best", "latest")
+_SERVICE = "service:"
 # Fields of an evaluation's `model` that say which base model it is and how it is loaded; credentials are never shown.
 OF_BASE_MODELS = (
     *("revision", "source", "tokenizer_id", "storage_options", "dtype", "trust_remote_code", "model_kwargs"),
@@ -24,7 +25,9 @@ _NAMED = re.compile(r"(?P<name>custom:.+?\.py|lm_eval:[^:]+|[^:]+)(?::(?P<datase
 
 
 def model_of(text: str) -> dict[str, Any]:
-    """``job-…``, ``job-…@best``, ``job-…@ckpt-…``, or a model's id, directory or URI."""
+    """``job-…``, ``job-…@best``, ``job-…@ckpt-…``, ``service:NAME``, or a model's id, directory or URI."""
+    if text.startswith(_SERVICE):
+        return {"service": text.removeprefix(_SERVICE)}
     job_id, _, checkpoint = text.partition("@")
     if not JOB_ID.fullmatch(job_id):
         return {"model_uri": placed(text)}
@@ -40,7 +43,9 @@ def with_model(document: Mapping[str, Any], text: str | None) -> dict[str, Any]:
     if text is not None and named:
         raise click.UsageError("the file names a model, too; leave MODEL or that of the file out")
     if text is None and not named:
-        raise click.UsageError("name a MODEL: a job, JOB@best, JOB@CHECKPOINT, a model's id, directory or URI")
+        raise click.UsageError(
+            "name a MODEL: a job, JOB@best, JOB@CHECKPOINT, service:NAME, a model's id, directory or URI"
+        )
     rest = {name: value for name, value in document.items() if name not in (*_FLAT, "model")}
     return {**rest, "model": model_of(text) if text is not None else named}
 

@@ -40,7 +40,7 @@ Document = dict[str, Any]
 def run(
     model: str | None, against: str | None, project: str, *, dry_run: bool, watches: bool, as_json: bool, **options: Any
 ) -> None:
-    """Measure MODEL: a job, JOB@best, JOB@latest, JOB@CHECKPOINT, or a model's id, directory or URI.
+    """Measure MODEL: a job, JOB@best, JOB@latest, JOB@CHECKPOINT, service:NAME, or a model's id, directory or URI.
 
     Without MODEL the one that --file names is measured.
     """

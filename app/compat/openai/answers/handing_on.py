@@ -5,8 +5,8 @@ import json
 import logging
 import select
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from app.http.request_body import JsonBody, read_body
 from app.http.sse import client_is_gone
 
 NO_GATEWAY, GATEWAY_LOST = "NO_GATEWAY", "GATEWAY_LOST"
+_NONE = "no gateway answers requests to models here: start one, and set TRAINYARD_GATEWAY_URL"
 _END_OF_EVENT = b"\n\n"
 RETRY_AFTER_SECONDS = 5
 CONNECT_SECONDS = 5.0
@@ -48,7 +49,7 @@ def answered(path: str) -> Response:
     """A gateway's answer to this request, at that path. Raises LimitExceeded when too many requests are handed on."""
     url = backend().settings.gateway.url
     if not url:
-        return _unavailable("no gateway answers requests to models here: start one, and set TRAINYARD_GATEWAY_URL")
+        return _unavailable(_NONE)
     with ExitStack() as opened:
         taker = holder()
         backend().answers.take(taker)
@@ -56,7 +57,7 @@ def answered(path: str) -> Response:
         connection = _connection(url)
         opened.callback(connection.close)
         try:
-            answer = _asked(connection, f"{urlsplit(url).path.rstrip('/')}{path}")
+            answer = _asked(connection, f"{urlsplit(url).path.rstrip('/')}{path}", request.get_data())
         except (OSError, http.client.HTTPException) as error:
             logger.warning("the gateway at %s does not answer: %s", url, error)
             return _unavailable("the gateway does not answer; retry later")
@@ -66,19 +67,32 @@ def answered(path: str) -> Response:
     return response
 
 
+def asked(path: str, document: Mapping[str, Any]) -> tuple[int, bytes]:
+    """Status and body of a gateway's answer to another request of this caller.
+
+    Raises OSError and HTTPException where none answers, and LimitExceeded when too many requests are handed on.
+    """
+    url = backend().settings.gateway.url
+    if not url:
+        raise ConnectionRefusedError(_NONE)
+    with backend().answers.held(holder()), closing(_connection(url)) as connection:
+        answer = _asked(connection, f"{urlsplit(url).path.rstrip('/')}{path}", json.dumps(document).encode())
+        return answer.status, answer.read()
+
+
 def _connection(url: str) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return kind(parts.hostname or "", parts.port, timeout=CONNECT_SECONDS)
 
 
-def _asked(connection: http.client.HTTPConnection, path: str) -> http.client.HTTPResponse:
+def _asked(connection: http.client.HTTPConnection, path: str, content: bytes) -> http.client.HTTPResponse:
     """The head of the answer. Raises OSError and HTTPException."""
     connection.connect()
     silence = backend().settings.gateway.silence_seconds
     connection.sock.settimeout(silence)
     headers = {name: request.headers[name] for name in _SENT if name in request.headers}
-    connection.request("POST", path, request.get_data(), {**headers, "Content-Type": "application/json"})
+    connection.request("POST", path, content, {**headers, "Content-Type": "application/json"})
     _await_answer(connection.sock.fileno(), silence)
     return connection.getresponse()
 

@@ -8,7 +8,7 @@ from app.compat.ids import job_id_of, uuid_of
 from app.compat.openai.bodies import seconds, seconds_or_none
 from app.compat.openai.fine_tuning import rates
 from app.compat.openai.fine_tuning.data_files import TRAINING_FILE, VALIDATION_FILE
-from app.compat.openai.fine_tuning.graders import REFERENCE, grader_of, retold
+from app.compat.openai.fine_tuning.graders import grader_of, param_of, retold
 from app.compat.openai.fine_tuning.naming import DIALECT, DPO, REINFORCEMENT, SUPERVISED
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.services.jobs.details import JobDetails
@@ -92,7 +92,7 @@ def _error_of(details: JobDetails) -> dict[str, Any] | None:
     job, message = details.job, details.job.error_message or details.job.status_reason
     if job.state is not JobState.FAILED:
         return None
-    param = REFERENCE if retold(message) != message else _param_of(details, message)
+    param = param_of(message) or _param_of(details, message)
     return {"code": job.error_type or "INTERNAL", "message": retold(message), "param": param}
 
 
@@ -115,7 +115,7 @@ def _method_of(details: JobDetails) -> dict[str, Any]:
     kind = _METHODS.get(details.job.training_type, SUPERVISED)
     settings: dict[str, Any] = {"hyperparameters": rates.hyperparameters_of(details.stored)}
     if kind == REINFORCEMENT:
-        settings["grader"] = grader_of(str((training.get("hyperparameters") or {}).get("reward", "exact")))
+        settings["grader"] = grader_of(training)
         if settings["grader"] is None:  # no grader means it, and a method without one is none of OpenAI's
             return {"type": kind}
     return {"type": kind, kind: settings}

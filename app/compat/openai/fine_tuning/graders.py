@@ -1,49 +1,42 @@
-"""Graders of reinforcement fine-tuning → rewards of a job document, and back. Pure."""
+"""Graders of reinforcement fine-tuning → rewards and graders of a job document, and back. Pure."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.graders.document import StringCheck, parse
 from app.domain.spec.hyperparameters.parameter import LONGEST_TEXT
 from app.domain.spec.hyperparameters.rlhf import reward_kind
 
 FIELD = "method.reinforcement.grader"
 REFERENCE = f"{FIELD}.reference"
+REWARD, GRADER = "training_config.hyperparameters.reward", "training_config.grader"
 STRING_CHECK = "string_check"
-TYPES = (STRING_CHECK, "text_similarity", "score_model", "label_model", "python", "multi")
 OUTPUT = "{{sample.output_text}}"
-_OPERATIONS = ("eq", "ne", "like", "ilike")
-_SUPPORTED = ("eq", "like", "ilike")
 _UNKNOWN_COLUMN = re.compile(
     r"reward exact: the records have no column (\w+); they have (.+?)\. Name one, as in exact:solution"
 )
-_FIELDS = ("type", "name", "input", "reference", "operation")
+_OF_GRADER = "grader: "  # begins what trainers say of it
 _SPACED = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 _COLUMN = re.compile(r"\{\{item\.(\w+)\}\}")
 _META = re.compile(r"([!-/:-@\[-^`{-~])")  # ASCII punctuation but _, which is no operator
-_WAY_OUT = (
-    "use string_check, or leave the grader out and set training_config.hyperparameters.reward in trainyard to a Python "
-    "file below a storage root"
-)
 
 
-def reward_of(grader: Mapping[str, Any]) -> str:
-    """`reward` of the job document. Raises BadSpec for a grader that is none, and NotSupportedYet."""
-    kind = grader.get("type")
-    if kind not in TYPES:
-        raise BadSpec(f"must be one of {', '.join(TYPES)}", field=f"{FIELD}.type")
-    if kind != STRING_CHECK:
-        raise NotSupportedYet(f"graders of type {kind} are not supported; {_WAY_OUT}", field=FIELD)
-    _refuse_bad_fields(grader)
-    if _plain(grader["input"]) != OUTPUT:
-        raise NotSupportedYet(f"must be {OUTPUT}: rewards judge what the model wrote", field=f"{FIELD}.input")
-    return _check(grader["operation"], _plain(grader["reference"]))
+def native_of(grader: Mapping[str, Any]) -> tuple[str, Any]:
+    """Path and value in a job document: a reward, where one means the grader, else the grader itself.
+
+    Raises BadSpec for a grader that is none, and NotSupportedYet.
+    """
+    parsed = parse(grader, FIELD)
+    reward = _reward_of(parsed) if isinstance(parsed, StringCheck) else None
+    return (GRADER, dict(grader)) if reward is None else (REWARD, reward)
 
 
-def grader_of(reward: str) -> dict[str, Any] | None:
-    """The grader that means this reward; None where none does."""
-    kind, column = reward_kind(reward)
+def grader_of(training: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The grader of a `training_config`: its own, or that which means its reward; None where none does."""
+    if training.get("grader"):
+        return dict(training["grader"])
+    kind, column = reward_kind(str((training.get("hyperparameters") or {}).get("reward", "exact")))
     if kind != "exact":
         return None
     reference = f"{{{{item.{column}}}}}"
@@ -55,40 +48,30 @@ def retold(message: str) -> str:
     return _UNKNOWN_COLUMN.sub(r"{{item.\1}}: the records have no \1; they have \2", message)
 
 
-def _check(operation: str, reference: str) -> str:
+def param_of(message: str) -> str | None:
+    """The field of the grader that a job's failure is about; None for one that is about something else."""
+    if _UNKNOWN_COLUMN.search(message):
+        return REFERENCE
+    return FIELD if message.startswith(_OF_GRADER) else None
+
+
+def _reward_of(grader: StringCheck) -> str | None:
+    """The reward that means the same; None where none does."""
+    operation, reference = grader.operation, _plain(grader.reference)
+    if _plain(grader.input) != OUTPUT:
+        return None
     column = _COLUMN.fullmatch(reference)
-    if operation not in _SUPPORTED:
-        raise NotSupportedYet(f"{operation} is not supported; {_WAY_OUT}", field=f"{FIELD}.operation")
     if operation == "eq" and column is not None:
         return _fitting(f"exact:{column[1]}")
-    if "{{" in reference:
-        raise NotSupportedYet(
-            f"{reference[:64]} is supported with operation eq and as {{{{item.COLUMN}}}} alone; {_WAY_OUT}",
-            field=REFERENCE,
-        )
+    if operation == "ne" or "{{" in reference:
+        return None
     literal = _META.sub(r"\\\1", reference)
     patterns = {"eq": rf"regex:\A\s*{literal}\s*\z", "like": f"regex:{literal}", "ilike": f"regex:(?i){literal}"}
     return _fitting(patterns[operation])
 
 
-def _fitting(reward: str) -> str:
-    if len(reward) > LONGEST_TEXT:
-        raise BadSpec(
-            f"is too long: it makes a reward of {len(reward):,} characters, in which punctuation counts twice; at most "
-            f"{LONGEST_TEXT:,}",
-            field=REFERENCE,
-        )
-    return reward
-
-
-def _refuse_bad_fields(grader: Mapping[str, Any]) -> None:
-    for name in _FIELDS:
-        if not isinstance(grader.get(name), str) or not grader[name]:
-            raise BadSpec("must be a text that is not empty", field=f"{FIELD}.{name}")
-    if unknown := sorted(grader.keys() - set(_FIELDS)):
-        raise BadSpec(f"is unknown; known: {', '.join(_FIELDS)}", field=f"{FIELD}.{unknown[0][:64]}")
-    if grader["operation"] not in _OPERATIONS:
-        raise BadSpec(f"must be one of {', '.join(_OPERATIONS)}", field=f"{FIELD}.operation")
+def _fitting(reward: str) -> str | None:
+    return reward if len(reward) <= LONGEST_TEXT else None
 
 
 def _plain(template: str) -> str:

@@ -20,6 +20,7 @@ _NAMES = {
     "training_config.resume_from_checkpoint": "model",
     "training_config.training_type": "method",
     f"{_SECTION}.reward": "method.reinforcement.grader",
+    "training_config.grader": "method.reinforcement.grader",
     "data_config.sources": "training_file",
     "data_config.sources.0": "training_file",
     "data_config.sources.1": "validation_file",

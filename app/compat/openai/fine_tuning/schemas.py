@@ -7,15 +7,14 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, pre_load, validate
 
+from app.compat.openai.bodies import metadata_map
 from app.compat.openai.fine_tuning.auto import AUTO
 from app.compat.openai.fine_tuning.naming import METHODS
 from app.domain.model_names import SUFFIX, SUFFIX_RULE
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import QueryWhole
-from app.schemas.strict_fields import Choice, FreeObject, Matching, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import Choice, FreeObject, Matching, Section, Text, Whole, says
 
-MOST_PAIRS, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512
-_KEY = re.compile(rf"[\s\S]{{1,{LONGEST_KEY}}}")
 _FILTER = re.compile(r"metadata\[(.{1,64})\]", re.DOTALL)
 _LARGEST_SEED = 2**31 - 1
 _MOST_EPOCHS, _LARGEST_BATCH = 100_000, 65_536
@@ -75,7 +74,7 @@ class DpoSchema(DocumentSchema):
 
 class ReinforcementSchema(DocumentSchema):
     hyperparameters = Section(ReinforcementHyperparametersSchema)
-    grader = FreeObject(**says("string_check; other types are refused"))
+    grader = FreeObject(**says("string_check, text_similarity, score_model, label_model, python, or multi"))
 
 
 class MethodSchema(DocumentSchema):
@@ -103,13 +102,7 @@ class CreateJobSchema(DocumentSchema):
     hyperparameters = Section(SupervisedHyperparametersSchema, **says("Deprecated: say them in method"))
     suffix = Matching(SUFFIX, SUFFIX_RULE, **says("A part of the fine-tuned model's name"))
     seed = Whole(0, _LARGEST_SEED, **says("Default: drawn, and in the answer"))
-    metadata = TextMap(
-        keys=_KEY,
-        rule=f"must be 1 to {LONGEST_KEY} characters",
-        most=MOST_PAIRS,
-        longest=LONGEST_VALUE,
-        **says("Up to 16 pairs, also labels of the job, as openai.NAME"),
-    )
+    metadata = metadata_map("Up to 16 pairs, also labels of the job, as openai.NAME")
     integrations = fields.List(
         fields.Nested(IntegrationSchema), validate=validate.Length(max=5), **says("Refused; use trainyard.tracking")
     )

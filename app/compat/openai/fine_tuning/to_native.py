@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from app.compat.openai.fine_tuning import auto, rates
 from app.compat.openai.fine_tuning.data_files import TRAINING_FILE, VALIDATION_FILE, DataFile, records_of, refuse_unfit
-from app.compat.openai.fine_tuning.graders import FIELD as GRADER
-from app.compat.openai.fine_tuning.graders import reward_of
+from app.compat.openai.fine_tuning.graders import FIELD as GRADER_FIELD
+from app.compat.openai.fine_tuning.graders import GRADER, REWARD, native_of
 from app.compat.openai.fine_tuning.merging import document_of, fill, found_at, say
 from app.compat.openai.fine_tuning.naming import DIALECT, DPO, REINFORCEMENT, REST, SUPERVISED, TOP_LEVEL, place_of
 from app.domain.errors import BadSpec, NotSupportedYet
@@ -21,7 +21,7 @@ TRAINING_TYPES = {SUPERVISED: ("LORA", "QLORA", "SFT", "FULL_FINETUNE"), DPO: ("
 _HYPERPARAMETERS = "training_config.hyperparameters"
 _EPOCHS, _RATE = f"{_HYPERPARAMETERS}.num_train_epochs", f"{_HYPERPARAMETERS}.learning_rate"
 _STEPS, _GENERATIONS = f"{_HYPERPARAMETERS}.max_steps", f"{_HYPERPARAMETERS}.num_generations"
-_REWARDS = (f"{_HYPERPARAMETERS}.reward", f"{_HYPERPARAMETERS}.reward_model_id")
+_REWARDS = (GRADER, REWARD, f"{_HYPERPARAMETERS}.reward_model_id")
 _BATCH, _ACCUMULATION = "data_config.batch_size", "data_config.gradient_accumulation_steps"
 _FEWEST_GENERATIONS, _MOST_GENERATIONS = 2, 4096
 _HIGHEST_RATE = 10
@@ -191,10 +191,14 @@ def _generations_of(multiplier: float, asked: Asked) -> int:
 
 def _say_reward(document: dict[str, Any], asked: Asked) -> None:
     grader = asked.settings.get("grader")
-    if grader is not None:
-        say(document, _REWARDS[0], reward_of(grader), GRADER)
-    elif all(found_at(document, path) is None for path in _REWARDS):
-        raise BadSpec("is required", field=GRADER)
+    said = [path for path in _REWARDS if found_at(document, path) is not None]
+    if grader is None:
+        if not said:
+            raise BadSpec("is required", field=GRADER_FIELD)
+        return
+    if said:
+        raise BadSpec(f"{said[0]} is set by {GRADER_FIELD}; leave it out of {REST}", field=f"{REST}.{said[0]}")
+    say(document, *native_of(grader), GRADER_FIELD)
 
 
 _OF_METHODS = {SUPERVISED: _supervised, DPO: _dpo, REINFORCEMENT: _reinforcement}

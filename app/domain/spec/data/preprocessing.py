@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
-from app.domain.spec.inference import EMBED, GENERATE, LOGLIKELIHOOD
+from app.domain.spec.inference import EMBED, GENERATE, LOGLIKELIHOOD, REQUESTS
 
 PADDINGS = ("longest", "max_length")
 SIDES = ("left", "right")
@@ -15,6 +15,7 @@ LONGEST_SEQUENCE = 2**24
 # Kinds of records, and the columns that they may have.
 EXAMPLES, TEXTS, PREFERENCES, PROMPTS = "examples", "texts", "preferences", "prompts"
 MEASURED, PASSAGES = "measured texts", "passages"  # of inference: likelihoods, embeddings
+REQUEST_LINES = "requests"  # of inference: read as they are
 COLUMNS = {
     EXAMPLES: ("messages", "prompt", "completion", "text"),
     TEXTS: ("text",),
@@ -22,6 +23,7 @@ COLUMNS = {
     PROMPTS: ("messages", "prompt"),
     MEASURED: ("prompt", "completion", "text"),
     PASSAGES: ("text", "prompt"),
+    REQUEST_LINES: (),
 }
 _ALL_COLUMNS = tuple(dict.fromkeys(name for names in COLUMNS.values() for name in names))
 _RECORDS = {
@@ -32,6 +34,7 @@ _RECORDS = {
     GENERATE: PROMPTS,
     LOGLIKELIHOOD: MEASURED,
     EMBED: PASSAGES,
+    REQUESTS: REQUEST_LINES,
 }
 MESSAGE_KEYS = ("messages.role", "messages.content")
 ROLE_PREFIX = "roles."

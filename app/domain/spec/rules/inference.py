@@ -13,6 +13,7 @@ from app.domain.spec.data.preprocessing import (
 from app.domain.spec.data.splits import BadSplit, parse_split
 from app.domain.spec.inference import (
     BATCH,
+    CHAT_COMPLETIONS,
     EMBED,
     EVALUATION,
     FAIL,
@@ -20,9 +21,11 @@ from app.domain.spec.inference import (
     FIELDS,
     GENERATE,
     LOGLIKELIHOOD,
+    OPENAI_ENDPOINTS,
     QUANTIZED,
     RECORD,
     REPLICA,
+    REQUESTS,
     SCORE,
     Inference,
     InferenceTask,
@@ -30,7 +33,7 @@ from app.domain.spec.inference import (
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import JobDocument
 from app.domain.spec.response_formats import BadResponseFormat, check_response_format
-from app.domain.spec.rules import data, image, model, mounts, training
+from app.domain.spec.rules import asked_service, data, image, model, mounts, training
 
 MOST_STOPS, LONGEST_STOP = 4, 256
 MOST_ANSWERS = 64
@@ -40,11 +43,11 @@ LEAST_TEMPERATURE = 0.0001  # logits divided by less may not be finite any more
 HOTTEST, MOST_TOP_K, LARGEST_PENALTY = 2.0, 2**20, 10.0  # of sampling
 LEAST_PENALTY = 0.01  # logits divided by less may not be finite any more
 QUANTIZATIONS = ("none", QUANTIZED)
-PARQUET, NPY, SAFETENSORS = "parquet", "npy", "safetensors"
-_ROWS = (PARQUET, "arrow", "jsonl")
+JSONL, PARQUET, NPY, SAFETENSORS = "jsonl", "parquet", "npy", "safetensors"
+_ROWS = (PARQUET, "arrow", JSONL)
 FORMATS: Mapping[str, tuple[str, ...]] = {BATCH: _ROWS, FEATURES: (*_ROWS, NPY, SAFETENSORS)}
 TASKS_OF: Mapping[str, tuple[str, ...]] = {
-    BATCH: (GENERATE, LOGLIKELIHOOD, SCORE),
+    BATCH: (GENERATE, LOGLIKELIHOOD, SCORE, REQUESTS),
     FEATURES: (EMBED,),
     REPLICA: (GENERATE, EMBED),
 }
@@ -118,6 +121,29 @@ def task_is_of_the_kind(document: JobDocument) -> None:
             raise BadSpec(
                 f"{name} is for task type {users}, not for {task.type}; leave it out", field=f"inference.task.{name}"
             )
+
+
+def requests_are_answered_as_they_are(document: JobDocument) -> None:
+    inference = _section(document)
+    task, output = inference.task, inference.output
+    if task.type != REQUESTS:
+        return
+    if task.endpoint not in OPENAI_ENDPOINTS:
+        raise BadSpec(
+            f"name the path that the requests are for: {', '.join(OPENAI_ENDPOINTS)}", field="inference.task.endpoint"
+        )
+    if output.format != JSONL:
+        raise BadSpec(f"answers to requests are written as {JSONL}", field="inference.output.format")
+    if output.keep_columns:
+        raise BadSpec(
+            "answers to requests have custom_id and no other column of the data; leave keep_columns out",
+            field="inference.output.keep_columns",
+        )
+    if document.data_config.preprocess.field_mapping:
+        raise BadSpec(
+            "requests are read as they are, with custom_id, method, url and body; leave field_mapping out",
+            field="data_config.preprocess.field_mapping",
+        )
 
 
 def answers_are_bounded(document: JobDocument) -> None:
@@ -233,7 +259,8 @@ def columns_can_be_mapped(document: JobDocument) -> None:
         check_targets(preprocess.field_mapping, columns, chats="messages" in columns)
     except BadPreprocessing as error:
         raise BadSpec(str(error), field=f"data_config.preprocess.{error.part}") from error
-    if preprocess.chat_template and "messages" not in columns:
+    has_chats = "messages" in columns or _section(document).task.endpoint == CHAT_COMPLETIONS
+    if preprocess.chat_template and not has_chats:
         raise BadSpec(
             f"records of task type {_section(document).task.type} are no chats; leave chat_template out",
             field="data_config.preprocess.chat_template",
@@ -261,6 +288,7 @@ _SHARED: tuple[Callable[[JobDocument], None], ...] = (
     model.dtype_is_known,
     model.model_kwargs_are_known,
     quantization_has_a_gpu,
+    asked_service.service_can_answer,
     training.environment_leaves_the_platform_alone,
     splits_can_be_read,
     data.selection_has_a_meaning,
@@ -270,6 +298,7 @@ _SHARED: tuple[Callable[[JobDocument], None], ...] = (
 _OF_RECORDS: tuple[Callable[[JobDocument], None], ...] = (
     data.data_is_named,
     task_is_of_the_kind,
+    requests_are_answered_as_they_are,
     answers_are_bounded,
     sampling_has_a_meaning,
     vectors_fit_the_format,

@@ -22,7 +22,19 @@ from app.domain.spec.locations.paths import (
     check_source,
 )
 from app.domain.spec.model import BaseModel, JobDocument, OutputConfig
-from app.domain.spec.rules import data, evaluations, halts, image, inference, model, mounts, output, tracking, training
+from app.domain.spec.rules import (
+    data,
+    evaluations,
+    graders,
+    halts,
+    image,
+    inference,
+    model,
+    mounts,
+    output,
+    tracking,
+    training,
+)
 from app.domain.spec.secrets import MODEL_PATH, Place, parts_with_credentials
 from app.domain.units import WHOLE
 
@@ -129,6 +141,7 @@ RULES: tuple[Callable[[JobDocument], None], ...] = (
     *model.RULES,
     *data.RULES,
     *training.LATER_RULES,
+    *graders.RULES,
     *halts.RULES,
     *output.RULES,
     *evaluations.RULES,

@@ -108,9 +108,9 @@ def _evaluation_is_planned(metric: str, documents: list[JobDocument], field: str
                 "or name a metric of the training",
                 field=field,
             )
-        kind = benchmarks.kind_of(names[0])
-        if kind is not None and open_metrics.metric_of(kind, found.metric) is None:
-            known = [each.name for each in kind.metrics]
+        kinds = benchmarks.kinds(document, found)
+        if kinds and not any(open_metrics.metric_of(kind, found.metric) for kind in kinds):
+            known = [each.name for each in kinds[0].metrics]
             listed = ", ".join(known) or "those of the task, by letters, digits and _.-"
             raise BadSpec(
                 f"{names[0]} does not measure {found.metric!r}; known: {listed}{did_you_mean(found.metric, known)}",

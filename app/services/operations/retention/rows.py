@@ -4,7 +4,19 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, exists, func, inspect, select, tuple_
 
-from app.models import AuditEntry, IdempotentReply, JobEvent, Metric, MetricSummary, ModelUsage, Replica, Service
+from app.models import (
+    AuditEntry,
+    Batch,
+    BatchJob,
+    IdempotentReply,
+    Job,
+    JobEvent,
+    Metric,
+    MetricSummary,
+    ModelUsage,
+    Replica,
+    Service,
+)
 from app.models.base import Base
 from app.services.operations.retention.context import Pruned, RetentionContext
 from app.services.requests.idempotency import TTL
@@ -33,6 +45,13 @@ def services(context: RetentionContext) -> Pruned:
     """Delete ended services with their history, once all jobs that were their replicas are deleted."""
     is_old = Service.ended_at < context.before(context.settings.jobs_days)
     return _drop(context, Service, is_old & ~exists().where(Replica.service_id == Service.id))
+
+
+def batches(context: RetentionContext) -> Pruned:
+    """Delete batches that ended long ago, once all of their jobs are deleted; their files are those of users."""
+    is_old = Batch.ended_at < context.before(context.settings.jobs_days)
+    has_jobs = exists().where(BatchJob.batch_id == Batch.id, BatchJob.job_id == Job.id)
+    return _drop(context, Batch, is_old & ~has_jobs)
 
 
 def model_usage(context: RetentionContext) -> Pruned:

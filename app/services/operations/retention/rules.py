@@ -39,6 +39,7 @@ RULES = (
     Rule("events", "events_days", rows.events),
     Rule("audit entries", "audit_days", rows.audit_entries),
     Rule("services", "jobs_days", rows.services),
+    Rule("batches", "jobs_days", rows.batches),
     Rule("model usage", "usage_days", rows.model_usage),
     Rule("idempotency answers", "", rows.answers),
 )

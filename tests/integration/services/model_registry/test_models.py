@@ -8,13 +8,14 @@ from app.database.engine import Database
 from app.domain.errors import BadSpec, Conflict, Forbidden, InvalidRequest, ModelNotFound, StillNeeded
 from app.domain.lifecycle.states import JobState
 from app.domain.model_names import checkpoint_name
-from app.models import Job
+from app.models import Job, Service
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
 from app.services.model_registry import fine_tunes, objects, registered
 from app.services.model_registry.resolving import meaning, resolve_for_training
 from tests.builders.factories import make_checkpoint, make_document, make_job, make_project
 from tests.builders.inference_requests import make_trained
+from tests.builders.serving import make_service
 from tests.systems.engines import engine_on
 
 ADMIN = Caller(key_id="cli", role=Role.SUPER_ADMIN, project=None)
@@ -56,6 +57,20 @@ def test_base_model_is_seen_by_its_project_or_by_all(db: Database) -> None:
         assert meaning(session, USER, "default", "private") is None
         with pytest.raises(ModelNotFound, match=r"no model private; there are: tiny$"):
             resolve_for_training(session, USER, "default", "private")
+
+
+def test_the_name_of_a_service_is_for_its_own_model_alone(db: Database) -> None:
+    with db.write() as session:
+        service = make_service(session, name="support", model_key="/srv/models/tiny")
+    with pytest.raises(Conflict, match="has a service support, which serves /srv/models/tiny"):
+        registered.register(db, ADMIN, "support", "/srv/models/other")
+    registered.register(db, ADMIN, "support", "/srv/models/tiny")
+    registered.remove(db, ADMIN, "support")
+    registered.register(db, ADMIN, "support", "/srv/models/other", project="other")
+    with db.write() as session:
+        session.get_one(Service, service.id).ended_at = utc_now()
+    registered.remove(db, ADMIN, "support")
+    registered.register(db, ADMIN, "support", "/srv/models/other")
 
 
 def test_unknown_name_is_answered_with_a_few_of_many_models(db: Database) -> None:

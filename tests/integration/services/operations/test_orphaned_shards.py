@@ -5,9 +5,11 @@ from datetime import timedelta
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.models import Batch, BatchJob
 from app.models.base import utc_now
 from app.services.operations.orphan_cleanup import OrphanSweep
 from app.storage.storage import Storage
+from tests.builders.batches import make_batch
 from tests.builders.factories import make_job
 from tests.builders.shards import batch_document, make_shard
 
@@ -60,3 +62,21 @@ def test_shards_of_jobs_that_ended_long_ago_go(database, storage, storage_url, s
     OrphanSweep(database, storage_url).run_round()
 
     assert (names(storage, old.id), names(storage, young.id)) == (set(), {"0-1"})
+
+
+def test_shards_stay_until_the_batch_of_requests_that_reads_them_has_ended(database, storage, storage_url):
+    long_ago = utc_now() - timedelta(hours=48)
+    with database.write() as session:
+        job = make_job(session, state=JobState.FAILED, document=batch_document(), fence=2, finished_at=long_ago)
+        make_shard(session, job, 0, fence=1)
+        batch_id = make_batch(session, status="in_progress").id
+        session.add(BatchJob(batch_id=batch_id, model="tiny", job_id=job.id, requests=1))
+    store(storage, job.id, "0-1")
+
+    OrphanSweep(database, storage_url).run_round()
+    kept = names(storage, job.id)
+    with database.write() as session:
+        session.get_one(Batch, batch_id).status = "completed"
+    OrphanSweep(database, storage_url).run_round()
+
+    assert (kept, names(storage, job.id)) == ({"0-1"}, set())

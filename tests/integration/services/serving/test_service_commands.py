@@ -4,16 +4,26 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
-from app.domain.errors import BadSpec, Conflict, IllegalTransition, InvalidRequest, NotFound, NotSupportedYet
+from app.domain.errors import (
+    BadSpec,
+    Conflict,
+    IllegalTransition,
+    InvalidRequest,
+    NotFound,
+    NotSupportedYet,
+    UnknownQueue,
+)
 from app.domain.spec.model import BaseModel
-from app.models import Service
+from app.models import Service, WebhookDelivery
 from app.security.permissions import Caller, Role
 from app.services.inference.models import WantedModel
 from app.services.model_registry import registered
 from app.services.requests.pagination import PageRequest
 from app.services.serving import commands, creation, history, listing, lookup, stepping
 from app.services.serving.creation import Created
+from tests.builders.factories import make_webhook
 from tests.builders.service_runs import CALLER, MODEL, ServiceRun, new_service
 from tests.systems.apps import Api
 
@@ -41,6 +51,19 @@ def test_what_created_it_is_given_the_service_and_its_warnings(api: Api) -> None
     made: list[Created] = []
     creation.create(run.plane, CALLER, new_service(name="other"), on_written=lambda _session, found: made.append(found))
     assert [found.service.name for found in made] == ["other"]
+
+
+def test_webhooks_receive_the_events_that_they_name(api: Api) -> None:
+    run = ServiceRun(api, name="another")
+    with run.plane.db.write() as session:
+        for event_types in (["service.created"], ["COMPLETED"], []):
+            make_webhook(session, event_types=event_types)
+    ServiceRun(api)
+    with run.plane.db.read() as session:
+        sent = session.scalars(select(WebhookDelivery).order_by(WebhookDelivery.id)).all()
+    assert [each.event_type for each in sent] == ["service.created"] * 2
+    assert sent[0].payload["service"]["name"] == "support"
+    assert sent[0].payload["event"]["actor"] == CALLER.actor
 
 
 def test_a_name_is_free_again_only_when_its_service_has_ended(api: Api) -> None:
@@ -135,6 +158,25 @@ def test_secrets_are_sealed_shown_masked_and_given_to_replicas(api: Api) -> None
     assert opened["training_config.base_model.credentials.secret_access_key"] == "hidden"
 
 
+def test_a_changed_environment_keeps_the_values_that_it_masks(api: Api) -> None:
+    run = ServiceRun(api, replicas={"min": 1}, environment={"API_TOKEN": "hidden-token", "OTHER_TOKEN": "gone"})
+    commands.change(run.plane, CALLER, "support", {"environment": {"API_TOKEN": "***", "MODE": "fast"}})
+    assert run.service().spec["environment"] == {"API_TOKEN": "***", "MODE": "fast"}
+    run.step()
+    opened = run.plane.box.open(run.job(0).sealed_secrets)
+    assert opened == {"training_config.environment.API_TOKEN": "hidden-token"}
+    with pytest.raises(BadSpec, match="the service has no NEW_TOKEN") as found:
+        commands.change(run.plane, CALLER, "support", {"environment": {"NEW_TOKEN": "***"}})
+    assert found.value.field == "environment.NEW_TOKEN"
+
+
+def test_a_changed_queue_has_to_exist(api: Api) -> None:
+    run = ServiceRun(api)
+    with pytest.raises(UnknownQueue) as found:
+        commands.change(run.plane, CALLER, "support", {"scheduling_config": {"queue": "none"}})
+    assert found.value.field == "scheduling_config.queue"
+
+
 @pytest.mark.parametrize(
     ("changes", "revision"),
     [
@@ -144,6 +186,9 @@ def test_secrets_are_sealed_shown_masked_and_given_to_replicas(api: Api) -> None
         ({"defaults": {"temperature": 0.1}}, 2),
         ({"adapters": {"source": "none"}}, 2),
         ({"resource_config": {"gpu_count": 2, "device_type": "cpu"}}, 2),
+        ({"scheduling_config": {"priority": 8}}, 2),
+        ({"environment": {"MODE": "fast"}}, 2),
+        ({"environment": {}}, 1),
         ({"model": WantedModel(base=BaseModel().changed(model_id="org/base", revision="v2"))}, 2),
         ({"model": WantedModel(base=BaseModel().changed(model_id=MODEL))}, 1),
     ],

@@ -334,33 +334,6 @@ def test_a_replica_that_is_refused_delays_the_next_one_although_another_one_answ
     assert (run.service().failures, run.service().pending_reason) == (0, "")
 
 
-def test_a_raised_minimum_replaces_a_preemptible_replica_by_one_that_lasts(api: Api) -> None:
-    run = ServiceRun(api, replicas={"min": 0, "max": 1})
-    run.load(waiting=1, requests=1)
-    run.step()
-    run.answer(0)
-    commands.change(run.plane, CALLER, "support", {"replicas": {"min": 1}})
-    for _ in range(2):
-        run.step()
-    assert run.states() == ["SERVING", "PENDING"]
-    assert [run.job(number).document.scheduling_config.preemptible for number in range(2)] == [True, False]
-    assert (run.service().wanted, run.job(0).requested) == (1, None)
-    run.answer(1)
-    for _ in range(2):
-        run.step()
-    assert [run.job(number).requested for number in range(2)] == ["drain", None]
-    run.end(0)
-    run.step()
-    assert run.states() == ["COMPLETED", "SERVING"]
-
-
-def test_replicas_of_a_service_that_gives_way_are_all_preemptible(api: Api) -> None:
-    run = ServiceRun(api, replicas={"min": 2, "max": 2}, scheduling_config={"preemptible": True})
-    for _ in range(2):
-        run.step()
-    assert run.states() == ["PENDING", "PENDING"]
-
-
 def test_a_replica_is_not_preemptible_if_it_is_needed_by_the_time_that_it_is_stored(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.evaluations.bleu import counts
 from app.domain.evaluations.catalog import BENCHMARKS
 from app.domain.evaluations.comparison import CHANGES_SHOWN, compare, mcnemar, notes, paired
 from app.domain.evaluations.samples import Sample, Score
+from app.domain.text_metrics.bleu import counts
 
 MATCH = BENCHMARKS["exact_match"].metrics[0]
 REWARD = BENCHMARKS["reward"].metrics[0]

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from app.domain.evaluations import open_metrics, results
-from app.domain.evaluations.catalog import BENCHMARKS, Aggregate, Metric
+from app.domain.evaluations.catalog import BENCHMARKS
+from app.domain.evaluations.metric import Aggregate, Metric
 from app.domain.evaluations.samples import Score
 from app.domain.spec.frameworks.requirements import HOW_TO_OFFER, needed
 from app.domain.spec.model import JobDocument

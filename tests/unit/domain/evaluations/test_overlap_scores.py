@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.evaluations.bleu import SIZE, bleu, counts
-from app.domain.evaluations.rouge import longest_common_subsequence, rouge_l
+from app.domain.text_metrics.bleu import SIZE, bleu, counts
+from app.domain.text_metrics.rouge import longest_common_subsequence, rouge_l
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=12)
 

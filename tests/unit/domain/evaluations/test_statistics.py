@@ -6,9 +6,9 @@ from statistics import stdev
 
 import pytest
 
-from app.domain.evaluations.bleu import counts
 from app.domain.evaluations.catalog import BENCHMARKS
 from app.domain.evaluations.statistics import MOST_GROUPS, added, estimate, grouped
+from app.domain.text_metrics.bleu import counts
 
 MATCH = BENCHMARKS["exact_match"].metrics[0]
 LOSS = BENCHMARKS["loss"].metrics[0]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import InvalidRequest
-from app.domain.spec.inference import EMBED, FIELDS, GENERATE, InferenceTask
+from app.domain.spec.inference import EMBED, FIELDS, GENERATE, OPENAI_ENDPOINTS, REQUESTS, InferenceTask
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.inference import without_effect
 from tests.builders.submitted import changed, refusal, spec_of
@@ -23,6 +23,7 @@ BATCH: dict[str, Any] = {
     "resource_config": {"device_type": "cpu"},
     "inference": {"model": {"quantization": "none"}},
 }
+CHAT = {"type": "requests", "endpoint": "/v1/chat/completions"}
 FEATURES = changed(("kind", "features"), ("training_config.training_type", "FEATURES"), start=BATCH)
 
 
@@ -40,6 +41,28 @@ def test_each_field_that_the_task_reads_is_stored() -> None:
     assert set(stored["task"]) == {"type", *FIELDS[GENERATE]}
     assert stored["output"] == {"format": "jsonl", "keep_columns": [], "shard_records": 512}
     assert stored["on_error"] == {"action": "record", "max_share": 0.01}
+
+
+def test_requests_have_an_endpoint_and_no_other_form() -> None:
+    stored = completed((TASK, CHAT)).to_json()["inference"]
+
+    assert stored["task"] == {**CHAT, "only_model": "", "seed": 0, "created": 0}
+    assert set(stored["task"]) == {"type", *FIELDS[REQUESTS]}
+    assert stored["output"]["format"] == "jsonl"
+
+
+@pytest.mark.parametrize("endpoint", OPENAI_ENDPOINTS)
+def test_requests_for_embeddings_make_vectors(endpoint: str) -> None:
+    task = InferenceTask().changed(type=REQUESTS, endpoint=endpoint)
+
+    assert task.makes_vectors == (endpoint == "/v1/embeddings")
+    assert InferenceTask().changed(type=EMBED).makes_vectors
+
+
+def test_chats_among_requests_may_have_a_template() -> None:
+    document = completed((TASK, CHAT), ("data_config.preprocess.chat_template", "{{ messages }}"))
+
+    assert document.data_config.preprocess.chat_template == "{{ messages }}"
 
 
 def test_features_embed_and_are_written_as_parquet() -> None:
@@ -77,6 +100,22 @@ def test_validation_records_may_be_the_only_ones() -> None:
         ([(f"{TASK}", {"type": "score", "n": 2})], f"{TASK}.n", "not for score"),
         ([(f"{TASK}", {"n": 64, "max_new_tokens": 4096, "temperature": 1.0})], f"{TASK}.n", "131072"),
         ([(f"{TASK}", {"n": 2})], f"{TASK}.n", "temperature above 0"),
+        ([(f"{TASK}.type", "requests")], f"{TASK}.endpoint", "/v1/embeddings"),
+        ([(TASK, {**CHAT, "endpoint": "/v1/responses"})], f"{TASK}.endpoint", "/v1/chat/completions"),
+        ([(TASK, {**CHAT, "temperature": 0.5})], f"{TASK}.temperature", "not for requests"),
+        ([(TASK, {"only_model": "a"})], f"{TASK}.only_model", "for task type requests"),
+        ([(TASK, CHAT), (f"{OUTPUT}.format", "parquet")], f"{OUTPUT}.format", "as jsonl"),
+        ([(TASK, CHAT), (f"{OUTPUT}.keep_columns", ["id"])], f"{OUTPUT}.keep_columns", "custom_id"),
+        (
+            [(TASK, CHAT), ("data_config.preprocess.field_mapping", {"prompt": "a"})],
+            "data_config.preprocess.field_mapping",
+            "as they are",
+        ),
+        (
+            [(TASK, {**CHAT, "endpoint": "/v1/completions"}), ("data_config.preprocess.chat_template", "x")],
+            "data_config.preprocess.chat_template",
+            "no chats",
+        ),
         ([(f"{TASK}.stop", ["a"] * 5)], f"{TASK}.stop", "at most 4"),
         ([(f"{TASK}.stop", ["a", ""])], f"{TASK}.stop.1", "1 to 256 characters"),
         ([(f"{TASK}.top_p", 0.0)], f"{TASK}.top_p", "above 0"),

@@ -1,6 +1,7 @@
 """The run context of a built-in trainer, and its local double for a plain script."""
 
 import errno
+import re
 import threading
 
 import pytest
@@ -13,12 +14,13 @@ from trainyard.protocol.commands import (
     AdapterReady,
     AdapterRefused,
     CheckpointNotSaved,
+    ModelAnswered,
     ReceivedCommands,
     Stop,
     parse,
 )
 from trainyard.protocol.session import Identity
-from workers.rank.run_context import Progress, Result, RunContext, RunSpec, Saved, local_run
+from workers.rank.run_context import NotAnswered, Progress, Result, RunContext, RunSpec, Saved, local_run
 
 DOCUMENT = {
     "job_id": "job-1",
@@ -273,3 +275,77 @@ def test_any_stop_ends_the_wait_for_an_adapter(kind):
 
     with pytest.raises(AdapterNotLoaded, match="the run ends"):
         received.wait_adapter("mine")
+
+
+class AskingSession(LocalSession):
+    """Answers a model's requests with what the test says."""
+
+    def __init__(self, run_dir, answer):
+        super().__init__(Identity(run_dir=run_dir))
+        self.answer = answer
+        self.asked = []
+
+    def ask_model(self, path, body):
+        self.asked.append((path, body))
+        return self.answer
+
+
+def test_answer_of_a_model_is_its_body(tmp_path):
+    session = AskingSession(tmp_path, ModelAnswered(number=0, status=200, body='{"choices": []}'))
+
+    assert RunContext(spec_in(tmp_path), session).ask("/v1/completions", {"model": "m", "prompt": "é"}) == {
+        "choices": []
+    }
+    assert session.asked == [("/v1/completions", '{"model": "m", "prompt": "\\u00e9"}')]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        (ModelAnswered(status=403, body='{"error": {"message": "not yours"}}'), 403, "not yours"),
+        (ModelAnswered(status=502, body="<html>"), 502, "<html>"),
+        (ModelAnswered(status=200, body="[]"), 200, "[]"),
+        (ModelAnswered(status=500, body=""), 500, "it says nothing"),
+        (None, 499, "the run ends"),
+    ],
+)
+def test_model_that_does_not_answer_says_why(tmp_path, answer, status, said):
+    with pytest.raises(NotAnswered, match=re.escape(said)) as refused:
+        RunContext(spec_in(tmp_path), AskingSession(tmp_path, answer)).ask("/v1/completions", {})
+
+    assert refused.value.status == status
+
+
+def test_large_request_is_refused_where_it_is_made(tmp_path):
+    with pytest.raises(NotAnswered) as refused:
+        RunContext(spec_in(tmp_path), AskingSession(tmp_path, None)).ask("/v1/completions", {"prompt": "x" * (1 << 20)})
+
+    assert refused.value.status == 413
+
+
+def test_local_run_asks_no_model(context):
+    with pytest.raises(NotAnswered, match="a local run has no gateway"):
+        context.ask("/v1/completions", {})
+
+
+def test_requests_to_models_are_answered_by_number_and_end_with_a_cancel():
+    commands = ReceivedCommands()
+    got: dict[int, ModelAnswered | None] = {}
+    for number in range(3):
+        commands.expect_model(number)
+    threads = [
+        threading.Thread(target=lambda n=number: got.setdefault(n, commands.wait_model(n))) for number in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+
+    commands.apply(ModelAnswered(number=1, status=200, body="one"))
+    threads[1].join(5)
+    commands.apply(Stop("pause", save_checkpoint=True))
+    commands.apply(ModelAnswered(number=0, status=200, body="zero"))
+    threads[0].join(5)
+    commands.apply(ModelAnswered(number=9, status=200, body="never asked"))
+    commands.apply(Stop("cancel", save_checkpoint=False))
+    threads[2].join(5)
+
+    assert {number: each and each.body for number, each in got.items()} == {0: "zero", 1: "one", 2: None}

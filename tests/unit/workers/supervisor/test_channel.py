@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainyard.protocol.channel import MAX_LINE_BYTES, Channel, short_address
-from workers.supervisor.ranks.channel_server import MAX_COMPLAINTS, ChannelServer
+from workers.supervisor.ranks.channel_server import MAX_COMPLAINTS, MAX_UNSENT_BYTES, ChannelServer
 from workers.supervisor.ranks.event_loop import EventLoop
 
 
@@ -208,3 +208,37 @@ def test_lack_of_file_descriptors_does_not_keep_the_loop_busy(ear, path):
 
         client.sendall(b'{"type":"hello"}\n')
         assert ear.listen_for(1) == [{"type": "hello"}]
+
+
+def test_large_messages_reach_a_slow_client_whole(ear, raw):
+    ear.listen_for(1, seconds=0.2)
+    (connection,) = ear.server.connections
+    sent = [{"type": "model_answered", "number": number, "body": "x" * 700_000} for number in range(4)]
+    for message in sent:
+        connection.send(message)
+    assert connection.unsent_bytes > 1_000_000
+
+    received = bytearray()
+
+    def read():
+        while received.count(b"\n") < 4:
+            received.extend(raw.recv(65536))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    overdue = []
+    ear.loop.call_after(10.0, lambda: overdue.append(True))
+    ear.loop.run_until(lambda: connection.unsent_bytes == 0 or bool(overdue))
+    reader.join(5)
+
+    assert [json.loads(line) for line in received.splitlines()] == sent
+
+
+def test_client_that_never_reads_loses_what_is_beyond_the_buffer(ear, raw):
+    ear.listen_for(1, seconds=0.2)
+    (connection,) = ear.server.connections
+
+    for _ in range(20):
+        connection.send({"type": "model_answered", "body": "x" * 700_000})
+
+    assert connection.unsent_bytes <= MAX_UNSENT_BYTES

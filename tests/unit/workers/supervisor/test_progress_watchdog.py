@@ -207,6 +207,22 @@ def test_shard_that_waits_to_be_stored_is_no_hang():
     assert (allowed(made), made.doing()) == (14_400.0, "while its shard is being stored")
 
 
+def test_answer_of_a_model_is_waited_for_as_a_section_and_no_part_of_a_step():
+    made = answering()
+    made.step_made(4, 110.0)
+    for at in (111.0, 112.0):
+        made.asked(at)
+
+    made.model_answered(113.0)
+    limit = made.limit()
+    assert limit is not None
+    assert (limit.since, allowed(made), made.doing()) == (113.0, 14_400.0, "waiting for the answer of a model")
+    made.model_answered(114.0)
+    made.model_answered(115.0)
+
+    assert made.doing() == "working on a shard"
+
+
 def serving(now: float = 110.0) -> ProgressWatchdog:
     made = ProgressWatchdog(SETTINGS, custom=False, trains=False)
     made.begin(100.0)

@@ -17,9 +17,11 @@ from trl.trainer.rloo_trainer import RLOOTrainer
 
 from app.domain.spec.hyperparameters import rlhf
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
-from workers.rank.run_context import RunContext
+from workers.rank.run_context import Result, RunContext
+from workers.rank.spec_sections import training_config
 from workers.trainers.data.datasets import Splits
 from workers.trainers.failures import DataInvalid, InvalidConfig
+from workers.trainers.graders.reward import GraderReward, checked_grader
 from workers.trainers.hf_trainer.loop.arguments import arguments
 from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.loop.training import Training
@@ -58,10 +60,19 @@ class RlhfTrainer(Training):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
+        self._grader: GraderReward | None = None
         try:
             rlhf.check_batch(context.spec.hyperparameters, self.plan.records_per_step)
         except InvalidHyperparameter as error:
             raise InvalidConfig(error.message) from error
+
+    def run(self) -> Result:
+        """As Trainer.run."""
+        try:
+            return super().run()
+        finally:
+            if self._grader is not None:
+                self._grader.close()
 
     def choose_weights(self) -> FullWeights:
         return chosen_weights(self.context.spec)
@@ -118,6 +129,9 @@ class RlhfTrainer(Training):
         if spec.reward_model_path:
             model, tokenizer = load_reward_model(spec)
             return {"reward_funcs": model, "reward_processing_classes": tokenizer}
+        if given := training_config(spec).grader:
+            self._grader = GraderReward(self.context, checked_grader(given, column_names(splits.train)))
+            return {"reward_funcs": self._grader}
         return {
             "reward_funcs": reward_of(spec.hyperparameters[rlhf.REWARD], column_names(splits.train), spec.reward_path)
         }

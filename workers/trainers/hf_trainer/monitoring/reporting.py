@@ -16,8 +16,8 @@ from workers.rank.run_context import Progress, RunContext
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.monitoring.divergence_detector import DivergenceDetector
 
-_TRAIN_METRICS = (*metrics.EVERY, "learning_rate", "grad_norm")
-_EVAL_METRICS = tuple(metrics.EVAL_PREFIX + name for name in metrics.EVERY)
+_TRAIN_METRICS = frozenset((*metrics.EVERY, "learning_rate", "grad_norm"))
+_EVAL_METRICS = frozenset(metrics.EVAL_PREFIX + name for name in metrics.EVERY)
 _LOG_SECONDS = 2.0
 _LOG_ENTRIES_KEPT = 20
 
@@ -116,7 +116,7 @@ class Reporting(TrainerCallback):
             norm = 0.0 if args.fp16 else float(logs.get("grad_norm", 0.0))
             self.watch.observe(state.global_step, float(logs["loss"]), gradient_norm=norm, warming_up=warming_up)
         elif "eval_loss" in logs:
-            self._report(state.global_step, {name: logs[name] for name in _EVAL_METRICS if name in logs})
+            self._report(state.global_step, _evaluated(logs))
 
     def _report_progress(self, state: TrainerState) -> None:
         progress = Progress(
@@ -136,7 +136,8 @@ class Reporting(TrainerCallback):
         self.totals.loss_sum += logs["loss"] * steps
         self.totals.losses += steps
         samples = steps * self.records_per_step
-        values = {name: float(logs[name]) for name in _TRAIN_METRICS if name in logs}
+        known = (name for name in logs if name in _TRAIN_METRICS or name.startswith(metrics.OF_GRADERS))
+        values = {name: float(logs[name]) for name in known}
         values |= {
             "step_seconds": seconds / max(steps, 1),
             "samples_per_second": samples / seconds,
@@ -164,6 +165,11 @@ class Reporting(TrainerCallback):
         now = time.monotonic()
         self._mark += now - self._step_ended
         self._step_ended = now
+
+
+def _evaluated(logs: Mapping[str, float]) -> dict[str, float]:
+    of_graders = metrics.EVAL_PREFIX + metrics.OF_GRADERS
+    return {name: value for name, value in logs.items() if name in _EVAL_METRICS or name.startswith(of_graders)}
 
 
 def score_of(latest: Mapping[str, float], metric: str, *, greater_is_better: bool) -> float | None:

@@ -7,9 +7,9 @@ from transformers import PreTrainedModel
 
 from workers.trainers.inference.engine.cache_size import CacheSize
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
-from workers.trainers.inference.engine.interface import Completion, Interrupted, Prompt, Refused
+from workers.trainers.inference.engine.interface import Completion, Interrupted, Refused
 from workers.trainers.inference.engine.paged_batch import PagedBatch
-from workers.trainers.inference.engine.sampling import Sampler
+from workers.trainers.inference.engine.sampling import Asked, choose_each
 
 
 class ContinuousBatches:
@@ -20,13 +20,11 @@ class ContinuousBatches:
         self._size = size
 
     @torch.inference_mode()
-    def __call__(
-        self, prompts: Sequence[Prompt], sampler: Sampler, new: int, interrupted: Callable[[], bool]
-    ) -> list[Completion | Refused]:
+    def __call__(self, asked: Sequence[Asked], interrupted: Callable[[], bool]) -> list[Completion | Refused]:
         """Raises Interrupted."""
-        running = {str(index): sampler.begin(each) for index, each in enumerate(prompts)}
-        blocks = self._size.blocks([len(each.tokens) + new for each in prompts])
-        batch = PagedBatch(self._model, self._size, blocks, sampler.choose)
+        running = {str(index): each.begin() for index, each in enumerate(asked)}
+        blocks = self._size.blocks([each.most_tokens for each in asked])
+        batch = PagedBatch(self._model, self._size, blocks, choose_each)
         for name, each in running.items():
             batch.add(name, each)
         while batch.prepare():
@@ -35,15 +33,10 @@ class ContinuousBatches:
             batch.step()
         if unanswered := sum(not each.finish_reason for each in running.values()):
             raise RuntimeError(f"the engine stopped with {unanswered} of {len(running)} requests unanswered")
-        return self._with_spoiled(prompts, sampler, new, interrupted, [sampler.completion(e) for e in running.values()])
+        return self._with_spoiled(asked, interrupted, [each.sampler.completion(each) for each in running.values()])
 
     def _with_spoiled(
-        self,
-        prompts: Sequence[Prompt],
-        sampler: Sampler,
-        new: int,
-        interrupted: Callable[[], bool],
-        found: list[Completion | Refused],
+        self, asked: Sequence[Asked], interrupted: Callable[[], bool], found: list[Completion | Refused]
     ) -> list[Completion | Refused]:
         """Masked values of the shared cache are multiplied by 0, which leaves NaN of one request in those of all: what
         is not finite is computed once more where requests share nothing.
@@ -51,7 +44,7 @@ class ContinuousBatches:
         spoiled = [index for index, each in enumerate(found) if isinstance(each, Refused)]
         if spoiled:
             apart = EqualLengths(self._model, self._model.config.pad_token_id or 0)
-            again = apart([prompts[index] for index in spoiled], sampler, new, interrupted)
+            again = apart([asked[index] for index in spoiled], interrupted)
             for index, each in zip(spoiled, again, strict=True):
                 found[index] = each
         return found

@@ -6,6 +6,8 @@ from app.domain.spec.inference import TRANSFORMERS, VLLM
 from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.interface import Engine
+from workers.trainers.inference.engine.service_engine import Ask, ServiceEngine
+from workers.trainers.inference.section import inference_of
 
 ENGINES = {
     TRANSFORMERS: "workers.trainers.inference.engine.transformers_engine:TransformersEngine",
@@ -13,8 +15,12 @@ ENGINES = {
 }
 
 
-def load_engine(spec: RunSpec) -> Engine:
-    """The engine that the job names, with its model loaded. Raises InvalidConfig and ModelNotFound."""
+def load_engine(spec: RunSpec, ask: Ask | None = None) -> Engine:
+    """The engine that the job names, with its model loaded; of a job that asks a service, one that sends all requests
+    by ``ask``. Raises InvalidConfig and ModelNotFound.
+    """
+    if ask is not None and (service := inference_of(spec).model.service) is not None:
+        return ServiceEngine(spec, service, ask)
     try:
         module, _, name = ENGINES[spec.framework].partition(":")
     except KeyError:

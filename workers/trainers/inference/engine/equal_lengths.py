@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
 
-from workers.trainers.inference.engine.interface import Completion, Interrupted, Prompt, Refused
-from workers.trainers.inference.engine.sampling import Choose, Running, Sampler
+from workers.trainers.inference.engine.interface import Completion, Interrupted, Refused
+from workers.trainers.inference.engine.sampling import Asked, Choose, Running, choose_each
 
 MOST_ROWS = 32
 
@@ -22,13 +22,12 @@ class EqualLengths:
         self._model: Any = model
         self._padding = padding
 
-    def __call__(
-        self, prompts: Sequence[Prompt], sampler: Sampler, new: int, interrupted: Callable[[], bool]
-    ) -> list[Completion | Refused]:
-        running = [sampler.begin(each) for each in prompts]
-        for group in _equally_long(prompts):
-            self.generate([running[index] for index in group], sampler.choose, new, interrupted)
-        return [sampler.completion(each) for each in running]
+    def __call__(self, asked: Sequence[Asked], interrupted: Callable[[], bool]) -> list[Completion | Refused]:
+        running = [each.begin() for each in asked]
+        for group in _equally_long([len(each.prompt.tokens) for each in asked]):
+            new = max(asked[index].sampler.most_tokens for index in group)
+            self.generate([running[index] for index in group], choose_each, new, interrupted)
+        return [each.sampler.completion(each) for each in running]
 
     def generate(self, running: Sequence[Running], choose: Choose, new: int, interrupted: Callable[[], bool]) -> None:
         """Finish requests whose prompts have one length, in one batch. Raises Interrupted."""
@@ -44,10 +43,10 @@ class EqualLengths:
         )
 
 
-def _equally_long(prompts: Sequence[Prompt]) -> Iterator[list[int]]:
+def _equally_long(lengths: Sequence[int]) -> Iterator[list[int]]:
     group: list[int] = []
-    for index in sorted(range(len(prompts)), key=lambda index: (-len(prompts[index].tokens), index)):
-        if group and (len(prompts[index].tokens) < len(prompts[group[0]].tokens) or len(group) == MOST_ROWS):
+    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
+        if group and (lengths[index] < lengths[group[0]] or len(group) == MOST_ROWS):
             yield group
             group = []
         group.append(index)

@@ -14,7 +14,7 @@ from workers.trainers.inference.engine.cache_size import PAGE, CacheSize, cache_
 from workers.trainers.inference.engine.continuous import ContinuousBatches
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
 from workers.trainers.inference.engine.interface import Completion, Prompt, Refused, Sampling, never
-from workers.trainers.inference.engine.sampling import Sampler
+from workers.trainers.inference.engine.sampling import Asked, Sampler
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,9 +31,7 @@ _LOW_PRECISION_TOLERANCE = 0.5
 class Generate(Protocol):
     """Answers prompts that have been accepted."""
 
-    def __call__(
-        self, prompts: Sequence[Prompt], sampler: Sampler, new: int, interrupted: Callable[[], bool]
-    ) -> list[Completion | Refused]: ...
+    def __call__(self, asked: Sequence[Asked], interrupted: Callable[[], bool]) -> list[Completion | Refused]: ...
 
 
 @dataclass(frozen=True)
@@ -73,15 +71,16 @@ def _serves(
     continuous: ContinuousBatches, plain: EqualLengths, model: PreTrainedModel, sampler: Callable[[], Sampler]
 ) -> bool:
     vocabulary = int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
+    shared = sampler()
     prompts = [Prompt(tokens=[(7 * place + count) % vocabulary for place in range(count)]) for count in _PROBES]
     try:
-        answers = continuous(prompts, sampler(), _PROBE.max_new_tokens, never)
+        answers = continuous([Asked(each, shared) for each in prompts], never)
     except (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         if is_out_of_memory(error):
             raise
         _LOG.warning("continuous batching does not serve this model (%s: %s)", type(error).__name__, error)
         return False
-    expected = [plain([each], sampler(), _PROBE.max_new_tokens, never)[0] for each in prompts]
+    expected = [plain([Asked(each, sampler())], never)[0] for each in prompts]
     alike = all(map(_alike(model.dtype), answers, expected))
     if not alike:
         _LOG.warning("continuous batching gives other numbers for this model; prompts of one length share batches")

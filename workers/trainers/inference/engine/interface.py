@@ -51,13 +51,15 @@ class Prompt:
 class Completion:
     """``text`` and ``tokens`` are without the stop text and the end-of-sequence token.
 
-    ``logprobs``: one natural logarithm for each of ``tokens``, of the model's distribution before sampling options.
+    ``logprobs``: one natural logarithm for each of ``tokens``, of the model's distribution before sampling options;
+    ``tops``: with `Sampling.top_logprobs` the likeliest tokens at each place, best first.
     """
 
     text: str
     tokens: tuple[int, ...]
     finish_reason: str
     logprobs: tuple[float, ...] | None = None
+    tops: tuple[tuple[tuple[int, float], ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

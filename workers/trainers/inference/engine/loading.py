@@ -18,11 +18,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from app.domain.spec.inference import EMBED, SCORE, Inference
+from app.domain.spec.inference import SCORE, Inference
 from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig, ModelNotFound, is_out_of_memory
 from workers.trainers.hf_trainer.model.pretrained import change_config, precision
 from workers.trainers.hf_trainer.model.tokenizer import base_model, existing_model_path, read_tokenizer, trust_options
+from workers.trainers.inference.engine.embedding import own_length
 
 GENERATOR, CLASSIFIER, ENCODER = "generator", "classifier", "encoder"  # Loaded.kind
 _CLASSES: dict[str, Any] = {
@@ -33,6 +34,7 @@ _CLASSES: dict[str, Any] = {
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _CLASSIFIES = "ForSequenceClassification"
+_NO_LIMIT = 1 << 20  # tokens, for models whose positions have none
 _NONE, _FOUR_BITS = "none", "bnb-4bit"  # ModelReference.quantization
 
 
@@ -63,6 +65,41 @@ def load(spec: RunSpec) -> Loaded:
     return Loaded(model, tokenizer, kind, Path(directory))
 
 
+@dataclass(frozen=True)
+class Described:
+    """A model without its weights; ``context``: most tokens of prompt and answer together."""
+
+    tokenizer: PreTrainedTokenizerBase
+    context: int
+    vocabulary: int
+
+
+def describe(spec: RunSpec) -> Described:
+    """The model that the job names, of which nothing is loaded. Raises ModelNotFound and InvalidConfig."""
+    section = Inference.from_json(spec.inference)
+    adapter = Path(existing_adapter(spec.weights_path)) if section.model.adapter else None
+    directory = existing_model_path(spec.model_path if adapter or not spec.weights_path else spec.weights_path)
+    config = _configuration(spec, directory)
+    tokenizer = _tokenizer(spec, adapter or Path(directory))
+    context = _context_length(config, _kind(section, config, adapter), tokenizer, Path(directory))
+    return Described(tokenizer, context, int(config.get_text_config().vocab_size))
+
+
+def context_length(loaded: Loaded) -> int:
+    """Most tokens that the model reads."""
+    return _context_length(loaded.model.config, loaded.kind, loaded.tokenizer, loaded.directory)
+
+
+def _context_length(config: PretrainedConfig, kind: str, tokenizer: PreTrainedTokenizerBase, directory: Path) -> int:
+    text = config.get_text_config()
+    positions = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None) or _NO_LIMIT
+    if kind == GENERATOR:
+        return int(positions)
+    # Encoders may keep positions for themselves, and say only in their tokenizer how many are left.
+    own = own_length(directory) if kind == ENCODER else None
+    return int(min(positions, tokenizer.model_max_length, own or positions))
+
+
 def existing_adapter(path: str) -> str:
     """`path` if it holds an adapter. Raises ModelNotFound."""
     if not (Path(path) / ADAPTER_CONFIG).is_file():
@@ -85,7 +122,7 @@ def _kind(section: Inference, config: PretrainedConfig, adapter: Path | None) ->
     """What the task needs; an evaluation takes what the model is."""
     if section.benchmarks:
         return CLASSIFIER if _classifies(config, adapter) else GENERATOR
-    if section.task.type == EMBED:
+    if section.task.makes_vectors:
         # An adapter belongs to a model with a head.
         return ENCODER if adapter is None else CLASSIFIER if _classifies(config, adapter) else GENERATOR
     return CLASSIFIER if section.task.type == SCORE else GENERATOR

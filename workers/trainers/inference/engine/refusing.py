@@ -45,6 +45,15 @@ class Limits:
         return Refused(code=CONTEXT_TOO_LONG, message=f"{asked} are too many: {limit}; {way_out}")
 
 
+def no_choice(place: int) -> Refused:
+    """Of finite numbers, the sampling options leave no token for this place of the answer."""
+    return Refused(
+        code=NO_CHOICE,
+        message=f"the sampling options leave no token for place {place} of the answer; use less extreme values of "
+        "temperature, repetition_penalty and logit_bias, or a simpler response_format",
+    )
+
+
 def not_finite(what: str) -> Refused:
     """The model computed NaN or an infinity, which no format of the output can hold as a result."""
     return Refused(

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from workers.trainers.inference.engine.interface import LENGTH, STOP, Completion, Prompt, Refused, Sampling
-from workers.trainers.inference.engine.refusing import NO_CHOICE, NOT_FINITE, not_finite
+from workers.trainers.inference.engine.refusing import NO_CHOICE, NOT_FINITE, no_choice, not_finite
 from workers.trainers.inference.engine.stopping import StopTexts
 from workers.trainers.inference.engine.structured import Grammar, Matcher
 
@@ -66,6 +66,11 @@ class Sampler:
         penalties = (of.repetition_penalty, of.frequency_penalty, of.presence_penalty, self._bias)
         return distribution, penalties, self._grammar
 
+    @property
+    def most_tokens(self) -> int:
+        """Of an answer."""
+        return self._sampling.max_new_tokens
+
     def begin(self, prompt: Prompt) -> Running:
         """A request, before its first token."""
         return Running(prompt, self, self._grammar.matcher() if self._grammar else None)
@@ -93,12 +98,15 @@ class Sampler:
         return chosen
 
     def completion(self, running: Running) -> Completion | Refused:
-        """The answer of a finished request; Refused when the model's numbers for it were not finite."""
-        if running.finish_reason in (NOT_FINITE, NO_CHOICE):
+        """The answer of a finished request; Refused where no token could be chosen."""
+        if running.finish_reason == NO_CHOICE:
+            return no_choice(len(running.tokens) + 1)
+        if running.finish_reason == NOT_FINITE:
             return not_finite(f"output for token {len(running.tokens) + 1} of the answer")
         text, tokens = self._stop.cut(running.tokens)
         logprobs = tuple(running.logprobs[: len(tokens)]) if self._sampling.logprobs else None
-        return Completion(text=text, tokens=tokens, finish_reason=running.finish_reason, logprobs=logprobs)
+        tops = tuple(running.tops[: len(tokens)]) if self._sampling.top_logprobs else ()
+        return Completion(text=text, tokens=tokens, finish_reason=running.finish_reason, logprobs=logprobs, tops=tops)
 
     def add(self, running: Running, token: int) -> None:
         """Add a chosen token to a request of this sampler."""
@@ -138,6 +146,22 @@ class Sampler:
         return found, [tuple(zip(*each, strict=True)) for each in pairs]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A prompt, and how its answer is chosen."""
+
+    prompt: Prompt
+    sampler: Sampler
+
+    @property
+    def most_tokens(self) -> int:
+        """Of prompt and answer together."""
+        return len(self.prompt.tokens) + self.sampler.most_tokens
+
+    def begin(self) -> Running:
+        return self.sampler.begin(self.prompt)
+
+
 Choose = Callable[[Sequence[Running], torch.Tensor], torch.Tensor]  # as Sampler.choose
 
 
@@ -146,6 +170,8 @@ def choose_each(running: Sequence[Running], logits: torch.Tensor) -> torch.Tenso
     alike: dict[Hashable, list[int]] = {}
     for row, each in enumerate(running):
         alike.setdefault(each.sampler.form, []).append(row)
+    if len(alike) == 1:
+        return running[0].sampler.choose(running, logits)
     chosen = torch.zeros(len(running), dtype=torch.long, device=logits.device)
     for rows in alike.values():
         group = [running[row] for row in rows]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Written as json.dumps does. Space wherever JSON allows it would let a weak model write nothing else.
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _WORD = 32  # bits of a mask's words
+_KEPT = 16  # compiled formats, which requests repeat
 # Of a format that shares its steps with other requests: a mask takes milliseconds.
 _SHARED = {
     "max_items_in_row": 1_000,
@@ -81,6 +82,7 @@ class Grammars:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, ends: Collection[int]) -> None:
         self._tokenizer = tokenizer
         self._ends = sorted(ends)
+        self._shared = lru_cache(_KEPT)(self._shared_of)
 
     def of(self, response_format: Mapping[str, Any], *, is_shared: bool = False) -> Grammar | None:
         """The grammar of a response format; None for any text. ``is_shared``: a step of it must not hold up requests of
@@ -88,18 +90,20 @@ class Grammars:
         """
         if not response_format:
             return None
-        library = _library()
         if is_shared:
-            check_size(response_format)
-        definition = _definition(response_format, library)
-        limits = library.LLParserLimits(**_SHARED) if is_shared else None
-        if problem := library.LLMatcher.validate_grammar(definition, limits=limits):
-            raise InvalidConfig(f"task.response_format can't be applied: {problem}; simplify it")
+            return self._shared(json.dumps(response_format))
+        library = _library()
+        definition = _valid(response_format, library, None)
         tokens = self._tokens
-        if not is_shared:
-            return Grammar(
-                lambda: library.LLMatcher(tokens, definition, log_level=0), tokens.vocab_size, is_shared=False
-            )
+        return Grammar(lambda: library.LLMatcher(tokens, definition, log_level=0), tokens.vocab_size, is_shared=False)
+
+    def _shared_of(self, response_format: str) -> Grammar:
+        """Of a format as JSON: its text keeps the order of properties, which is that of the answer."""
+        form, library = json.loads(response_format), _library()
+        check_size(form)
+        limits = library.LLParserLimits(**_SHARED)
+        definition = _valid(form, library, limits)
+        tokens = self._tokens
         first = library.LLMatcher(tokens, definition, log_level=0, limits=limits)
         if first.is_error():
             raise InvalidConfig(f"task.response_format can't be applied: {first.get_error()}; simplify it")
@@ -115,6 +119,14 @@ class Grammars:
                 "task.response_format needs a model with a fast tokenizer and an end-of-sequence token; leave it out"
             )
         return from_tokenizer(self._tokenizer, eos_token=self._ends)
+
+
+def _valid(response_format: Mapping[str, Any], library: ModuleType, limits: object) -> str:
+    """Its definition. Raises InvalidConfig."""
+    definition = _definition(response_format, library)
+    if problem := library.LLMatcher.validate_grammar(definition, limits=limits):
+        raise InvalidConfig(f"task.response_format can't be applied: {problem}; simplify it")
+    return definition
 
 
 def _definition(response_format: Mapping[str, Any], library: ModuleType) -> str:

@@ -14,7 +14,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.classification import Classification
-from workers.trainers.inference.engine.embedding import Embedding, own_length
+from workers.trainers.inference.engine.embedding import Embedding
 from workers.trainers.inference.engine.generation import Generation, generation_of
 from workers.trainers.inference.engine.interface import (
     Completion,
@@ -29,12 +29,10 @@ from workers.trainers.inference.engine.interface import (
     never,
 )
 from workers.trainers.inference.engine.likelihood import Likelihoods, Measured, measured
-from workers.trainers.inference.engine.loading import CLASSIFIER, ENCODER, GENERATOR, Loaded, load
+from workers.trainers.inference.engine.loading import CLASSIFIER, ENCODER, GENERATOR, Loaded, context_length, load
 from workers.trainers.inference.engine.refusing import Limits, answer_accepted
-from workers.trainers.inference.engine.sampling import Sampler
+from workers.trainers.inference.engine.sampling import Asked, Sampler
 from workers.trainers.inference.engine.structured import Grammars
-
-_NO_LIMIT = 1 << 20  # tokens, for models whose positions have none
 
 
 class TransformersEngine:
@@ -46,7 +44,7 @@ class TransformersEngine:
         self._ends = _ends(self._loaded)
         # The model's own sampling settings would be added to those of a request.
         self._loaded.model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
-        self._limits = Limits(_context_length(self._loaded), _vocabulary(self._loaded.model))
+        self._limits = Limits(context_length(self._loaded), _vocabulary(self._loaded.model))
         self._padding = self.tokenizer.pad_token_id or 0
         self._gpu_share = spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100
         self._ram_mb = spec.ram_mb
@@ -77,13 +75,19 @@ class TransformersEngine:
         self, prompts: Sequence[Prompt], sampling: Sampling, interrupted: Callable[[], bool] = never
     ) -> list[Completion | Refused]:
         """Raises Interrupted, and InvalidConfig when the model does not generate."""
-        generation, new = self.generation(), sampling.max_new_tokens
-        sampler, generate = self.sampler(sampling), generation.answer
+        sampler = self.sampler(sampling)
+        return self.generate_each([Asked(each, sampler) for each in prompts], interrupted)
+
+    def generate_each(
+        self, asked: Sequence[Asked], interrupted: Callable[[], bool] = never
+    ) -> list[Completion | Refused]:
+        """As `generate`, for prompts of which each has a sampler of its own."""
+        generation = self.generation()
         limits = self.limits(generation)
         return answer_accepted(
-            prompts,
-            lambda prompt: limits.refuse(prompt.tokens, new),
-            lambda accepted: generate(accepted, sampler, new, interrupted),
+            asked,
+            lambda each: limits.refuse(each.prompt.tokens, each.sampler.most_tokens),
+            lambda accepted: generation.answer(accepted, interrupted),
         )
 
     @property
@@ -162,13 +166,3 @@ def _ends(loaded: Loaded) -> frozenset[int]:
 
 def _vocabulary(model: PreTrainedModel) -> int:
     return int(model.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
-
-
-def _context_length(loaded: Loaded) -> int:
-    config = loaded.model.config.get_text_config()
-    positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or _NO_LIMIT
-    if loaded.kind == GENERATOR:
-        return int(positions)
-    # Encoders may keep positions for themselves, and say only in their tokenizer how many are left.
-    own = own_length(loaded.directory) if loaded.kind == ENCODER else None
-    return int(min(positions, loaded.tokenizer.model_max_length, own or positions))

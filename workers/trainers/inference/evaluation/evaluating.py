@@ -48,7 +48,7 @@ class EvaluationTrainer:
         self._measures = [measure_of(each) for each in benchmarks]
         self._pending = [number for number in range(len(benchmarks)) if number not in spec.finished_shards]
         self._claims = Claims(self.context.work_dir)
-        self._engine: Engine | None = load_engine(spec) if self._pending else None
+        self._engine: Engine | None = load_engine(spec, self.context.ask) if self._pending else None
         # Only now: a rank could otherwise wait for the claims of one that can't load.
         wait_for_all()
 
@@ -92,7 +92,12 @@ class EvaluationTrainer:
         benchmark, seed = self._section.benchmarks[number], self._section.seed
         interrupted = Advancing(self._stops, advance)
         task = Task(
-            spec=self.context.spec, engine=self._engine, benchmark=benchmark, seed=seed, interrupted=interrupted
+            spec=self.context.spec,
+            engine=self._engine,
+            benchmark=benchmark,
+            seed=seed,
+            interrupted=interrupted,
+            ask=self.context.ask,
         )
         begun = time.monotonic()
         # Loading its records and scoring the answers make no steps, however long they take.

@@ -85,5 +85,5 @@ def _sample(answered: Answered, scored: Scored, prompt: str) -> Sample:
         target_hash=digest(scored.target),
         answer=completion.text,
         scores=scored.scores,
-        more={"finish_reason": completion.finish_reason, "target": scored.target},
+        more={"finish_reason": completion.finish_reason, "target": scored.target, **scored.more},
     )

@@ -11,16 +11,22 @@ from app.domain.spec.inference import Benchmark
 from workers.rank.run_context import RunSpec
 from workers.trainers.inference.engine.interface import Engine
 
+Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]  # raises NotAnswered
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A benchmark to measure with a loaded engine. ``interrupted`` is asked between batches."""
+    """A benchmark to measure with a loaded engine. ``interrupted`` is asked between batches.
+
+    ``ask`` asks a model that the job's document names, as `RunContext.ask`.
+    """
 
     spec: RunSpec
     engine: Engine
     benchmark: Benchmark
     seed: int
     interrupted: Callable[[], bool]
+    ask: Ask
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -42,5 +48,5 @@ class Measured:
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
 
 
-# Raises Interrupted, DataNotFound, DataInvalid, InvalidConfig, RewardFailed.
+# Raises Interrupted, DataNotFound, DataInvalid, InvalidConfig, RewardFailed, JudgeUnavailable.
 Measure = Callable[[Task], Measured]

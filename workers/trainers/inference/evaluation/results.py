@@ -55,10 +55,11 @@ class Figures:
 
 
 def figures_of(number: int, benchmark: Benchmark, measured: Measured, seconds: float, seed: int) -> Figures:
-    """The metrics of the benchmark's type over all samples, or those that it has found itself."""
+    """The metrics of the benchmark over all samples that have them, or those that it has found itself."""
     metrics = dict(measured.estimates)
-    for metric in catalog.find(benchmark.name).metrics:
-        found = estimate(metric, [sample.scores[metric.name] for sample in measured.samples], seed)
+    for metric in catalog.as_measured(benchmark.name, benchmark.parameters).metrics:
+        scores = [each.scores[metric.name] for each in measured.samples if metric.name in each.scores]
+        found = estimate(metric, scores, seed)
         exact = measured.values.get(metric.name)
         metrics[metric.name] = found if exact is None else Estimate(exact, found.stderr)
     return Figures(

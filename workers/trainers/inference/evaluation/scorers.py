@@ -1,16 +1,18 @@
 """Scorers of completions: one line for each benchmark that has the model answer prompts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import re2
 
-from app.domain.evaluations import answers, bleu, rouge
+from app.domain.evaluations import answers
 from app.domain.evaluations.catalog import CUSTOM, REWARD
+from app.domain.evaluations.judging import JUDGE
 from app.domain.evaluations.samples import Score
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
+from app.domain.text_metrics import bleu, rouge
 from app.patterns.rewards import compiled
 from workers.trainers.data.shapes import Record
 from workers.trainers.inference.engine.interface import Completion
@@ -32,10 +34,11 @@ class Answered:
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of an answer by metric, and the right answer, if there is one."""
+    """The scores of an answer by metric, and the right answer, if there is one; ``more`` is kept in the sample."""
 
     scores: Mapping[str, Score]
     target: Any = None
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Scorer(Protocol):
@@ -45,7 +48,7 @@ class Scorer(Protocol):
         """Before any answer is generated. Raises DataInvalid and InvalidConfig."""
 
     def __call__(self, answered: Sequence[Answered]) -> list[Scored]:
-        """In the order of the answers. Raises DataInvalid and RewardFailed."""
+        """In the order of the answers. Raises DataInvalid, RewardFailed, JudgeUnavailable and Interrupted."""
         ...
 
 
@@ -57,6 +60,10 @@ def scorer_of(task: Task, dataset: Dataset) -> Scorer:
         from workers.trainers.inference.evaluation.reward_model import RewardModelScorer  # noqa: PLC0415
 
         return RewardModelScorer(task, dataset)
+    if family == JUDGE:
+        from workers.trainers.inference.evaluation.judge import JudgeScorer  # noqa: PLC0415  it imports this module
+
+        return JudgeScorer(task, dataset)
     if family in (CUSTOM, REWARD):
         # User code is loaded by its own module, which only these two need.
         from workers.trainers.inference.evaluation.user_scorers import CustomScorer, RewardScorer  # noqa: PLC0415

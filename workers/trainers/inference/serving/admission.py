@@ -1,10 +1,19 @@
 """Which requests have no answer, before anything is computed."""
 
+from dataclasses import replace
+
 from workers.trainers.inference.engine.interface import Refused
 from workers.trainers.inference.engine.refusing import CONTEXT_TOO_LONG, Limits
+from workers.trainers.inference.engine.transformers_engine import TransformersEngine
 from workers.trainers.inference.serving.requests import GenerationRequest
 
 ADAPTER_NOT_LOADED, ENGINE_ENDED = "ADAPTER_NOT_LOADED", "ENGINE_ENDED"
+
+
+def limits_of(engine: TransformersEngine, most: int | None) -> Limits:
+    """Of requests; ``most``: tokens of prompt and answer that the service allows."""
+    limits = engine.limits(engine.generation() if engine.generates else None)
+    return replace(limits, context=min(limits.context, most or limits.context))
 
 
 def refuse(request: GenerationRequest, limits: Limits) -> Refused | None:

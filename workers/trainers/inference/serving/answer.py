@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from transformers import PreTrainedTokenizerBase
 
 from workers.trainers.inference.engine.interface import Prompt, Refused
-from workers.trainers.inference.engine.refusing import NO_CHOICE, NOT_FINITE
+from workers.trainers.inference.engine.refusing import NOT_FINITE
 from workers.trainers.inference.engine.sampling import Sampler
 from workers.trainers.inference.serving.requests import Delta, GenerationRequest, TokenInfo
 from workers.trainers.inference.serving.text_stream import TextStream
@@ -74,9 +74,6 @@ class Answer:
             self._deliver(Delta(refused=refused))
 
     def _finish(self) -> None:
-        if self.running.finish_reason == NO_CHOICE:
-            self.refuse(_no_token(len(self.running.tokens) + 1))
-            return
         completion = self.running.sampler.completion(self.running)
         if isinstance(completion, Refused):
             self.refuse(completion)
@@ -95,11 +92,3 @@ class Answer:
             TokenInfo(id=running.tokens[place], logprob=running.logprobs[place], top=running.tops[place])
             for place in places
         )
-
-
-def _no_token(place: int) -> Refused:
-    return Refused(
-        code=NO_CHOICE,
-        message=f"the sampling options leave no token for place {place} of the answer; use less extreme values of "
-        "temperature, repetition_penalty and logit_bias, or a simpler response_format",
-    )

@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
 
@@ -12,10 +11,9 @@ import torch
 
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
 from workers.trainers.inference.engine.interface import Interrupted, Refused
-from workers.trainers.inference.engine.refusing import Limits
 from workers.trainers.inference.engine.sampling import Sampler
 from workers.trainers.inference.engine.transformers_engine import TransformersEngine
-from workers.trainers.inference.serving.admission import ENGINE_ENDED, refuse
+from workers.trainers.inference.serving.admission import ENGINE_ENDED, limits_of, refuse
 from workers.trainers.inference.serving.answer import Answer
 from workers.trainers.inference.serving.equal_schedule import EqualSchedule
 from workers.trainers.inference.serving.loaded_adapters import LoadedAdapters
@@ -69,7 +67,7 @@ class GenerationLoop:
         """Tries out how the model generates, which takes a moment."""
         self._engine = engine
         self._max_waiting = max_waiting
-        self._limits = _limits(engine, max_context)
+        self._limits = limits_of(engine, max_context)
         self._on_step = on_step
         self._loaded = LoadedAdapters(engine.model, most=max_loaded, max_rank=max_rank)
         self._schedule = self._schedule_of(engine)
@@ -278,8 +276,3 @@ class GenerationLoop:
         with self._changed:
             self._is_awake = True
             self._changed.notify_all()
-
-
-def _limits(engine: TransformersEngine, most: int | None) -> Limits:
-    limits = engine.limits(engine.generation() if engine.generates else None)
-    return replace(limits, context=min(limits.context, most or limits.context))

@@ -1,12 +1,13 @@
 """The columns that a task adds to its output."""
 
-from app.domain.spec.inference import EMBED, GENERATE, LOGLIKELIHOOD, SCORE, InferenceTask
+from app.domain.spec.inference import EMBED, GENERATE, LOGLIKELIHOOD, REQUESTS, SCORE, InferenceTask
 from workers.trainers.failures import InvalidConfig
 
 _COLUMNS = {
     LOGLIKELIHOOD: ("logprob", "tokens", "perplexity", "is_greedy"),
     SCORE: ("score", "label", "probabilities"),
     EMBED: ("embedding",),
+    REQUESTS: ("line", "custom_id", "response"),
 }
 
 

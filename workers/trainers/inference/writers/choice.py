@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from transformers import AutoConfig
 
-from app.domain.spec.inference import EMBED, Inference
+from app.domain.spec.inference import EMBED, REQUESTS, Inference
 from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.model.tokenizer import trust_options
@@ -14,6 +14,7 @@ from workers.trainers.inference.tasks.columns import columns_of
 from workers.trainers.inference.writers.json_lines import JsonLines
 from workers.trainers.inference.writers.kept_columns import kept_columns
 from workers.trainers.inference.writers.matrices import NumpyMatrix, SafetensorsMatrices
+from workers.trainers.inference.writers.request_lines import RequestLines
 from workers.trainers.inference.writers.tables import Tables
 from workers.trainers.inference.writers.writer import PartWriter, VectorForm
 
@@ -28,6 +29,8 @@ def writer_of(spec: RunSpec, inputs: Inputs) -> PartWriter:
     section = inference_of(spec)
     _check(section)
     format_, columns = section.output.format, columns_of(section.task)
+    if section.task.type == REQUESTS:
+        return RequestLines()
     if format_ == _JSONL:
         return JsonLines(columns)
     form = _vector_form(spec)
@@ -45,6 +48,8 @@ def _check(section: Inference) -> None:
         raise InvalidConfig(f"output.format {format_} holds vectors only; use {_PARQUET} or {_JSONL}")
     if format_ in _MATRICES and keep:
         raise InvalidConfig(f"output.keep_columns: format {format_} holds vectors only; use {_PARQUET}")
+    if section.task.type == REQUESTS and format_ != _JSONL:
+        raise InvalidConfig(f"output.format {format_}: answers to requests are written as {_JSONL}")
     if section.task.type == EMBED and section.task.dtype == _BFLOAT16 and format_ != _SAFETENSORS:
         raise InvalidConfig(f"task.dtype {_BFLOAT16} needs output.format {_SAFETENSORS}; others use float32 or float16")
     if taken := [name for name in keep if name in (*_OWN_COLUMNS, *columns_of(section.task))]:

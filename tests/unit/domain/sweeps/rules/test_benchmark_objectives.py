@@ -57,6 +57,9 @@ def test_planned_benchmark_is_an_objective_and_a_constraint(metric: str, point: 
         ("benchmark:lm_eval-error_types/acc", "maximize"),
         ("benchmark:custom-error/score", "maximize"),
         ("benchmark:f1/entropy", None),
+        ("benchmark:judge/win_rate", "maximize"),
+        ("benchmark:judge/unjudged", "minimize"),
+        ("benchmark:judge/first_share", None),
         ("eval_loss", "minimize"),
     ],
 )
@@ -83,6 +86,26 @@ def test_benchmark_that_nothing_measures_is_refused(metric: str, part: str) -> N
     error = refused(**planning("choices", SCORED, "lm_eval:topics"), objective={"metric": metric, "goal": "maximize"})
 
     assert (error.field, part in error.message) == ("objective.metric", True)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "measured_", "other"),
+    [
+        ({}, "score", "win_rate"),
+        ({"labels": ["good", "bad"], "passing": ["good"]}, "passed", "score"),
+        ({"baseline": "other"}, "win_rate", "passed"),
+    ],
+)
+def test_objective_by_a_judge_is_what_its_parameters_measure(
+    parameters: dict[str, Any], measured_: str, other: str
+) -> None:
+    asked = planning("judge")
+    asked["job"]["training_config"]["evaluations"][0]["benchmarks"][0]["parameters"] = {"service": "j", **parameters}
+
+    check(SweepSpec.from_json(sweep(**asked, objective={"metric": f"benchmark:judge/{measured_}"})))
+    error = refused(**asked, objective={"metric": f"benchmark:judge/{other}"})
+
+    assert (error.field, f"known: {measured_}, " in error.message) == ("objective.metric", True)
 
 
 @pytest.mark.parametrize(

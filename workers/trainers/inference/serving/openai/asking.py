@@ -1,11 +1,10 @@
 """What a request asks of the loop, and the shape of its answer."""
 
-import secrets
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from workers.trainers.inference.serving.openai.chance import Chance
 from workers.trainers.inference.serving.openai.choices import Choice, Part
 from workers.trainers.inference.serving.requests import GenerationRequest
 
@@ -25,8 +24,7 @@ class Asking:
     choices: Sequence[Choice]
     prompt_tokens: int
     body: Mapping[str, Any]
-    id: str = field(default_factory=lambda: secrets.token_hex(16))
-    created: int = field(default_factory=lambda: int(time.time()))
+    chance: Chance
 
     @property
     def streams(self) -> bool:
@@ -52,9 +50,9 @@ class Asking:
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {
-            "id": f"{_IDS[self.object]}-{self.id}",
+            "id": f"{_IDS[self.object]}-{self.chance.id}",
             "object": kind,
-            "created": self.created,
+            "created": self.chance.created,
             "model": self.body["model"],
             "system_fingerprint": self.fingerprint,
         }

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workers.trainers.inference.serving.openai.asking import CHAT, Asking
+from workers.trainers.inference.serving.openai.chance import Chance
 from workers.trainers.inference.serving.openai.choices import ChatChoice
 from workers.trainers.inference.serving.openai.sampling_options import response_format_of, sampling_of, seeds_of
 from workers.trainers.inference.serving.openai.served_model import ServedModel
@@ -15,7 +16,7 @@ _MESSAGES = "messages"
 _ROLES = {"developer": "system"}  # as templates name them
 
 
-def chat(body: Mapping[str, Any], adapter: str | None, model: ServedModel) -> Asking:
+def chat(body: Mapping[str, Any], adapter: str | None, model: ServedModel, chance: Chance) -> Asking:
     """Raises Problem."""
     tools = tools_of(body, model.chat_template)
     record: dict[str, Any] = {"prompt": [_message(each) for each in body[_MESSAGES]]}
@@ -31,7 +32,8 @@ def chat(body: Mapping[str, Any], adapter: str | None, model: ServedModel) -> As
         response_format=tools.response_format or response_format_of(body),
     )
     requests = [
-        GenerationRequest(prompt=prompt, sampling=sampling, seed=seed, adapter=adapter) for seed in seeds_of(body)
+        GenerationRequest(prompt=prompt, sampling=sampling, seed=seed, adapter=adapter)
+        for seed in seeds_of(body, chance.seed)
     ]
     texts = None if top_logprobs is None else model.texts
     return Asking(
@@ -39,9 +41,10 @@ def chat(body: Mapping[str, Any], adapter: str | None, model: ServedModel) -> As
         fingerprint=model.fingerprints.of(adapter),
         param=_MESSAGES,
         requests=requests,
-        choices=[ChatChoice(index, tools.text(), texts) for index in range(len(requests))],
+        choices=[ChatChoice(index, tools.text(), texts, chance) for index in range(len(requests))],
         prompt_tokens=len(prompt),
         body=body,
+        chance=chance,
     )
 
 

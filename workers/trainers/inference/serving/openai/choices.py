@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from workers.trainers.inference.serving.openai.chance import Chance
 from workers.trainers.inference.serving.openai.token_texts import TokenTexts
 from workers.trainers.inference.serving.openai.tool_calls import ToolCall, ToolText
 from workers.trainers.inference.serving.requests import Delta, TokenInfo
@@ -28,9 +29,10 @@ class Choice(Protocol):
 class ChatChoice:
     """``texts`` None: no log-probabilities are wanted."""
 
-    def __init__(self, index: int, tools: ToolText, texts: TokenTexts | None) -> None:
+    def __init__(self, index: int, tools: ToolText, texts: TokenTexts | None, chance: Chance) -> None:
         self._index = index
         self._tools = tools
+        self._chance = chance
         self._texts = texts
         self._content: list[str] = []
         self._calls: list[ToolCall] = []
@@ -54,7 +56,7 @@ class ChatChoice:
         if content or logprobs:
             yield self._part({"content": content}, logprobs)
         for number, call in enumerate(calls):
-            yield self._part({_TOOL_CALLS: [{"index": number, **call.to_json()}]})
+            yield self._part({_TOOL_CALLS: [{"index": number, **self._described(number, call)}]})
         if self._finish_reason is not None:
             yield {**self._part({}), "finish_reason": self._finish_reason}
 
@@ -62,13 +64,17 @@ class ChatChoice:
         content = "".join(self._content)
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if self._calls:
-            message |= {"content": content or None, _TOOL_CALLS: [call.to_json() for call in self._calls]}
+            calls = [self._described(number, call) for number, call in enumerate(self._calls)]
+            message |= {"content": content or None, _TOOL_CALLS: calls}
         return {
             "index": self._index,
             "message": message,
             "logprobs": self._wrapped(self._logprobs),
             "finish_reason": self._finish_reason,
         }
+
+    def _described(self, number: int, call: ToolCall) -> dict[str, Any]:
+        return call.to_json(self._chance.call(self._index, number))
 
     def _part(self, delta: Part, logprobs: Sequence[Part] = ()) -> dict[str, Any]:
         return {

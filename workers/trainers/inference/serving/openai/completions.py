@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workers.trainers.inference.serving.openai.asking import TEXT, Asking
+from workers.trainers.inference.serving.openai.chance import Chance
 from workers.trainers.inference.serving.openai.choices import TextChoice
 from workers.trainers.inference.serving.openai.problems import Problem
 from workers.trainers.inference.serving.openai.sampling_options import sampling_of, seeds_of
@@ -13,7 +14,7 @@ from workers.trainers.inference.serving.requests import GenerationRequest
 _PROMPT = "prompt"
 
 
-def completion(body: Mapping[str, Any], adapter: str | None, model: ServedModel) -> Asking:
+def completion(body: Mapping[str, Any], adapter: str | None, model: ServedModel, chance: Chance) -> Asking:
     """Each prompt has `n` choices, in the order of the prompts. Raises Problem."""
     _check(body)
     texts = None if body.get("logprobs") is None else model.texts
@@ -25,7 +26,7 @@ def completion(body: Mapping[str, Any], adapter: str | None, model: ServedModel)
         new = model.answer_length(len(prompt), body)
         sampling = sampling_of(body, model, new=new, top_logprobs=body.get("logprobs"))
         echo = _echo(asked, model) if body.get("echo") else ""
-        for seed in seeds_of(body):
+        for seed in seeds_of(body, chance.seed):
             choices.append(TextChoice(len(requests), echo, texts))
             requests.append(GenerationRequest(prompt=prompt, sampling=sampling, seed=seed, adapter=adapter))
         prompt_tokens += len(prompt)
@@ -37,6 +38,7 @@ def completion(body: Mapping[str, Any], adapter: str | None, model: ServedModel)
         choices=choices,
         prompt_tokens=prompt_tokens,
         body=body,
+        chance=chance,
     )
 
 

@@ -12,6 +12,7 @@ from tornado.web import HTTPError, RequestHandler
 from app.domain.spec.inference import EMBED
 from workers.trainers.inference.serving.loop import GenerationLoop
 from workers.trainers.inference.serving.openai.asking import Asking
+from workers.trainers.inference.serving.openai.chance import Chance, drawn
 from workers.trainers.inference.serving.openai.chat import chat
 from workers.trainers.inference.serving.openai.completions import completion
 from workers.trainers.inference.serving.openai.deliveries import Deliveries
@@ -25,7 +26,7 @@ _RETRY_SECONDS = "1"
 _LOG = logging.getLogger(__name__)
 Body = dict[str, Any]
 Result = TypeVar("Result")
-Ask = Callable[[Body, str | None, ServedModel], Asking]
+Ask = Callable[[Body, str | None, ServedModel, Chance], Asking]
 
 
 class HungUp(Exception):
@@ -157,7 +158,7 @@ class _Answers(_Handler):
         if self.host.model.task == EMBED:
             raise Problem("this service makes embeddings; ask it by /v1/embeddings", param="model")
         adapter = self.adapter()
-        asking = await self.host.apart(lambda: type(self).ask(body, adapter, self.host.model))
+        asking = await self.host.apart(lambda: type(self).ask(body, adapter, self.host.model, drawn()))
         has_form = any(request.sampling.response_format for request in asking.requests)
         begin = self.host.compiling if has_form else self.host.apart
         await begin(lambda: deliveries.submit(self.host.loop, asking.requests))

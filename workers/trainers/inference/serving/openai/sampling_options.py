@@ -1,6 +1,5 @@
 """Sampling options of a request, with the service's defaults for those that it leaves out."""
 
-import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +12,6 @@ from workers.trainers.inference.tasks.task import sample_seed
 
 _FORMAT = "response_format"
 _DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-_SEED_BITS = 31
 
 
 def sampling_of(
@@ -41,10 +39,10 @@ def sampling_of(
     )
 
 
-def seeds_of(body: Mapping[str, Any]) -> Iterator[int]:
-    """The seeds of a prompt's answers; drawn where the request names none."""
+def seeds_of(body: Mapping[str, Any], unnamed: int) -> Iterator[int]:
+    """The seeds of a prompt's answers, by ``unnamed`` where the request names none."""
     named = body.get("seed")
-    seed = secrets.randbits(_SEED_BITS) if named is None else named
+    seed = unnamed if named is None else named
     return (sample_seed(seed, 0, sample) for sample in range(body.get("n") or 1))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from app.domain.spec.inference import Serving
+from app.domain.spec.inference import EMBED, GENERATE, Serving
 from workers.rank.run_context import RunSpec
 from workers.trainers.data.shapes import Record
 from workers.trainers.inference.engine.embedding import Vector
@@ -24,7 +24,7 @@ from workers.trainers.inference.tokens import TaskTokens, Unanswerable
 @dataclass(frozen=True)
 class ServedModel:
     """``tokenizer`` is a copy: the engine's is used by another thread. ``context``: most tokens of prompt and answer,
-    by the model, the service and the memory.
+    by the model, the service and the memory; ``longest_answer``: most that a request may ask for.
     """
 
     engine: TransformersEngine
@@ -35,6 +35,7 @@ class ServedModel:
     serving: Serving
     pooling: Pooling
     context: int
+    longest_answer: int
     fingerprints: Fingerprints
 
     def prompt(self, record: Record, param: str) -> tuple[int, ...]:
@@ -55,10 +56,10 @@ class ServedModel:
         """Most tokens of the answer to a prompt of so many. Raises Problem with the numbers."""
         param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
         asked = body.get(param)
-        most = self.serving.max_output_tokens
+        most = self.longest_answer
         if asked is not None and not 1 <= asked <= most:
-            raise Problem(f"{param} is {asked}, but answers of this service have 1 to {most} tokens", param=param)
-        new = asked if asked is not None else min(most, self.context - prompt)
+            raise Problem(f"{param} is {asked}, but an answer has 1 to {most} tokens", param=param)
+        new = asked if asked is not None else min(self.serving.max_output_tokens, self.context - prompt)
         if new < 1 or prompt + new > self.context:
             raise Problem(
                 f"the context holds {self.context} tokens, but the prompt has {prompt} and the answer may have "
@@ -91,16 +92,20 @@ class ServedModel:
 def served_model(spec: RunSpec, engine: TransformersEngine) -> ServedModel:
     """Raises InvalidConfig."""
     inference = inference_of(spec)
+    serving = inference.serving
     held = engine.generation().longest if engine.generates else None
+    context = min(filter(None, (engine.context_length, serving.max_context, held)))
     tokenizer = copy.deepcopy(engine.tokenizer)
     return ServedModel(
         engine=engine,
         tokenizer=tokenizer,
         tokens=TaskTokens(tokenizer, spec, engine.context_length),
         texts=TokenTexts(tokenizer),
-        task=inference.task.type,
-        serving=inference.serving,
+        task=EMBED if inference.task.makes_vectors else GENERATE,
+        serving=serving,
         pooling=pooling_of(spec),
-        context=min(filter(None, (engine.context_length, inference.serving.max_context, held))),
+        context=context,
+        # Requests of a job that names no service are limited by the model alone.
+        longest_answer=serving.max_output_tokens if serving.name else context,
         fingerprints=Fingerprints(spec, str(engine.model.dtype)),
     )

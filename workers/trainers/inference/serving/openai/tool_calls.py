@@ -1,7 +1,6 @@
 """Tools of a chat: which of them the model must call, and the calls that its text contains."""
 
 import json
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +19,9 @@ class ToolCall:
     name: str
     arguments: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, id_: str) -> dict[str, Any]:
         function = {"name": self.name, "arguments": self.arguments}
-        return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
+        return {"id": id_, "type": "function", "function": function}
 
 
 class ToolText:

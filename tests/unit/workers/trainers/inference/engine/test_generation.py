@@ -12,7 +12,7 @@ from workers.trainers.inference.engine.continuous import ContinuousBatches
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
 from workers.trainers.inference.engine.generation import generation_of
 from workers.trainers.inference.engine.interface import Completion, Interrupted, Prompt, Refused, Sampling, never
-from workers.trainers.inference.engine.sampling import Sampler
+from workers.trainers.inference.engine.sampling import Asked, Sampler
 
 NEW = 8
 GREEDY = Sampling(max_new_tokens=NEW)
@@ -72,8 +72,9 @@ def test_a_full_cache_changes_no_answer(engine, tokenizer, prompts, size):
     """Prompts are read in pieces, and requests lose their place and begin again."""
     requests = with_seeds(prompts)
     answer = ContinuousBatches(engine.model, size)
+    sampler = Sampler(SAMPLED, tokenizer, {2})
 
-    found = answer(requests, Sampler(SAMPLED, tokenizer, {2}), NEW, never)
+    found = answer([Asked(each, sampler) for each in requests], never)
 
     assert tokens_of(found) == tokens_of(engine.generate(requests, SAMPLED))
 

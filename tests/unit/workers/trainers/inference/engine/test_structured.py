@@ -7,6 +7,7 @@ import pytest
 
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.interface import STOP, Prompt, Sampling
+from workers.trainers.inference.engine.sampling import Asked
 
 pytest.importorskip("llguidance")
 
@@ -85,6 +86,6 @@ def test_answers_of_one_request_share_a_format(engine, prompts):
     sampler = engine.sampler(sampling, is_shared=True)
 
     requests = [Prompt(tokens=tokens, seed=seed) for seed, tokens in enumerate(prompts[:4])]
-    found = engine.generation().answer(requests, sampler, 40, lambda: False)
+    found = engine.generation().answer([Asked(each, sampler) for each in requests], lambda: False)
 
     assert [each.text for each in found] == [each.text for each in engine.generate(requests, sampling)]

@@ -4,6 +4,7 @@ import math
 
 from transformers import PreTrainedTokenizerBase
 
+from workers.trainers.inference.serving.openai.chance import drawn
 from workers.trainers.inference.serving.openai.choices import ChatChoice, TextChoice
 from workers.trainers.inference.serving.openai.token_texts import TokenTexts
 from workers.trainers.inference.serving.openai.tool_calls import ToolText
@@ -14,7 +15,7 @@ def test_impossible_token_has_a_finite_logarithm(tokenizer: PreTrainedTokenizerB
     texts = TokenTexts(tokenizer)
     token = TokenInfo(id=5, logprob=-0.5, top=((5, -0.5), (6, -math.inf)))
     delta = Delta(text="x", tokens=(token,), finish_reason="stop")
-    choices = (ChatChoice(0, ToolText(), texts), TextChoice(0, "", texts))
+    choices = (ChatChoice(0, ToolText(), texts, drawn()), TextChoice(0, "", texts))
     for choice in choices:
         list(choice.add(delta))
 

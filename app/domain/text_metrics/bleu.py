@@ -9,6 +9,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from app.domain.text_metrics.rouge import ngrams
+
 _ORDERS = 4
 _ENTITIES = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
 _RULES = (
@@ -25,12 +27,12 @@ SIZE = 2 + 2 * _ORDERS
 
 def counts(completion: str, accepted: Sequence[str]) -> tuple[int, ...]:
     """The counts of one completion, of which `bleu` takes sums."""
-    tokens, wanted = _tokens(completion), [_tokens(each) for each in accepted]
+    tokens, wanted = tokens_of(completion), [tokens_of(each) for each in accepted]
     right, total = [], []
     for order in range(1, _ORDERS + 1):
-        found, most = _ngrams(tokens, order), Counter[tuple[str, ...]]()
+        found, most = ngrams(tokens, order), Counter[tuple[str, ...]]()
         for each in wanted:
-            most |= _ngrams(each, order)
+            most |= ngrams(each, order)
         right.append((found & most).total())
         total.append(found.total())
     return len(tokens), _closest(len(tokens), [len(each) for each in wanted]), *right, *total
@@ -50,7 +52,7 @@ def bleu(summed: Counts) -> float:
     return brevity * math.exp(logs / _ORDERS)
 
 
-def _tokens(text: str) -> list[str]:
+def tokens_of(text: str) -> list[str]:
     """Tokenizer 13a, that of NIST's mteval-v13a."""
     line = text.rstrip().replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
     for entity, character in _ENTITIES:
@@ -59,10 +61,6 @@ def _tokens(text: str) -> list[str]:
     for pattern, spaced in _RULES:
         line = pattern.sub(spaced, line)
     return line.split()
-
-
-def _ngrams(tokens: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(tokens[at : at + order]) for at in range(len(tokens) - order + 1))
 
 
 def _closest(length: int, lengths: Sequence[int]) -> int:

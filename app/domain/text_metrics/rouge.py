@@ -1,6 +1,7 @@
-"""ROUGE-L of a completion: how long the longest common subsequence of words with an accepted answer is."""
+"""ROUGE of a completion: how many words, or sequences of words, it shares with an accepted answer."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 _WORD = re.compile(r"\w+")
@@ -12,7 +13,17 @@ def rouge_l(completion: str, accepted: Sequence[str]) -> float:
     For English text as Google's `rouge_score` without stemming, which leaves out all letters but a to z.
     """
     words = _words(completion)
-    return max(_f_measure(words, _words(each)) for each in accepted)
+    return max(_longest(words, _words(each)) for each in accepted)
+
+
+def rouge_n(completion: str, answer: str, order: int) -> float:
+    """The F-measure, with equal weights, of the n-grams of this order."""
+    found, wanted = (ngrams(_words(text), order) for text in (completion, answer))
+    return _f_measure((found & wanted).total(), found.total(), wanted.total())
+
+
+def ngrams(words: Sequence[str], order: int) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(words[at : at + order]) for at in range(len(words) - order + 1))
 
 
 def longest_common_subsequence(some: Sequence[str], others: Sequence[str]) -> int:
@@ -32,9 +43,12 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower().replace("_", " "))
 
 
-def _f_measure(words: Sequence[str], wanted: Sequence[str]) -> float:
-    common = longest_common_subsequence(words, wanted)
+def _longest(words: Sequence[str], wanted: Sequence[str]) -> float:
+    return _f_measure(longest_common_subsequence(words, wanted), len(words), len(wanted))
+
+
+def _f_measure(common: int, found: int, wanted: int) -> float:
     if not common:
         return 0.0
-    precision, recall = common / len(words), common / len(wanted)
+    precision, recall = common / found, common / wanted
     return 2 * precision * recall / (precision + recall)

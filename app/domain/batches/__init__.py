@@ -1,0 +1,1 @@
+"""Batches of requests: their states, and what may be asked."""

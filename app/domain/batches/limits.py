@@ -1,0 +1,11 @@
+"""How much one batch may have."""
+
+from typing import Final
+
+MOST_REQUESTS: Final = 50_000
+MOST_BYTES: Final = 200 * 1024 * 1024
+MOST_MODELS: Final = 100  # each is a job
+MOST_PROBLEMS: Final = 100  # that are listed
+LONGEST_MODEL: Final = 1024
+HOUR_SECONDS: Final = 3600
+LONGEST_WINDOW_SECONDS: Final = 30 * 24 * HOUR_SECONDS

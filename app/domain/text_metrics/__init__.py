@@ -1,0 +1,1 @@
+"""How alike two texts are, by the words they share."""

@@ -1,0 +1,1 @@
+"""Batches of requests: creation, commands, steps, and the files with their answers."""

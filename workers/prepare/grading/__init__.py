@@ -1,0 +1,1 @@
+"""Runs of Python graders for clients that try them, in a sandbox."""

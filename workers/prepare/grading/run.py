@@ -1,0 +1,73 @@
+"""A run of a Python grader: its program in a sandbox without network, with limits of time and memory.
+
+`python -m workers.prepare.grading.run`, or in the process of a forked preflight.
+"""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import IO, Any
+
+from config.settings import Settings
+from workers.prepare.confined_program import last_line, run, scratch
+from workers.prepare.preflight_answer import answer
+from workers.sandbox.sandbox import PROCESS, Sandbox, SandboxUnavailable, choose_sandbox
+from workers.sandbox.spec import SandboxSpec
+
+QUESTION, REPORT, LOG = "question.json", "report.json", "grader.log"
+SHARED_MEMORY_MB = 16
+_MOST_REPORT_BYTES = 64 << 10
+
+Report = dict[str, Any]
+
+
+def main() -> int:
+    return answer(run_grader)
+
+
+def run_grader(settings: Settings, question: Mapping[str, Any]) -> Report:
+    """{reward}; {runtime_error} of the grader; {unavailable} where none can run."""
+    seconds = float(question["seconds"])
+    try:
+        sandbox = choose_sandbox(settings.node.sandbox)
+    except SandboxUnavailable as error:
+        return {"unavailable": f"this coordinator runs no graders without a sandbox: {error}"}
+    with scratch(settings, "grader") as view, ExitStack() as opened:
+        files = (opened.enter_context((view.run_dir / name).open("w+b")) for name in (QUESTION, REPORT, LOG))
+        given, output, log = files
+        given.write(_request_of(question["grading"]))
+        given.seek(0)
+        spec = SandboxSpec(view=view, shm_mb=SHARED_MEMORY_MB)
+        why = run(sandbox, _command(sandbox, seconds), spec, (given.fileno(), output, log), seconds)
+        output.seek(0)
+        return _read(output, log, why)
+
+
+def _request_of(grading: str) -> bytes:
+    """``grading`` is the JSON of {source, sample, item}."""
+    return json.dumps({"key": "", **json.loads(grading)}).encode() + b"\n"
+
+
+def _command(sandbox: Sandbox, seconds: float) -> list[str]:
+    command = [sys.executable, "-m", "workers.prepare.grading.program", f"--seconds={seconds}"]
+    return [*command, f"--die-with={os.getpid()}"] if sandbox.kind == PROCESS else command
+
+
+def _read(output: IO[bytes], log: IO[bytes], why_none: str) -> Report:
+    try:
+        found = json.loads(output.read(_MOST_REPORT_BYTES))
+        if "error" in found:
+            return {"runtime_error": str(found["error"])}
+        reward = float(found["value"])
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return {"runtime_error": f"grade has no result: {why_none or 'it said nothing'}{last_line(log)}"}
+    if not math.isfinite(reward):
+        return {"runtime_error": f"grade returned {reward}, which is no finite number"}
+    return {"reward": reward}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Models that ranks ask over the channel: each answer goes to the rank that asked, as fast as that one reads."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from trainyard.protocol.commands import ModelAnswered, to_message
+from trainyard.protocol.messages import AskModel
+from workers.supervisor.asking.model_requests import ModelRequests
+from workers.supervisor.ranks.channel_server import Connection
+from workers.supervisor.ranks.event_loop import EventLoop
+from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
+
+MOST_UNREAD_BYTES = 1 << 20  # of one rank, which gets no more answers meanwhile
+UNREAD_SECONDS = 0.05
+
+
+class RanksAsking:
+    """Methods belong to the loop's thread."""
+
+    def __init__(self, loop: EventLoop, steps: ProgressWatchdog, requests: ModelRequests) -> None:
+        self._loop = loop
+        self._steps = steps
+        self._requests = requests
+
+    def ask(self, connection: Connection, request: AskModel) -> None:
+        """Of any rank; returns at once."""
+        self._steps.asked(time.monotonic())
+
+        def deliver(answer: ModelAnswered, sent: Callable[[], None]) -> None:
+            self._loop.call(partial(self._answer, connection, answer, sent))
+
+        self._requests.ask(request, deliver)
+
+    def close(self) -> None:
+        """End what is asked; calling it again does nothing."""
+        self._requests.close()
+
+    def _answer(self, to: Connection, answer: ModelAnswered, sent: Callable[[], None]) -> None:
+        if to.is_open and to.unsent_bytes > MOST_UNREAD_BYTES:
+            self._loop.call_after(UNREAD_SECONDS, partial(self._answer, to, answer, sent))
+            return
+        self._steps.model_answered(time.monotonic())
+        if to.is_open:
+            to.send(to_message(answer))
+        sent()

@@ -1,0 +1,1 @@
+"""Graders as rewards of RLHF."""

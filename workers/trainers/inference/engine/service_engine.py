@@ -1,0 +1,224 @@
+"""An engine that has no model: a service of the project answers in its place, by `RunContext.ask`."""
+
+import base64
+import contextlib
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, NoReturn, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from workers.rank.run_context import NotAnswered, RunSpec
+from workers.trainers.failures import InvalidConfig, TrainingFailure
+from workers.trainers.inference.engine.interface import (
+    Completion,
+    Continuation,
+    Interrupted,
+    Likelihood,
+    Pooling,
+    Prompt,
+    Refused,
+    Sampling,
+    Scores,
+    TokenIds,
+    never,
+)
+from workers.trainers.inference.engine.loading import describe
+from workers.trainers.inference.engine.refusing import Limits, answer_accepted
+
+Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]  # raises NotAnswered
+
+AT_A_TIME = 16  # prompts or texts of one request
+IN_FLIGHT = 8  # requests
+POLL_SECONDS = 0.2  # between two questions whether the caller is interrupted
+_SEEDS = 1 << 53  # larger numbers lose precision in other parsers of JSON
+_OF_THE_REQUEST = (400, 413, 422)  # statuses of what the service refuses; all others end the job
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
+
+
+class ServiceUnavailable(TrainingFailure):
+    """The service does not answer; another attempt may find it better."""
+
+    error_type = "NETWORK_ERROR"
+
+
+class ServiceEngine:
+    """See `interface.Engine`; the tokenizer is that of the service's model, as it was when the job was submitted."""
+
+    def __init__(self, spec: RunSpec, service: str, ask: Ask) -> None:
+        self._service = service
+        self._ask = ask
+        self._model = describe(spec)
+        self._limits = Limits(self._model.context, self._model.vocabulary)
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._model.tokenizer
+
+    @property
+    def context_length(self) -> int:
+        return self._limits.context
+
+    def generate(
+        self, prompts: Sequence[Prompt], sampling: Sampling, interrupted: Callable[[], bool] = never
+    ) -> list[Completion | Refused]:
+        """Raises Interrupted, InvalidConfig and ServiceUnavailable."""
+        if sampling.response_format:
+            raise InvalidConfig("task.response_format: a service is asked for completions, which have none")
+        # One seed is for a whole request; at temperature 0 it decides nothing.
+        size = 1 if sampling.temperature > 0 else AT_A_TIME
+        return answer_accepted(
+            prompts,
+            lambda each: self._limits.refuse(each.tokens, sampling.max_new_tokens),
+            lambda accepted: self._all(accepted, size, lambda some: self._completions(some, sampling), interrupted),
+        )
+
+    def embeddings(
+        self, texts: Sequence[TokenIds], pooling: Pooling, interrupted: Callable[[], bool] = never
+    ) -> list[NDArray[np.float32] | Refused]:
+        """Pooled as the service does; ``pooling`` is that of its model. Raises Interrupted and ServiceUnavailable."""
+        del pooling
+        return answer_accepted(
+            texts, self._limits.refuse, lambda accepted: self._all(accepted, AT_A_TIME, self._vectors, interrupted)
+        )
+
+    def likelihoods(
+        self, continuations: Sequence[Continuation], interrupted: Callable[[], bool] = never
+    ) -> list[Likelihood | Refused]:
+        del continuations, interrupted
+        self._refuse("likelihoods")
+
+    def scores(self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never) -> list[Scores | Refused]:
+        del texts, interrupted
+        self._refuse("scores")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise InvalidConfig(f"model.service: the service {self._service} gives no {what}; name a model that is loaded")
+
+    def _all(
+        self,
+        requests: Sequence[_Request],
+        size: int,
+        answer: Callable[[Sequence[_Request]], list[_Answer]],
+        interrupted: Callable[[], bool],
+    ) -> list[_Answer | Refused]:
+        """Answers in the order of the requests, which are sent ``size`` at a time and a few of those together."""
+        parts = [requests[begin : begin + size] for begin in range(0, len(requests), size)]
+        work: list[Callable[[], list[_Answer | Refused]]] = [partial(self._answered, part, answer) for part in parts]
+        return [each for found in in_order(work, interrupted) for each in found]
+
+    def _answered(
+        self, part: Sequence[_Request], answer: Callable[[Sequence[_Request]], list[_Answer]]
+    ) -> list[_Answer | Refused]:
+        """Of a part that is refused each request is sent alone, so that only the wrong ones are refused."""
+        try:
+            return [*answer(part)]
+        except NotAnswered as error:
+            if error.status not in _OF_THE_REQUEST:
+                what = f"the service {self._service} does not answer ({error.status}): {error.message}"
+                raise ServiceUnavailable(what) from error
+            if len(part) == 1:
+                return [Refused(code="REFUSED", message=f"the service {self._service}: {error.message}")]
+        return [each for request in part for each in self._answered([request], answer)]
+
+    def _completions(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
+        body = {
+            "prompt": [list(each.tokens) for each in prompts],
+            "seed": prompts[0].seed % _SEEDS,
+            **_options(sampling),
+        }
+        answer = self._ask("/v1/completions", {"model": self._service, **body})
+        return [self._completion(each, sampling) for each in sorted(answer["choices"], key=itemgetter("index"))]
+
+    def _completion(self, choice: Mapping[str, Any], sampling: Sampling) -> Completion:
+        logprobs = choice.get("logprobs") or {}
+        return Completion(
+            text=choice["text"],
+            tokens=self._tokens(choice["text"], logprobs.get("tokens", ())),
+            finish_reason=choice["finish_reason"],
+            logprobs=tuple(logprobs.get("token_logprobs", ())) if sampling.logprobs else None,
+        )
+
+    def _tokens(self, text: str, words: Sequence[str]) -> tuple[int, ...]:
+        """As many as the service has made; where the text has other ones, those of its words."""
+        found = self._ids(text)
+        if len(found) == len(words):
+            return found
+        unknown = self.tokenizer.unk_token_id or 0
+        return tuple(next(iter(self._ids(word)), int(unknown)) for word in words)
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(int(each) for each in self.tokenizer(text=text, add_special_tokens=False)["input_ids"])
+
+    def _vectors(self, texts: Sequence[TokenIds]) -> list[NDArray[np.float32]]:
+        body = {"model": self._service, "input": [list(each) for each in texts], "encoding_format": "base64"}
+        data = self._ask("/v1/embeddings", body)["data"]
+        return [
+            np.frombuffer(base64.b64decode(each["embedding"]), dtype="<f4").astype(np.float32)
+            for each in sorted(data, key=itemgetter("index"))
+        ]
+
+
+def in_order(work: Sequence[Callable[[], _Answer]], interrupted: Callable[[], bool]) -> list[_Answer]:
+    """What the functions return, called on a few threads. Raises the first error, and Interrupted.
+
+    The threads do not keep the process from ending: one may wait for an answer that nothing needs any more.
+    """
+    found: dict[int, _Answer] = {}
+    ended: queue.SimpleQueue[tuple[int, _Answer | None, BaseException | None]] = queue.SimpleQueue()
+    left, is_over = deque(enumerate(work)), threading.Event()
+
+    def serve() -> None:
+        while left and not is_over.is_set():
+            with contextlib.suppress(IndexError):  # another thread took the last one
+                number, function = left.popleft()
+                try:
+                    ended.put((number, function(), None))
+                except BaseException as error:  # noqa: BLE001  raised where the answers are awaited
+                    ended.put((number, None, error))
+
+    for _ in range(min(IN_FLIGHT, len(work))):
+        threading.Thread(target=serve, name="service", daemon=True).start()
+    try:
+        while len(found) < len(work):
+            if interrupted():
+                raise Interrupted
+            with contextlib.suppress(queue.Empty):
+                number, answer, error = ended.get(timeout=POLL_SECONDS)
+                if error is not None:
+                    raise error
+                found[number] = cast("_Answer", answer)
+    finally:
+        is_over.set()
+    return [found[number] for number in range(len(work))]
+
+
+def _options(sampling: Sampling) -> dict[str, Any]:
+    """Fields of a request, all of them: a service may have defaults of its own."""
+    return {
+        "max_tokens": sampling.max_new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "logprobs": 0,  # with them comes how many tokens an answer has
+        **({"stop": list(sampling.stop)} if sampling.stop else {}),
+        **(
+            {"logit_bias": {str(token): bias for token, bias in sampling.logit_bias.items()}}
+            if sampling.logit_bias
+            else {}
+        ),
+    }

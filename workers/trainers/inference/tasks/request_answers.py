@@ -1,0 +1,124 @@
+"""Answers to the requests of a shard: all of them in one call of the engine."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.spec.inference import CHAT_COMPLETIONS
+from workers.trainers.failures import InvalidConfig
+from workers.trainers.inference.engine.embedding import Vector
+from workers.trainers.inference.engine.interface import Completion, Prompt, Refused, TokenIds
+from workers.trainers.inference.engine.sampling import Asked, Sampler
+from workers.trainers.inference.serving.admission import limits_of, refuse
+from workers.trainers.inference.serving.openai.asking import Asking
+from workers.trainers.inference.serving.openai.chance import Chance
+from workers.trainers.inference.serving.openai.chat import chat
+from workers.trainers.inference.serving.openai.completions import completion
+from workers.trainers.inference.serving.openai.embeddings import embeddings_answer, wanted_texts
+from workers.trainers.inference.serving.openai.problems import Problem, refusal
+from workers.trainers.inference.serving.openai.served_model import ServedModel
+from workers.trainers.inference.serving.requests import Delta, ServedSampling, TokenInfo
+from workers.trainers.inference.tasks.request_bodies import Body
+from workers.trainers.inference.tasks.task import Interrupted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """The body of a response, and what it took."""
+
+    body: dict[str, Any]
+    prompt_tokens: int
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Texts:
+    """``prompts`` belong to the choices of ``asking`` in their order."""
+
+    asking: Asking
+    prompts: Sequence[Asked]
+
+
+@dataclass(frozen=True)
+class Passages:
+    """The texts of which a request wants vectors."""
+
+    body: Body
+    texts: Sequence[TokenIds]
+
+
+class TextAnswers:
+    """Chat completions and completions."""
+
+    def __init__(self, model: ServedModel, endpoint: str) -> None:
+        self._model = model
+        self._ask = chat if endpoint == CHAT_COMPLETIONS else completion
+        self._limits = limits_of(model.engine, model.serving.max_context)
+
+    def prepare(self, body: Body, chance: Chance) -> Texts:
+        asking = self._ask(body, None, self._model, chance)
+        for request in asking.requests:
+            if refused := refuse(request, self._limits):
+                raise refusal(refused, asking.param)
+        samplers: dict[int, Sampler] = {}  # by identity: the answers to one prompt share their options
+        prompts = []
+        for request in asking.requests:
+            key = id(request.sampling)
+            if key not in samplers:
+                samplers[key] = self._sampler(request.sampling)
+            prompts.append(Asked(Prompt(tokens=request.prompt, seed=request.seed), samplers[key]))
+        return Texts(asking, prompts)
+
+    def answered(self, prepared: Sequence[Texts], interrupted: Interrupted) -> list[Answered | Problem]:
+        prompts = [prompt for each in prepared for prompt in each.prompts]
+        found = iter(self._model.engine.generate_each(prompts, interrupted))
+        return [_of_texts(each.asking, [next(found) for _ in each.prompts]) for each in prepared]
+
+    def _sampler(self, sampling: ServedSampling) -> Sampler:
+        try:
+            # As where requests share their steps, so that a service's answer is the same.
+            return self._model.engine.sampler(sampling, is_shared=True)
+        except InvalidConfig as error:
+            raise Problem(str(error), param="response_format") from error
+
+
+class VectorAnswers:
+    """Embeddings."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+
+    def prepare(self, body: Body, chance: Chance) -> Passages:
+        del chance  # vectors have neither names nor samples
+        return Passages(body, wanted_texts(body, self._model))
+
+    def answered(self, prepared: Sequence[Passages], interrupted: Interrupted) -> list[Answered | Problem]:
+        texts = [text for each in prepared for text in each.texts]
+        found = iter(self._model.engine.embeddings(texts, self._model.pooling, interrupted))
+        return [_of_passages(each, [next(found) for _ in each.texts]) for each in prepared]
+
+
+def _of_texts(asking: Asking, found: Sequence[Completion | Refused]) -> Answered | Problem:
+    tokens = 0
+    for choice, each in zip(asking.choices, found, strict=True):
+        if isinstance(each, Refused):
+            return refusal(each, asking.param)
+        tokens += len(each.tokens)
+        delta = Delta(text=each.text, tokens=tuple(_described(each)), finish_reason=each.finish_reason)
+        for _ in choice.add(delta):
+            pass  # what a stream would send
+    return Answered(body=asking.whole(tokens), prompt_tokens=asking.prompt_tokens, completion_tokens=tokens)
+
+
+def _described(found: Completion) -> Iterator[TokenInfo]:
+    for place, token in enumerate(found.tokens):
+        logprob = found.logprobs[place] if found.logprobs else None
+        yield TokenInfo(id=token, logprob=logprob, top=found.tops[place] if found.tops else ())
+
+
+def _of_passages(passages: Passages, found: Sequence[Vector | Refused]) -> Answered | Problem:
+    try:
+        body = embeddings_answer(passages.body, passages.texts, found)
+    except Problem as problem:
+        return problem
+    return Answered(body=body, prompt_tokens=sum(map(len, passages.texts)))
