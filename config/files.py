@@ -13,3 +13,6 @@ class FilesSettings:
     part_max_bytes: int = setting(64 << 20, "largest part of an upload", rules.at_least_one)
     line_max_bytes: int = setting(1 << 20, "longest line of an uploaded file of records", rules.at_least_one)
     upload_seconds: int = setting(3600, "an upload in parts that is not completed expires after this time")
+    max_live_batches: int = setting(
+        100, "most batches of one project that have not ended; 0: any number", rules.not_negative
+    )

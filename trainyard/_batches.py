@@ -39,7 +39,8 @@ class Batches:
         days) deletes the files with the answers. ``parts``: ``resource_config``, ``scheduling_config`` and ``output``
         of the jobs that answer.
         """
-        expires = {"anchor": "created_at", "seconds": output_expires_seconds} if output_expires_seconds else None
+        seconds = output_expires_seconds
+        expires = {"anchor": "created_at", "seconds": seconds} if seconds is not None else None
         body = without_unset(
             input_file_id=input_file_id,
             endpoint=endpoint,

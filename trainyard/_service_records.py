@@ -33,6 +33,7 @@ class Service(TypedDict):
     engine: str
     limits: dict[str, int | None]
     defaults: dict[str, float]
+    log: str
     resource_config: dict[str, Any]
     scheduling_config: dict[str, Any]
     environment: dict[str, str]

@@ -127,6 +127,20 @@ class Services:
         """The chunks of a text that continues the prompt; otherwise as `chat`."""
         return self._answer("/v1/completions", {"model": model, "prompt": prompt, **fields})
 
+    def rerank(
+        self, model: str, query: str, documents: Iterable[str | Mapping[str, Any]], **fields: Any
+    ) -> tuple[dict[str, Any], ...]:
+        """The documents that answer the query best, first: each with ``index`` and ``relevance_score``, from 0 to 1.
+
+        ``fields``: ``top_n``, ``return_documents``, ``max_tokens_per_doc``. The model is a service with task score.
+        """
+        body = {"model": model, "query": query, "documents": [*documents], **fields}
+        with self._calls.http.open("POST", "/v1/rerank", body=body, timeout_seconds=SILENCE_SECONDS) as response:
+            try:
+                return tuple(json.loads(response.read())["results"])
+            except (OSError, http.client.HTTPException) as error:
+                raise Unreachable(f"the answer broke off: {error}") from error
+
     def usage(self, *, group: Iterable[str] = (), **filters: str) -> Iterator[records.Usage]:
         """What was asked: requests and tokens by ``group``, any of ``key``, ``model`` and ``day``.
 

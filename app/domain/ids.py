@@ -13,6 +13,7 @@ FILE_ID = re.compile(f"file-{_UUID}")
 UPLOAD_ID = re.compile(f"upload-{_UUID}")
 PART_ID = re.compile(f"part-{_UUID}")
 BATCH_ID = re.compile(f"batch-{_UUID}")
+PERMISSION_ID = re.compile(f"cp-{_UUID}")
 
 
 class _Clock:

@@ -16,17 +16,19 @@ from tornado.httputil import HTTPServerRequest
 from tornado.web import RequestHandler, stream_request_body
 
 from app.compat.openai.answers.problems import error_body
-from app.compat.openai.answers.schemas import ChatSchema, CompletionSchema, EmbeddingSchema
+from app.compat.openai.answers.schemas import ChatSchema, CompletionSchema, EmbeddingSchema, RerankSchema
 from app.domain.errors import InvalidRequest, TooLarge
-from app.domain.spec.inference import EMBED, GENERATE
+from app.domain.spec.inference import EMBED, GENERATE, SCORE
 from app.gateway.backend import Backend, Credentials
-from app.gateway.dispatch import Asked, Dispatch, Outcome
+from app.gateway.cancelled import CancelledAnswers
+from app.gateway.dispatch import VIEW_SECONDS, Asked, Dispatch, Outcome
 from app.gateway.event_stream import Tokens
 from app.gateway.failures import NoReplica, failure_of
 from app.gateway.figures import Figures
 from app.gateway.limits import KeyLimits
 from app.gateway.open_requests import OpenRequests
 from app.gateway.reply import ClientGone, Reply
+from app.gateway.samples import SampleBook
 from app.gateway.usage_book import UsageBook
 from app.http.auth import PROJECT_HEADER
 from app.http.envelope import new_request_id
@@ -57,6 +59,7 @@ KINDS = {
     "chat/completions": Kind("/v1/chat/completions", ChatSchema(), GENERATE),
     "completions": Kind("/v1/completions", CompletionSchema(), GENERATE),
     "embeddings": Kind("/v1/embeddings", EmbeddingSchema(), EMBED),
+    "rerank": Kind("/v1/rerank", RerankSchema(), SCORE),
 }
 
 
@@ -69,6 +72,8 @@ class Gateway:
     dispatch: Dispatch
     limits: KeyLimits
     usage: UsageBook
+    samples: SampleBook
+    cancelled: CancelledAnswers
     figures: Figures
     open_requests: OpenRequests
 
@@ -215,10 +220,17 @@ class AnswerHandler(RequestHandler):
     async def _dispatched(self, asked: Asked, key: UsageKey) -> None:
         """Have it answered, and count what that took, however it ends."""
         began = time.monotonic()
+        view = await self._gateway.backend.service(asked.service_id, max_age=VIEW_SECONDS)
+        # What another project asks is none of this one's.
+        sample = self._reply.sample = None if asked.alias else self._gateway.samples.begin(view)
         outcome = Outcome(499, Tokens())  # the client hung up
         try:
             outcome = await self._gateway.dispatch.answer(asked, self._reply)
         except ClientGone:
+            raise
+        except asyncio.CancelledError:
+            if not asked.streams and self._reply.endpoint is not None:
+                self._gateway.cancelled.count(self._reply.endpoint, self._request_id, key)
             raise
         except Exception as error:
             outcome = Outcome(failure_of(error).status, Tokens())
@@ -228,6 +240,8 @@ class AnswerHandler(RequestHandler):
                 outcome = Outcome(outcome.status, self._reply.stream.tokens)  # what has come of it counts
             self._gateway.limits.charge(key.key_id, outcome.tokens.total)
             self._gateway.usage.add(key, outcome.tokens, failed=outcome.status != 200)
+            if sample is not None:
+                self._gateway.samples.end(sample, asked, view, status=outcome.status, model=key.model)
             self._gateway.figures.count(asked.path, outcome.status, time.monotonic() - began)
 
     async def _checked(self, kind: Kind) -> dict[str, Any]:
@@ -296,6 +310,7 @@ def _asked(kind: Kind, route: Route, body: Mapping[str, Any], request_id: str) -
         headers=headers,
         streams=streams,
         keeps_usage=keeps_usage,
+        alias=route.model if route.shared else "",
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from app.domain.errors import CredentialsInvalid, CredentialsMissing, Forbidden, NotYours, TrainyardError
-from app.domain.serving.document import ServiceLimits
+from app.domain.serving.document import ServiceDocument, ServiceLimits
 from app.domain.serving.states import ServiceState
 from app.domain.spec.locations.hosts import holder_of
 from app.domain.token_bucket import Rate
@@ -22,7 +22,7 @@ from app.services.access import api_keys, denied_requests, projects
 from app.services.access.denied_requests import Denial, DenialThrottle
 from app.services.attempts import job_callers
 from app.services.requests.control_plane import ControlPlane
-from app.services.serving import endpoints, loads, routing, usage
+from app.services.serving import endpoints, loads, request_samples, routing, usage
 from app.services.serving.endpoints import Endpoint
 from app.services.serving.loads import Load
 from app.services.serving.routing import Route
@@ -54,13 +54,15 @@ class Credentials:
 
 @dataclass(frozen=True)
 class ServiceView:
-    """A service as a request needs it; ``why`` says why there are no endpoints."""
+    """A service as a request needs it; ``why`` says why there are no endpoints. ``logged_share``: of its requests."""
 
     name: str
     status: str
     limits: ServiceLimits
     endpoints: tuple[Endpoint, ...]
     why: str
+    project: str = ""
+    logged_share: float = 0.0
 
 
 class Backend:
@@ -119,6 +121,9 @@ class Backend:
     async def add_usage(self, counts: Mapping[UsageKey, UsageCounts]) -> None:
         await self.on_thread(lambda: usage.add(self._plane.db, counts))
 
+    async def store_sample(self, project: str, filename: str, content: bytes) -> None:
+        await self.on_thread(lambda: request_samples.store(self._plane, project, filename, content))
+
     async def on_thread(self, function: Callable[..., _Value], *arguments: object) -> _Value:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
@@ -139,8 +144,8 @@ class Backend:
                 return ServiceView(service_id, ServiceState.ENDED, ServiceLimits(), (), "")
             found = tuple(endpoints.of(session, service_id))
             why = "" if found else endpoints.why_none(session, service_id)
-            limits = ServiceLimits.from_json(row.spec.get("limits") or {})
-            return ServiceView(row.name, row.status, limits, found, why)
+            document = ServiceDocument.from_json(row.spec)
+            return ServiceView(row.name, row.status, document.limits, found, why, row.project, document.logged_share)
 
     def _caller(self, credentials: Credentials) -> Caller:
         caller = None

@@ -8,7 +8,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tornado.escape import json_decode
 from tornado.iostream import StreamClosedError
@@ -44,6 +44,7 @@ class Asked:
     headers: Mapping[str, str] = field(default_factory=dict)
     streams: bool = False
     keeps_usage: bool = False  # the client wants the event with the usage of a stream
+    alias: str = ""  # what the client sees of a service of another project
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Dispatch:
         began, lost = time.monotonic(), 0
         while True:
             endpoint = await self._endpoint(asked, reply, began)
-            answer = _Answer(asked, reply)
+            answer, reply.endpoint = _Answer(asked, reply), endpoint
             try:
                 with self._loads.answering(asked.service_id, endpoint):
                     await self._exchange(endpoint, asked, answer)
@@ -128,6 +129,8 @@ class Dispatch:
             if answer.http_status == 503:
                 self._rest(endpoint, _message(answer))
                 continue
+            if asked.alias and answer.http_status in (404, 409):  # it may name a job and a place of the other project
+                raise Conflict(f"{asked.alias} can't be loaded where it is served")
             return self._completed(answer)
 
     async def _exchange(self, endpoint: Endpoint, asked: Asked, answer: _Answer) -> None:
@@ -164,15 +167,14 @@ class Dispatch:
 
     async def _endpoint(self, asked: Asked, reply: Reply, began: float) -> Endpoint:
         """The replica with the least to do; waits for one, as long as the service says."""
-        view = await self._backend.service(asked.service_id, max_age=VIEW_SECONDS)
-        _refuse_if_closed(view)
+        view = await self._view(asked, VIEW_SECONDS)
         is_first = reply.stream is None  # it has not waited for a replica: a short patience does not count
         found = self._least_loaded(view)
         if found is not None and (is_first or not self._is_late(view, began)):
             return found
         if self._loads.waiting(asked.service_id) >= view.limits.max_waiting:
             raise LimitExceeded(
-                f"{view.limits.max_waiting} requests already wait for a replica of {view.name}: {view.why}",
+                f"{view.limits.max_waiting} requests already wait for a replica of {view.name}{_because(view)}",
                 retry_after_seconds=5,
             )
         with self._loads.held(asked.service_id):
@@ -181,19 +183,28 @@ class Dispatch:
     async def _awaited(self, asked: Asked, reply: Reply, began: float) -> Endpoint:
         comment_at = time.monotonic() + FIRST_COMMENT_SECONDS
         while True:
-            view = await self._backend.service(asked.service_id, max_age=HELD_VIEW_SECONDS)
-            _refuse_if_closed(view)
+            view = await self._view(asked, HELD_VIEW_SECONDS)
             if self.is_closing:
                 raise NoReplica("this gateway is stopping; ask again", retry_after_seconds=1)
             if self._is_late(view, began):
                 waited = f"no replica of {view.name} has answered within {view.limits.cold_start_seconds} s"
-                raise NoReplica(f"{waited}: {view.why}" if view.why else waited, retry_after_seconds=10)
+                raise NoReplica(f"{waited}{_because(view)}", retry_after_seconds=10)
             if (found := self._least_loaded(view)) is not None:
                 return found
             if asked.streams and time.monotonic() >= comment_at:
                 await reply.comment(view.why or "waiting for a replica")
                 comment_at = time.monotonic() + COMMENT_SECONDS
             await asyncio.sleep(HELD_POLL_SECONDS)
+
+    async def _view(self, asked: Asked, max_age: float) -> ServiceView:
+        """The service, if it is open; one of another project shows neither its name nor why it has no replica."""
+        view = await self._backend.service(asked.service_id, max_age=max_age)
+        if not asked.alias:
+            _refuse_if_closed(view)
+            return view
+        if view.status != ServiceState.ACTIVE:
+            raise Conflict(f"the project of {asked.alias} does not serve it now")
+        return replace(view, name=asked.alias, why="")
 
     def _least_loaded(self, view: ServiceView) -> Endpoint | None:
         now = time.monotonic()
@@ -217,6 +228,10 @@ async def _refuse() -> None:
 def failure_of_answer(status: int, body: bytes) -> Failure:
     """What the engine refused, for a stream whose status is already sent."""
     return Failure(status, body if body.startswith(b"{") else failure_of(ReplicaLost("the engine failed")).body)
+
+
+def _because(view: ServiceView) -> str:
+    return f": {view.why}" if view.why else ""
 
 
 def _refuse_if_closed(view: ServiceView) -> None:

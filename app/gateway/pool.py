@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakValueDictionary
 
 from tornado.iostream import IOStream, StreamClosedError, UnsatisfiableReadError
 from tornado.tcpclient import TCPClient
@@ -17,6 +18,7 @@ from app.services.serving.endpoints import Endpoint
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 20.0
 MAX_IDLE = 64  # connections of one endpoint
+MAX_OPENING = 32  # at a time of one endpoint: a relay closes connections that are silent when there are over 128
 MAX_BUFFER_BYTES = 128 << 20
 MAX_REPLY_BYTES = 512
 READ_BYTES = 8 << 10  # tornado clears a buffer of this size twice for each event of a stream
@@ -43,6 +45,7 @@ class Pool:
         self._secret_key = secret_key
         self._clients = TCPClient()
         self._idle: defaultdict[Endpoint, list[Connection]] = defaultdict(list)
+        self._opening: WeakValueDictionary[Endpoint, asyncio.Semaphore] = WeakValueDictionary()
 
     async def take(self, endpoint: Endpoint, *, fresh: bool = False) -> Connection:
         """A connection on which nothing is under way. Raises NotConnected."""
@@ -85,8 +88,11 @@ class Pool:
             self._idle[connection.endpoint].remove(connection)
 
     async def _opened(self, endpoint: Endpoint) -> Connection:
+        turns = self._opening.get(endpoint)
+        if turns is None:
+            turns = self._opening[endpoint] = asyncio.Semaphore(MAX_OPENING)
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with turns, asyncio.timeout(CONNECT_SECONDS):
                 stream = await self._clients.connect(
                     endpoint.address, endpoint.port, max_buffer_size=MAX_BUFFER_BYTES, timeout=CONNECT_SECONDS
                 )
@@ -97,6 +103,8 @@ class Pool:
 
     async def _introduce(self, stream: IOStream, endpoint: Endpoint) -> None:
         """Say the token of the attempt. Raises NotConnected when the relay refuses."""
+        if stream.closed():  # since it was connected
+            raise StreamClosedError(stream.error)
         stream.read_chunk_size = READ_BYTES
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _LIVENESS.items():

@@ -7,6 +7,8 @@ from tornado.web import RequestHandler
 
 from app.gateway.event_stream import EventStream
 from app.gateway.failures import Failure
+from app.gateway.sample import Sample
+from app.services.serving.endpoints import Endpoint
 
 STUCK_SECONDS = 60.0
 _EVENTS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -25,10 +27,14 @@ class Reply:
         self.has_begun = False  # the status is sent: what follows are events
         self.is_finished = False
         self.stream: EventStream | None = None  # what passes on, or is to
+        self.sample: Sample | None = None
+        self.endpoint: Endpoint | None = None  # the replica that answers now
 
     def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         if not self.has_begun:
             self._begin(status, {"Content-Type": "application/json", **self.headers, **headers})
+        if self.sample is not None:
+            self.sample.add(body)
         self._handler.finish(body)
         self.is_finished = True
 
@@ -40,6 +46,8 @@ class Reply:
         """Send events at once; done when the client can take more. The result raises ClientGone."""
         if not self.has_begun:
             self._begin(200, {**_EVENTS, **self.headers})
+        if self.sample is not None:
+            self.sample.add(events)
         self._handler.write(events)
         return self._flushed()
 
@@ -53,6 +61,8 @@ class Reply:
         if self.is_finished:
             return
         if self.has_begun:
+            if self.sample is not None:
+                self.sample.add(failure.event)
             self._handler.write(failure.event)
             self.end()
         else:

@@ -14,6 +14,7 @@ from app.domain.errors import NotFound
 from app.domain.ids import new_id
 from app.gateway.answer_handler import KINDS, AnswerHandler, Gateway
 from app.gateway.backend import Backend
+from app.gateway.cancelled import CancelledAnswers
 from app.gateway.dispatch import Dispatch
 from app.gateway.failures import failure_of
 from app.gateway.figures import CONTENT_TYPE, Figures
@@ -21,6 +22,7 @@ from app.gateway.limits import KeyLimits
 from app.gateway.loads import Loads
 from app.gateway.open_requests import OpenRequests
 from app.gateway.pool import Pool
+from app.gateway.samples import SampleBook
 from app.gateway.usage_book import UsageBook
 from app.services.operations.control_plane import control_plane
 from app.services.requests.control_plane import ControlPlane
@@ -33,6 +35,7 @@ IDLE_CONNECTION_SECONDS = 75.0
 MOST_BODIES = 32  # of the largest size, that a gateway holds at a time
 END_SECONDS = 1.0  # in which clients get the error
 UNLIMITED_BYTES = 1 << 40  # the handler limits bodies, so that it can say so
+_SHOWN = 8  # characters of a gateway's id in names of files
 logger = logging.getLogger(__name__)
 
 
@@ -40,7 +43,9 @@ class GatewayServer:
     """For one event loop: `start`, then `close` with the seconds that answers may still take."""
 
     def __init__(self, settings: Settings, plane: ControlPlane) -> None:
-        self._backend = Backend(settings, plane, gateway_id=new_id("gateway"))
+        gateway_id = new_id("gateway")
+        self._backend = Backend(settings, plane, gateway_id=gateway_id)
+        self._samples = SampleBook(self._backend.store_sample, gateway_id[-_SHOWN:])
         self._pool = Pool(settings.security.secret_key)
         self._loads = Loads(self._backend.report)
         self._usage = UsageBook(self._backend.add_usage)
@@ -54,12 +59,15 @@ class GatewayServer:
             requests_per_minute=settings.gateway.requests_per_minute,
             tokens_per_minute=settings.gateway.tokens_per_minute,
         )
+        self._cancelled = CancelledAnswers(self._pool, self._usage, limits)
         gateway = Gateway(
             settings=settings,
             backend=self._backend,
             dispatch=self._dispatch,
             limits=limits,
             usage=self._usage,
+            samples=self._samples,
+            cancelled=self._cancelled,
             figures=self._figures,
             open_requests=self._open_requests,
         )
@@ -72,7 +80,10 @@ class GatewayServer:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(each) for each in (self._loads.run(), self._usage.run(), self._sweep())]
+        self._tasks = [
+            asyncio.create_task(each)
+            for each in (self._loads.run(), self._usage.run(), self._samples.run(), self._sweep())
+        ]
 
     async def close(self, *, seconds: float) -> None:
         """Take no new requests, refuse those that wait, let answers end for so long; then end them with an error."""
@@ -85,11 +96,13 @@ class GatewayServer:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._open_requests.gone(), END_SECONDS)
         await self.http.close_all_connections()
+        await self._cancelled.gone(END_SECONDS)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._loads.report()
         await self._usage.flush()
+        await self._samples.flush()
         self._pool.close()
         self._backend.close()
 

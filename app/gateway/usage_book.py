@@ -29,6 +29,10 @@ class UsageBook:
             ),
         )
 
+    def add_tokens(self, key: UsageKey, tokens: Tokens) -> None:
+        """Of a request that was added before."""
+        self._merge(key, UsageCounts(prompt_tokens=tokens.prompt, completion_tokens=tokens.completion))
+
     async def run(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_SECONDS)

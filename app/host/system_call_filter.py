@@ -48,23 +48,37 @@ class _Rule(TypedDict):
 
 
 def compiled() -> bytes:
-    """The filter for this machine: a sequence of struct sock_filter of linux/filter.h."""
+    """The filter for this machine, as ``exported``."""
     built = pyseccomp.SyscallFilter(ERRNO(errno.ENOSYS))
     for rule in _rules():
         action = ALLOW if rule["action"] == "SCMP_ACT_ALLOW" else ERRNO(rule["errnoRet"])
-        for number in _numbers(set(rule["names"]) - _DECIDED_HERE):
+        for number in numbers(set(rule["names"]) - _DECIDED_HERE):
             built.add_rule(action, number, *_conditions(rule))
-    for number in _numbers(DENIED):
+    for number in numbers(DENIED):
         built.add_rule(ERRNO(errno.EPERM), number)
     built.add_rule(ALLOW, "clone", Arg(0, MASKED_EQ, _NEW_NAMESPACES, 0))
     for family in _FAMILIES:
         built.add_rule(ALLOW, "socket", Arg(0, EQ, family))
     for protocol in _NETLINK_PROTOCOLS:
         built.add_rule(ALLOW, "socket", Arg(0, EQ, socket.AF_NETLINK), Arg(2, EQ, protocol))
+    return exported(built)
+
+
+def exported(built: pyseccomp.SyscallFilter) -> bytes:
+    """A sequence of struct sock_filter of linux/filter.h."""
     with open(os.memfd_create("filter"), "w+b") as file:  # noqa: PTH123
         built.export_bpf(file)
         file.seek(0)
         return file.read()
+
+
+def numbers(names: Iterable[str]) -> Iterator[int]:
+    """Not those of calls that only other architectures have, or that this libseccomp does not know."""
+    for name in names:
+        with suppress(ValueError, OSError, RuntimeError):
+            number = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name)
+            if number >= 0:
+                yield number
 
 
 def _rules() -> Iterator[_Rule]:
@@ -74,15 +88,6 @@ def _rules() -> Iterator[_Rule]:
         includes = rule.get("includes") or {}
         if not includes.get("caps") and architecture in includes.get("arches", [architecture]):
             yield rule
-
-
-def _numbers(names: Iterable[str]) -> Iterator[int]:
-    """Not those of calls that only other architectures have, or that this libseccomp does not know."""
-    for name in names:
-        with suppress(ValueError, OSError, RuntimeError):
-            number = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name)
-            if number >= 0:
-                yield number
 
 
 def _conditions(rule: _Rule) -> list[Arg]:

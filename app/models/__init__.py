@@ -17,6 +17,7 @@ from app.models.job_event import JobEvent
 from app.models.lease import Lease
 from app.models.manifest import BaseModel, TrainingRuntime
 from app.models.metric import Metric, MetricSummary
+from app.models.model_permission import ModelPermission
 from app.models.node import CachedSource, Device, Node, NodeFault, NodeRecord, Reservation, StuckDevice
 from app.models.process import ProcessBeat
 from app.models.project import Project, ProjectUsage
@@ -50,6 +51,7 @@ __all__ = [
     "Lease",
     "Metric",
     "MetricSummary",
+    "ModelPermission",
     "ModelUsage",
     "Node",
     "NodeFault",

@@ -13,6 +13,7 @@ from app.domain.serving.document import (
     AUTO,
     ENGINES,
     NONE,
+    NOT_LOGGED,
     PROJECT,
     TASKS,
     Replicas,
@@ -127,10 +128,17 @@ _LIMITS = says("Of requests")
 _DEFAULTS = says("Sampling of requests that say nothing else")
 
 
+_LOG = re.compile(r"none|sample:(?:1|0\.(?=0*[1-9])[0-9]{1,6})")
+_LOG_RULE = "must be none, or sample: with a share such as sample:0.01"
+_LOGGED = says("sample:0.01: so many of the requests are stored with their answers, as files of the project")
+
+
 class CreateServiceSchema(DocumentSchema):
     name = Matching(NAME, NAME_RULE, required=True, **says("What requests call it as model; unique in the project"))
     model = Section(ModelReferenceSchema, required=True, **says("The model that answers"))
-    task = Choice(TASKS, load_default=GENERATE, **says("generate: chat and completions; embed: embeddings"))
+    task = Choice(
+        TASKS, load_default=GENERATE, **says("generate: chat and completions; embed: embeddings; score: rerank")
+    )
     adapters = Section(ServedAdaptersSchema, load_default=dict, **_ADAPTERS)
     replicas = Section(ReplicasSchema, load_default=dict, **_REPLICAS)
     engine = Choice(ENGINES, load_default=AUTO, **says("What runs the model; auto: what the node offers"))
@@ -145,6 +153,7 @@ class CreateServiceSchema(DocumentSchema):
         **says("Queue, priority and labels of its copies; preemptible: also those that always run"),
     )
     environment = environment()
+    log = Matching(_LOG, _LOG_RULE, load_default=NOT_LOGGED, **_LOGGED)
 
     @post_load
     def _typed(self, values: dict[str, Any], **_: Any) -> NewService:
@@ -155,7 +164,7 @@ class CreateServiceSchema(DocumentSchema):
 class ChangeServiceSchema(DocumentSchema):
     """At least one field is required; of replicas, adapters, limits and defaults only what is given changes.
 
-    New copies replace the old ones, without an answer lost, when anything but replicas changes.
+    New copies replace the old ones, without an answer lost, when anything but replicas and log changes.
     """
 
     replicas = Section(ReplicasSchema, **_REPLICAS)
@@ -166,6 +175,7 @@ class ChangeServiceSchema(DocumentSchema):
     resource_config = Section(ResourceConfigSchema, **says("Devices of each copy, in place of all that it has"))
     scheduling_config = Section(ServiceSchedulingSchema, **says("In place of all that it has"))
     environment = environment(load_default=missing)
+    log = Matching(_LOG, _LOG_RULE, **_LOGGED)
 
 
 class ServiceQuerySchema(ListQuerySchema):

@@ -12,7 +12,9 @@ from app.models import BatchJob as BatchJob  # noqa: PLC0414
 from app.models import File as File  # noqa: PLC0414
 from app.models import Job as Job  # noqa: PLC0414
 from app.models import JobEvent as JobEvent  # noqa: PLC0414
+from app.models import ModelPermission as ModelPermission  # noqa: PLC0414
 from app.models import Project as Project  # noqa: PLC0414
+from app.models import Service as Service  # noqa: PLC0414
 from app.models import Sweep as Sweep  # noqa: PLC0414
 from app.models import SweepEvent as SweepEvent  # noqa: PLC0414
 from app.models import Trial as Trial  # noqa: PLC0414

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.services.batches import stepping
+from app.services.batches.reading import Reading
 from tasks.background.leader_loop import LeaderLoop
 from tasks.celery_app import Runtime
 
@@ -17,6 +18,7 @@ class BatchLoop(LeaderLoop):
         super().__init__("batches", runtime, is_leader, poll_seconds)
         self._leads = is_leader
         self._is_stopping = threading.Event()
+        self._reading = Reading()
 
     def stop(self) -> None:
         self._is_stopping.set()
@@ -25,9 +27,10 @@ class BatchLoop(LeaderLoop):
     def advance(self) -> float | None:
         """As LeaderLoop.advance."""
         found = stepping.live(self._runtime.database)
+        self._reading.close_but(found)
         if not found:
             return None
-        has_more = stepping.step_all(self.plane, found, _problems_of_body, self._may_go_on)
+        has_more = stepping.step_all(self.plane, found, _problems_of_body, self._may_go_on, self._reading)
         return 0.0 if has_more else COUNTS_SECONDS
 
     def _may_go_on(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from celery import Celery
 
 from app.host.process_names import own_name
-from app.migrations.versioning import is_current
+from app.migrations import versioning
 from app.services.operations.orphan_cleanup import OrphanSweep
 from app.services.operations.retention import rules as retention
 from app.services.preflight import admission
@@ -37,6 +37,7 @@ from tasks.celery_app import Runtime
 
 # Under `trainyard up` the coordinator starts before the tables exist, and must not add a delay.
 SCHEMA_POLL_SECONDS = 0.05
+SCHEMA_PATIENCE_SECONDS, SCHEMA_WARNING_SECONDS = 5.0, 30.0  # until it says what it waits for, and how often
 BEAT_SECONDS = 2.0
 ANNOUNCE_SECONDS = 2.0
 ORPHANS_SECONDS = 60.0
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 class Coordination:
     """Started before Celery's consumer, so it needs no broker. Only the leader plans and reaps."""
+
+    _warns_at = 0.0  # when it next says that it waits for the schema
 
     def __init__(self, celery: Celery, name: str, *, consume: Callable[[str], None]) -> None:
         runtime: Runtime = celery.runtime
@@ -92,6 +95,7 @@ class Coordination:
 
     def start(self) -> None:
         self._runtime.on_admitted = lambda _job_id: self._go_on()
+        self._warns_at = time.monotonic() + SCHEMA_PATIENCE_SECONDS
         self._gate.start()
 
     def stop(self) -> None:
@@ -102,10 +106,21 @@ class Coordination:
 
     def _start_once_there(self) -> None:
         """Waits for the tables: without them every loop would fail and log it."""
-        if is_current(self._runtime.database.engine):
+        engine = self._runtime.database.engine
+        if versioning.is_current(engine):
             self._gate.stop()
             for loop in self._loops:
                 loop.start()
+        elif time.monotonic() >= self._warns_at:
+            self._warns_at = time.monotonic() + SCHEMA_WARNING_SECONDS
+            with engine.connect() as connection:
+                found = versioning.revision_of(connection)
+            logger.warning(
+                "waits: the database has the schema of revision %s, and this program needs %s; run `trainyard db "
+                "upgrade`, or start the version that the database has",
+                found or "none",
+                versioning.HEAD,
+            )
 
     def _pass_on(self) -> None:
         """Something has changed in the database: every loop asks whether it concerns it."""

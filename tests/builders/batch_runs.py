@@ -1,12 +1,11 @@
 """A batch over the API's database whose jobs a test runs by hand: they store shards, complete, fail."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import select, update
-from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import JobState
 from app.http.context import EXTENSION
@@ -14,28 +13,26 @@ from app.models import Batch, BatchJob, File, Job, Node
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
 from app.services.access.api_keys import CLI_ACTOR
+from app.services.batches import content as batch_content
 from app.services.batches import creation, stepping
 from app.services.batches.creation import NewBatch
 from app.services.batches.validating import BodyCheck
 from app.storage.keys import artifacts_key, shard_key, shards_key, user_file_key
+from tests.builders.batches import CHAT as CHAT  # noqa: PLC0414 – for the tests that run batches, as the next
+from tests.builders.batches import lines_of as lines_of  # noqa: PLC0414
+from tests.builders.batches import request_line
 from tests.builders.factories import make_node
 from tests.builders.files import put_file
 from tests.builders.shards import make_shard
 from tests.systems.apps import Api
 
-CHAT = "/v1/chat/completions"
 MODEL = "/srv/models/tiny"
 CALLER = Caller(key_id=CLI_ACTOR, role=Role.ADMIN, project="default")
 PARTS = {"resource_config": {"gpu_count": 1, "device_type": "cpu"}}
 
 
-def request(custom_id: str, model: str = MODEL, *, url: str = CHAT, **body: Any) -> dict[str, Any]:
-    asked = {"model": model, "messages": [{"role": "user", "content": custom_id}], **body}
-    return {"custom_id": custom_id, "method": "POST", "url": url, "body": asked}
-
-
-def lines_of(requests: Iterable[Mapping[str, Any]]) -> bytes:
-    return b"".join(json.dumps(each).encode() + b"\n" for each in requests)
+def request(custom_id: str, model: str = MODEL, **changes: Any) -> dict[str, Any]:
+    return request_line(custom_id, model=model, **changes)
 
 
 def put_requests(api: Api, content: bytes, *, caller: Caller = CALLER, **columns: Any) -> str:
@@ -48,18 +45,6 @@ def put_requests(api: Api, content: bytes, *, caller: Caller = CALLER, **columns
         values = {"status": "processed", "shape": "batch", **columns}
         session.execute(update(File).where(File.id == file.id).values(**values))
     return file.id
-
-
-def make_batch(session: Session, batch_id: str = "batch-1", **columns: Any) -> Batch:
-    """A row without file and jobs."""
-    now = utc_now()
-    values = {"endpoint": CHAT, "window_seconds": 3600, "expires_at": now + timedelta(hours=1), **columns}
-    batch = Batch(
-        id=batch_id, project="default", created_by="key-1", submits_as="key-1", input_file_id="file-1", **values
-    )
-    session.add(batch)
-    session.flush()
-    return batch
 
 
 def check_nothing(_endpoint: str, _body: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
@@ -123,7 +108,9 @@ class BatchRun:
         """The model's job stores a shard."""
         job = self.jobs()[model]
         key = shard_key(job.id, number, job.fence)
-        content = b"".join(json.dumps(each).encode() + b"\n" for each in rows)
+        requests = batch_content.lines_of(self.plane, self.batch())
+        at = {json.loads(line.content)["custom_id"]: line.number for line in requests}
+        content = lines_of({**row, "line": at.get(row["custom_id"], row["line"])} for row in rows)
         self.plane.storage.write(f"{key}/part-{number:05d}.jsonl", content)
         failed = sum(row["response"] is None or row["response"]["status_code"] != 200 for row in rows)
         with self.db.write() as session:

@@ -1,16 +1,18 @@
 """Batches of requests, and the lines of their files."""
 
 import json
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from app.domain.ids import new_id
+from app.domain.openai_paths import CHAT_COMPLETIONS
 from app.models import Batch
 from app.models.base import utc_now
 
-CHAT = "/v1/chat/completions"
+CHAT = CHAT_COMPLETIONS
 HOUR_SECONDS = 3600
 
 
@@ -42,5 +44,5 @@ def request_line(custom_id: str, *, url: str = CHAT, model: str = "tiny", **body
     return {"custom_id": custom_id, "method": "POST", "url": url, "body": {"model": model, **messages, **body}}
 
 
-def lines_of(*requests: Any) -> bytes:
+def lines_of(requests: Iterable[Any]) -> bytes:
     return "".join(json.dumps(each) + "\n" for each in requests).encode()

@@ -19,7 +19,7 @@ ACCEPTED = ["2xx", "400", "401", "403", "404", "409", "416", "429", "501"]
 REFUSED = ["400", "401", "403", "404", "405", "406", "409", "413", "415", "416", "422", "428", "429", "501"]
 UNAVAILABLE = (
     "GET /health/ready",
-    *(f"POST /openai/v1/{name}" for name in ("chat/completions", "completions", "embeddings")),
+    *(f"POST /openai/v1/{name}" for name in ("chat/completions", "completions", "embeddings", "rerank")),
 )
 
 

@@ -56,6 +56,10 @@ class _Handler(RequestHandler):
 
     async def post(self) -> None:
         body = json.loads(self.request.body)
+        if self.request.path == "/usage":
+            known = any(headers.get("X-Request-Id") == body["request_id"] for headers, _ in self._engine.requests)
+            self.write({"usage": {"prompt_tokens": 3, "completion_tokens": 2} if known else {}})
+            return
         self._engine.requests.append((dict(self.request.headers), body))
         order, _, text = _text_of(body).partition(" ")
         if order == "hang":

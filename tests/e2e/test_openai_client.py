@@ -208,7 +208,7 @@ def add_model(system: System, assets: dict[str, str], name: str) -> str:
 
 def begin_batch(client: "openai.OpenAI", *requests: Any, **more: Any) -> "openai.types.Batch":
     """A batch of these requests, which all have the url of the first."""
-    file = client.files.create(file=("requests.jsonl", lines_of(*requests)), purpose="batch")
+    file = client.files.create(file=("requests.jsonl", lines_of(requests)), purpose="batch")
     return client.batches.create(input_file_id=file.id, endpoint=requests[0]["url"], completion_window="24h", **more)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ INJECTED = Path(__file__).parent / "injected"
 
 @dataclass(frozen=True)
 class Point:
-    """``target`` is ``module:function`` or ``module:Class.method``; ``moment`` is one of m1 to m24."""
+    """``target`` is ``module:function`` or ``module:Class.method``; ``moment`` is one of m1 to m24 in a job's life."""
 
     name: str
     moment: str
@@ -55,16 +56,16 @@ POINTS = (
     Point("m21-cancel-read", "m21", "workers.supervisor.ranks.rank_group:RankGroup.terminate", "before"),
     Point("m22-asked-to-stop", "m22", "workers.supervisor.ranks.rank_group:RankGroup.ask_to_stop", "after"),
 )
-BY_NAME = {point.name: point for point in POINTS}
 
 
 class CrashPoints:
     """The points of one system, in a folder that its processes read."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, points: Sequence[Point] = POINTS) -> None:
         self._folder = folder
+        self._names = frozenset(point.name for point in points)
         folder.mkdir(parents=True)
-        (folder / "points.json").write_text(json.dumps([asdict(point) for point in POINTS]))
+        (folder / "points.json").write_text(json.dumps([asdict(point) for point in points]))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -81,7 +82,9 @@ class CrashPoints:
 
         ``job_id``: only when it is about this job.
         """
-        self.disarm(BY_NAME[name].name)
+        if name not in self._names:
+            raise KeyError(name)
+        self.disarm(name)
         temporary = self._folder / f"{name}.new"
         temporary.write_text(json.dumps({"job": job_id, "nth": nth, "signal": signal_number.name}))
         temporary.rename(self._folder / f"{name}.armed")

@@ -1,6 +1,7 @@
 """Graders as rewards: what counts as a failure, what is measured, and trainings that learn by them."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from app.domain.graders.document import parse
 from tests.trainers.evaluations import AnsweredRun
 from tests.trainers.in_process import Outcome, plan_of, runs
 from tests.trainers.judges import CHAT, FakeJudge
-from workers.rank.run_context import NotAnswered, RunContext, RunSpec
+from workers.rank.run_context import RUN_ENDS, NotAnswered, RunContext, RunSpec, Stop
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.graders.reward import GraderReward, ModelUnreachable, checked_grader, item_of
 from workers.trainers.rewards import RewardFailed
@@ -42,6 +43,8 @@ def says(text: str) -> str | NotAnswered:
         "good": '{"result": 0.75}',
         "odd": "nothing",
         "unknown": NotAnswered("no such model", 404),
+        "lost": NotAnswered("the answer is not finite", 500),
+        "over": NotAnswered("the run ends", RUN_ENDS),
         "down": NotAnswered("no replica answers", 503),
     }
     return answers[text]
@@ -113,11 +116,11 @@ def test_single_failures_count_nothing_and_are_noted_once(reward, capsys):
 
 def test_most_of_a_step_without_rewards_ends_the_job(reward):
     with pytest.raises(RewardFailed) as failed:
-        score(reward(SCORE), "unknown", "good", "unknown")
+        score(reward(SCORE), "lost", "good", "lost")
 
     assert str(failed.value) == (
-        "the grader score_model gave no reward for a completion: judge: no such model; nor "
-        "for most of the 3 of this step"
+        "the grader score_model gave no reward for a completion: judge: the answer is not finite "
+        "(500); nor for most of a rank's 3 completions of this step"
     )
 
 
@@ -135,6 +138,50 @@ def test_model_that_is_away_is_a_fault_of_the_moment(reward):
         "NETWORK_ERROR",
         "the grader's model judge does not answer: no replica answers",
     )
+
+
+def test_model_that_may_not_be_asked_is_a_fault_of_the_document(reward):
+    with pytest.raises(InvalidConfig, match="the grader can't ask its model judge: no such model"):
+        score(reward(SCORE), "good", "unknown")
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 502, 503, 504])
+def test_statuses_of_a_model_that_is_away(reward, status):
+    with pytest.raises(ModelUnreachable):
+        score(reward(SCORE, FakeJudge(lambda _: NotAnswered("busy", status))), "good")
+
+
+def test_step_of_a_run_that_ends_has_no_rewards(reward, capsys):
+    grader = {"type": "multi", "graders": {"a": SCORE, "b": EXACT}, "calculate_output": "a + b"}
+    metrics: dict[str, float] = {}
+
+    assert score(reward(grader), "over", "good", metrics=metrics, answer=["over", "good"]) == [0.0, 0.0]
+    assert metrics == {"grader_errors": 0.0, "graders/a": 0.0, "graders/b": 0.0}
+    assert "gave no reward" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["cancel", "pause"])
+def test_cancel_does_not_wait_for_a_model_and_a_pause_does(tmp_path, kind):
+    asked, answers = threading.Event(), threading.Event()
+
+    class StoppedRun(AnsweredRun):
+        @property
+        def stop(self) -> Stop | None:
+            if asked.is_set() and kind == "pause":
+                answers.set()
+            return Stop(kind=kind, save_checkpoint=kind == "pause") if asked.is_set() else None
+
+    def hangs(_: str) -> str:
+        asked.set()
+        answers.wait(60)
+        return '{"result": 0.75}'
+
+    spec = RunSpec(run_dir=tmp_path, framework="HF_TRAINER", training_type="RLHF")
+    found = GraderReward(StoppedRun(spec, FakeJudge(hangs)), parse(SCORE))
+
+    assert score(found, "good") == [0.0 if kind == "cancel" else 0.75]
+    found.close()
+    answers.set()
 
 
 def test_column_that_no_record_has_is_refused_at_the_start():

@@ -82,9 +82,12 @@ def test_the_judge_sees_prompt_answer_and_reference_and_has_to_write_a_verdict(t
     assert len(judge.asked) == 1 + len(ROWS)
     assert (asked["path"], asked["model"], asked["temperature"], asked["max_tokens"]) == (CHAT, "judge", 0, 1024)
     assert asked["response_format"]["json_schema"]["schema"]["required"] == ["reason", "score"]
-    assert f"<answer>\n{sample.answer}\n</answer>" in text
-    assert "<prompt>\nclass Reader:\n</prompt>" in text
-    assert "<reference>\ns\nor\n2\n</reference>" in text
+    number = re.findall(r"<answer-([0-9a-f]{4})>", text)[0]
+    assert f"<answer-{number}>\n{sample.answer}\n</answer-{number}>" in text
+    assert f"<prompt-{number}>\nclass Reader:\n</prompt-{number}>" in text
+    assert f"<reference-{number}>\ns\nor\n2\n</reference-{number}>" in text
+    numbers = {re.findall(r"<answer-(.*?)>", each["messages"][0]["content"])[0] for each in judge.judged}
+    assert len(numbers) == len(ROWS), "no answer can learn the number of another one"
     assert "good when it compiles." in text
     assert text.endswith('"score", a whole number from 1 (worst) to 10 (best).')
     assert len({each["seed"] for each in judge.judged}) == len(ROWS)
@@ -122,6 +125,15 @@ def test_labels_pass_or_fail_and_a_template_has_columns(tmp_path: Path, assets: 
     assert any(each["messages"][0]["content"].startswith("level 2, other other 2: ") for each in judge.judged)
 
 
+def test_a_label_with_braces_is_no_column(tmp_path: Path, assets: Path) -> None:
+    judge = FakeJudge(lambda _: json.dumps({"reason": "so", "label": "{{ok}}"}))
+
+    found = judged(tmp_path, assets, judge, labels=["{{ok}}", "bad"], passing=["{{ok}}"])
+
+    assert found.value("judge", "passed") == 1.0
+    assert judge.judged[0]["messages"][0]["content"].endswith('"label", one of "{{ok}}", "bad".')
+
+
 def test_a_pattern_finds_the_last_verdict_in_free_text(tmp_path: Path, assets: Path) -> None:
     judge = FakeJudge(lambda _: "Rating: [[2]]? It is right after all, so Rating: [[ 9 ]].")
 
@@ -136,7 +148,9 @@ def test_a_pattern_finds_the_last_verdict_in_free_text(tmp_path: Path, assets: P
 
 def prefers(text: str) -> str:
     """Another answer's number decides: 0 it loses, 1 it wins, 2 the first one wins, 3 a tie."""
-    sides = re.search(r"<answer_a>\n(.*?)\n</answer_a>\n\n<answer_b>\n(.*?)\n</answer_b>", text, re.DOTALL)
+    sides = re.search(
+        r"<answer_a-.*?>\n(.*?)\n</answer_a-.*?>\n\n<answer_b-.*?>\n(.*?)\n</answer_b-.*?>", text, re.DOTALL
+    )
     assert sides is not None
     place = next(n for n, side in enumerate(sides.groups()) if re.fullmatch(r"other \d", side))
     number = int(sides[place + 1][-1])
@@ -144,7 +158,7 @@ def prefers(text: str) -> str:
 
 
 def test_pairs_are_asked_with_both_orders_and_the_position_is_measured(tmp_path: Path, assets: Path) -> None:
-    judge = FakeJudge(lambda text: prefers(text) if "<answer_a>" in text else "")
+    judge = FakeJudge(lambda text: prefers(text) if "<answer_a-" in text else "")
 
     found = judged(tmp_path, assets, judge, baseline="other")
 
@@ -195,7 +209,7 @@ def test_two_models_are_compared_on_the_verdicts_of_the_same_samples(tmp_path: P
 def test_too_many_samples_without_verdict_end_the_evaluation_with_the_first(
     tmp_path: Path, assets: Path, said: str | NotAnswered, max_share: float, message: str
 ) -> None:
-    judge = FakeJudge(lambda text: said if "<prompt>" in text else "")
+    judge = FakeJudge(lambda text: said if "<prompt-" in text else "")
 
     with pytest.raises(DataInvalid, match=f"benchmark judge: .*{message}"):
         judged(tmp_path, assets, judge, max_share=max_share)
@@ -264,25 +278,50 @@ def test_what_can_not_be_judged_is_named_before_the_judge_is_asked(
     assert judge.asked == []
 
 
-@pytest.mark.parametrize("said", ['{"score": 3}', NotAnswered("the run ends", RUN_ENDS)])
-def test_a_stop_ends_the_wait_for_verdicts(tmp_path: Path, assets: Path, said: str | NotAnswered) -> None:
-    requested, noticed = threading.Event(), threading.Event()
+class StoppedRun(AnsweredRun):
+    """Stops once ``requested`` is set."""
 
-    class StoppedRun(AnsweredRun):
-        @property
-        def stop(self) -> Stop | None:
-            if not requested.is_set():
-                return None
-            noticed.set()
-            return Stop(kind="requeue", save_checkpoint=True)
+    requested: threading.Event
 
-    def says(text: str) -> str | NotAnswered:
-        if "<prompt>" in text:
-            requested.set()
-            assert noticed.wait(60)
-            return said
+    @property
+    def stop(self) -> Stop | None:
+        return Stop(kind="requeue", save_checkpoint=True) if self.requested.is_set() else None
+
+
+@pytest.fixture
+def stopped_run() -> type[StoppedRun]:
+    class Run(StoppedRun):
+        requested = threading.Event()
+
+    return Run
+
+
+@pytest.mark.parametrize("hangs_at", ["<prompt-", "Reply with anything."])
+def test_a_stop_does_not_wait_for_the_judge(
+    tmp_path: Path, assets: Path, stopped_run: type[StoppedRun], hangs_at: str
+) -> None:
+    over = threading.Event()
+
+    def says(text: str) -> str:
+        if hangs_at in text:
+            stopped_run.requested.set()
+            assert over.wait(60)
         return ""
 
-    found = judged(tmp_path, assets, FakeJudge(says), run=StoppedRun)
+    found = judged(tmp_path, assets, FakeJudge(says), run=stopped_run)
+
+    assert not over.is_set()
+    over.set()
+    assert (found.result.stopped, found.result.step) == ("requeue", 0)
+
+
+def test_a_run_that_ends_is_stopped_and_not_failed(tmp_path: Path, assets: Path, stopped_run: type[StoppedRun]) -> None:
+    def says(text: str) -> str | NotAnswered:
+        if "<prompt-" not in text:
+            return ""
+        stopped_run.requested.set()
+        return NotAnswered("the run ends", RUN_ENDS)
+
+    found = judged(tmp_path, assets, FakeJudge(says), run=stopped_run)
 
     assert (found.result.stopped, found.result.step) == ("requeue", 0)

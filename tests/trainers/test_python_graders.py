@@ -1,7 +1,10 @@
 """Python graders run in processes of their own, which end what takes too long or goes wrong."""
 
 import math
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 
@@ -90,3 +93,65 @@ def test_calls_of_several_threads_have_processes_of_their_own():
 
 def test_large_texts_pass(graders):
     assert graders.run(body("return len(sample['output_text'])"), {"output_text": "é" * 10**6}, {}) == 10**6
+
+
+def test_values_that_json_lacks_are_texts_as_in_templates(graders):
+    source = body("return item['on'].startswith('2026-') and 'x' in item['data']")
+
+    assert graders.run(source, {}, {"on": datetime(2026, 1, 2, tzinfo=UTC), "data": b"x"}) == 1
+
+
+FORKS = body("import os, time", "if os.fork() == 0: time.sleep(60)", "return 1")
+
+
+def test_what_a_grader_has_forked_is_ended_with_it():
+    begun = time.monotonic()
+    with PythonGraders(seconds=20) as graders:
+        assert graders.run(FORKS, {}, {}) == 1
+
+    assert time.monotonic() - begun < 15
+
+
+def test_time_limit_holds_for_a_grader_that_has_forked():
+    begun = time.monotonic()
+    with PythonGraders(seconds=1) as graders, pytest.raises(NoGrade, match="more than 1 seconds"):
+        graders.run(FORKS.replace("return 1", "time.sleep(60)"), {}, {})
+
+    assert time.monotonic() - begun < 15
+
+
+def test_fork_that_returns_gives_no_second_answer(graders):
+    source = body("import os", "return float(os.fork() != 0)")
+
+    assert [graders.run(source, {}, {}) for _ in range(3)] == [1, 1, 1]
+
+
+def test_grader_that_closes_its_pipe_and_stays_is_ended():
+    source = body("import os, time", "os.closerange(3, 64)", "time.sleep(60)")
+    begun = time.monotonic()
+
+    with PythonGraders(seconds=1) as graders, pytest.raises(NoGrade, match="more than 1 seconds"):
+        graders.run(source, {}, {})
+
+    assert time.monotonic() - begun < 15
+
+
+def test_close_ends_calls_at_work_and_those_that_wait(tmp_path):
+    graders, said = PythonGraders(seconds=60), []
+    source = body("import pathlib, time", f"pathlib.Path({str(tmp_path)!r}, 'begun').touch()", "time.sleep(60)")
+
+    def run() -> None:
+        with pytest.raises(NoGrade) as failed:
+            graders.run(source, {}, {})
+        said.append(failed.value.message)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.01)
+    graders.close()
+    for thread in threads:
+        thread.join(20)
+
+    assert sorted(said) == ["grade ended its process (exit status -9)", "the run ends"]

@@ -20,6 +20,7 @@ from trainyard.protocol.session import Identity, Saved, Session, SupervisedSessi
 
 __all__ = [
     "AdapterNotLoaded",
+    "Ask",
     "CheckpointNotSaved",
     "NotAnswered",
     "Progress",
@@ -34,20 +35,19 @@ __all__ = [
 ]
 
 CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
-RUN_ENDS = 499  # NotAnswered.status: the run was cancelled meanwhile
+RUN_ENDS = 499  # NotAnswered.http_status: the run was cancelled meanwhile
 
 
 class NotAnswered(Exception):
-    """A model has not answered; ``status`` is that of HTTP which says why."""
+    """A model has not answered; ``http_status`` says why."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, http_status: int) -> None:
         super().__init__(message)
         self.message = message
-        self._http_status = status
+        self.http_status = http_status
 
-    @property
-    def status(self) -> int:
-        return self._http_status
+
+Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]  # `RunContext.ask`, or what answers in its place
 
 
 def method_of(spec: RunSpec) -> str:

@@ -4,11 +4,12 @@ from app.schemas.spec.field_verdicts import Table, acted_on
 
 FIELDS: Table = {
     "job_id": acted_on("The job's name, unique in the project; empty: the answer has the native id"),
-    "job_type": acted_on("TRAINING, or omitted; INFERENCE: a batch or features job"),
+    "job_type": acted_on("TRAINING, or omitted; INFERENCE: a batch or features job, or a service"),
     "model_config": acted_on(
         "A model's id or URI; a JSON object with model_type, a configuration of transformers that is trained from "
         "scratch, with tokenizer_id; or a JSON object with sections of a native job document. INFERENCE: the id of a "
-        "job, a model's id or URI, or a JSON object with sections of an inference document"
+        "job, a model's id or URI, or a JSON object with sections of an inference document or, with kind service, of "
+        "a service"
     ),
     "dataset_uri": acted_on("The training data, or the records of INFERENCE"),
     "epochs": acted_on("Passes over the data; refused with INFERENCE"),

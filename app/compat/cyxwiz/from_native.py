@@ -49,7 +49,7 @@ STATES: dict[JobState, tuple["pb.JobStatus.State", pb.Step]] = {
 # Last state before FAILED or CANCELLED → step; admission is part of VALIDATE.
 _ENDED_IN = {**{state: step for state, (_, step) in STATES.items()}, _S.PENDING: pb.VALIDATE}
 _COMPLETIONS = {"SUCCESS": pb.SUCCESS, "FAILED": pb.FAILED, "CANCELLED": pb.CANCELLED}
-_DEVICES = {"cpu": pb.CPU, "cuda": pb.CUDA}
+DEVICES = {"cpu": pb.CPU, "cuda": pb.CUDA}
 _LARGEST = 2**31 - 1
 _FAILED_ATTEMPT = 13  # gRPC's INTERNAL
 _MEMORY = ("gpu_memory_mb", "memory_mb")  # metrics with the memory in use, the first one that exists
@@ -91,24 +91,24 @@ def config_of(details: JobDetails) -> pb.JobConfig:
     foreign: Mapping[str, Any] = details.job.foreign.get(DIALECT, {})
     trains = details.document.kind == TRAINING
     rest = _trained(details) if trains else inference.document_of(details)
-    popped = {held.field: _pop(rest, held.path) for held in (NUMBERS if trains else inference.NUMBERS)}
-    sources = _pop(rest, SOURCES)
-    device = str(_pop(rest, DEVICE) or "auto")
-    memory = _pop(rest, GPU_MEMORY) if device == "cuda" else _pop(rest, RAM)
+    numbered = {held.field: popped(rest, held.path) for held in (NUMBERS if trains else inference.NUMBERS)}
+    sources = popped(rest, SOURCES)
+    device = str(popped(rest, DEVICE) or "auto")
+    memory = popped(rest, GPU_MEMORY) if device == "cuda" else popped(rest, RAM)
     return pb.JobConfig(
         job_id=id_of(details),
         job_type=pb.TRAINING if trains else pb.INFERENCE,
         dataset_uri=_path_of(sources),
         model_config=_model_of(foreign, details, rest) if trains else inference.model_of(foreign, rest),
-        epochs=_whole(popped.get("epochs")),
-        batch_size=_whole(popped.get("batch_size")),
-        learning_rate=_number(popped.get("learning_rate")),
-        priority=_whole(popped["priority"]),
-        timeout_seconds=_whole(popped["timeout_seconds"]),
-        required_device=_DEVICES.get(device, pb.DEVICE_UNKNOWN),
-        min_memory_mb=_whole(memory),
+        epochs=whole(numbered.get("epochs")),
+        batch_size=whole(numbered.get("batch_size")),
+        learning_rate=_number(numbered.get("learning_rate")),
+        priority=whole(numbered["priority"]),
+        timeout_seconds=whole(numbered["timeout_seconds"]),
+        required_device=DEVICES.get(device, pb.DEVICE_UNKNOWN),
+        min_memory_mb=whole(memory),
         # Of a job of an earlier release, which stored the field and ignored it.
-        max_output_size_mb=int(_number(popped["max_output_size_mb"] or foreign.get("max_output_size_mb"))),
+        max_output_size_mb=int(_number(numbered["max_output_size_mb"] or foreign.get("max_output_size_mb"))),
     )
 
 
@@ -201,7 +201,7 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items()}
 
 
-def _pop(document: dict[str, Any], path: str) -> object:
+def popped(document: dict[str, Any], path: str) -> object:
     """Remove the value at ``path`` and return it, or None; nested sections are copied, not changed."""
     name, _, below = path.partition(".")
     if name not in document:
@@ -209,7 +209,7 @@ def _pop(document: dict[str, Any], path: str) -> object:
     if not below:
         return document.pop(name)
     inner = document[name] = dict(document[name])
-    return _pop(inner, below)
+    return popped(inner, below)
 
 
 def _path_of(sources: object) -> str:
@@ -217,7 +217,7 @@ def _path_of(sources: object) -> str:
     return str(sources[0].get("path") or "") if isinstance(sources, list) and sources else ""
 
 
-def _whole(value: object) -> int:
+def whole(value: object) -> int:
     number = _number(value)
     return int(number) if number <= _LARGEST else _LARGEST
 

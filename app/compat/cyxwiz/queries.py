@@ -5,7 +5,7 @@ from typing import Any
 from marshmallow import post_load
 
 from app.compat.cyxwiz.messages_pb2 import CPU, CUDA, DEVICE_UNKNOWN, DeviceType, JobStatus
-from app.schemas.queries import ListQuerySchema, OrderBy, QueryTexts, QueryWhole, one_of
+from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryTexts, QueryWhole, one_of
 from app.schemas.strict_fields import LARGEST
 
 _STATES = tuple(JobStatus.State.keys()[1:])
@@ -15,6 +15,7 @@ _DEVICES = tuple(DeviceType.Name(device) for device in (DEVICE_UNKNOWN, CPU, CUD
 class JobListQuerySchema(ListQuerySchema):
     order_by = OrderBy("created_at", "priority", "name", "status")
     status = QueryTexts(one_of(_STATES), load_default=list)
+    services = QueryFlag(load_default=False, metadata={"description": "List services in place of jobs"})
 
     @post_load
     def numbered(self, query: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -7,14 +7,16 @@ from typing import Any
 
 from flask import Blueprint, Response, current_app
 
-from app.compat.cyxwiz import inference
+from app.compat.cyxwiz import inference, service_jobs
 from app.compat.cyxwiz import messages_pb2 as pb
 from app.compat.cyxwiz.dialect import message_body, to_json
 from app.compat.cyxwiz.from_native import STATES, id_of, moment, node_of, progress_of, report_of, status_of
 from app.compat.cyxwiz.queries import JobListQuerySchema, NodeListQuerySchema
+from app.compat.cyxwiz.services import makes_service
 from app.compat.cyxwiz.shapes import shape_of
 from app.compat.cyxwiz.to_native import NAMING, alias_of, to_native
 from app.database.engine import Database
+from app.domain.errors import NotFound
 from app.domain.ids import JOB_ID
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.scheduling.resources import Request
@@ -38,6 +40,8 @@ from app.services.jobs.submission import Origin, Submitted
 from app.services.nodes import listing as node_lists
 from app.services.nodes import registry
 from app.services.rows import Job, Session
+from app.services.serving import lookup as service_lookup
+from app.services.serving.lookup import SERVICE_ID
 
 blueprint = Blueprint("cyxwiz", __name__)
 _DOCUMENT, _INFERENCE = SubmitJobSchema(), SubmitInferenceSchema()
@@ -53,6 +57,8 @@ _DOCUMENT, _INFERENCE = SubmitJobSchema(), SubmitInferenceSchema()
     **message_body(pb.JobConfig),
 )
 def submit_job(body: pb.JobConfig) -> Reply:
+    if makes_service(body):
+        return service_jobs.submit(body)
     infers = body.job_type == pb.INFERENCE
     native = inference.to_native(body) if infers else to_native(body)
     alias = alias_of(caller().home_project, body.job_id) if body.job_id else None
@@ -71,6 +77,9 @@ def submit_job(body: pb.JobConfig) -> Reply:
 @blueprint.get("/jobs")
 @operation("List jobs", permission=Permission.VIEW, query=JobListQuerySchema, answer=shape_of(pb.ListJobsResponse))
 def list_jobs(query: dict[str, Any]) -> Reply:
+    if query["services"]:
+        with plane().db.read() as session:
+            return service_jobs.page(session, query)
     filters = {"status": [state for state, (shown, _) in STATES.items() if shown in query["status"]]}
     with plane().db.read() as session:
         page = listing.page(session, caller(), filters if query["status"] else {}, page_request(query))
@@ -83,13 +92,19 @@ def list_jobs(query: dict[str, Any]) -> Reply:
 @operation("Read a job, with its configuration", permission=Permission.VIEW, answer=shape_of(pb.JobStatus))
 def get_job(job_id: str) -> Reply:
     with plane().db.read() as session:
-        return _shown(session, details(session, _find(session, job_id)))
+        found = _found(session, job_id)
+        if isinstance(found, str):
+            return service_jobs.shown(session, service_lookup.service(session, caller(), found))
+        return _shown(session, details(session, found))
 
 
 @blueprint.delete("/jobs/<job_id>")
 @operation("Delete a finished job", permission=Permission.MANAGE, status=204)
 def delete_job(job_id: str) -> Reply:
-    deletion.remove(plane(), caller(), _native_id(job_id), artifacts=False)
+    native = _native_id(job_id)
+    if SERVICE_ID.fullmatch(native):
+        service_jobs.refuse_deletion(job_id)
+    deletion.remove(plane(), caller(), native, artifacts=False)
     return Reply(None, 204)
 
 
@@ -102,11 +117,14 @@ def delete_job(job_id: str) -> Reply:
 )
 def get_progress(job_id: str) -> Reply | Response:
     db = plane().db
+    native = _native_id(job_id)
+    if wants_events(by_default=False):
+        return stream(_feed(db, native))
     with db.read() as session:
-        job = details(session, _find(session, job_id))
-        if not wants_events(by_default=False):
-            return Reply(progress_of(job))
-    return stream(_feed(db, job.job.id))
+        now, _ = _progress(session, native)
+    if now is None:
+        raise NotFound(f"no job {job_id[:128]}")
+    return Reply(now)
 
 
 @blueprint.get("/jobs/<job_id>/report")
@@ -115,7 +133,9 @@ def get_progress(job_id: str) -> Reply | Response:
 )
 def get_report(job_id: str) -> Reply:
     with plane().db.read() as session:
-        job = _find(session, job_id)
+        job = _found(session, job_id)
+        if isinstance(job, str):
+            return service_jobs.report(session, job)
         return Reply(report_of(id_of(details(session, job)), reports.completion_report(session, job)))
 
 
@@ -128,8 +148,11 @@ def get_report(job_id: str) -> Reply:
     **message_body(pb.CancelJobRequest),
 )
 def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
+    native = _native_id(job_id)
+    if SERVICE_ID.fullmatch(native):
+        return service_jobs.cancel(native, body.reason)
     answering = ReplyRecorder(_shown)
-    commands.cancel(plane(), caller(), _native_id(job_id), reason=body.reason, on_written=answering)
+    commands.cancel(plane(), caller(), native, reason=body.reason, on_written=answering)
     return answering.reply
 
 
@@ -143,9 +166,12 @@ def cancel_job(job_id: str, body: pb.CancelJobRequest) -> Reply:
 )
 def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
     del body  # it has no fields
+    native = _native_id(job_id)
+    if SERVICE_ID.fullmatch(native):
+        return service_jobs.pause(native)
     answering = ReplyRecorder(_shown)
     # As everywhere in foreign words: save if it can, else stop.
-    commands.pause(plane(), caller(), _native_id(job_id), force=True, on_written=answering)
+    commands.pause(plane(), caller(), native, force=True, on_written=answering)
     return answering.reply
 
 
@@ -159,8 +185,11 @@ def pause_job(job_id: str, body: pb.PauseRequest) -> Reply:
 )
 def resume_job(job_id: str, body: pb.ResumeRequest) -> Reply:
     del body  # it has no fields
+    native = _native_id(job_id)
+    if SERVICE_ID.fullmatch(native):
+        return service_jobs.resume(native)
     answering = ReplyRecorder(_shown)
-    commands.resume(plane(), caller(), _native_id(job_id), on_written=answering)
+    commands.resume(plane(), caller(), native, on_written=answering)
     return answering.reply
 
 
@@ -205,9 +234,23 @@ def _find(session: Session, job_id: str) -> Job:
     return lookup.find_by_alias(session, caller(), alias, missing=f"no job {job_id[:128]}")
 
 
+def _found(session: Session, job_id: str) -> Job | str:
+    """The job, or the id of the service."""
+    if SERVICE_ID.fullmatch(job_id):
+        return service_lookup.service(session, caller(), job_id).id
+    try:
+        return _find(session, job_id)
+    except NotFound:
+        service_id = service_jobs.find(session, job_id)
+        if service_id is None:
+            raise
+        return service_id
+
+
 def _native_id(job_id: str) -> str:
     with plane().db.read() as session:
-        return _find(session, job_id).id
+        found = _found(session, job_id)
+        return found if isinstance(found, str) else found.id
 
 
 def _shown(session: Session, job: JobDetails) -> Reply:
@@ -231,19 +274,29 @@ def _submitted(_session: Session, submitted: Submitted) -> Reply:
     return Reply(answer, 201, location=f"{base_path()}/jobs/{answer.job_id}", warnings=submitted.warnings)
 
 
+def _progress(session: Session, native_id: str) -> tuple[pb.ProgressUpdate | None, bool]:
+    """(the progress, None for what was deleted; whether it has ended)."""
+    if SERVICE_ID.fullmatch(native_id):
+        return service_jobs.progress(session, native_id)
+    job = lookup.current(session, native_id)
+    if job is None:
+        return None, True
+    now = details(session, job)
+    return progress_of(now), now.job.state in TERMINAL
+
+
 def _feed(db: Database, job_id: str) -> Feed:
     """The progress at first and after each change, until the job has ended."""
     sent: dict[str, Any] | None = None
     number = 0
     while True:
         with db.read() as session:
-            job = lookup.current(session, job_id)
-            now = details(session, job) if job is not None else None
-        progress = to_json(progress_of(now)) if now is not None else sent
+            now, has_ended = _progress(session, job_id)
+        progress = to_json(now) if now is not None else sent
         if progress != sent:
             sent, number = progress, number + 1
             yield Frame(str(number), progress)
-        elif now is None or now.job.state in TERMINAL:
+        elif has_ended:
             return
         else:
             yield None

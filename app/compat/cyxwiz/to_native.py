@@ -1,7 +1,7 @@
 """JobConfig → native job document. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.compat.cyxwiz.messages_pb2 import CPU, CUDA, OPENCL, JobConfig
@@ -111,7 +111,7 @@ def alias_of(project: str, job_id: str) -> str:
     return f"{DIALECT}:{project}:{job_id}"
 
 
-def refuse(config: JobConfig) -> None:
+def refuse(config: JobConfig, needed: Sequence[str] = ("dataset_uri", REST)) -> None:
     """Raise BadSpec for what no job of any type has."""
     if config.job_id and (NAME.fullmatch(config.job_id) is None or JOB_ID.fullmatch(config.job_id)):
         raise BadSpec(
@@ -121,7 +121,7 @@ def refuse(config: JobConfig) -> None:
         )
     if config.required_device == OPENCL:
         raise BadSpec("OpenCL is not supported; set CUDA, CPU or DEVICE_UNKNOWN", field="required_device")
-    for field in ("dataset_uri", "model_config"):
+    for field in needed:
         if not getattr(config, field).strip():
             raise BadSpec("must not be empty", field=field)
     for field in ("learning_rate", "min_memory_mb", "priority", "timeout_seconds", "max_output_size_mb"):

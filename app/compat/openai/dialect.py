@@ -31,6 +31,7 @@ _RESOURCES = (
     "chat",
     "completions",
     "embeddings",
+    "rerank",
     "moderations",
     "responses",
 )

@@ -165,18 +165,26 @@ def _uncut(chunks: Iterator[bytes | None], delimiter: bytes) -> Iterator[bytes |
     """The chunks, divided so that none ends just behind a delimiter: the decoder would take a part of the line break
     before it for data.
     """
-    held = b""
+    held = b""  # always so long that a delimiter which begins before it is seen whole
     for chunk in chunks:
         if chunk is None:
             break
-        whole = held + chunk if held else chunk
-        at = whole.rfind(delimiter)
-        is_cut = at >= max(0, len(whole) - len(delimiter) - _DELIMITER_END)
-        begin = max(0, at - len(b"\r\n")) if is_cut else len(whole)
-        held = whole[begin:]
-        yield whole[:begin]
+        held += chunk
+        end = _cut(held, delimiter, len(held) - len(delimiter))
+        if end > 0:
+            yield held[:end]
+            held = held[end:]
     yield held
     yield None
+
+
+def _cut(content: bytes, delimiter: bytes, end: int) -> int:
+    """Where content may be cut: there, or before a delimiter that would be cut or be just before."""
+    if end <= 0:
+        return 0
+    first = max(0, end - len(delimiter) - _DELIMITER_END)
+    at = content.rfind(delimiter, first, end + len(delimiter) - 1)
+    return end if at < 0 else max(0, at - len(b"\r\n"))
 
 
 class _Bulk:

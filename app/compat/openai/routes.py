@@ -7,6 +7,7 @@ from app.compat.openai.answers import routes as answers
 from app.compat.openai.batches import routes as batches
 from app.compat.openai.dialect import BASE, PREFIXES
 from app.compat.openai.fine_tuning import grader_routes as graders
+from app.compat.openai.fine_tuning import permission_routes as permissions
 from app.compat.openai.fine_tuning import routes as fine_tuning
 from app.http.context import dialect
 from app.http.description import description
@@ -20,6 +21,7 @@ _RESOURCES = (
     models_routes.blueprint,
     fine_tuning.blueprint,
     graders.blueprint,
+    permissions.blueprint,
     batches.blueprint,
     answers.blueprint,
     not_built.blueprint,

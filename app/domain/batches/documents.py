@@ -25,7 +25,7 @@ def job_document(
     that the model is of; empty: it is of none.
     """
     given = {name: parts[name] for name in ("resource_config", "scheduling_config") if name in parts}
-    return JobDocument.from_json(
+    made = JobDocument.from_json(
         {
             "name": f"{batch_id}-{number}",
             "labels": {LABEL: batch_id},
@@ -41,6 +41,11 @@ def job_document(
             **given,
         }
     )
+    scheduling = made.scheduling_config
+    if scheduling.preemptible and "on_preemption" not in scheduling.given:
+        # What was answered is kept, so that there is no reason to end.
+        made = made.changed(scheduling_config=scheduling.changed(on_preemption="requeue"))
+    return made
 
 
 def seed_of(batch_id: str) -> int:

@@ -1,8 +1,7 @@
-"""How much one batch may have."""
+"""How much one batch may have; the inspection of its file limits its requests."""
 
 from typing import Final
 
-MOST_REQUESTS: Final = 50_000
 MOST_BYTES: Final = 200 * 1024 * 1024
 MOST_MODELS: Final = 100  # each is a job
 MOST_PROBLEMS: Final = 100  # that are listed

@@ -3,16 +3,19 @@
 import re
 from typing import Any
 
-from app.domain.files.inspection import shown
+from app.domain.files.inspection import TOO_MANY_REQUESTS, shown
 
 _LINE = re.compile(r"line (\d+): (?:(custom_id|method|url|body(?:\.\w+)*): )?(.*)", re.DOTALL)
 _CODES = {"method": "invalid_method", "url": "invalid_url", "custom_id": "invalid_custom_id"}
+
+_LONGEST_PARAM = 128  # it may consist of names that a user has given
 
 Problem = dict[str, Any]
 
 
 def problem(code: str, message: str, *, param: str | None = None, line: int | None = None) -> Problem:
-    return {"code": code, "message": shown(message), "param": param, "line": line}
+    where = shown(param[:_LONGEST_PARAM]) if param is not None else None
+    return {"code": code, "message": shown(message), "param": where, "line": line}
 
 
 def of_inspection(found: str) -> Problem:
@@ -21,6 +24,8 @@ def of_inspection(found: str) -> Problem:
     if parts is None:
         return problem("invalid_file", found)
     line, param, message = int(parts[1]), parts[2], parts[3]
+    if message == TOO_MANY_REQUESTS:
+        return problem("too_many_requests", message, line=line)
     if param is None:
         return problem("invalid_json_line", message, line=line)
     if param == "custom_id" and " is the one of line " in message:

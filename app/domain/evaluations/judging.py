@@ -9,12 +9,13 @@ from app.domain.evaluations.parameters import BadBenchmark, Parameter
 from app.domain.spec.rules.inference import MOST_ANSWER_TOKENS
 
 JUDGE = "judge"
-SERVICE, MODEL = "service", "model"
+SERVICE, MODEL, MAX_TOKENS = "service", "model", "max_tokens"
 SCORE, PASSED, UNJUDGED = "score", "passed", "unjudged"
 WIN_RATE, TIES, CONSISTENCY, FIRST_SHARE = "win_rate", "ties", "consistency", "first_share"
 MOST_LABELS = 32
 MOST_AT_ONCE = 32  # as many requests of a job are at the gateway
 SHORTEST_WITH_REASON = 128  # tokens
+LONGEST_VERDICT = 1024  # tokens, where nothing says otherwise
 _LARGEST_SCORE = 1e6
 
 METRICS = (
@@ -62,7 +63,7 @@ PARAMETERS = (
         shortest=1,
     ),
     Parameter("reason", "bool", True, "The judge writes its reason before its verdict; only without pattern"),
-    Parameter("max_tokens", "int", 1024, "Where the judge is cut off, in tokens", 16, MOST_ANSWER_TOKENS),
+    Parameter(MAX_TOKENS, "int", LONGEST_VERDICT, "Where the judge is cut off, in tokens", 16, MOST_ANSWER_TOKENS),
     Parameter("max_share", "float", 0.05, "Above this share of samples without verdict the evaluation fails", 0, 1),
     Parameter("at_once", "int", 16, "How many requests the judge gets at the same time", 1, MOST_AT_ONCE),
 )

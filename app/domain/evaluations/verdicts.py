@@ -1,6 +1,7 @@
 """Verdicts of a judge: the form that it is asked for, and the number that its text means."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -19,10 +20,12 @@ from app.domain.evaluations.judging import (
 
 _LABEL, _WINNER, _REASON = "label", "winner", "reason"
 _SIDES = {"A": 1.0, "B": 0.0, "tie": 0.5}
+_CUT = "cut off at max_tokens"
 _ALSO_TIE = "c"  # as judges of MT-bench write it
 _MOST_WHOLE = 100  # whole scores that are listed in a schema
 _ROOM_FOR_VERDICT = 64  # characters
-_LONGEST_READ = 1 << 16  # characters from the end of a text
+_LONGEST_READ = 1 << 13  # characters from the end of a text, in which any brace may begin an object
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 Search = Callable[[str], str | None]
 
 
@@ -60,6 +63,8 @@ class Form:
                 meant[_ALSO_TIE] = _SIDES["tie"]
             return meant.get(folded(said)) if isinstance(said, str) else None
         if isinstance(said, bool) or not isinstance(said, str | int | float):
+            return None
+        if isinstance(said, str) and not _NUMBER.fullmatch(said.strip()):  # float() reads 1_0, too
             return None
         try:
             number = float(said)
@@ -120,13 +125,15 @@ def form_of(values: Mapping[str, Any]) -> Form:
 
 def read(text: str, form: Form, search: Search | None, *, is_cut: bool = False) -> Verdict:
     """The verdict of a text. ``search`` finds it where it is no JSON; ``is_cut``: the judge was cut off."""
+    if search is not None and is_cut:  # what is found stands in its reasoning
+        return Verdict(text=text, problem=_CUT)
     said = search(text) if search is not None else _of_json(text, form.key)
     value = form.value(said) if said is not None else None
     if value is not None:
         return Verdict(text=text, value=value)
     missing = "no match of pattern" if search is not None else f"no JSON object with {form.key}"
     problem = missing if said is None else f"{form.key} {str(said)[:64]!r} is not {form.expected}"
-    return Verdict(text=text, problem=f"{problem}, cut off at max_tokens" if is_cut else problem)
+    return Verdict(text=text, problem=f"{problem}, {_CUT}" if is_cut else problem)
 
 
 def scores(form: Form, verdicts: Sequence[Verdict]) -> dict[str, float]:
@@ -149,11 +156,12 @@ def scores(form: Form, verdicts: Sequence[Verdict]) -> dict[str, float]:
 
 def _of_json(text: str, key: str) -> object:
     """The key's value in the last object of the text that has it; None without one."""
-    found = [each[key] for each in _objects(text[-_LONGEST_READ:]) if key in each]
+    found = [each[key] for each in _objects(text) if key in each]
     return found[-1] if found else None
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The first one, however long, and those at the end."""
     decoder, at = json.JSONDecoder(), text.find("{")
     while at >= 0:
         try:
@@ -164,4 +172,5 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
             end = at + 1
         else:
             yield found
-        at = text.find("{", end)
+        text = text[max(end, len(text) - _LONGEST_READ) :]  # an error takes as long as the text is
+        at = text.find("{")

@@ -12,6 +12,7 @@ from app.domain.files.shapes import BATCH, MESSAGES, PROMPTS, Record
 MOST_PROBLEMS = 100
 MOST_BATCH_LINES = 50_000
 LONGEST_PROBLEM = 300
+TOO_MANY_REQUESTS = f"a batch has at most {MOST_BATCH_LINES:,} requests"
 EMPTY = "the file has no records"
 _UNSTORABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -130,8 +131,8 @@ class _Inspector:
             self.note(f"line {number}: has the shape {shape}; the records before have the shape {expected}")
 
     def _judge_batch(self, record: Record, number: int) -> None:
-        if self._found.records > MOST_BATCH_LINES:
-            self.note(f"line {number}: a batch has at most {MOST_BATCH_LINES:,} requests")
+        if self._found.records == MOST_BATCH_LINES + 1:
+            self.note(f"line {number}: {TOO_MANY_REQUESTS}")
         custom_id, url = record.get("custom_id"), record.get("url")
         if isinstance(custom_id, str):
             first = self._ids.setdefault(custom_id[: shapes.LONGEST_CUSTOM_ID + 1], number)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from app.domain.files import messages, purposes
+from app.domain.openai_paths import OPENAI_ENDPOINTS
 
 MESSAGES = "messages"  # {"messages": […]} with at least one assistant turn
 PROMPTS = "prompts"  # {"messages": […]} without one: what is asked, for reinforcement
@@ -16,7 +17,7 @@ TEXT = "text"  # {"text": text}
 BATCH = "batch"  # {"custom_id", "method", "url", "body"}
 SHAPES = (MESSAGES, PROMPTS, PROMPT_COMPLETION, PREFERENCE, TEXT, BATCH)
 
-BATCH_URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+BATCH_URLS = OPENAI_ENDPOINTS
 LONGEST_CUSTOM_ID = 512
 
 Record = Mapping[str, Any]

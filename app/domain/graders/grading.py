@@ -5,7 +5,8 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from hashlib import sha256
+from typing import Any, NamedTuple, NoReturn
 
 from app.domain.graders import templates
 from app.domain.graders.document import (
@@ -35,6 +36,8 @@ KINDS = (INVALID_VARIABLE, SAMPLE_PARSE, FORMULA, PYTHON_RUNTIME, MODEL_SERVER, 
 
 _MOST_TOKENS = 64  # of a number with what is around it, unless sampling_params says something else
 _LONGEST_SHOWN = 200
+_DEEPEST = 100  # lists and objects of output_json within each other; a few more end programs that read it
+_SEEDS = 1 << 53  # as many as requests may name
 
 # A chat completion of the model of that name. Raises NoGrade.
 Ask = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
@@ -84,13 +87,32 @@ class Graded:
 def sample_of(text: str, tools: list[Any] | None = None) -> dict[str, Any]:
     """The ``sample`` of templates and of python graders, of one completion.
 
-    ``output_json`` is there where the text is JSON.
+    ``output_json`` is there where the text is JSON, nested up to ``_DEEPEST`` deep.
     """
     message = {"role": "assistant", "content": text, **({"tool_calls": tools} if tools else {})}
     sample: dict[str, Any] = {"output_text": text, "output_tools": tools or [], "choices": [{"message": message}]}
     with contextlib.suppress(ValueError, RecursionError):
-        sample["output_json"] = json.loads(text)
+        found = json.loads(text, parse_constant=_refuse_constant)
+        if not _is_deep(found):
+            sample["output_json"] = found
     return sample
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no value of JSON")
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        level = [inner for each in level if isinstance(each, dict | list) for inner in _within(each)]
+        if not level:
+            return False
+    return True
+
+
+def _within(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value
 
 
 def grade(
@@ -104,14 +126,16 @@ def grade(
 ) -> Graded:
     """The reward of one completion: never raises for what a completion, a record or a verdict is like.
 
-    ``item`` is the record, ``sample`` the completion (`sample_of`).
+    ``item`` is the record, ``sample`` the completion (`sample_of`). A completion of another form than one reads of the
+    graders that a formula names is worth 0: a formula such as 1 - a would reward it.
     """
     grading = _Grading(item, sample, ask, run_python, fuzzy_match)
     if not isinstance(grader, Multi):
         reward = grading.reward(grader, grader.name)
         return Graded(reward or 0.0, {}, tuple(grading.errors), grading.usage)
     rewards = {name: grading.reward(each, name) for name, each in grader.graders.items()}
-    known = {name: reward for name, reward in rewards.items() if reward is not None}
+    unread = {error.grader for error in grading.errors if error.kind == SAMPLE_PARSE}
+    known = {name: reward for name, reward in rewards.items() if reward is not None and name not in unread}
     total = 0.0
     if grader.formula.names <= known.keys():
         try:
@@ -223,10 +247,15 @@ def request_of(
         "model": grader.model,
         "messages": messages,
         "temperature": 0,
+        "seed": _seed_of(messages),
         "max_completion_tokens": _MOST_TOKENS + _longest_label(grader),
         **grader.sampling,
         "response_format": form,
     }
+
+
+def _seed_of(messages: list[dict[str, str]]) -> int:
+    return int.from_bytes(sha256(json.dumps(messages).encode()).digest()[:8]) % _SEEDS
 
 
 def _longest_label(grader: ScoreModel | LabelModel) -> int:

@@ -13,6 +13,7 @@ LONGEST = 256 * 1024  # characters of a filled template
 
 _PLACE = re.compile(r"\{\{([^{}]*)\}\}")
 _STEP = re.compile(r"\.([^.\[\]\s{}]+)|\[(\d{1,9})\]|\[(?:'([^']*)'|\"([^\"]*)\")\]")
+_UNPAIRED = re.compile(r"\{\{\s*(?:item|sample)\b[^{}]{0,64}")  # of what _PLACE leaves
 _KNOWN = f"{{{{item.COLUMN}}}} or {{{{sample.{OUTPUT_TEXT}}}}}"
 
 Step = str | int
@@ -39,6 +40,8 @@ def check(template: str) -> None:
     for namespace, steps, said in _variables(template):
         if namespace == SAMPLE and steps[0] not in VARIABLES:
             raise InvalidTemplate(f"{{{{{said}}}}}: sample has {', '.join(VARIABLES)}")
+    if (unpaired := _UNPAIRED.search(_PLACE.sub("{}", template))) is not None:
+        raise InvalidTemplate(f"{unpaired[0].rstrip()!r} is no variable, as its braces have no end: write {_KNOWN}")
 
 
 def columns(template: str) -> frozenset[str]:

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.spec.inference import EMBED, GENERATE
+from app.domain.spec.inference import EMBED, GENERATE, SCORE
 from app.domain.spec.model import ResourceConfig, SchedulingConfig
 from app.domain.spec.section import Section
 
-TASKS = (GENERATE, EMBED)
+TASKS = (GENERATE, EMBED, SCORE)
 AUTO, TRANSFORMERS, VLLM = "auto", "transformers", "vllm"
 ENGINES = (AUTO, TRANSFORMERS, VLLM)
+NOT_LOGGED, SAMPLE = "none", "sample:"  # ServiceDocument.log
 PROJECT, NONE = "project", "none"  # ServedAdapters.source
 
 
@@ -60,3 +61,9 @@ class ServiceDocument(Section):
     resource_config: ResourceConfig = ResourceConfig()
     scheduling_config: SchedulingConfig = SchedulingConfig()
     environment: Mapping[str, str] = field(default_factory=dict)
+    log: str = NOT_LOGGED  # or sample:SHARE
+
+    @property
+    def logged_share(self) -> float:
+        """Of requests, which are stored with their answers in the project's storage."""
+        return float(self.log.removeprefix(SAMPLE)) if self.log.startswith(SAMPLE) else 0.0

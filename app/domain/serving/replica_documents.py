@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.domain.serving.document import AUTO, NONE, VLLM, ServiceDocument
-from app.domain.spec.inference import EMBED, REPLICA, TYPES, Inference, InferenceTask, ModelReference, Serving
+from app.domain.spec.inference import GENERATE, REPLICA, TYPES, Inference, InferenceTask, ModelReference, Serving
 from app.domain.spec.inference import TRANSFORMERS as TRANSFORMERS_ENGINE
 from app.domain.spec.inference import VLLM as VLLM_ENGINE
 from app.domain.spec.model import BaseModel, Framework, JobDocument, TrainingConfig
@@ -41,7 +41,7 @@ def base_document(
 
 def _serving(document: ServiceDocument, reference: ModelReference, service_id: str) -> Serving:
     """A model that is itself an adapter is not the base of others."""
-    has_adapters = document.adapters.source != NONE and document.task != EMBED and not reference.adapter
+    has_adapters = document.adapters.source != NONE and document.task == GENERATE and not reference.adapter
     return Serving().changed(
         service_id=service_id,
         name=document.name,

@@ -4,7 +4,7 @@ import re
 
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.serving.document import AUTO, NONE, TRANSFORMERS, VLLM, ServiceDocument
-from app.domain.spec.inference import EMBED, InferenceTask
+from app.domain.spec.inference import EMBED, GENERATE, InferenceTask
 from app.domain.spec.rules.inference import check_sampling
 
 # What requests may name by its id; one of these names would take over what the id means.
@@ -55,9 +55,10 @@ def _answers_fit_the_context(document: ServiceDocument) -> None:
 
 
 def _defaults_are_of_answers(document: ServiceDocument) -> None:
-    if document.task == EMBED and document.defaults:
+    if document.task != GENERATE and document.defaults:
         name = next(iter(document.defaults))
-        raise BadSpec(f"{name} is for answers, and this service makes vectors; leave it out", field=f"defaults.{name}")
+        made = "vectors" if document.task == EMBED else "scores"
+        raise BadSpec(f"{name} is for answers, and this service makes {made}; leave it out", field=f"defaults.{name}")
     check_sampling(InferenceTask.from_json(dict(document.defaults)), "defaults")
 
 

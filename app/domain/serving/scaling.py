@@ -6,6 +6,7 @@ from datetime import timedelta
 from app.domain.serving.document import Replicas
 
 ABOVE_TARGET_SECONDS = 5.0  # of more to do than the target says, before another replica starts
+IDLE_WHILE_JOBS_WAIT_SECONDS = 15.0  # before a replica ends whose devices jobs wait for
 FAILURES_IN_A_ROW = 5  # after which a service counts as failing
 PAUSES_SECONDS = (1, 5, 15, 30, 300)  # before the next replica, by failures in a row; the last one is repeated
 
@@ -28,19 +29,21 @@ def wanted(
     waiting: int,
     seconds_above_target: float,
     idle_seconds: float,
+    jobs_wait: bool = False,
 ) -> int:
     """The number of replicas from now on.
 
     Up at once when more requests wait than the wanted replicas are to have, whether those start or answer, and after
-    some seconds above the target otherwise; down after ``replicas.idle_seconds``. ``idle_seconds``: since there was
-    last enough to do for all wanted replicas.
+    some seconds above the target otherwise; down after ``replicas.idle_seconds``, or earlier when ``jobs_wait`` for
+    their devices. ``idle_seconds``: since there was last enough to do for all wanted replicas.
     """
     bounded = min(replicas.max, max(replicas.min, now_wanted))
     target = needed(replicas, in_flight, waiting)
     if target > bounded:
         is_due = bounded == 0 or waiting > 0 or seconds_above_target >= ABOVE_TARGET_SECONDS
         return target if is_due else bounded
-    return target if target < bounded and idle_seconds >= replicas.idle_seconds else bounded
+    patience = min(replicas.idle_seconds, IDLE_WHILE_JOBS_WAIT_SECONDS) if jobs_wait else replicas.idle_seconds
+    return target if target < bounded and idle_seconds >= patience else bounded
 
 
 def pause_after(failures: int) -> timedelta:

@@ -4,6 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.domain.openai_paths import CHAT_COMPLETIONS as CHAT_COMPLETIONS  # noqa: PLC0414 – re-exported, as the next
+from app.domain.openai_paths import COMPLETIONS as COMPLETIONS  # noqa: PLC0414
+from app.domain.openai_paths import EMBEDDINGS as EMBEDDINGS  # noqa: PLC0414
+from app.domain.openai_paths import OPENAI_ENDPOINTS as OPENAI_ENDPOINTS  # noqa: PLC0414
 from app.domain.spec.section import Section
 
 TRAINING, BATCH, FEATURES, EVALUATION = "training", "batch", "features", "evaluation"  # JobDocument.kind
@@ -17,8 +21,6 @@ ENGINES = (TRANSFORMERS, VLLM)
 GENERATE, LOGLIKELIHOOD, SCORE, EMBED = "generate", "loglikelihood", "score", "embed"  # InferenceTask.type
 REQUESTS = "requests"  # InferenceTask.type: each record is a request to one of OPENAI_ENDPOINTS
 TASKS = (GENERATE, LOGLIKELIHOOD, SCORE, EMBED, REQUESTS)
-CHAT_COMPLETIONS, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
-OPENAI_ENDPOINTS = (CHAT_COMPLETIONS, COMPLETIONS, EMBEDDINGS)
 FORMATS = ("jsonl", "parquet", "arrow", "npy", "safetensors")
 RECORD, FAIL = "record", "fail"  # OnRecordError.action
 LM_EVAL, TASK_DIR = "lm_eval", "task_dir"  # benchmarks of EleutherAI's harness; their parameter with the task's files

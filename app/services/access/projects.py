@@ -25,6 +25,7 @@ from app.models import (
     File,
     Inspection,
     Job,
+    ModelPermission,
     ModelUsage,
     Project,
     ProjectUsage,
@@ -48,7 +49,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 # What is deleted with its project; everything else must be gone before.
 _OWNED = (
     *(ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel, RegisteredModel, Upload),
-    *(Service, ModelUsage, Batch),
+    *(Service, ModelUsage, Batch, ModelPermission),
 )
 _NO_QUOTA: Mapping[str, Any] = MappingProxyType({})
 ORDERS: Orders = {"created_at": (Project.created_at, Project.name), "name": (Project.name,)}

@@ -4,6 +4,7 @@ import gzip
 from collections.abc import Generator, Iterator
 from typing import BinaryIO, cast
 
+from app.domain.errors import NotFound
 from app.domain.files.content import GZIP, ZSTD
 from app.domain.files.lines import Line, lines
 from app.models import Batch
@@ -13,12 +14,24 @@ from app.storage.keys import user_file_key
 _PIECE_BYTES = 1 << 20
 
 
+class ContentMissing(NotFound):
+    """The storage does not have the file with the requests."""
+
+
+class Interrupted(Exception):
+    """This process stops, or leads no more; the next step of the batch begins again what it was at."""
+
+
 def lines_of(plane: ControlPlane, batch: Batch) -> Generator[Line]:
-    """The lines that are not empty, of a file that has passed its inspection. Raises NotFound without its content.
+    """The lines that are not empty, of a file that has passed its inspection. Raises ContentMissing.
 
     The batch keeps the content in the storage even after the file has expired.
     """
-    with plane.storage.open(user_file_key(batch.project, batch.input_file_id)) as stored:
+    try:
+        stream = plane.storage.open(user_file_key(batch.project, batch.input_file_id))
+    except NotFound as error:
+        raise ContentMissing(f"the storage does not have the content of {batch.input_file_id}") from error
+    with stream as stored:
         yield from lines(_pieces(_unpacked(stored)), plane.files.line_max_bytes)
 
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.domain.batches.documents import job_document
 from app.domain.batches.limits import HOUR_SECONDS, LONGEST_WINDOW_SECONDS
-from app.domain.errors import InvalidRequest, NotFound
+from app.domain.batches.states import ENDED
+from app.domain.errors import InvalidRequest, LimitExceeded, NotFound
 from app.domain.files import purposes
 from app.domain.ids import FILE_ID, new_id
 from app.domain.spec.inference import OPENAI_ENDPOINTS
@@ -26,6 +28,7 @@ from app.services.requests.idempotency import OnWritten, not_stored
 
 # Sections of a job document that a batch may give its jobs; `output` is the native one of POST /v1/inference.
 PARTS = ("resource_config", "scheduling_config", "output")
+_RETRY_FULL_SECONDS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,8 @@ def create(
 ) -> Batch:
     """Store a new batch that is VALIDATING. ``on_written`` is given the Batch.
 
-    Raises InvalidRequest for what no batch may have, and NotFound without the project or the file.
+    Raises InvalidRequest for what no batch may have, NotFound without the project or the file, and LimitExceeded while
+    the project has as many that have not ended as it may.
     """
     _check(new)
     target = project or caller.home_project
@@ -58,6 +62,7 @@ def create(
     with plane.db.write() as session:
         projects.hold(session, target)
         projects.visible(session, caller, target)
+        _refuse_one_too_many(session, target, plane.files.max_live_batches)
         queues.require(session, _queue_of(new), field="scheduling_config.queue")
         # Locks the file until the row is there that keeps it from being deleted.
         _require_file(session, target, new.input_file_id)
@@ -91,6 +96,17 @@ def _check(new: NewBatch) -> None:
         )
     if foreign := next((name for name in new.parts if name not in PARTS), None):
         raise InvalidRequest(f"a batch gives its jobs {', '.join(PARTS)}, and not {foreign[:64]}", field=foreign[:64])
+
+
+def _refuse_one_too_many(session: Session, project: str, most: int) -> None:
+    """Several creations at the same time may exceed it a little."""
+    query = select(func.count()).select_from(Batch).where(Batch.project == project, Batch.status.not_in(ENDED))
+    if most and (live := session.scalar(query) or 0) >= most:
+        raise LimitExceeded(
+            f"the project {project} has {live} batches that have not ended, of at most {most} "
+            "(TRAINYARD_FILES_MAX_LIVE_BATCHES); create this one when one has ended, or cancel one",
+            retry_after_seconds=_RETRY_FULL_SECONDS,
+        )
 
 
 def _queue_of(new: NewBatch) -> str:

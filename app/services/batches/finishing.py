@@ -18,6 +18,7 @@ from app.models import Batch, BatchJob, Job
 from app.models.base import utc_now
 from app.services.access import projects
 from app.services.batches import content, rows, stored_rows
+from app.services.batches.content import ContentMissing, Interrupted
 from app.services.batches.merging import Lost, merged
 from app.services.files import creation, hidden_rows
 from app.services.files.incoming import Incoming, StoredContent
@@ -27,13 +28,10 @@ from app.services.requests.control_plane import ControlPlane
 
 OUTPUT, ERRORS = "output", "errors"
 NO_JOB_LEFT = "the job that was to answer this request was deleted"
+MISSING_KEPT = timedelta(hours=1)  # how long its requests may be missing in the storage
 _LINES_BETWEEN_CHECKS = 200
 
 logger = logging.getLogger(__name__)
-
-
-class Interrupted(Exception):
-    """This process stops, or leads no more; the next step of the batch writes the files again."""
 
 
 class _EndedMeanwhile(Exception):
@@ -59,13 +57,13 @@ class _File:
         return self._incoming.finish() if self._incoming is not None else None
 
 
-def advance(plane: ControlPlane, batch: Batch, keep_on: Callable[[], bool]) -> None:
+def advance(
+    plane: ControlPlane, batch: Batch, jobs: list[tuple[BatchJob, Job | None]], keep_on: Callable[[], bool]
+) -> None:
     """Cancel what still runs; once nothing does, write the files and end the batch.
 
     Raises Interrupted when ``keep_on`` says no while the files are written.
     """
-    with plane.db.read() as session:
-        jobs = rows.jobs_of(session, batch.id)
     running = [job for _, job in jobs if job is not None and job.state not in TERMINAL]
     for job in running:
         _cancel(plane, batch, job)
@@ -81,6 +79,16 @@ def advance(plane: ControlPlane, batch: Batch, keep_on: Callable[[], bool]) -> N
         _write(plane, batch, jobs, keep_on)
     except _EndedMeanwhile:
         logger.info("batch %s was ended by another process", batch.id)
+    except ContentMissing as error:
+        if not _is_given_up(batch):
+            raise
+        _fail(plane, batch, [problem("file_not_found", error.message)])
+
+
+def _is_given_up(batch: Batch) -> bool:
+    """A storage that is away for a while has nothing, too."""
+    began_at = batch.finalizing_at or batch.cancelling_at
+    return began_at is not None and utc_now() - began_at > MISSING_KEPT
 
 
 def _cancel(plane: ControlPlane, batch: Batch, job: Job) -> None:
@@ -109,11 +117,18 @@ def _end_as_failed(plane: ControlPlane, seen: Batch, jobs: list[tuple[BatchJob, 
     problems = []
     for row, job in jobs:
         why = _lost(seen, row, job)
-        if why is not None:
+        if refusal := _refusal(seen, row):
+            problems.append(refusal)
+        elif why is not None:
             problems.append({**problem(why.code, why.message), "model": row.model})
+    _fail(plane, seen, problems)
+
+
+def _fail(plane: ControlPlane, seen: Batch, problems: list[Problem]) -> None:
     with plane.db.write() as session:
         batch = rows.locked(session, seen.id)
         if batch.status not in ENDED:
+            batch.completed, batch.failed = 0, batch.total
             rows.fail(batch, problems)
 
 
@@ -181,10 +196,14 @@ def _complete(session: Session, batch: Batch, stored: StoredContent, what: str) 
 def _end_of(batch: Batch, jobs: list[tuple[BatchJob, Job | None]]) -> BatchState:
     if batch.cancel_requested:
         return BatchState.CANCELLED
-    is_cut = len(jobs) < len(batch.models) or any(
-        job is not None and job.state is JobState.CANCELLED for _, job in jobs
-    )
+    is_cut = len(jobs) < len(batch.models) or any(job is not None and _is_cut(batch, job) for _, job in jobs)
     return BatchState.EXPIRED if is_cut and _is_expired(batch) else BatchState.COMPLETED
+
+
+def _is_cut(batch: Batch, job: Job) -> bool:
+    """Whether the end of the window has cancelled it, and no user before."""
+    is_late = job.finished_at is not None and job.finished_at >= batch.expires_at
+    return job.state is JobState.CANCELLED and is_late
 
 
 def _lost_by_end(batch: Batch) -> Lost | None:
@@ -194,13 +213,18 @@ def _lost_by_end(batch: Batch) -> Lost | None:
     return Lost(code="batch_expired", message="the request was not answered before the window of the batch ended")
 
 
+def _refusal(batch: Batch, row: BatchJob) -> Problem | None:
+    """Why the model's job was never submitted; None: it was."""
+    if row.job_id:
+        return None
+    refused = problem("batch_job_refused", "its job was refused")
+    return next((each for each in batch.problems if each.get("model") == row.model), refused)
+
+
 def _lost(batch: Batch, row: BatchJob, job: Job | None) -> Lost | None:
     """Why requests without a row have none."""
-    if job is None and not row.job_id:
-        refusal: Problem = next((each for each in batch.problems if each.get("model") == row.model), {})
-        return Lost(
-            code=refusal.get("code", "batch_job_refused"), message=refusal.get("message", "its job was refused")
-        )
+    if refusal := _refusal(batch, row):
+        return Lost(code=refusal["code"], message=refusal["message"])
     if job is None:
         return Lost(code="batch_job_deleted", message=NO_JOB_LEFT)
     if job.state is JobState.FAILED:
@@ -209,7 +233,7 @@ def _lost(batch: Batch, row: BatchJob, job: Job | None) -> Lost | None:
         message = f"{job.id} gave its devices to another job; set scheduling_config.on_preemption to requeue"
         return Lost(code="batch_job_preempted", message=message)
     if job.state is JobState.CANCELLED:
-        if batch.cancel_requested or _is_expired(batch):
+        if batch.cancel_requested or _is_cut(batch, job):
             return _lost_by_end(batch)
         return Lost(code="batch_job_cancelled", message=f"{job.id}, which was to answer this request, was cancelled")
     return Lost(code="no_answer", message=f"{job.id} has completed without an answer to this request")

@@ -7,24 +7,20 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.batches.problems import problem
+from app.domain.batches.problems import Problem, problem
 from app.domain.batches.states import BatchState
-from app.domain.errors import (
-    CannotFit,
-    Conflict,
-    InvalidRequest,
-    LimitExceeded,
-    NotFound,
-    TrainyardError,
-    Unauthenticated,
-)
+from app.domain.errors import CannotFit, Conflict, InvalidRequest, NotFound, TrainyardError, Unauthenticated
 from app.models import Batch, BatchJob
 from app.services.batches import models, rows, validating
 from app.services.inference import submission
 from app.services.jobs.submission import Submitted
 from app.services.requests.control_plane import ControlPlane
 
-KEY_ENDED = "the API key that submits its jobs is revoked or expired; cancel the batch and create it with another key"
+KEY_ENDED = "api_key_ended"
+KEY_HAS_ENDED = (
+    "the API key that created the batch was revoked or has expired before this job was submitted; send its requests "
+    "again with another key"
+)
 NO_JOB = ""  # batch_job.job_id of a model whose job was refused
 
 logger = logging.getLogger(__name__)
@@ -34,13 +30,14 @@ class _NotNeeded(Exception):
     """The batch does not run any more, or has this job already: nothing is written."""
 
 
-def launch(plane: ControlPlane, batch: Batch) -> None:
-    """Submit the jobs that are missing. Those that have to wait are tried again by the next step."""
+def launch(plane: ControlPlane, batch: Batch) -> bool:
+    """Submit the jobs that are missing; whether none has to wait, which the next step tries again."""
     with plane.db.read() as session:
         known = set(session.scalars(select(BatchJob.model).where(BatchJob.batch_id == batch.id)))
     for number, name in enumerate(sorted(batch.models)):
         if name not in known and not _submitted(plane, batch, name, number):
-            return
+            return False
+    return True
 
 
 def _submitted(plane: ControlPlane, batch: Batch, name: str, number: int) -> bool:
@@ -49,14 +46,16 @@ def _submitted(plane: ControlPlane, batch: Batch, name: str, number: int) -> boo
         _submit(plane, batch, name, number)
     except _NotNeeded:
         return False
-    except (LimitExceeded, CannotFit) as error:
+    except CannotFit as error:
         rows.wait(plane, batch, error.message)
         return False
     except Unauthenticated:
-        rows.wait(plane, batch, KEY_ENDED)
-        return False
+        _note_refusal(plane, batch, name, problem(KEY_ENDED, KEY_HAS_ENDED))
     except (InvalidRequest, NotFound, Conflict) as error:  # its model has gone since the validation
-        _note_refusal(plane, batch, name, error)
+        _note_refusal(plane, batch, name, problem(error.code.lower(), error.message, param=validating.MODEL))
+    except TrainyardError as error:  # a limit, or a storage that does not answer
+        rows.wait(plane, batch, error.message)
+        return False
     return True
 
 
@@ -90,14 +89,13 @@ def _add(session: Session, batch_id: str, name: str, job_id: str) -> None:
     batch.pending_reason = ""
 
 
-def _note_refusal(plane: ControlPlane, batch: Batch, name: str, error: TrainyardError) -> None:
+def _note_refusal(plane: ControlPlane, batch: Batch, name: str, refusal: Problem) -> None:
     """Its requests will have this error; others are answered."""
-    logger.warning("batch %s: the job for %s was refused: %s", batch.id, name, error.message)
+    logger.warning("batch %s: the job for %s was refused: %s", batch.id, name, refusal["message"])
     try:
         with plane.db.write() as session:
             _add(session, batch.id, name, NO_JOB)
             found = rows.locked(session, batch.id)
-            refusal = {**problem(error.code.lower(), error.message, param=validating.MODEL), "model": name}
-            found.problems = [*found.problems, refusal]
+            found.problems = [*found.problems, {**refusal, "model": name}]
     except _NotNeeded:
         return

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, load_only
 
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.ids import BATCH_ID
-from app.models import Batch, BatchJob
+from app.models import Batch, BatchJob, Job
 from app.security.permissions import Caller
 from app.services.access import projects
+from app.services.queues import queues
 from app.services.requests.pagination import PageRequest
 
 NEWEST_FIRST = "-created_at"
@@ -66,4 +67,22 @@ def jobs_of(session: Session, batch_ids: Collection[str]) -> Mapping[str, list[B
     found: dict[str, list[BatchJob]] = {}
     for row in session.scalars(query):
         found.setdefault(row.batch_id, []).append(row)
+    return found
+
+
+def waits_of(session: Session, batch_ids: Collection[str]) -> Mapping[str, str]:
+    """Batch → why its oldest job that waits does; none where no job waits, or nothing says why."""
+    query = (
+        select(BatchJob.batch_id, Job)
+        .join(Job, Job.id == BatchJob.job_id)
+        .where(BatchJob.batch_id.in_(batch_ids), Job.status.in_(queues.WAITING))
+        .order_by(Job.created_at, Job.id)
+        .options(load_only(Job.queue, Job.status, Job.pending_reason))
+    )
+    waiting = [(row[0], row[1]) for row in session.execute(query)]
+    reasons = queues.pending_reasons(session, [job for _, job in waiting])
+    found: dict[str, str] = {}
+    for batch_id, job in waiting:
+        if reasons[job.id]:
+            found.setdefault(batch_id, reasons[job.id])
     return found

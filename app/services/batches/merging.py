@@ -34,10 +34,12 @@ def merged(
     batch_id: str, requests: Iterable[Line], rows: Mapping[str, Iterator[Row]], lost: Callable[[str], Lost | None]
 ) -> Iterator[Merged]:
     """``rows``: model → what its job has stored. ``lost``: why a request to a model has no row; None: leave it out."""
-    heads = {model: next(each, None) for model, each in rows.items()}
+    heads: dict[str, Row | None] = {model: next(each, None) for model, each in rows.items()}
     for line in requests:
         request = record_of(line.content)
         custom_id, model = request["custom_id"], request["body"]["model"]
+        if model in heads:
+            heads[model] = _from(line.number, heads[model], rows[model])
         head = heads.get(model)
         if head is not None and head.get("custom_id") == custom_id:
             heads[model] = next(rows[model], None)
@@ -45,6 +47,13 @@ def merged(
         elif (why := lost(model)) is not None:
             error = {"code": why.code, "message": why.message}
             yield _line(batch_id, custom_id, response=None, error=error, is_answer=False)
+
+
+def _from(line: int, head: Row | None, rows: Iterator[Row]) -> Row | None:
+    """The first row of this line of the file or of a later one; a row without a request must not hide others."""
+    while head is not None and head.get("line", line) < line:
+        head = next(rows, None)
+    return head
 
 
 def _answered(batch_id: str, custom_id: str, row: Row) -> Merged:

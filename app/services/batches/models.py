@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.domain.errors import NotFound, TrainyardError
+from app.domain.errors import ModelNotFound, NotFound, TrainyardError
 from app.domain.spec.inference import EMBED, EMBEDDINGS, GENERATE
 from app.domain.spec.locations import paths
 from app.domain.spec.model import BaseModel, JobDocument
@@ -79,7 +79,10 @@ def _serving_of(document: JobDocument) -> Mapping[str, Any]:
 def _require_place(plane: ControlPlane, session: Session, caller: Caller, name: str) -> None:
     """A name without a slash must be registered, else it would be the id of a hub model."""
     absent = routing.missing(session, caller, caller.home_project, name)
-    if "/" not in name or not name.isprintable():
+    if "/" not in name:
+        hint = "an id of the hub without an owner is registered first, by trainyard models add"
+        raise ModelNotFound(f"{absent.message}; {hint}", field=absent.field) from None
+    if not name.isprintable():
         raise absent
     try:
         paths.check_model(name, plane.reading.of(caller.home_project), field="model")

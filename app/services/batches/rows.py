@@ -54,7 +54,7 @@ def fail(batch: Batch, problems: Iterable[Problem]) -> None:
 
 
 def wait(plane: ControlPlane, seen: Batch, reason: str) -> None:
-    """Note why it does not advance; it is tried again."""
+    """Note why it does not advance; it is tried again. Empty: it does."""
     if seen.pending_reason == reason:
         return
     with plane.db.write() as session:

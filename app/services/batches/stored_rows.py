@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from sqlalchemy import select
 
@@ -39,8 +39,19 @@ def _in_folder(plane: ControlPlane, key: str) -> Iterator[Row]:
             logger.warning("%s is not in the storage any more; its requests count as without an answer", part)
             continue
         with stream:
-            for line in stream:
-                yield json.loads(line)
+            yield from _readable(part, stream)
+
+
+def _readable(part: str, lines: Iterable[bytes]) -> Iterator[Row]:
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            logger.warning("%s has a row that can't be read; its request counts as without an answer", part)
+            continue
+        yield row
 
 
 def _parts(plane: ControlPlane, key: str) -> Sequence[str]:

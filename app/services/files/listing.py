@@ -65,11 +65,14 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
     return FilePage(items=shown, next_after=(shown[-1].id,) if len(found) > len(shown) else None)
 
 
-def held(session: Session, project: str, ids: Collection[str]) -> Sequence[File]:
+def held(
+    session: Session, project: str, ids: Collection[str], *, kept: Collection[str] = frozenset()
+) -> Sequence[File]:
     """Those of these files that the project has, locked against deletion until the transaction ends.
 
     For a transaction that adds what names them: a deletion searches for that after it has locked a file.
+    ``kept``: those that may have expired, since something that the caller knows of still keeps their content.
     """
     query = select(File).where(File.id.in_(ids), File.project == project).order_by(File.id)
     found = session.scalars(query.with_for_update(read=True).execution_options(populate_existing=True)).all()
-    return [file for file in found if not is_hidden(file)]
+    return [file for file in found if not is_hidden(file) or (file.id in kept and file.status != RECEIVING)]

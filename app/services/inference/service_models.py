@@ -6,13 +6,17 @@ from sqlalchemy.orm import Session
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.serving.states import ServiceState
 from app.domain.spec.credentials import CREDENTIALS
-from app.domain.spec.inference import Inference, ModelReference
+from app.domain.spec.inference import EMBED, GENERATE, SCORE, Inference, ModelReference
 from app.domain.spec.model import BaseModel, JobDocument
 from app.models import Service
 from app.security.permissions import Caller, Permission
 
 FIELD = "model.service"
-_MAKES = {"generate": "makes text", "embed": "makes vectors"}
+_MAKES = {
+    GENERATE: f"makes text; set task.type to {GENERATE}, or name another",
+    EMBED: f"makes vectors; set task.type to {EMBED}, or name another",
+    SCORE: "scores documents for single requests; name its model by job_id or model_uri",
+}
 
 
 def resolve(session: Session, caller: Caller, project: str, name: str) -> tuple[BaseModel, ModelReference]:
@@ -40,10 +44,7 @@ def refuse_other_task(session: Session, project: str, model: ModelReference, tas
     """Raise BadSpec for a task that the service does not answer."""
     service = _live(session, project, model.service) if model.service is not None else None
     if service is not None and service.task != task:
-        raise BadSpec(
-            f"the service {service.name} {_MAKES[service.task]}; set task.type to {service.task}, or name another",
-            field="task.type",
-        )
+        raise BadSpec(f"the service {service.name} {_MAKES[service.task]}", field="task.type")
 
 
 def _live(session: Session, project: str, name: str) -> Service | None:

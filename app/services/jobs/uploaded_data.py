@@ -1,7 +1,11 @@
 """Uploaded files that a job names as data: whether it may use them, and a lock until it is stored."""
 
+from collections.abc import Collection
+
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.domain.batches.states import ENDED
 from app.domain.errors import BadSpec
 from app.domain.files.inspection import first_of
 from app.domain.files.purposes import BATCH, ERROR
@@ -9,6 +13,7 @@ from app.domain.spec.document import uploads
 from app.domain.spec.inference import REQUESTS
 from app.domain.spec.locations.uploads import check_purpose
 from app.domain.spec.model import JobDocument
+from app.models import Batch
 from app.services.files import listing
 
 
@@ -19,7 +24,9 @@ def refuse_unusable_files(session: Session, project: str, document: JobDocument)
     """
     named = uploads(document)
     reads_requests = document.inference is not None and document.inference.task.type == REQUESTS
-    held = {file.id: file for file in listing.held(session, project, [each for each, _ in named])} if named else {}
+    ids = [each for each, _ in named]
+    kept = _kept_by_batches(session, project, ids) if reads_requests else frozenset()
+    held = {file.id: file for file in listing.held(session, project, ids, kept=kept)} if named else {}
     for file_id, field in named:
         file = held.get(file_id)
         if file is None:
@@ -31,3 +38,11 @@ def refuse_unusable_files(session: Session, project: str, document: JobDocument)
         if file.status == ERROR:
             problem = first_of(file.status_details)
             raise BadSpec(f"{file_id} ({file.filename}) can't be used: {problem}; upload a corrected file", field=field)
+
+
+def _kept_by_batches(session: Session, project: str, ids: Collection[str]) -> frozenset[str]:
+    """Those whose content is there even if they have expired: a batch that has not ended names them."""
+    query = select(Batch.input_file_id).where(
+        Batch.project == project, Batch.input_file_id.in_(ids), Batch.status.not_in(ENDED)
+    )
+    return frozenset(session.scalars(query))

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.errors import BadSpec, StillNeeded
 from app.domain.lifecycle.states import TERMINAL, JobState
-from app.domain.model_names import SUFFIX, SUFFIX_RULE, ft_name
+from app.domain.model_names import SUFFIX, SUFFIX_RULE, ft_name, parsed
 from app.models import Job, RegisteredModel
 from app.models.base import utc_now
 from app.security.permissions import Caller, Permission
@@ -31,6 +31,18 @@ def planned(session: Session, job: Job, base: str, suffix: str | None) -> Regist
     )
     session.add(row)
     return row
+
+
+def hold(session: Session, caller: Caller, name: str) -> None:
+    """Lock the fine-tuned model that a new job continues, if it is one, against deletion until the transaction ends.
+
+    Call it in the transaction that adds the job. Raises ModelNotFound when the model was deleted meanwhile.
+    """
+    if parsed(name) is None:
+        return
+    row = session.get(RegisteredModel, name, with_for_update={"read": True}, populate_existing=True)
+    if row is not None and row.removed_at is not None:
+        raise registered.missing(session, caller, name)
 
 
 def of_jobs(session: Session, job_ids: Collection[str]) -> Mapping[str, RegisteredModel]:

@@ -15,16 +15,23 @@ from app.domain.serving.states import ServiceState
 from app.domain.spec.inference import TRAINING
 from app.models import Checkpoint, Job, RegisteredModel, Service
 from app.security.permissions import Caller
-from app.services.model_registry import fine_tunes, registered
+from app.services.model_registry import fine_tunes, permissions, registered
+from app.services.model_registry.permissions import Shared
 from app.services.model_registry.resolving import checkpoint_of
 
 _PLATFORM = "system"  # owner of models for all projects
 
 
 def model_objects(session: Session, caller: Caller) -> list[dict[str, Any]]:
-    """Services, models that the caller may use, newest first, and base models that were removed."""
+    """Services, models that the caller may use, newest first, base models that were removed, and models of other
+    projects that it may ask.
+    """
     services = session.scalars(_services(caller).order_by(Service.created_at.desc(), Service.id))
-    return [*map(_of_service, services), *map(_object, registered.listed(session, caller))]
+    own = map(_object, registered.listed(session, caller))
+    if caller.project is None:
+        return [*map(_of_service, services), *own]
+    shared = permissions.shared_with(session, caller.project, most=registered.MOST_LISTED)
+    return [*map(_of_service, services), *own, *map(_of_other_project, shared)]
 
 
 def model_object(session: Session, caller: Caller, name: str) -> dict[str, Any]:
@@ -37,6 +44,8 @@ def model_object(session: Session, caller: Caller, name: str) -> dict[str, Any]:
         return _of_service(service)
     if JOB_ID.fullmatch(name):
         return _of_job(session, caller, name)
+    if caller.project is not None and (shared := permissions.shared(session, caller.project, name)) is not None:
+        return _of_other_project(shared)
     fine_tune = parsed(name)
     if fine_tune is None or fine_tune.step is None:
         row = registered.find(session, caller, name)
@@ -74,6 +83,12 @@ def _object(row: RegisteredModel) -> dict[str, Any]:
     own = {"kind": row.kind, "base": row.base, "job_id": row.job_id}
     removed = {"shutdown_date": row.removed_at.date().isoformat()} if row.removed_at is not None else {}
     return {**_plain(row.name, row.created_at, row.project), **removed, "trainyard": own}
+
+
+def _of_other_project(shared: Shared) -> dict[str, Any]:
+    """It says nothing of what it was made from and by."""
+    own = {"kind": "checkpoint" if shared.is_checkpoint else registered.FINE_TUNE, "base": None, "job_id": None}
+    return {**_plain(shared.name, shared.created_at, shared.owner), "trainyard": own}
 
 
 def _of_checkpoint(row: RegisteredModel, checkpoint: Checkpoint, name: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ MODEL = "model"
 # Of these sections only what is given changes; others are replaced as a whole.
 _MERGED = ("replicas", "adapters", "limits", "defaults")
 ENVIRONMENT = "environment"
-CHANGEABLE = (*_MERGED, MODEL, "resource_config", "scheduling_config", ENVIRONMENT)
+CHANGEABLE = (*_MERGED, MODEL, "resource_config", "scheduling_config", ENVIRONMENT, "log")
 
 
 def pause(plane: ControlPlane, caller: Caller, handle: str, *, on_written: OnWritten = not_stored) -> Service:
@@ -57,7 +57,9 @@ def resume(plane: ControlPlane, caller: Caller, handle: str, *, on_written: OnWr
     return service
 
 
-def delete(plane: ControlPlane, caller: Caller, handle: str, *, on_written: OnWritten = not_stored) -> Service:
+def delete(
+    plane: ControlPlane, caller: Caller, handle: str, *, reason: str = "", on_written: OnWritten = not_stored
+) -> Service:
     """Drain all replicas and end the service when they have ended; its name is free from then on. Idempotent.
 
     Raises IllegalTransition for a service that has ended.
@@ -67,7 +69,8 @@ def delete(plane: ControlPlane, caller: Caller, handle: str, *, on_written: OnWr
         if service.status == ServiceState.ENDED:
             raise _ended(service, "deleted")
         if service.status != ServiceState.ENDING:
-            states.move(session, service, ServiceState.ENDING, actor=caller.actor, message="deleted")
+            message = f"deleted: {reason}" if reason else "deleted"
+            states.move(session, service, ServiceState.ENDING, actor=caller.actor, message=message)
         on_written(session, service)
     return service
 

@@ -29,8 +29,11 @@ class Demand:
         )
 
 
-def of(service: Service, load: Load, now: datetime, *, is_starting: bool) -> Demand:
-    """``is_starting``: a replica is being loaded, which is not ended before it has answered."""
+def of(service: Service, load: Load, now: datetime, *, is_starting: bool, jobs_wait: bool = False) -> Demand:
+    """``is_starting``: a replica is being loaded, which is not ended before it has answered.
+
+    ``jobs_wait``: jobs wait for devices of its replicas.
+    """
     if service.status != ServiceState.ACTIVE:
         return Demand(wanted=0, above_target_since=None, needed_at=service.needed_at)
     replicas = ServiceDocument.from_json(service.spec).replicas
@@ -45,6 +48,7 @@ def of(service: Service, load: Load, now: datetime, *, is_starting: bool) -> Dem
         waiting=load.waiting,
         seconds_above_target=(now - above_since).total_seconds() if above_since is not None else 0.0,
         idle_seconds=(now - needed_at).total_seconds() if needed_at is not None else _NEVER,
+        jobs_wait=jobs_wait,
     )
     if wanted > service.wanted:
         needed_at = now

@@ -1,5 +1,6 @@
 """Where a service answers: the relays of its replicas, and the reason while there is none."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -61,16 +62,20 @@ def why_none(session: Session, service_id: str) -> str:
     service = session.get(Service, service_id)
     if service is None:
         return "the service does not exist any more"
-    waits = (
-        select(Job.pending_reason)
-        .join(Replica, Replica.job_id == Job.id)
+    return waits_of(session, [service_id]).get(service_id) or service.pending_reason or STARTING
+
+
+def waits_of(session: Session, service_ids: Collection[str]) -> Mapping[str, str]:
+    """Service → why the first of its replicas that waits does; none where no replica waits."""
+    query = (
+        select(Replica.service_id, Job.pending_reason)
+        .join(Job, Replica.job_id == Job.id)
         .where(
-            Replica.service_id == service_id,
+            Replica.service_id.in_(service_ids),
             Replica.drain_requested_at.is_(None),
-            Job.status.not_in(TERMINAL),
+            Job.status.not_in([*TERMINAL, JobState.SERVING]),
             Job.pending_reason != "",
         )
-        .order_by(Replica.number)
-        .limit(1)
+        .order_by(Replica.number.desc())
     )
-    return session.scalar(waits) or service.pending_reason or STARTING
+    return {row[0]: row[1] for row in session.execute(query)}

@@ -15,7 +15,7 @@ from app.models import Job, Replica, Service
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
-from app.services.serving import loads, lookup
+from app.services.serving import endpoints, loads, lookup
 from app.services.serving.fleet import Member
 from app.services.serving.loads import Load
 
@@ -30,11 +30,16 @@ ANSWERING, STARTING, DRAINING = "answering", "starting", "draining"
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceDetails:
-    """A service as it is shown; ``counts`` are of its live replicas."""
+    """A service as it is shown; ``counts`` are of its live replicas, ``waits`` says why one of them waits."""
 
     service: Service
     load: Load = field(default_factory=Load)
     counts: Mapping[str, int] = field(default_factory=dict)
+    waits: str = ""
+
+    @property
+    def pending_reason(self) -> str:
+        return self.waits or self.service.pending_reason
 
     @property
     def document(self) -> ServiceDocument:
@@ -61,6 +66,15 @@ class ReplicaDetails:
     @property
     def answers(self) -> bool:
         return Member(self.replica, self.job).answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsedTime:
+    """What all replicas that a service has had have used."""
+
+    replicas: int
+    seconds: float
+    gpu_seconds: float
 
 
 def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[ServiceDetails]:
@@ -111,11 +125,24 @@ def replicas(
     )
 
 
+def used_time(session: Session, service: Service) -> UsedTime:
+    jobs = session.scalars(select(Job).join(Replica, Replica.job_id == Job.id).where(Replica.service_id == service.id))
+    found = [(job.elapsed_seconds, job.gpu_seconds) for job in jobs]
+    return UsedTime(
+        replicas=len(found), seconds=sum(each[0] for each in found), gpu_seconds=sum(each[1] for each in found)
+    )
+
+
 def _details(session: Session, services: Sequence[Service]) -> list[ServiceDetails]:
     ids = [service.id for service in services]
-    counted, current = _counts(session, ids), loads.of(session, ids)
+    counted, current, waits = _counts(session, ids), loads.of(session, ids), endpoints.waits_of(session, ids)
     return [
-        ServiceDetails(service=each, load=current.get(each.id, Load()), counts=counted.get(each.id, {}))
+        ServiceDetails(
+            service=each,
+            load=current.get(each.id, Load()),
+            counts=counted.get(each.id, {}),
+            waits=waits.get(each.id, ""),
+        )
         for each in services
     ]
 

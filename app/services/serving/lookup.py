@@ -33,6 +33,19 @@ def live(session: Session, project: str, name: str) -> Service | None:
     )
 
 
+def current(session: Session, service_id: str) -> Service | None:
+    """The service as it is now, for who has been let see it; None: it was deleted."""
+    return session.get(Service, service_id, populate_existing=True)
+
+
+def newest(session: Session, project: str, name: str) -> Service | None:
+    """The project's newest service of this name, also if it has ended."""
+    if not name.isprintable():
+        return None
+    named = select(Service).where(Service.project == project, Service.name == name)
+    return session.scalar(named.order_by(Service.created_at.desc(), Service.id.desc()).limit(1))
+
+
 def for_change(session: Session, caller: Caller, handle: str) -> Service:
     """The service with its row locked until the transaction ends; raises NotFound as `service`."""
     return locked(session, service(session, caller, handle).id)

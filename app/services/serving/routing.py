@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -13,7 +13,7 @@ from app.domain.ids import JOB_ID
 from app.domain.serving.document import NONE, Replicas, ServiceDocument
 from app.domain.serving.model_keys import model_key
 from app.domain.serving.states import ServiceState
-from app.domain.spec.inference import EMBED, GENERATE, ModelReference
+from app.domain.spec.inference import EMBED, GENERATE, SCORE, ModelReference
 from app.domain.spec.locations import paths
 from app.domain.spec.model import BaseModel, JobDocument
 from app.domain.spec.rules.model import is_result
@@ -21,13 +21,18 @@ from app.models import Job, Service
 from app.security.permissions import Caller, Permission
 from app.services.inference import models
 from app.services.inference.models import WantedModel
-from app.services.model_registry import registered, resolving
+from app.services.model_registry import permissions, registered, resolving
+from app.services.model_registry.permissions import Shared
 from app.services.requests.control_plane import ControlPlane
 from app.services.serving import adapters, adoption, creation, documents, lookup
 from app.services.serving.creation import NewService
 
 FIELD = "model"
-_ANSWERS = {GENERATE: "makes text: ask for chat completions or completions", EMBED: "makes vectors: ask for embeddings"}
+_ANSWERS = {
+    GENERATE: "makes text: ask for chat completions or completions",
+    EMBED: "makes vectors: ask for embeddings",
+    SCORE: "scores documents: ask for a rerank",
+}
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _FOREIGN_JOB, _JOB = "ftjob-", "job-"  # beginnings of the same id
 _LONGEST_LABEL = 40
@@ -38,12 +43,16 @@ _LONGEST_SHOWN = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """``adapter``: `JOB_ID` or `JOB_ID/CHECKPOINT_ID` of the adapter that answers; None: the service's own model."""
+    """``adapter``: `JOB_ID` or `JOB_ID/CHECKPOINT_ID` of the adapter that answers; None: the service's own model.
+
+    ``project``: that of the request. ``shared``: the service is of another project, which the client sees nothing of.
+    """
 
     service_id: str
     project: str
     model: str
     adapter: str | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +65,7 @@ class _Wanted:
 
 
 def route(plane: ControlPlane, caller: Caller, model: str, *, task: str, auto: bool = True) -> Route:
-    """The service of the caller's project for a request of this task.
+    """The service of the caller's project, or of one whose model it may ask, for a request of this task.
 
     An automatic service whose key has ended is continued in the caller's name.
 
@@ -69,7 +78,8 @@ def route(plane: ControlPlane, caller: Caller, model: str, *, task: str, auto: b
     """
     caller.require(Permission.INFER)
     found = _found(plane, caller, model, task, auto=auto)
-    adoption.adopt(plane, caller, found.service_id)
+    if not found.shared:
+        adoption.adopt(plane, caller, found.service_id)
     return found
 
 
@@ -79,6 +89,9 @@ def _found(plane: ControlPlane, caller: Caller, model: str, task: str, *, auto: 
         named = by_name(session, caller, project, model, task)
         if named is not None:
             return named
+        shared = permissions.shared(session, project, model)
+        if shared is not None:
+            return _of_other_project(plane, session, caller, shared, task)
         choices = _meant(plane, session, caller, project, model, task)
         found = _served(session, project, choices, model, task)
     if found is not None:
@@ -155,6 +168,27 @@ def _meant(plane: ControlPlane, session: Session, caller: Caller, project: str, 
     job = session.get(Job, meaning.job_id)
     on_base = _base_of(resolved, job)
     return [own, _Wanted(key=_base_key(resolved, job), make=on_base, adapter=_adapter_name(reference))]
+
+
+def _of_other_project(plane: ControlPlane, session: Session, caller: Caller, shared: Shared, task: str) -> Route:
+    """A service that the model's own project has. Errors say nothing of its jobs and services.
+
+    None is made for those of other projects: they would decide what it runs.
+    """
+    project = caller.home_project
+    within = replace(caller, project=shared.owner)
+    try:
+        choices = _meant(plane, session, within, shared.owner, shared.name, task)
+    except NotFound:
+        raise missing(session, caller, project, shared.name) from None
+    except TrainyardError:
+        raise Conflict(f"{shared.name} can't answer such requests", field=FIELD) from None
+    found = _served(session, shared.owner, choices, shared.name, task)
+    if found is None:
+        raise ModelNotServed(
+            f"no service of the project {shared.owner} has the model {shared.name}; ask it to make one", field=FIELD
+        )
+    return replace(found, project=project, shared=True)
 
 
 def _location(plane: ControlPlane, session: Session, caller: Caller, project: str, model: str, task: str) -> _Wanted:

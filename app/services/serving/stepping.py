@@ -8,13 +8,26 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.lifecycle.events import EventType
+from app.domain.serving.document import ServiceDocument
 from app.domain.serving.events import ServiceEventType
 from app.domain.serving.states import ServiceState
 from app.models import Job, Replica, Service, ServiceLoad
 from app.models.base import utc_now
 from app.services.lifecycle import transitions
 from app.services.requests.control_plane import ControlPlane
-from app.services.serving import demand, draining, failures, fleet, history, launching, loads, lookup, rollover, states
+from app.services.serving import (
+    demand,
+    draining,
+    failures,
+    fleet,
+    history,
+    launching,
+    loads,
+    lookup,
+    rollover,
+    states,
+    waiting_jobs,
+)
 from app.services.serving.demand import Demand
 from app.services.serving.fleet import Member
 from app.services.serving.history import ACTOR
@@ -90,7 +103,12 @@ def _is_due(session: Session, service: Service) -> bool:
 def _demand(session: Session, service: Service, members: list[Member]) -> Demand:
     load = loads.of(session, [service.id]).get(service.id, Load())
     of_revision = fleet.live(members, revision=service.revision)
-    return demand.of(service, load, utc_now(), is_starting=any(each.is_starting for each in of_revision))
+    now = utc_now()
+    # Only then does it matter.
+    could_end = service.wanted > ServiceDocument.from_json(service.spec).replicas.min
+    jobs_wait = could_end and waiting_jobs.want_devices_of(session, of_revision, now)
+    is_starting = any(each.is_starting for each in of_revision)
+    return demand.of(service, load, now, is_starting=is_starting, jobs_wait=jobs_wait)
 
 
 def _to_drain(service: Service, members: list[Member]) -> list[tuple[Member, str]]:

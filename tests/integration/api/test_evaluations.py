@@ -229,6 +229,32 @@ def test_a_judge_is_a_service_of_the_project_that_writes(api: Api) -> None:
     assert "has no service 'foreign'" in problems["foreign"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("limits", "parameters", "said"),
+    [
+        ({"max_context": 1024}, {}, "set max_tokens to 1023 or less"),
+        ({"max_output_tokens": 256}, {"max_tokens": 257}, "set max_tokens to 256 or less"),
+        ({"max_context": 1024}, {"max_tokens": 512}, None),
+        ({}, {}, None),
+    ],
+)
+def test_a_judge_whose_service_has_no_room_for_verdicts_is_refused(
+    sqlite_api: Api, limits: dict[str, int], parameters: dict[str, int], said: str | None
+) -> None:
+    with sqlite_api.db.write() as session:
+        make_service(session, name="writer", spec={"name": "writer", "limits": limits})
+    judge = {**JUDGE, "parameters": {"service": "writer", **parameters}}
+
+    answer = sqlite_api.post("/v1/evaluations", body(benchmarks=[LOSS, judge]))
+
+    if said is None:
+        assert answer.status_code == 201
+        return
+    problem = sqlite_api.problem(answer, 400)
+    assert problem["details"][0]["field"] == "benchmarks.1.parameters.max_tokens"
+    assert said in problem["message"]
+
+
 def test_viewers_look_and_users_measure(api: Api) -> None:
     viewer, user = api.make_key(Role.VIEWER), api.make_key(Role.USER)
 

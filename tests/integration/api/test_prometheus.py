@@ -14,7 +14,7 @@ from app.models import Attempt, Inspection, ModelUsage, ServiceLoad, Webhook, We
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.scheduling import planner
-from tests.builders.batch_runs import make_batch
+from tests.builders.batches import make_batch
 from tests.builders.factories import make_attempt, make_job, make_node, make_queue
 from tests.builders.serving import make_service
 from tests.builders.sweeps import make_sweep, make_trial
@@ -171,7 +171,7 @@ def test_services_are_exported_with_what_gateways_count(api: Api) -> None:
 def test_batches_are_exported_by_state(api: Api) -> None:
     with api.db.write() as session:
         make_batch(session)
-        make_batch(session, "batch-2", status="completed", ended_at=utc_now())
+        make_batch(session, id="batch-2", status="completed", ended_at=utc_now())
 
     found = figures(api)
 

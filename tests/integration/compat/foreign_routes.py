@@ -40,6 +40,7 @@ ASKED = {
     "chat/completions": {"model": "x", "messages": [{"role": "user", "content": "hello"}]},
     "completions": {"model": "x", "prompt": "hello"},
     "embeddings": {"model": "x", "input": "hello"},
+    "rerank": {"model": "x", "query": "hello", "documents": ["a"]},
 }
 A_TAG = {"tags": [{"key": "team", "value": "a"}]}
 NAMESPACE, IN_NAMESPACE = "/api/v1/namespaces/<namespace>", "/apis/ome.io/v1beta1/namespaces/<namespace>"
@@ -60,6 +61,7 @@ BASE_MODEL = {
 
 OPENAI, TUNING = "/openai/v1", "/openai/v1/fine_tuning/jobs"
 GRADERS = f"{OPENAI}/fine_tuning/alpha/graders"
+CHECKPOINTS = f"{OPENAI}/fine_tuning/checkpoints/<model>/permissions"
 GRADER = {"type": "string_check", "operation": "eq", "input": "{{sample.output_text}}", "reference": "a"}
 UPLOAD = {"filename": "a", "purpose": "user_data", "bytes": 5, "mime_type": "text/plain"}
 NO_JOB = {"model": "nothing", "training_file": "file-x"}
@@ -207,6 +209,9 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("GET", f"{TUNING}/<job_id>/checkpoints"): Row(VIEWER, foreign=MISSING),
     ("POST", f"{GRADERS}/validate"): Row(USER, body={"grader": GRADER}),
     ("POST", f"{GRADERS}/run"): Row(USER, body={"grader": GRADER, "model_sample": "a"}),
+    ("POST", CHECKPOINTS): Row(SUPER, body={"project_ids": ["team-b"]}),
+    ("GET", CHECKPOINTS): Row(SUPER),
+    ("DELETE", f"{CHECKPOINTS}/<permission_id>"): Row(SUPER),
     ("POST", f"{OPENAI}/batches"): Row(USER, 404, body=NO_BATCH),
     ("GET", f"{OPENAI}/batches"): Row(VIEWER),
     ("GET", f"{OPENAI}/batches/<batch_id>"): Row(VIEWER, foreign=MISSING),

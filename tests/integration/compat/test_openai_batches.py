@@ -6,9 +6,11 @@ from typing import Any
 import openai
 import pytest
 
+from app.domain.lifecycle.states import JobState
 from app.models import Batch, BatchJob
 from app.security.permissions import Role
 from tests.builders.batches import CHAT, lines_of, make_batch, request_line
+from tests.builders.factories import make_job
 from tests.integration.compat.openai_client import client_of
 from tests.systems.apps import Api
 
@@ -17,7 +19,7 @@ ASKED: Any = {"endpoint": CHAT, "completion_window": "24h"}
 
 
 def uploaded(client: openai.OpenAI, purpose: Any = "batch") -> str:
-    return client.files.create(file=("requests.jsonl", lines_of(request_line("a"))), purpose=purpose).id
+    return client.files.create(file=("requests.jsonl", lines_of([request_line("a")])), purpose=purpose).id
 
 
 def test_batch_is_created_listed_read_and_cancelled(sqlite_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +81,21 @@ def test_jobs_files_and_problems_are_shown(sqlite_api: Api, monkeypatch: pytest.
     assert found.model is None
     assert found.model_extra == {"trainyard": {"pending_reason": "waits", "jobs": {"a": "job-a", "b": "job-b"}}}
     assert [each.id for each in client.batches.list()] == [running, failed]
+
+
+def test_batch_whose_jobs_wait_says_why_the_oldest_does(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, _ = client_of(api, monkeypatch)
+    with api.db.write() as session:
+        batch_id = make_batch(session, status="in_progress", models={"a": 1, "b": 1, "c": 1}).id
+        states = {"a": JobState.TRAINING, "b": JobState.QUEUED, "c": JobState.QUEUED}
+        jobs = {name: make_job(session, state=state) for name, state in states.items()}
+        for name, job in jobs.items():
+            job.pending_reason = f"{name} needs 1 CPU slot"
+            session.add(BatchJob(batch_id=batch_id, model=name, job_id=job.id, requests=1))
+
+    shown: Any = [client.batches.retrieve(batch_id), *client.batches.list()]
+
+    assert [each.trainyard["pending_reason"] for each in shown] == ["b needs 1 CPU slot"] * 2
 
 
 @pytest.mark.both_databases

@@ -1,8 +1,10 @@
 """Graders by OpenAI's own client: validated, run on samples, and given to fine-tuning jobs."""
 
+import contextlib
 import copy
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
 from tasks.background.preflight import PreflightRunner
 from tasks.celery_app import Runtime
+from tests.doubles.scripted_server import Answer, Handler, running
 from tests.integration.compat.openai_client import client_of
 from tests.systems.apps import Api
 from tests.systems.gateways import GatewaySite
@@ -194,7 +197,7 @@ def test_python_grader_is_run_by_a_coordinator(client: openai.OpenAI, api: Api, 
 def test_python_grader_without_a_coordinator_is_an_error_of_the_server(
     client: openai.OpenAI, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grader_routes, "MOST_SECONDS", 0.5)
+    monkeypatch.setattr(grader_routes, "MOST_PYTHON_SECONDS", 0.5)
 
     found = client.fine_tuning.alpha.graders.run(grader=PYTHON, model_sample="a", item={})
 
@@ -270,8 +273,9 @@ def test_answers_of_models_that_are_no_grades_are_errors(asking: openai.OpenAI) 
     for found in (chatting, beyond):
         assert (found.reward, found.metadata.errors.api_model_grader_parse_error) == (0.0, True)
     errors = unknown.metadata.errors
-    assert errors.api_model_grader_server_error
-    assert "no-such-model" in str(errors.api_model_grader_server_error_details)
+    assert (errors.other_error, errors.api_model_grader_server_error) == (True, False)
+    (said,) = unknown.model_extra["trainyard"]["errors"]  # type: ignore[index]
+    assert "no model no-such-model; " in said["message"]
 
 
 def test_models_of_graders_need_a_gateway(client: openai.OpenAI) -> None:
@@ -279,6 +283,44 @@ def test_models_of_graders_need_a_gateway(client: openai.OpenAI) -> None:
 
     details = str(found.metadata.errors.api_model_grader_server_error_details)
     assert details.startswith("support can't be asked: no gateway answers requests to models here")
+
+
+def dripping(handler: Handler) -> None:
+    """An answer of which a byte comes now and then."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    with contextlib.suppress(OSError):  # once who asked has gone
+        for _ in range(200):
+            handler.wfile.write(b" ")
+            time.sleep(0.1)
+
+
+def silent(handler: Handler) -> None:
+    """No answer until who asked has gone."""
+    handler.connection.settimeout(20)
+    handler.rfile.read(1)
+
+
+@pytest.mark.parametrize("gateway", [dripping, silent])
+def test_run_ends_in_time_however_slowly_models_answer(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gateway: Answer
+) -> None:
+    monkeypatch.setattr(grader_routes, "MOST_SECONDS", 1.0)
+    parts = {name: saying(SCORE_MODEL, "1", name=name) for name in ("a", "b", "c")}
+    grader: Any = {**MULTI, "graders": parts, "calculate_output": "a + b + c"}
+    with running() as server:
+        server.script(gateway)
+        api = Api(database, tmp_path, TRAINYARD_GATEWAY_URL=server.url)
+        client, _ = client_of(api, monkeypatch, max_retries=0)
+
+        found = client.fine_tuning.alpha.graders.run(grader=grader, model_sample="a")
+
+        api.close()
+    assert found.metadata.execution_time < 5
+    messages = [each["message"] for each in found.to_dict()["trainyard"]["errors"]]  # type: ignore[index]
+    assert [message.startswith("support can't be asked: ") for message in messages] == [True, False, False]
+    assert messages[1:] == ["support is not asked: the run has taken the 1 s that it may"] * 2
 
 
 def uploaded(api: Api) -> str:

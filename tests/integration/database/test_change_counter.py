@@ -31,7 +31,7 @@ from app.services.attempts import leases
 from app.services.lifecycle import transitions
 from app.services.nodes import registry
 from app.services.scheduling import planner
-from tests.builders.batch_runs import make_batch
+from tests.builders.batches import make_batch
 from tests.builders.factories import make_attempt, make_job, make_node, make_webhook
 from tests.builders.serving import make_service
 
@@ -99,7 +99,7 @@ ACTED_ON: dict[str, Callable[[Session], object]] = {
     "a queue is paused": lambda session: session.execute(update(Queue).values(is_paused=True)),
     "a service is made": lambda session: make_service(session, "second"),
     "a service is paused": lambda session: session.execute(update(Service).values(status="PAUSED", version=2)),
-    "a batch is made": lambda session: make_batch(session, "batch-2"),
+    "a batch is made": lambda session: make_batch(session, id="batch-2"),
     "a batch is cancelled": lambda session: session.execute(update(Batch).values(status="cancelling")),
     "a quota changes": lambda session: session.execute(update(Project).values(quota={"max_running_jobs": 1})),
 }

@@ -52,11 +52,17 @@ def test_all_paths_are_served_and_also_below_openai(site: GatewaySite) -> None:
     site.replica(site.service(), place)
     _, other = site.engine("vectors")
     site.replica(site.service("vectors", task="embed"), other)
+    reranker, third = site.engine("scores")
+    site.replica(site.service("scores", task="score"), third)
 
     completion = site.ask("POST", "/openai/v1/completions", {"model": "support", "prompt": "say yes"})
     embedding = site.ask("POST", "/v1/embeddings", {"model": "vectors", "input": "say something"})
+    asked = {"model": "scores", "query": "a", "documents": ["b", {"text": "c"}], "top_n": 1}
+    reranked = site.ask("POST", "/v1/rerank", asked)
 
     assert (completion.status, embedding.status) == (200, 200), (completion.raw, embedding.raw)
+    assert (reranked.status, reranker.bodies) == (200, [asked]), reranked.raw
+    assert site.ask("POST", "/v1/rerank", {**asked, "model": "support"}).status == 409
     assert engine.bodies[0]["prompt"] == "say yes"
     assert site.ask("POST", "/v1/responses", {}).status == 404
     assert site.ask("GET", "/v1/completions").status == 405
@@ -100,6 +106,21 @@ def test_usage_is_counted_by_key_model_and_day(site: GatewaySite) -> None:
     row = counted()[0]
     assert (row.model, row.project, row.service_id) == ("support", "default", service_id)
     assert (row.failures, row.prompt_tokens, row.completion_tokens) == (1, 6, 4)
+
+
+def test_whole_answer_whose_client_leaves_counts_what_was_made_of_it(site: GatewaySite) -> None:
+    engine, place = site.engine()
+    site.replica(site.service(), place)
+    body = {"model": "support", "messages": [{"role": "user", "content": "hang"}]}
+    with site.asking("POST", "/v1/chat/completions", body):
+        wait_for(lambda: engine.open == 1, seconds=10, what="it is being answered")
+
+    def counted() -> list[tuple[int, int, int, int]]:
+        with site.db.read() as session:
+            rows = session.scalars(select(ModelUsage))
+            return [(row.requests, row.failures, row.prompt_tokens, row.completion_tokens) for row in rows]
+
+    wait_for(lambda: counted() == [(1, 1, 3, 2)], seconds=10, what="its tokens are counted")
 
 
 @pytest.mark.both_databases

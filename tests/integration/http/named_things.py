@@ -17,6 +17,7 @@ from app.models import (
     AuditEntry,
     BaseModel,
     File,
+    ModelPermission,
     RegisteredModel,
     TrainingRuntime,
     Upload,
@@ -77,6 +78,7 @@ class Things:
             "<upload_id>": self._upload,
             "<batch_id>": self._batch,
             "<path:model>": self._fine_tune,
+            "/<model>/": self._permission,
         }
         with self._api.db.write() as session:
             for part, make in makers.items():
@@ -171,6 +173,13 @@ class Things:
         name = ft_name("tiny", OWN, "", job_id)
         session.add(RegisteredModel(name=name, kind="fine_tune", project=OWN, job_id=job_id, created_by="x"))
         return {"model": name}
+
+    def _permission(self, session: Session) -> dict[str, str]:
+        named = self._fine_tune(session)
+        session.flush()
+        name, permission_id = named["model"], new_id("cp")
+        session.add(ModelPermission(id=permission_id, model=name, name=name, project=OTHER, created_by="x"))
+        return {**named, "permission_id": permission_id}
 
     def _delivery(self, session: Session) -> dict[str, str]:
         sealed = SecretBox(SECRET_KEY).seal({"secret": "x" * 32})

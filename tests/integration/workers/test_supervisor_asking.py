@@ -29,7 +29,7 @@ def ask(model, text, path="/v1/chat/completions", **more):
         answer = run.ask(path, {"model": model, "messages": [{"role": "user", "content": text}], **more})
         said = f'answer {answer["choices"][0]["message"]["content"][:100]}\\n'
     except NotAnswered as error:
-        said = f"refused {error.status} {error}\\n"
+        said = f"refused {error.http_status} {error}\\n"
     os.write(1, said.encode())  # at once: threads may say something at the same time
 
 SAYS
@@ -57,7 +57,12 @@ def start(world: World, says: str, *, model: str = "support", ranks: int = 1) ->
         training_config={
             "base_model": {"model_id": "none"},
             "framework": {"type": "CUSTOM", "custom_script_path": str(path)},
-            "grader": {"type": "score_model", "name": "judge", "model": model},
+            "grader": {
+                "type": "score_model",
+                "name": "judge",
+                "model": model,
+                "input": [{"role": "user", "content": "Rate {{sample.output_text}}"}],
+            },
         },
         data_config={"sources": [{"path": str(world.directory / "mine/data.jsonl")}]},
         resource_config={"gpu_count": ranks},

@@ -55,7 +55,7 @@ def plain(body: Any, status: int = 200) -> Answer:
 
 def test_create_uploads_a_file_and_says_what_is_asked(server: ScriptedServer, tmp_path: Path) -> None:
     data, parts = tmp_path / "requests.jsonl", tmp_path / "parts.yaml"
-    data.write_bytes(lines_of(request_line("a")))
+    data.write_bytes(lines_of([request_line("a")]))
     parts.write_text("resource_config: {gpu_count: 2}\n")
     server.script(plain({"id": "file-1"}), drop, plain(BATCH))
 
@@ -75,6 +75,17 @@ def test_create_uploads_a_file_and_says_what_is_asked(server: ScriptedServer, tm
         "output_expires_after": {"anchor": "created_at", "seconds": 7200},
         "trainyard": {"resource_config": {"gpu_count": 2}},
     }
+
+
+def test_the_client_leaves_out_what_is_not_said_and_sends_a_time_of_zero(server: ScriptedServer) -> None:
+    server.script(plain(BATCH))
+    batches = Client(server.url, "the key").batches
+
+    batches.create("file-1")
+    batches.create("file-1", output_expires_seconds=0)
+
+    sent = [json.loads(body).get("output_expires_after") for _, _, _, body in server.seen]
+    assert sent == [None, {"anchor": "created_at", "seconds": 0}]  # which the server refuses
 
 
 def test_create_takes_an_uploaded_file_and_waits(server: ScriptedServer) -> None:
@@ -157,8 +168,8 @@ def test_answers_are_read_line_by_line(server: ScriptedServer) -> None:
     lines = [{"custom_id": "a"}, {"custom_id": "b"}, {"custom_id": "c"}]
     server.script(
         plain(ENDED),
-        lambda handler: handler.reply(200, lines_of(*lines[:2])),
-        lambda handler: handler.reply(200, lines_of(lines[2]).rstrip()),
+        lambda handler: handler.reply(200, lines_of(lines[:2])),
+        lambda handler: handler.reply(200, lines_of([lines[2]]).rstrip()),
     )
 
     assert list(Client(server.url, "the key").batches.answers("batch-1")) == lines

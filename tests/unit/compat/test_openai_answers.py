@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from marshmallow import Schema
 
-from app.compat.openai.answers.schemas import ChatSchema, CompletionSchema, EmbeddingSchema
+from app.compat.openai.answers.schemas import ChatSchema, CompletionSchema, EmbeddingSchema, RerankSchema
 from app.http.errors import BadShape
 from app.http.request_body import validated
 
@@ -103,7 +103,8 @@ BAD_TEXTS: list[tuple[dict[str, Any], str]] = [
     ({"temperature": 3}, "temperature"),
     ({"best_of": 2}, "best_of"),
     ({"suffix": "end"}, "suffix"),
-    ({"echo": True, "logprobs": 1}, "echo"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": -1, "echo": True}, "max_tokens"),
     ({"messages": []}, "messages"),
 ]
 BAD_INPUTS: list[tuple[dict[str, Any], str]] = [
@@ -237,3 +238,30 @@ def test_messages_of_answers_may_be_sent_again() -> None:
 )
 def test_texts_and_tokens_stay_as_they_are(schema: type[Schema], body: dict[str, Any]) -> None:
     assert validated(schema(), body) == body
+
+
+def test_prompt_alone_is_wanted_with_echo() -> None:
+    asked = {**TEXT, "echo": True, "logprobs": 1, "max_tokens": 0}
+
+    assert validated(CompletionSchema(), asked) == asked
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"query": ""}, "query"),
+        ({"documents": []}, "documents"),
+        ({"documents": "text"}, "documents"),
+        ({"documents": ["a", ""]}, "documents.1"),
+        ({"documents": ["a", {"title": "b"}]}, "documents.1"),
+        ({"documents": ["a"] * 1025}, "documents"),
+        ({"top_n": 0}, "top_n"),
+        ({"max_tokens_per_doc": 0}, "max_tokens_per_doc"),
+        ({"rank_fields": ["text"]}, "rank_fields"),
+    ],
+)
+def test_bad_rerank(changes: dict[str, Any], param: str) -> None:
+    with pytest.raises(BadShape) as caught:
+        validated(RerankSchema(), {"model": "tiny", "query": "a", "documents": ["b"], **changes})
+
+    assert [field for field, _ in caught.value.details] == [param]

@@ -10,9 +10,11 @@ from openai.types import Batch as ClientsBatch
 
 from app.compat.openai.batches.checking import check
 from app.compat.openai.batches.from_native import batch_of
+from app.domain.files import shapes
+from app.domain.openai_paths import OPENAI_ENDPOINTS
 from app.models import Batch, BatchJob
 
-CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+CHAT, COMPLETIONS, EMBEDDINGS = OPENAI_ENDPOINTS
 BEGAN = datetime(2026, 5, 17, 9, 30, tzinfo=UTC)
 SAID = [{"role": "user", "content": "hello"}]
 
@@ -168,3 +170,11 @@ def test_check_loads_no_web_framework() -> None:
     code = "import sys, app.compat.openai.batches.checking; sys.exit('flask' in sys.modules)"
 
     assert run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("endpoint", OPENAI_ENDPOINTS)
+def test_files_and_bodies_are_checked_for_every_endpoint(endpoint: str) -> None:
+    line = {"custom_id": "a", "method": "POST", "url": endpoint, "body": {"model": "tiny"}}
+
+    assert list(shapes.problems(line, shapes.BATCH)) == []
+    assert check(endpoint, line["body"])  # type: ignore[arg-type]  # it lacks what is asked

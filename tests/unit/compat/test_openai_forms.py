@@ -1,7 +1,9 @@
 """Forms with a file: its content arrives whole, wherever the body is cut into chunks."""
 
+import io
 import re
-from typing import Any
+from collections.abc import Iterator
+from itertools import chain, repeat
 
 import pytest
 from flask import Flask, request
@@ -31,11 +33,24 @@ _DELIMITER = re.compile(rb"(^|\r\n|\r|\n)--" + BOUNDARY)
 _APP = Flask("forms")
 
 
-def parts_of(body: bytes, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(multipart, "_CHUNK_BYTES", chunk_bytes)
+class Pieces:
+    """A body that arrives in pieces of these sizes, and what is left at once."""
+
+    def __init__(self, body: bytes, sizes: list[int]) -> None:
+        self._body, self._sizes = io.BytesIO(body), chain(sizes, repeat(len(body)))
+
+    def read(self, size: int) -> bytes:
+        return self._body.read(min(size, next(self._sizes)))
+
+
+def parts_of(body: bytes, sizes: list[int]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    media_type = f"multipart/form-data; boundary={BOUNDARY.decode()}"
-    with _APP.test_request_context("/", method="POST", data=body, content_type=media_type):
+    environment = {
+        "CONTENT_TYPE": f"multipart/form-data; boundary={BOUNDARY.decode()}",
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": Pieces(body, sizes),
+    }
+    with _APP.test_request_context("/", method="POST", environ_overrides=environment):
         request.max_content_length = 1 << 30
         name = ""
         for event in multipart._events():
@@ -47,21 +62,37 @@ def parts_of(body: bytes, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> 
     return found
 
 
-@given(content=st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join), chunk_bytes=st.integers(16, 90))
-def test_content_is_the_same_however_it_is_cut(content: bytes, chunk_bytes: int) -> None:
+@given(
+    content=st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join),
+    sizes=st.lists(st.integers(1, 90), max_size=60),
+)
+def test_content_is_the_same_however_it_is_cut(content: bytes, sizes: list[int]) -> None:
     if _DELIMITER.search(content):
         return
     body = HEAD % BOUNDARY + content + TAIL % (BOUNDARY, BOUNDARY)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert parts_of(body, chunk_bytes, monkeypatch) == {"file": content, "purpose": b"fine-tune"}
+    assert parts_of(body, sizes) == {"file": content, "purpose": b"fine-tune"}
 
 
-def test_a_chunk_that_ends_within_the_end_of_a_delimiter_adds_nothing_to_the_content(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def ends(body: bytes) -> Iterator[list[int]]:
+    """Sizes of pieces that end within or just behind the last delimiter, at one place and at two."""
+    delimiter = b"\r\n--" + BOUNDARY
+    begin = body.rindex(delimiter) - 2
+    end = begin + len(delimiter) + 8
+    for first in range(begin, end):
+        yield [first]
+        yield from ([first, second - first] for second in range(first + 1, end))
+
+
+def test_pieces_that_end_at_a_delimiter_add_nothing_to_the_content() -> None:
     content = b"x" * 1000
-    end = b"\r\n--" + BOUNDARY
-    body = HEAD % BOUNDARY + content + end + b"--\r\n"
-    behind = body.rindex(end) + len(end)
-    for cut in range(behind - 4, behind + 4):
-        assert parts_of(body, cut, monkeypatch)["file"] == content
+    body = HEAD % BOUNDARY + content + b"\r\n--" + BOUNDARY + b"--\r\n"
+
+    assert [sizes for sizes in ends(body) if parts_of(body, sizes)["file"] != content] == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_content_may_arrive_in_small_pieces(size: int) -> None:
+    content = b"".join(PIECES[:7]) * 3
+    body = HEAD % BOUNDARY + content + TAIL % (BOUNDARY, BOUNDARY)
+
+    assert parts_of(body, [size] * len(body)) == {"file": content, "purpose": b"fine-tune"}

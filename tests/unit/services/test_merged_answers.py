@@ -21,7 +21,7 @@ def line(number: int, model: str) -> Line:
 def row(number: int, status: int | None) -> dict[str, Any]:
     response = {"status_code": status, "request_id": "x", "body": {"n": number}} if status is not None else None
     error = None if status is not None else {"code": "DATA_INVALID", "message": "no"}
-    return {"custom_id": f"r{number}", "response": response, "error": error}
+    return {"line": number, "custom_id": f"r{number}", "response": response, "error": error}
 
 
 @given(
@@ -46,3 +46,16 @@ def test_each_request_has_one_line_in_its_order(requests: list[tuple[str, Any]],
     assert len({each["id"] for each in shown}) == len(shown)
     for each, (_, how) in zip(shown, wanted, strict=True):
         assert (each["error"] or {}).get("code") == {"missing": "gone", None: "data_invalid"}.get(how)
+
+
+def test_a_row_without_a_request_hides_no_others() -> None:
+    foreign = {**row(2, 200), "custom_id": "of another file"}
+    rows = {"a": iter([row(1, 200), foreign, row(3, 200)])}
+
+    found = merged("batch-1", [line(i, "a") for i in (1, 2, 3)], rows, lambda _: Lost(code="gone", message="gone"))
+
+    assert [(json.loads(each.content)["custom_id"], each.is_answer) for each in found] == [
+        ("r1", True),
+        ("r2", False),
+        ("r3", True),
+    ]

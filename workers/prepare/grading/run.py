@@ -5,7 +5,6 @@
 
 import json
 import math
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -14,10 +13,11 @@ from typing import IO, Any
 from config.settings import Settings
 from workers.prepare.confined_program import last_line, run, scratch
 from workers.prepare.preflight_answer import answer
-from workers.sandbox.sandbox import PROCESS, Sandbox, SandboxUnavailable, choose_sandbox
+from workers.sandbox.sandbox import PROCESS, SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import SandboxSpec
 
 QUESTION, REPORT, LOG = "question.json", "report.json", "grader.log"
+NO_SANDBOX = "this coordinator runs no graders without a sandbox, and TRAINYARD_NODE_SANDBOX=process is none"
 SHARED_MEMORY_MB = 16
 _MOST_REPORT_BYTES = 64 << 10
 
@@ -31,6 +31,8 @@ def main() -> int:
 def run_grader(settings: Settings, question: Mapping[str, Any]) -> Report:
     """{reward}; {runtime_error} of the grader; {unavailable} where none can run."""
     seconds = float(question["seconds"])
+    if settings.node.sandbox == PROCESS:  # whose graders could read the coordinator's secrets
+        return {"unavailable": NO_SANDBOX}
     try:
         sandbox = choose_sandbox(settings.node.sandbox)
     except SandboxUnavailable as error:
@@ -41,7 +43,7 @@ def run_grader(settings: Settings, question: Mapping[str, Any]) -> Report:
         given.write(_request_of(question["grading"]))
         given.seek(0)
         spec = SandboxSpec(view=view, shm_mb=SHARED_MEMORY_MB)
-        why = run(sandbox, _command(sandbox, seconds), spec, (given.fileno(), output, log), seconds)
+        why = run(sandbox, _command(seconds), spec, (given.fileno(), output, log), seconds)
         output.seek(0)
         return _read(output, log, why)
 
@@ -51,9 +53,8 @@ def _request_of(grading: str) -> bytes:
     return json.dumps({"key": "", **json.loads(grading)}).encode() + b"\n"
 
 
-def _command(sandbox: Sandbox, seconds: float) -> list[str]:
-    command = [sys.executable, "-m", "workers.prepare.grading.program", f"--seconds={seconds}"]
-    return [*command, f"--die-with={os.getpid()}"] if sandbox.kind == PROCESS else command
+def _command(seconds: float) -> list[str]:
+    return [sys.executable, "-m", "workers.prepare.grading.program", str(seconds)]
 
 
 def _read(output: IO[bytes], log: IO[bytes], why_none: str) -> Report:
@@ -62,8 +63,8 @@ def _read(output: IO[bytes], log: IO[bytes], why_none: str) -> Report:
         if "error" in found:
             return {"runtime_error": str(found["error"])}
         reward = float(found["value"])
-    except (ValueError, RecursionError, TypeError, KeyError):
-        return {"runtime_error": f"grade has no result: {why_none or 'it said nothing'}{last_line(log)}"}
+    except (ValueError, RecursionError, TypeError, KeyError, OverflowError):
+        return {"runtime_error": f"grade has no result: {why_none or 'it ended with exit code 0'}{last_line(log)}"}
     if not math.isfinite(reward):
         return {"runtime_error": f"grade returned {reward}, which is no finite number"}
     return {"reward": reward}

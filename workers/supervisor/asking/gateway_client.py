@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS = 5.0
 GIVE_UP_SECONDS = 600.0
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
-MOST_BYTES = MAX_LINE_BYTES // 2  # quotes are written twice on the channel
+MOST_BYTES = MAX_LINE_BYTES - 1024  # of an answer as text within JSON, which leaves room for the rest of its line
 _FOR_NOW = (429, 502, 503, 504)
 
 
@@ -76,10 +76,12 @@ class GatewayClient:
         connection.request("POST", self._url.path.rstrip("/") + path, body.encode(), self._headers)
         response = connection.getresponse()
         content = response.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            return 413, _error(f"the answer has more than {MOST_BYTES} bytes; ask for less at a time"), 0.0
+        answer = content.decode(errors="replace")
+        if len(content) > MOST_BYTES or len(json.dumps(answer)) > MOST_BYTES:
+            what = f"the answer has more than {MOST_BYTES} bytes on its way to the job; ask for less at a time"
+            return 413, _error(what), 0.0
         wait = response.headers.get("Retry-After", "")
-        return response.status, content.decode(errors="replace"), float(wait) if wait.isdigit() else 0.0
+        return response.status, answer, float(wait) if wait.isdigit() else 0.0
 
 
 def _error(message: str) -> str:

@@ -19,8 +19,9 @@ MOST_WAITING = 1024  # others; a rank may send any number
 MOST_WAITING_BYTES = 64 << 20
 DELIVERY_SECONDS = 1.0  # between two checks whether a rank that does not read its answers may be forgotten
 
-# Gives an answer to the rank that asked; calls the second argument once it is sent. From any thread.
-Deliver = Callable[[ModelAnswered, Callable[[], None]], None]
+# Gives an answer to the rank that asked; calls the second argument once it is sent. From any thread. None: a refusal of
+# one request too many, for which nothing waits and of which there may be any number.
+Deliver = Callable[[ModelAnswered, Callable[[], None] | None], None]
 
 
 class Gateway(Protocol):
@@ -62,7 +63,7 @@ class ModelRequests:
                 self._bytes += len(request.body)
                 self._begin_thread()
         if is_full:
-            deliver(refusal(request, 429, "as many requests wait for models as may; send fewer at a time"), _nothing)
+            deliver(refusal(request, 429, "as many requests wait for models as may; send fewer at a time"), None)
 
     def close(self) -> None:
         """Send no more, and end what is at the gateway; threads end soon after."""
@@ -107,6 +108,8 @@ class ModelRequests:
         except Refused as error:
             return refusal(request, error.http_status, str(error))
         with self._lock:
+            if self._closed.is_set():  # since the request was taken; nothing would close a gateway of now
+                return refusal(request, 503, "the attempt ends")
             self._gateway = gateway = self._gateway or self._connect()
         status, answer = gateway.post(request.path, body)
         return ModelAnswered(number=request.number, status=status, body=answer)
@@ -141,7 +144,3 @@ def _parsed(text: str) -> dict[str, JSON]:
     if not isinstance(body, dict):
         raise Refused(400, "the body must be a JSON object")
     return body
-
-
-def _nothing() -> None:
-    """A refusal is not waited for."""

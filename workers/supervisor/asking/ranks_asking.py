@@ -27,7 +27,7 @@ class RanksAsking:
         """Of any rank; returns at once."""
         self._steps.asked(time.monotonic())
 
-        def deliver(answer: ModelAnswered, sent: Callable[[], None]) -> None:
+        def deliver(answer: ModelAnswered, sent: Callable[[], None] | None) -> None:
             self._loop.call(partial(self._answer, connection, answer, sent))
 
         self._requests.ask(request, deliver)
@@ -36,11 +36,15 @@ class RanksAsking:
         """End what is asked; calling it again does nothing."""
         self._requests.close()
 
-    def _answer(self, to: Connection, answer: ModelAnswered, sent: Callable[[], None]) -> None:
-        if to.is_open and to.unsent_bytes > MOST_UNREAD_BYTES:
+    def _answer(self, to: Connection, answer: ModelAnswered, sent: Callable[[], None] | None) -> None:
+        is_full = to.is_open and to.unsent_bytes > MOST_UNREAD_BYTES
+        if is_full and sent is not None:  # as many as requests at the gateway
             self._loop.call_after(UNREAD_SECONDS, partial(self._answer, to, answer, sent))
             return
         self._steps.model_answered(time.monotonic())
-        if to.is_open:
+        if is_full:  # refusals are kept for no one: a rank can ask for any number of them
+            to.hang_up("it asks models more than may wait, and does not read the answers")
+        elif to.is_open:
             to.send(to_message(answer))
-        sent()
+        if sent is not None:
+            sent()

@@ -69,6 +69,13 @@ class Connection:
             self._complain(f"rank {self.rank} does not read its commands")
             self._unsent.clear()
 
+    def hang_up(self, why: str) -> None:
+        """Soon the server notices it as if the client had hung up; what is unsent is lost."""
+        self._complain(f"the channel of rank {self.rank} is closed: {why}")
+        self._unsent.clear()
+        with contextlib.suppress(OSError):  # the client has hung up already
+            self.socket.shutdown(socket.SHUT_RDWR)
+
     @property
     def unsent_bytes(self) -> int:
         return len(self._unsent)

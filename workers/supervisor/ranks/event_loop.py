@@ -56,7 +56,7 @@ class EventLoop:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._numbers), callback))
 
     def run_until(self, done: Callable[[], bool]) -> None:
-        """Serve until ``done()``; it is asked after each round."""
+        """Serve until ``done()``; it is asked after each round, which runs no timer that is set within it."""
         while not done():
             for key, events in self._selector.select(self._seconds_to_next()):
                 if events & selectors.EVENT_WRITE:
@@ -65,7 +65,8 @@ class EventLoop:
                     key.data()
             while self._calls:
                 self._calls.popleft()()
-            while self._timers and self._timers[0][0] <= time.monotonic():
+            now = time.monotonic()
+            while self._timers and self._timers[0][0] <= now:
                 heapq.heappop(self._timers)[2]()
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 It is started by its path, with its time limit in seconds, and imports nothing of ours.
 """
 
+import errno
 import json
 import os
 import resource
@@ -31,9 +32,12 @@ def main() -> None:
     os.dup2(2, 1)  # what a grader prints is no answer
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     loaded: dict[str, Grade | str] = {}
+    own = os.getpid()
     for line in requests:
         signal.setitimer(signal.ITIMER_REAL, seconds + _SLACK)
         answer = json.dumps(_answer(json.loads(line), loaded))
+        if os.getpid() != own:
+            os._exit(0)  # a fork of the grader that returned, too
         signal.setitimer(signal.ITIMER_REAL, 0)
         answers.write(answer.encode() + b"\n")
         answers.flush()
@@ -72,9 +76,18 @@ def _number(value: object) -> float:
 def _shown(error: BaseException) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _FILE]
     where = f"line {lines[-1]}: " if lines else ""
-    memory = f" (a grader has {MEMORY // 1024**3} GiB of memory)" if isinstance(error, MemoryError) else ""
     said = f": {error}" if str(error) else ""
-    return f"{where}{type(error).__name__}{said}{memory}"[:_LONGEST]
+    return f"{where}{type(error).__name__}{said}{_limit(error)}"[:_LONGEST]
+
+
+def _limit(error: BaseException) -> str:
+    """The limit that the grader has met, in parentheses."""
+    if isinstance(error, MemoryError):
+        return f" (a grader has {MEMORY // 1024**3} GiB of memory)"
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        return f" (a grader may write {most:,} bytes)" if most != resource.RLIM_INFINITY else ""
+    return ""
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from app.domain.errors import InvalidRequest
@@ -12,8 +12,11 @@ from app.domain.graders.grading import MODEL_SERVER, SAMPLE_PARSE, Graded, Grade
 from app.domain.spec import metrics
 from app.patterns.fuzzy_match import fuzzy_match
 from workers.rank.run_context import NotAnswered, RunContext
+from workers.trainers.answer_statuses import Cause, cause_of
+from workers.trainers.asking_in_order import in_order
 from workers.trainers.failures import InvalidConfig, TrainingFailure
 from workers.trainers.graders.python_graders import TIME_LIMIT, PythonGraders
+from workers.trainers.inference.engine.interface import Interrupted
 from workers.trainers.rewards import Completion, RewardFailed, Scores, text_of
 
 NAME = "grader"  # in the names of metrics
@@ -22,7 +25,6 @@ MOST_FAILED = 0.5  # share of a step's completions without a reward beyond which
 _QUESTIONS = 16  # to models at a time
 _MOST_PROCESSES = 8
 _CHAT = "/v1/chat/completions"
-_BUSY = 429
 
 
 class ModelUnreachable(TrainingFailure):
@@ -56,6 +58,7 @@ class GraderReward:
         self._context = context
         self._grader = grader
         self._asks = bool(models_of(grader))
+        self._parts = tuple(grader.graders) if isinstance(grader, Multi) else ()
         self._noted = False
         self._threads = _QUESTIONS if self._asks else 1
         processes = 1
@@ -73,7 +76,10 @@ class GraderReward:
         log_metric: Callable[[str, float], None] = lambda *_: None,
         **_: Any,
     ) -> Scores:
-        """One reward per completion. Raises RewardFailed and ModelUnreachable."""
+        """One reward per completion; once the run is cancelled, 0 for each: the step is its last one.
+
+        Raises RewardFailed, InvalidConfig and ModelUnreachable.
+        """
         records = [item_of(prompt, each) for prompt, each in zip(prompts, columns, strict=True)]
         samples = [sample_of(text_of(each), _tools(each)) for each in completions]
         failures = _Failures(len(samples))
@@ -90,8 +96,13 @@ class GraderReward:
             failures.add(found)
             return found
 
-        with self._context.section("grading"), ThreadPoolExecutor(self._threads, "grader") as pool:
-            found = list(pool.map(graded, records, samples))
+        work = [partial(graded, item, sample) for item, sample in zip(records, samples, strict=True)]
+        try:
+            with self._context.section("grading"):
+                found = list(in_order(work, self._is_cancelled, at_once=self._threads))
+        except Interrupted:
+            # Other ranks wait for these rewards; with them they, too, come to the step's end, where all stop.
+            found = [Graded(0.0, dict.fromkeys(self._parts))] * len(samples)
         if failures.said and not self._noted:
             self._noted = True
             self._context.note(FAILED, f"{failures.said}; it counts 0, as others will")
@@ -106,18 +117,26 @@ class GraderReward:
         try:
             return self._context.ask(_CHAT, body)
         except NotAnswered as error:
-            if error.status == _BUSY or error.status >= 500:
+            cause = cause_of(error.http_status)
+            if cause is Cause.RUN_ENDS:
+                raise Interrupted from error
+            if cause is Cause.AWAY:
                 raise ModelUnreachable(f"the grader's model {model} does not answer: {error.message}") from error
-            raise NoGrade(MODEL_SERVER, f"{model}: {error.message}") from error
+            if cause is Cause.NO_SUCH_MODEL:
+                raise InvalidConfig(f"the grader can't ask its model {model}: {error.message}") from error
+            raise NoGrade(MODEL_SERVER, f"{model}: {error.message} ({error.http_status})") from error
+
+    def _is_cancelled(self) -> bool:
+        """A stop that can wait is followed at the step's end, which these rewards lead to."""
+        return self._context.stop is not None and self._context.stop.kind == "cancel"
 
     def _measure(self, found: Sequence[Graded], log_metric: Callable[[str, float], None]) -> None:
         """The same names on every rank, as trl wants it."""
         if self._asks or any(isinstance(each, Python) for each in singles(self._grader)):
             log_metric(metrics.GRADER_ERRORS, sum(bool(_failed(each)) for each in found) / len(found))
-        if isinstance(self._grader, Multi):
-            for name in self._grader.graders:
-                mean = sum(each.sub_rewards[name] or 0.0 for each in found) / len(found)
-                log_metric(metrics.OF_GRADERS + name, mean)
+        for name in self._parts:
+            mean = sum(each.sub_rewards[name] or 0.0 for each in found) / len(found)
+            log_metric(metrics.OF_GRADERS + name, mean)
 
 
 class _Failures:
@@ -140,7 +159,9 @@ class _Failures:
                 self.said or f"the grader {errors[0].grader} gave no reward for a completion: {errors[0].message}"
             )
             if self._count > MOST_FAILED * self._completions:
-                raise RewardFailed(f"{self.said}; nor for most of the {self._completions} of this step")
+                raise RewardFailed(
+                    f"{self.said}; nor for most of a rank's {self._completions} completions of this step"
+                )
 
 
 def _failed(graded: Graded) -> list[GradeError]:

@@ -11,7 +11,7 @@ from workers.rank.spec_sections import data_config
 from workers.trainers.data import templates
 from workers.trainers.data.shapes import Record
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.inference.engine.interface import Continuation
+from workers.trainers.inference.engine.interface import Continuation, Pair
 from workers.trainers.inference.section import inference_of
 
 NOT_TOKENIZABLE, NO_TOKENS, RECORD_TOO_LONG = "NOT_TOKENIZABLE", "NO_TOKENS", "RECORD_TOO_LONG"
@@ -67,6 +67,26 @@ class TaskTokens:
         are trained on texts as they are generated, as trl passes them, unless preprocess.add_bos_token is set.
         """
         return self.whole(record, special=self._tokenizer.cls_token_id is not None)
+
+    def pair(self, query: str, document: str, most: int | None) -> Pair:
+        """A query with a document, of which at most so many tokens are read. An encoder reads them as a pair, a decoder
+        as a prompt with its completion, as reward models are trained.
+        """
+        document = self._shortened(document, most)
+        if self._tokenizer.cls_token_id is None:
+            return Pair(tokens=tuple(self.judged({"prompt": query, "completion": document})))
+        found = encoded(
+            lambda: self._tokenizer(text=query, text_pair=document, verbose=False, return_attention_mask=False)
+        )
+        segments = found.get("token_type_ids")
+        tokens = self._cut([int(each) for each in found["input_ids"]], self._limit)
+        return Pair(tokens=tuple(tokens), segments=tuple(segments[: len(tokens)]) if segments is not None else None)
+
+    def _shortened(self, text: str, most: int | None) -> str:
+        if most is None:
+            return text
+        ids = self._text(text, special=False)
+        return text if len(ids) <= most else str(self._tokenizer.decode(ids[:most]))
 
     def continuation(self, record: Record) -> Continuation:
         """The completion after its prompt: from where the tokens of the prompt alone and of both differ."""
@@ -145,8 +165,13 @@ class TaskTokens:
 
 def ids_of(tokenize: Callable[[], Mapping[str, Any]]) -> list[int]:
     """The token ids of a record. Raises Unanswerable for what its template or tokenizer refuses."""
+    return [int(each) for each in encoded(tokenize)["input_ids"]]
+
+
+def encoded(tokenize: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What a tokenizer makes of a record. Raises Unanswerable for what it refuses."""
     try:
-        return [int(each) for each in tokenize()["input_ids"]]
+        return tokenize()
     except _REFUSALS as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise Unanswerable(NOT_TOKENIZABLE, f"the record can't be tokenized: {reason}") from error

@@ -89,6 +89,8 @@ def example(url: str, service: Service) -> str:
     body: dict[str, Any] = {"model": service["name"]}
     if service["task"] == "embed":
         path, body["input"] = "embeddings", "Hello"
+    elif service["task"] == "score":
+        path, body["query"], body["documents"] = "rerank", "Hello", ["Good morning", "Good night"]
     else:
         path, body["messages"] = "chat/completions", [{"role": "user", "content": "Hello"}]
     lines = [
@@ -96,4 +98,4 @@ def example(url: str, service: Service) -> str:
         f"  curl {url}/v1/{path} -H 'Authorization: Bearer '$TRAINYARD_API_KEY \\",
         f"    -H 'Content-Type: application/json' -d '{json.dumps(body)}'",
     ]
-    return "\n".join(lines if service["task"] == "embed" else [*lines, f"  trainyard chat {service['name']}"])
+    return "\n".join([*lines, f"  trainyard chat {service['name']}"] if service["task"] == "generate" else lines)

@@ -34,7 +34,9 @@ def _name(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 @click.argument("model", required=False)
 @click.option("--name", default="", callback=_name, help="What requests call it.")
 @click.option("--file", type=_FILE, help="A service in JSON or YAML; options replace its parts.")
-@click.option("--task", type=click.Choice(TASKS), help="generate: chat and completions; embed: embeddings.")
+@click.option(
+    "--task", type=click.Choice(TASKS), help="generate: chat and completions; embed: embeddings; score: rerank."
+)
 @click.option("--min", "least", type=click.IntRange(min=0), help="Replicas that always run; default 1.")
 @click.option("--max", "most", type=click.IntRange(min=1), help="Most replicas; default as many as --min.")
 @resource_option

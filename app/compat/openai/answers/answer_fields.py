@@ -101,6 +101,26 @@ def _check_tokens(tokens: object) -> None:
         raise ValidationError(f"ids of tokens are whole numbers from 0 to {MOST_TOKEN}")
 
 
+class Documents(fields.Field[Any]):
+    """Texts, each alone or in an object."""
+
+    def __init__(self, *, most: int, **kwargs: Any) -> None:
+        text = {"type": "string", "minLength": 1}
+        named = {"type": "object", "required": ["text"], "properties": {"text": text}}
+        shape = {"type": "array", "items": {"anyOf": [text, named]}, "minItems": 1, "maxItems": most}
+        super().__init__(metadata={"description": "Texts, or objects with a text", **shape}, **kwargs)
+        self._most = most
+
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> object:
+        if not isinstance(value, list) or not 0 < len(value) <= self._most:
+            raise ValidationError(f"must be a list of 1 to {self._most} documents")
+        for index, document in enumerate(value):
+            text = document.get("text") if isinstance(document, dict) else document
+            if not isinstance(text, str) or not text:
+                raise ValidationError({str(index): ["must be a text that is not empty, or an object with such a text"]})
+        return value
+
+
 class Biases(fields.Field[Any]):
     """What is added to the scores of tokens, by their ids."""
 

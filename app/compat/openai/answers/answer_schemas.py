@@ -32,3 +32,10 @@ class EmbeddingAnswerSchema(Schema):
     data = fields.List(fields.Raw(metadata=_OBJECT))
     model = fields.String()
     usage = fields.Nested(UsageSchema)
+
+
+class RerankAnswerSchema(Schema):
+    id = fields.String()
+    model = fields.String()
+    results = fields.List(fields.Raw(metadata=_OBJECT))
+    usage = fields.Nested(UsageSchema)

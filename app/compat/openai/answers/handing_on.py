@@ -3,6 +3,7 @@
 import http.client
 import json
 import logging
+import math
 import select
 import time
 from collections.abc import Iterator, Mapping
@@ -57,7 +58,8 @@ def answered(path: str) -> Response:
         connection = _connection(url)
         opened.callback(connection.close)
         try:
-            answer = _asked(connection, f"{urlsplit(url).path.rstrip('/')}{path}", request.get_data())
+            connection.connect()
+            answer = _asked(connection, _target(url, path), request.get_data(), math.inf)
         except (OSError, http.client.HTTPException) as error:
             logger.warning("the gateway at %s does not answer: %s", url, error)
             return _unavailable("the gateway does not answer; retry later")
@@ -67,29 +69,46 @@ def answered(path: str) -> Response:
     return response
 
 
-def asked(path: str, document: Mapping[str, Any]) -> tuple[int, bytes]:
-    """Status and body of a gateway's answer to another request of this caller.
+def asked(path: str, document: Mapping[str, Any], seconds: float) -> tuple[int, bytes]:
+    """Status and body of a gateway's answer to another request of this caller, whole within so many seconds.
 
     Raises OSError and HTTPException where none answers, and LimitExceeded when too many requests are handed on.
     """
     url = backend().settings.gateway.url
     if not url:
         raise ConnectionRefusedError(_NONE)
-    with backend().answers.held(holder()), closing(_connection(url)) as connection:
-        answer = _asked(connection, f"{urlsplit(url).path.rstrip('/')}{path}", json.dumps(document).encode())
-        return answer.status, answer.read()
+    until = time.monotonic() + seconds
+    with backend().answers.held(holder()), closing(_connection(url, min(CONNECT_SECONDS, seconds))) as connection:
+        connection.connect()
+        socket = connection.sock
+        answer = _asked(connection, _target(url, path), json.dumps(document).encode(), until)
+        content = bytearray()
+        for chunk in _chunks(answer):
+            content += chunk
+            socket.settimeout(_left(until))
+        return answer.status, bytes(content)
 
 
-def _connection(url: str) -> http.client.HTTPConnection:
+def _target(url: str, path: str) -> str:
+    return f"{urlsplit(url).path.rstrip('/')}{path}"
+
+
+def _connection(url: str, seconds: float = CONNECT_SECONDS) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname or "", parts.port, timeout=CONNECT_SECONDS)
+    return kind(parts.hostname or "", parts.port, timeout=seconds)
 
 
-def _asked(connection: http.client.HTTPConnection, path: str, content: bytes) -> http.client.HTTPResponse:
-    """The head of the answer. Raises OSError and HTTPException."""
-    connection.connect()
-    silence = backend().settings.gateway.silence_seconds
+def _left(until: float) -> float:
+    """Seconds. Raises TimeoutError."""
+    if (left := until - time.monotonic()) <= 0:
+        raise TimeoutError("it takes longer than it may")
+    return left
+
+
+def _asked(connection: http.client.HTTPConnection, path: str, content: bytes, until: float) -> http.client.HTTPResponse:
+    """The head of the answer, over a connection that is open. Raises OSError and HTTPException."""
+    silence = min(backend().settings.gateway.silence_seconds, _left(until))
     connection.sock.settimeout(silence)
     headers = {name: request.headers[name] for name in _SENT if name in request.headers}
     connection.request("POST", path, content, {**headers, "Content-Type": "application/json"})

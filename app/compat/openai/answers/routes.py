@@ -5,9 +5,14 @@ from typing import Any
 from flask import Blueprint, Response
 from marshmallow import Schema
 
-from app.compat.openai.answers.answer_schemas import ChatAnswerSchema, CompletionAnswerSchema, EmbeddingAnswerSchema
+from app.compat.openai.answers.answer_schemas import (
+    ChatAnswerSchema,
+    CompletionAnswerSchema,
+    EmbeddingAnswerSchema,
+    RerankAnswerSchema,
+)
 from app.compat.openai.answers.handing_on import AnswerBody, answered
-from app.compat.openai.answers.schemas import ChatSchema, CompletionSchema, EmbeddingSchema
+from app.compat.openai.answers.schemas import ChatSchema, CompletionSchema, EmbeddingSchema, RerankSchema
 from app.http.operation import operation
 from app.security.permissions import Permission
 
@@ -42,3 +47,11 @@ def completions(body: dict[str, Any]) -> Response:
 def embeddings(body: dict[str, Any]) -> Response:
     del body
     return answered("/v1/embeddings")
+
+
+@blueprint.post("/rerank")
+@operation("Sort documents by how well they answer a query", answer=RerankAnswerSchema, **_asks(RerankSchema))
+def rerank(body: dict[str, Any]) -> Response:
+    """As Cohere's and Jina's; OpenAI has none."""
+    del body
+    return answered("/v1/rerank")

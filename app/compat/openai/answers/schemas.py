@@ -5,7 +5,15 @@ from typing import Any, ClassVar
 
 from marshmallow import ValidationError, fields, post_load, validate, validates_schema
 
-from app.compat.openai.answers.answer_fields import Biases, Only, ResponseFormat, SignedWhole, Stops, TextsOrTokens
+from app.compat.openai.answers.answer_fields import (
+    Biases,
+    Documents,
+    Only,
+    ResponseFormat,
+    SignedWhole,
+    Stops,
+    TextsOrTokens,
+)
 from app.compat.openai.answers.messages import MessageSchema, ToolChoice, ToolSchema
 from app.domain.spec.rules.inference import (
     HOTTEST,
@@ -19,7 +27,7 @@ from app.domain.spec.rules.inference import (
 from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, Number, Section, Text, TextMap, Whole, says
 
-MOST_MESSAGES, MOST_PROMPTS, MOST_TEXTS = 10_000, 128, 2048
+MOST_MESSAGES, MOST_PROMPTS, MOST_TEXTS, MOST_DOCUMENTS = 10_000, 128, 2048, 1024
 MOST_TOP_LOGPROBS, MOST_LOGPROBS = 20, 5
 _PAIR = re.compile(r"[\s\S]{1,64}")
 _NO_TIERS = "there is one tier of service"
@@ -138,7 +146,8 @@ class CompletionSchema(GenerationSchema):
         required=True,
     )
     logprobs = Whole(0, MOST_LOGPROBS, **says("Log-probabilities of the answer's tokens, and so many of the likeliest"))
-    echo = Flag(**says("The prompt before the answer"))
+    max_tokens = Whole(0, MOST_ANSWER_TOKENS, **says("Most tokens of an answer; 0, with echo: the prompt alone"))
+    echo = Flag(**says("The prompt before the answer, with logprobs also those of its tokens"))
     best_of = Whole(1, MOST_ANSWERS, **says("Only what n is"))
     suffix = Only("", otherwise="text is not inserted before a suffix")
 
@@ -146,8 +155,8 @@ class CompletionSchema(GenerationSchema):
     def _of_a_completion(self, values: dict[str, Any], **_: Any) -> None:
         if values.get("best_of", values.get("n", 1)) != values.get("n", 1):
             raise ValidationError("must be n: all answers are returned", "best_of")
-        if values.get("echo") and "logprobs" in values:
-            raise ValidationError("can't be given with logprobs: a prompt has none", "echo")
+        if values.get("max_tokens") == 0 and not values.get("echo"):
+            raise ValidationError("may be 0 only with echo; give at least 1", "max_tokens")
         prompts = values["prompt"]
         several = len(prompts) if isinstance(prompts, list) and not isinstance(prompts[0], int) else 1
         if several * values.get("n", 1) > MOST_PROMPTS:
@@ -163,3 +172,13 @@ class EmbeddingSchema(AskingSchema):
     )
     encoding_format = Choice(("float", "base64"), **says("base64: 32-bit floats, little-endian", default="float"))
     dimensions = Whole(1, 2**20, **says("So many of a vector's first numbers, normalised again"))
+
+
+class RerankSchema(AskingSchema):
+    """Of Cohere's and Jina's API."""
+
+    query = Text(shortest=1, longest=2**20, required=True, **says("What the documents are to answer"))
+    documents = Documents(most=MOST_DOCUMENTS, required=True)
+    top_n = Whole(1, MOST_DOCUMENTS, **says("Only so many of the best; default all"))
+    return_documents = Flag(**says("Results have their documents", default=False))
+    max_tokens_per_doc = Whole(1, 2**20, **says("Of longer documents so many tokens are read; without it they are 400"))

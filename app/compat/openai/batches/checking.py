@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 from marshmallow import Schema
 
 from app.compat.openai.answers.schemas import ChatSchema, CompletionSchema, EmbeddingSchema
+from app.domain.openai_paths import CHAT_COMPLETIONS, COMPLETIONS, EMBEDDINGS
 from app.schemas.problems import content_problem, flat
 
 INVALID = "validation_error"  # the code that a single request is refused with
 MOST_NESTING = 32
 _SCHEMAS: dict[str, Schema] = {
-    "/v1/chat/completions": ChatSchema(),
-    "/v1/completions": CompletionSchema(),
-    "/v1/embeddings": EmbeddingSchema(),
+    CHAT_COMPLETIONS: ChatSchema(),
+    COMPLETIONS: CompletionSchema(),
+    EMBEDDINGS: EmbeddingSchema(),
 }
 _STREAM = "stream"
 

@@ -17,8 +17,8 @@ _ENDED_AT = {
 }
 
 
-def batch_of(batch: Batch, jobs: Sequence[BatchJob] = ()) -> dict[str, Any]:
-    """``jobs``: those that answer its requests, as far as there are any yet."""
+def batch_of(batch: Batch, jobs: Sequence[BatchJob] = (), waits: str = "") -> dict[str, Any]:
+    """``jobs``: those that answer its requests, as far as there are any yet; ``waits``: why one of them waits."""
     # While requests are checked, not all models and problems are known.
     models = list(batch.models) if batch.status != BatchState.VALIDATING else []
     problems = batch.problems if batch.status == BatchState.FAILED else ()
@@ -37,7 +37,10 @@ def batch_of(batch: Batch, jobs: Sequence[BatchJob] = ()) -> dict[str, Any]:
         "model": models[0] if len(models) == 1 else None,
         "usage": _usage(batch.prompt_tokens, batch.completion_tokens),
         "metadata": dict(batch.tags) or None,
-        "trainyard": {"pending_reason": batch.pending_reason or None, "jobs": {job.model: job.job_id for job in jobs}},
+        "trainyard": {
+            "pending_reason": batch.pending_reason or waits or None,
+            "jobs": {job.model: job.job_id for job in jobs},
+        },
     }
 
 

@@ -1,5 +1,6 @@
 """Routes of batches."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from flask import Blueprint
@@ -32,7 +33,13 @@ _NAMES = {name: f"{REST}.{name}" for name in (*PARTS, _QUEUE)}
 
 
 def _shown(session: Session, batch: Batch) -> Reply:
-    return Reply(batch_of(batch, listing.jobs_of(session, [batch.id]).get(batch.id, ())))
+    return Reply(_objects(session, [batch])[0])
+
+
+def _objects(session: Session, batches: Sequence[Batch]) -> list[dict[str, Any]]:
+    ids = [batch.id for batch in batches]
+    jobs, waits = listing.jobs_of(session, ids), listing.waits_of(session, ids)
+    return [batch_of(batch, jobs.get(batch.id, ()), waits.get(batch.id, "")) for batch in batches]
 
 
 @blueprint.post("/batches")
@@ -61,8 +68,7 @@ def list_batches(query: dict[str, Any]) -> Reply:
     request = PageRequest(size=query["limit"], order=listing.NEWEST_FIRST, after=after)
     with plane().db.read() as session:
         page = listing.page(session, caller(), {}, request)
-        jobs = listing.jobs_of(session, [batch.id for batch in page.items])
-        found = [batch_of(batch, jobs.get(batch.id, ())) for batch in page.items]
+        found = _objects(session, page.items)
     return Reply(listed(found, has_more=page.next_after is not None))
 
 

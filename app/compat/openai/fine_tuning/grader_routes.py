@@ -19,7 +19,8 @@ from app.compat.openai.fine_tuning.grader_schemas import (
 )
 from app.domain.errors import BadSpec
 from app.domain.graders.document import parse
-from app.domain.graders.grading import MODEL_SERVER, PYTHON_RUNTIME, NoGrade, grade, sample_of
+from app.domain.graders.grading import MODEL_SERVER, OTHER, PYTHON_RUNTIME, NoGrade, grade, sample_of
+from app.domain.openai_paths import CHAT_COMPLETIONS
 from app.http.context import backend, caller, holder, plane
 from app.http.envelope import Reply
 from app.http.operation import operation
@@ -29,7 +30,8 @@ from app.services.preflight import gradings
 
 blueprint = Blueprint("fine_tuning_graders", __name__)
 FIELD = "grader"
-MOST_SECONDS = 30.0  # of all Python graders of a request
+MOST_SECONDS = 60.0  # of a run
+MOST_PYTHON_SECONDS = 30.0  # of all its Python graders
 # What templates may make of a sample and a record, if each is the whole: similar texts are sought in this process.
 MOST_CHARACTERS = 256 << 10
 
@@ -59,14 +61,18 @@ def run_grader(body: dict[str, Any]) -> Reply:
     grader, item, began = parse(body[FIELD], FIELD), body.get("item") or {}, time.monotonic()
     _refuse_large(body[FIELD], body["model_sample"], item)
     until = began + MOST_SECONDS
+    until_python = began + min(MOST_PYTHON_SECONDS, MOST_SECONDS)
 
     def run_python(source: str, sample: Mapping[str, Any], item: Mapping[str, Any]) -> float:
-        return _reward_of(source, sample, item, until - time.monotonic())
+        return _reward_of(source, sample, item, until_python - time.monotonic())
+
+    def ask(model: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        return _answer_of(model, body, until - time.monotonic())
 
     # Like an open stream, this blocks a server thread; the stream slots bound how many threads may block.
     with backend().streams.held(holder()):
         sample = sample_of(body["model_sample"])
-        graded = grade(grader, item=item, sample=sample, ask=_answer_of, run_python=run_python, fuzzy_match=fuzzy_match)
+        graded = grade(grader, item=item, sample=sample, ask=ask, run_python=run_python, fuzzy_match=fuzzy_match)
     return Reply(run_of(body[FIELD], graded, time.monotonic() - began))
 
 
@@ -81,16 +87,20 @@ def _refuse_large(grader: Mapping[str, Any], sample: str, item: Mapping[str, Any
         )
 
 
-def _answer_of(model: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _answer_of(model: str, body: Mapping[str, Any], seconds: float) -> Mapping[str, Any]:
     """A model's answer, asked with the caller's key. Raises NoGrade, and LimitExceeded."""
+    if seconds <= 0:
+        raise NoGrade(MODEL_SERVER, f"{model} is not asked: the run has taken the {MOST_SECONDS:g} s that it may")
     try:
-        status, content = asked("/v1/chat/completions", {**body, "model": model})
+        status, content = asked(CHAT_COMPLETIONS, {**body, "model": model}, seconds)
         answer = json.loads(content)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NoGrade(MODEL_SERVER, f"{model} can't be asked: {error}") from error
     if status != http.client.OK:
         problem = answer.get("error") if isinstance(answer, dict) else None
         message = problem.get("message") if isinstance(problem, dict) else None
+        if status == http.client.NOT_FOUND and message:
+            raise NoGrade(OTHER, message)  # the grader names no model that there is
         raise NoGrade(MODEL_SERVER, f"{model} does not answer: {message or f'status {status}'}")
     return dict(answer)
 

@@ -54,6 +54,7 @@ def create_job(body: dict[str, Any]) -> Reply:
     native = to_native(asked)
 
     def render(session: Session, submitted: Submitted) -> Reply:
+        fine_tunes.hold(session, caller(), asked.base.name)
         row = fine_tunes.planned(session, submitted.job, asked.base.name, body.get("suffix"))
         return Reply(job_of(of_new(submitted.job), row.name), warnings=submitted.warnings)
 

@@ -49,7 +49,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = {BATCH: _ROWS, FEATURES: (*_ROWS, NPY, 
 TASKS_OF: Mapping[str, tuple[str, ...]] = {
     BATCH: (GENERATE, LOGLIKELIHOOD, SCORE, REQUESTS),
     FEATURES: (EMBED,),
-    REPLICA: (GENERATE, EMBED),
+    REPLICA: (GENERATE, EMBED, SCORE),
 }
 POOLINGS = ("mean", "last", "cls", "max", "none")
 VECTOR_DTYPES = ("float32", "float16", "bfloat16")

@@ -1,12 +1,20 @@
 """Creating, listing and cancelling batches, and what is not deleted while they live."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound, StillNeeded, UnknownQueue
-from app.domain.ids import new_id
+from app.domain.errors import (
+    Conflict,
+    IllegalTransition,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    StillNeeded,
+    UnknownQueue,
+)
 from app.models import Batch, BatchJob, File
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
@@ -115,6 +123,27 @@ def test_what_a_live_batch_needs_is_not_deleted(api: Api) -> None:
         assert session.get_one(BatchJob, (run.id, MODEL)).job_id == job.id
 
 
+def test_a_file_that_expires_serves_its_batch_to_the_end(api: Api) -> None:
+    run = BatchRun(api, [request("a")])
+    with run.db.write() as session:
+        session.get_one(File, run.file_id).expires_at = utc_now() - timedelta(seconds=1)
+    run.start()
+    assert set(run.jobs()) == {MODEL}, run.batch().problems
+    with pytest.raises(NotFound):  # for others it is gone
+        creation.create(run.plane, CALLER, NewBatch(input_file_id=run.file_id, endpoint=CHAT, window_seconds=3600))
+
+
+def test_a_project_has_so_many_live_batches_and_no_more(api: Api) -> None:
+    run = BatchRun(api, [request("a")])
+    plane = replace(run.plane, files=replace(run.plane.files, max_live_batches=1))
+    new = NewBatch(input_file_id=run.file_id, endpoint=CHAT, window_seconds=3600)
+    with pytest.raises(LimitExceeded, match="create this one when one has ended"):
+        creation.create(plane, CALLER, new)
+    commands.cancel(run.plane, CALLER, run.id)
+    run.step()
+    creation.create(plane, CALLER, new)
+
+
 def test_a_project_is_deleted_with_its_ended_batches_alone(api: Api) -> None:
     with api.db.write() as session:
         make_project(session, "other")
@@ -145,4 +174,3 @@ def test_ended_batches_go_after_their_jobs(api: Api) -> None:
     with api.db.read() as session:
         assert (session.get(Batch, run.id), session.get(BatchJob, (run.id, MODEL))) == (None, None)
         assert session.get(Batch, live.id) is not None
-    assert new_id("batch").startswith("batch-")

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import zstandard
 
+from app.compat.openai.batches.checking import check
+from app.domain.files.inspection import TOO_MANY_REQUESTS
 from app.domain.spec.model import BaseModel
 from app.models import File, Service
 from app.security.permissions import Caller, Role
-from app.services.access import api_keys
 from app.services.batches import validating
 from app.services.inference.models import WantedModel
 from app.services.model_registry import registered
@@ -53,6 +54,7 @@ def test_what_the_inspection_has_found_is_what_the_batch_has_failed_with(sqlite_
         "line 3: is not JSON: Expecting value at character 1",
         "line 4: url: must be one of /v1/embeddings",
         "line 5: body.model: must name a model",
+        f"line 50001: {TOO_MANY_REQUESTS}",
         "the file is damaged gzip: end",
     ]
     with run.db.write() as session:
@@ -65,6 +67,7 @@ def test_what_the_inspection_has_found_is_what_the_batch_has_failed_with(sqlite_
         ("invalid_json_line", None, 3),
         ("invalid_url", "url", 4),
         ("invalid_request", "body.model", 5),
+        ("too_many_requests", None, 50001),
         ("invalid_file", None, None),
     ]
     assert run.jobs() == {}
@@ -92,6 +95,8 @@ def test_every_request_is_checked_and_nothing_runs(api: Api) -> None:
     ]
     assert run.jobs() == {}
     assert run.batch().ended_at is not None
+    assert run.batch().total == len(content)
+    assert "trainyard models add" in run.batch().problems[2]["message"]
 
 
 def test_a_hundred_problems_are_enough(sqlite_api: Api) -> None:
@@ -128,7 +133,7 @@ def test_rules_that_the_jobs_would_break_are_found_before_they_run(sqlite_api: A
     run = BatchRun(sqlite_api, [request("a")], parts=parts)
     validate(run)
     assert run.status == "failed"
-    assert problems(run) == [("invalid_argument", "resource_config.node_count", 1)]
+    assert problems(run) == [("invalid_argument", "trainyard.resource_config.node_count", None)]
 
 
 def test_a_model_is_what_single_requests_mean_by_it(api: Api) -> None:
@@ -148,16 +153,15 @@ def test_a_service_that_answers_other_requests_is_a_problem(sqlite_api: Api) -> 
     assert problems(run) == [("conflict", "body.model", 1)]
 
 
-def test_its_jobs_wait_while_the_key_has_ended(api: Api) -> None:
-    run = BatchRun(api, [request("a")])
+def test_a_batch_whose_key_has_ended_before_its_jobs_has_failed(api: Api) -> None:
+    run = BatchRun(api, [request("a"), request("b", "/srv/models/other")])
     validate(run)
     run.change(submits_as="key-that-is-gone")
     run.step()
-    assert (run.status, run.jobs()) == ("in_progress", {})
-    assert "revoked or expired" in run.batch().pending_reason
-    run.change(submits_as=api_keys.CLI_ACTOR)
-    run.step()
-    assert (set(run.jobs()), run.batch().pending_reason) == ({MODEL}, "")
+    batch = run.batch()
+    assert (batch.status, run.jobs(), batch.failed) == ("failed", {}, 2)
+    assert [each["code"] for each in batch.problems] == ["api_key_ended"] * 2
+    assert "revoked or has expired" in batch.problems[0]["message"]
 
 
 def test_a_model_that_has_gone_since_the_validation_costs_its_requests_alone(api: Api) -> None:
@@ -173,3 +177,23 @@ def test_a_model_that_has_gone_since_the_validation_costs_its_requests_alone(api
     run.step()
     assert run.status == "completed"
     assert [(line["custom_id"], line["error"]["code"]) for line in run.errors()] == [("b", "model_not_found")]
+
+
+def test_a_model_with_characters_that_no_database_stores_is_a_problem(api: Api) -> None:
+    content = [request("a", "x\0"), request("b", "x\0"), request("c", "y" * 2000)]
+    found = BatchRun(api, content, check=check)
+    validate(found)
+    assert problems(found)[:2] == [("validation_error", "body.model", 1), ("validation_error", "body.model", 2)]
+    unseen = BatchRun(api, content)  # another problem of the body is found first
+    validate(unseen)
+    assert problems(unseen) == [("model_not_found", "body.model", 1), ("model_not_found", "body.model", 3)]
+    assert unseen.batch().problems[0]["model"] == "x\ufffd"
+
+
+def test_names_of_fields_are_shown_short_and_storable(api: Api) -> None:
+    asked = request("a")
+    asked["body"] |= {"n" * 5000: 1, "tab\there": 2}
+    run = BatchRun(api, [asked], check=check)
+    validate(run)
+    assert sorted(len(each["param"]) for each in run.batch().problems) == [len("body.tab here"), 128]
+    assert all(each["param"].isprintable() for each in run.batch().problems)

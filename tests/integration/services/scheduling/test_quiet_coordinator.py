@@ -11,10 +11,12 @@ from sqlalchemy import text
 
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
+from app.migrations.versioning import HEAD, VERSION_TABLE
 from app.models import Job, Node
 from app.models.base import utc_now
 from app.services.scheduling import planning_loop
 from config.settings import load_settings
+from tasks.background import coordination
 from tasks.background.coordination import Coordination
 from tasks.celery_app import build_app
 from tests.builders.factories import make_job, make_node
@@ -39,12 +41,12 @@ def coordinating(tmp_path: Path, database_url: str, redis_url: str) -> Callable[
             "TRAINYARD_NODE_LOST_SECONDS": "600",  # its nodes have no heartbeat
         }
         app = build_app(load_settings(variables))
-        coordination = Coordination(app, "coordinator@here", consume=lambda _queue: None)
-        coordination.start()
+        own = Coordination(app, "coordinator@here", consume=lambda _queue: None)
+        own.start()
         try:
             yield app.runtime.database
         finally:
-            coordination.stop()
+            own.stop()
             app.runtime.close()
             app.close()
 
@@ -119,3 +121,20 @@ def test_a_job_that_rests_after_a_failure_starts_on_time(database: Database, coo
             seconds=15,
             what="dispatched before the next full poll",
         )
+
+
+def test_a_schema_of_another_version_is_waited_for_and_named(
+    database: Database, coordinating, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job_id = waiting_job(database, state=JobState.PENDING)
+    monkeypatch.setattr(coordination, "SCHEMA_PATIENCE_SECONDS", 0.1)
+    with database.write() as session:
+        session.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
+
+    with coordinating():
+        wait_for(lambda: "revision 0001" in caplog.text, seconds=20, what="why it waits")
+        assert f"needs {HEAD}; run `trainyard db upgrade`" in caplog.text
+        assert state(database, job_id) is JobState.PENDING
+        with database.write() as session:
+            session.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{HEAD}'"))
+        wait_for(lambda: state(database, job_id) is not JobState.PENDING, seconds=20, what="its admission")

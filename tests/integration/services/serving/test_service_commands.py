@@ -170,6 +170,13 @@ def test_a_changed_environment_keeps_the_values_that_it_masks(api: Api) -> None:
     assert found.value.field == "environment.NEW_TOKEN"
 
 
+def test_samples_of_requests_begin_and_end_without_new_replicas(api: Api) -> None:
+    run = ServiceRun(api, replicas={"min": 1})
+    for log in ("sample:0.5", "none"):
+        commands.change(run.plane, CALLER, "support", {"log": log})
+        assert (run.service().spec["log"], run.service().revision) == (log, 1)
+
+
 def test_a_changed_queue_has_to_exist(api: Api) -> None:
     run = ServiceRun(api)
     with pytest.raises(UnknownQueue) as found:

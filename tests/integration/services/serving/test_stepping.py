@@ -15,7 +15,7 @@ from app.security.permissions import Caller, Role
 from app.services.inference.models import WantedModel
 from app.services.jobs import control_requests, submission
 from app.services.jobs.submission import Checked
-from app.services.serving import commands, endpoints
+from app.services.serving import commands, endpoints, listing
 from tests.builders.service_runs import CALLER, ServiceRun
 from tests.systems.apps import Api
 
@@ -70,6 +70,10 @@ def test_why_there_is_no_endpoint_is_said_in_the_words_of_the_planner(api: Api) 
         session.get_one(type(run.job(0)), run.job(0).id).pending_reason = "waits for 1 h100; free: 0"
     with run.db.read() as session:
         assert endpoints.why_none(session, run.id) == "waits for 1 h100; free: 0"
+        assert listing.one(session, CALLER, run.id).pending_reason == "waits for 1 h100; free: 0"
+    run.answer(0)
+    with run.db.read() as session:
+        assert listing.one(session, CALLER, run.id).pending_reason == ""
 
 
 def test_more_requests_than_the_target_start_replicas_that_give_way_to_others(api: Api) -> None:

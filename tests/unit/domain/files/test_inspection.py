@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.files.inspection import EMPTY, MOST_PROBLEMS, inspect
+from app.domain.files.inspection import EMPTY, MOST_BATCH_LINES, MOST_PROBLEMS, TOO_MANY_REQUESTS, inspect
 from app.domain.files.lines import lines
 from app.domain.files.purposes import BATCH, FINE_TUNE
 
@@ -123,6 +123,12 @@ def test_requests_of_batches_are_checked(records: list[Any], problem: str) -> No
     assert found(REQUEST, purpose=BATCH).problems == []
 
     assert found(*records, purpose=BATCH).problems[0].startswith(problem)
+
+
+def test_a_batch_with_too_many_requests_has_one_problem_for_all() -> None:
+    many = ({**REQUEST, "custom_id": str(number)} for number in range(MOST_BATCH_LINES + 3))
+
+    assert found(*many, purpose=BATCH).problems == [f"line {MOST_BATCH_LINES + 1}: {TOO_MANY_REQUESTS}"]
 
 
 @pytest.mark.parametrize(

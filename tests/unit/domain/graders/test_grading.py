@@ -186,3 +186,39 @@ def test_tools_of_a_completion_are_in_the_sample() -> None:
 
     assert (sample["output_tools"], sample["choices"][0]["message"]["tool_calls"]) == ([call], [call])
     assert "output_json" not in sample
+
+
+@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")])
+def test_json_that_is_nested_too_deep_to_be_read_further_is_none(brackets: tuple[str, str]) -> None:
+    def nested(depth: int) -> str:
+        return f"{brackets[0] * depth}1{brackets[1] * depth}"
+
+    assert "output_json" in sample_of(nested(100))
+    assert "output_json" not in sample_of(nested(101))
+    assert graded({**CHECK, "input": "{{sample.output_json}}"}, nested(900)).errors[0].kind == grading.SAMPLE_PARSE
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", '{"text": [Infinity]}'])
+def test_numbers_that_json_lacks_are_no_json(text: str) -> None:
+    assert "output_json" not in sample_of(text)
+
+
+def test_formula_does_not_reward_a_completion_that_can_not_be_read() -> None:
+    no_json = {**MULTI, "graders": {"a": ALIKE, "b": CHECK}, "calculate_output": "1 - a"}
+
+    assert graded(no_json, "it is four").reward == 0.0
+    assert graded(no_json, '{"text": "it is four"}').reward == pytest.approx(0.0)
+    assert graded(no_json, '{"text": "x"}').reward == pytest.approx(1.0)
+    assert graded({**no_json, "calculate_output": "1 - b"}, "it is four").reward == 1.0
+
+
+def test_question_without_a_seed_has_one_of_its_own() -> None:
+    warm = {**SCORE, "sampling_params": {"temperature": 1}}
+    model = result(5)
+
+    for text in ("Four", "Four", "Five"):
+        graded(warm, text, ask=model)
+
+    first, again, other = [each["seed"] for each in model.asked]
+    assert first == again != other
+    assert 0 <= first < 1 << 53

@@ -43,6 +43,11 @@ def test_fuzzy_match_ignores_case_and_what_is_around() -> None:
     assert fuzzy_match("", "text") == 0.0
 
 
+@pytest.mark.parametrize("text", ["", "+", "😀"])
+def test_equal_texts_without_letters_are_alike(text: str) -> None:
+    assert fuzzy_match(text, text) == 1.0
+
+
 @given(st.sampled_from(METRICS), st.text(max_size=30), st.text(max_size=30))
 def test_every_metric_is_from_0_to_1(metric: str, text: str, reference: str) -> None:
     found = fuzzy_match(text, reference) if metric == FUZZY_MATCH else similarity(metric, text, reference)

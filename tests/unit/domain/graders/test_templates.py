@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.graders.templates import LONGEST, MissingVariable, TooLong, check, columns, render
+from app.domain.graders.templates import LONGEST, InvalidTemplate, MissingVariable, TooLong, check, columns, render
 
 ITEM = {"answer": "4", "n": 5, "parts": [{"name": "x y"}], "ok": True, "none": None, "é": "e"}
 SAMPLE = {"output_text": "five", "output_json": {"a": {"b": [1, 2]}}, "output_tools": []}
@@ -57,6 +57,27 @@ def test_columns_are_those_of_the_record() -> None:
 
 def test_braces_without_end_are_read_at_once() -> None:
     check("{{" * 100_000 + "{{item.a}} {{ b" * 10_000)
+
+
+@pytest.mark.parametrize(
+    ("template", "place"),
+    [
+        ("{{item.answer", "{{item.answer"),
+        ("{{item.a}} is {{ sample.output_text }", "{{ sample.output_text"),
+        ("{{item['a{b']}}", "{{item['a"),
+        ("{{{{item.a}}}} {{item", "{{item"),
+    ],
+)
+def test_variable_whose_braces_have_no_end_is_refused(template: str, place: str) -> None:
+    with pytest.raises(InvalidTemplate) as refused:
+        check(template)
+
+    assert str(refused.value).startswith(f"{place!r} is no variable")
+
+
+@pytest.mark.parametrize("text", ["{{", "{{ items", "a {{b", "{ {item", "{{{{item.a}}}}"])
+def test_other_braces_are_text(text: str) -> None:
+    check(text)
 
 
 def test_filled_template_has_an_end() -> None:

@@ -35,6 +35,16 @@ def test_more_replicas_start_when_there_was_too_much_to_do_for_some_seconds() ->
     assert decided(now=1, in_flight=50, above=5.0) == 4
 
 
+def test_replicas_end_earlier_while_jobs_wait_for_their_devices() -> None:
+    def left(idle: float, replicas: Replicas = FEW) -> int:
+        return wanted(
+            replicas, now_wanted=3, in_flight=5, waiting=0, seconds_above_target=0, idle_seconds=idle, jobs_wait=True
+        )
+
+    assert (left(14), left(15)) == (3, 1)
+    assert left(5, Replicas(min=0, max=4, target_in_flight=16, idle_seconds=5)) == 1
+
+
 def test_replicas_end_after_the_time_without_need_and_not_before() -> None:
     assert decided(now=3, in_flight=5, idle=599) == 3
     assert decided(now=3, in_flight=5, idle=600) == 1

@@ -19,6 +19,7 @@ from app.domain.serving.rules import check
         {"defaults": {"temperature": 0.0, "top_p": 0.5}},
         {"adapters": {"source": "none"}},
         {"engine": "transformers", "task": "embed"},
+        {"task": "score"},
     ],
 )
 def test_documents_that_agree_with_themselves(parts: dict[str, Any]) -> None:
@@ -35,6 +36,7 @@ def test_documents_that_agree_with_themselves(parts: dict[str, Any]) -> None:
             r"1024 tokens leaves no room for a prompt in a context of 1024",
         ),
         ({"task": "embed", "defaults": {"temperature": 0.5}}, "defaults.temperature", "makes vectors"),
+        ({"task": "score", "defaults": {"temperature": 0.5}}, "defaults.temperature", "makes scores"),
         ({"defaults": {"temperature": 0.000001}}, "defaults.temperature", "temperature is 0"),
         ({"defaults": {"top_p": 0.0}}, "defaults.top_p", "leaves no token"),
         ({"defaults": {"repetition_penalty": 0.001}}, "defaults.repetition_penalty", "leaves no token"),
@@ -63,3 +65,8 @@ def test_an_engine_that_no_node_offers_is_not_supported_yet() -> None:
         check(ServiceDocument.from_json({"engine": "vllm"}))
 
     assert caught.value.field == "engine"
+
+
+@pytest.mark.parametrize(("log", "share"), [("none", 0.0), ("sample:0.01", 0.01), ("sample:1", 1.0)])
+def test_share_of_requests_that_are_logged(log: str, share: float) -> None:
+    assert ServiceDocument.from_json({"log": log}).logged_share == share

@@ -7,7 +7,14 @@ import pytest
 from app.domain.spec.asked_models import asked_models
 from app.domain.spec.model import JobDocument
 
-SCORE = {"type": "score_model", "name": "s", "model": "judge-1", "input": []}
+SCORE = {
+    "type": "score_model",
+    "name": "s",
+    "model": "judge-1",
+    "input": [{"role": "user", "content": "Rate {{sample.output_text}}"}],
+}
+CHECK = {"type": "string_check", "name": "c", "input": "{{sample.output_text}}", "reference": "a", "operation": "eq"}
+MULTI = {"type": "multi", "name": "m", "calculate_output": "a"}
 
 
 @pytest.mark.parametrize(
@@ -16,14 +23,15 @@ SCORE = {"type": "score_model", "name": "s", "model": "judge-1", "input": []}
         ({}, set()),
         ({"training_config": {"base_model": {"model_id": "org/base"}}}, set()),
         ({"training_config": {"grader": SCORE}}, {"judge-1"}),
-        ({"training_config": {"grader": {"type": "string_check", "name": "s"}}}, set()),
-        ({"training_config": {"grader": {"type": "multi", "graders": SCORE}}}, {"judge-1"}),
+        ({"training_config": {"grader": CHECK}}, set()),
+        ({"training_config": {"grader": {**MULTI, "graders": {"a": SCORE}}}}, {"judge-1"}),
         (
             {
                 "training_config": {
                     "grader": {
-                        "type": "multi",
-                        "graders": {"a": SCORE, "b": {**SCORE, "model": "judge-2"}, "c": {"type": "python"}},
+                        **MULTI,
+                        "calculate_output": "a + b + c",
+                        "graders": {"a": SCORE, "b": {**SCORE, "name": "t", "model": "judge-2"}, "c": CHECK},
                     }
                 }
             },
@@ -33,7 +41,7 @@ SCORE = {"type": "score_model", "name": "s", "model": "judge-1", "input": []}
         ({"inference": {"benchmarks": [{"name": "judge", "parameters": {"service": "a"}}]}}, {"a"}),
         ({"inference": {"benchmarks": [{"name": "judge", "parameters": {"model": "ft:b"}}]}}, {"ft:b"}),
         ({"inference": {"benchmarks": [{"name": "exact_match", "parameters": {"model": "b"}}]}}, set()),
-        ({"inference": {"benchmarks": [{"name": "reward", "parameters": {"grader": SCORE}}]}}, {"judge-1"}),
+        ({"inference": {"benchmarks": [{"name": "reward", "parameters": {"grader": SCORE}}]}}, set()),
         ({"training_config": {"grader": {"model": 7, "graders": [SCORE]}}}, set()),
     ],
 )

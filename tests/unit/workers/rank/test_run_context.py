@@ -313,14 +313,14 @@ def test_model_that_does_not_answer_says_why(tmp_path, answer, status, said):
     with pytest.raises(NotAnswered, match=re.escape(said)) as refused:
         RunContext(spec_in(tmp_path), AskingSession(tmp_path, answer)).ask("/v1/completions", {})
 
-    assert refused.value.status == status
+    assert refused.value.http_status == status
 
 
 def test_large_request_is_refused_where_it_is_made(tmp_path):
     with pytest.raises(NotAnswered) as refused:
         RunContext(spec_in(tmp_path), AskingSession(tmp_path, None)).ask("/v1/completions", {"prompt": "x" * (1 << 20)})
 
-    assert refused.value.status == 413
+    assert refused.value.http_status == 413
 
 
 def test_local_run_asks_no_model(context):

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.systems.system import wait_for
-from trainyard.protocol.commands import ModelAnswered
+from trainyard.protocol.channel import MAX_LINE_BYTES, encode
+from trainyard.protocol.commands import ModelAnswered, to_message
 from trainyard.protocol.messages import AskModel
 from workers.supervisor.asking import gateway_client, model_requests
 from workers.supervisor.asking.gateway_client import GatewayClient
@@ -61,8 +62,10 @@ class Answers:
         self.got: dict[int, ModelAnswered] = {}
         self.unread: list[Callable[[], None]] = []
 
-    def __call__(self, answer: ModelAnswered, sent: Callable[[], None]) -> None:
+    def __call__(self, answer: ModelAnswered, sent: Callable[[], None] | None) -> None:
         self.got[answer.number] = answer
+        if sent is None:
+            return
         if self.reads:
             sent()
         else:
@@ -189,6 +192,28 @@ def test_the_end_closes_what_is_open(gateway: HeldGateway) -> None:
     assert 1 not in answers.got
 
 
+def test_a_request_that_was_taken_before_the_end_opens_no_gateway_after_it() -> None:
+    """The end comes between taking a request and connecting for it."""
+    opened = list[HeldGateway]()
+
+    class Closing(set[str]):
+        def __contains__(self, model: object) -> bool:
+            made.close()
+            return super().__contains__(model)
+
+    def connect() -> HeldGateway:
+        opened.append(HeldGateway())
+        opened[-1].may_answer.set()
+        return opened[-1]
+
+    made, answers = ModelRequests(Closing({"judge"}), connect), Answers()
+
+    made.ask(asked(), answers)
+
+    assert answers.of(0).status == 503
+    assert opened == []
+
+
 # ---- the gateway's client
 
 
@@ -260,6 +285,26 @@ def test_an_answer_that_is_too_large_is_refused() -> None:
         status, body = client_of(url).post(PATH, "{}")
 
     assert (status, "ask for less" in body) == (413, True)
+
+
+@pytest.mark.parametrize("text", ["é", "\0", "\x80", "語"])
+def test_an_answer_that_is_too_large_on_the_channel_is_refused_and_a_smaller_one_passes(text: str) -> None:
+    content = text.encode("latin-1") if text == "\x80" else text.encode()
+    large = content * (MAX_LINE_BYTES // 6 + 1)
+    with serving((200, large, {}), (200, large[: 100 * len(content)], {})) as (url, _):
+        (status, body), (_, small) = (client_of(url).post(PATH, "{}") for _ in range(2))
+
+    assert (status, "ask for less" in body) == (413, True)
+    assert small == content.decode(errors="replace") * 100
+
+
+def test_the_largest_answer_fits_a_line_of_the_channel() -> None:
+    content = b"x" * (gateway_client.MOST_BYTES - 2)
+    with serving((200, content, {})) as (url, _):
+        status, body = client_of(url).post(PATH, "{}")
+
+    answer = ModelAnswered(number=1 << 53, status=status, body=body)
+    assert (status, len(encode(to_message(answer))) <= MAX_LINE_BYTES) == (200, True)
 
 
 def test_closing_ends_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:

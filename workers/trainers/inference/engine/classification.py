@@ -1,5 +1,6 @@
 """Numbers of reward models, and probabilities of labels."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,8 +8,9 @@ import torch
 from transformers import PreTrainedModel
 
 from workers.trainers.inference.engine.batches import answered, padded, token_budget
-from workers.trainers.inference.engine.interface import Scores, TokenIds
+from workers.trainers.inference.engine.interface import Pair, Scores, TokenIds
 
+_SEGMENTS = "token_type_ids"
 _SEVERAL = "multi_label_classification"  # config.problem_type: each label by itself
 
 
@@ -23,9 +25,22 @@ class Classification:
     def __call__(self, texts: Sequence[TokenIds], interrupted: Callable[[], bool]) -> list[Scores]:
         return answered(texts, self._budget, lambda group: self._batch([texts[index] for index in group]), interrupted)
 
-    def _batch(self, texts: Sequence[TokenIds]) -> list[Scores]:
+    def pairs(self, pairs: Sequence[Pair], interrupted: Callable[[], bool]) -> list[Scores]:
+        """As texts, with their segments for models that read them."""
+        reads = _SEGMENTS in inspect.signature(self._model.forward).parameters
+        segments = [each.segments for each in pairs if reads and each.segments is not None]
+        if len(segments) < len(pairs):
+            return self([each.tokens for each in pairs], interrupted)
+
+        def batch(group: list[int]) -> list[Scores]:
+            given, _ = padded([segments[index] for index in group], 0, self._model.device)
+            return self._batch([pairs[index].tokens for index in group], **{_SEGMENTS: given})
+
+        return answered([each.tokens for each in pairs], self._budget, batch, interrupted)
+
+    def _batch(self, texts: Sequence[TokenIds], **segments: torch.Tensor) -> list[Scores]:
         ids, mask = padded(texts, self._padding, self._model.device)
-        logits = self._model(input_ids=ids, attention_mask=mask).logits.float()
+        logits = self._model(input_ids=ids, attention_mask=mask, **segments).logits.float()
         return [self._scores(row) for row in logits.cpu()]
 
     def _scores(self, logits: torch.Tensor) -> Scores:

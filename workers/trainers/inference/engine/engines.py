@@ -3,10 +3,10 @@
 import importlib
 
 from app.domain.spec.inference import TRANSFORMERS, VLLM
-from workers.rank.run_context import RunSpec
+from workers.rank.run_context import Ask, RunSpec
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.interface import Engine
-from workers.trainers.inference.engine.service_engine import Ask, ServiceEngine
+from workers.trainers.inference.engine.service_engine import ServiceEngine
 from workers.trainers.inference.section import inference_of
 
 ENGINES = {

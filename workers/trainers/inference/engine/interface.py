@@ -21,7 +21,8 @@ class Sampling:
     """How the next token is chosen; ``temperature`` 0 takes the likeliest one. The same for all requests of a call.
 
     ``frequency_penalty`` and ``presence_penalty`` count the answer's tokens, as OpenAI's. ``logit_bias`` is by token
-    id; ``top_logprobs``: so many of the likeliest tokens are kept for each place.
+    id; ``top_logprobs``: so many of the likeliest tokens are kept for each place; ``says_end``: with them the
+    end-of-sequence token that ends the answer.
     """
 
     max_new_tokens: int
@@ -36,6 +37,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     logprobs: bool = False
     top_logprobs: int = 0
+    says_end: bool = False
     response_format: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -48,11 +50,21 @@ class Prompt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EndToken:
+    """An end-of-sequence token that was chosen: its logarithm, and the likeliest tokens in its place."""
+
+    id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Completion:
     """``text`` and ``tokens`` are without the stop text and the end-of-sequence token.
 
     ``logprobs``: one natural logarithm for each of ``tokens``, of the model's distribution before sampling options;
-    ``tops``: with `Sampling.top_logprobs` the likeliest tokens at each place, best first.
+    ``tops``: with `Sampling.top_logprobs` the likeliest tokens at each place, best first. ``end``: with
+    `Sampling.says_end` the end-of-sequence token.
     """
 
     text: str
@@ -60,6 +72,7 @@ class Completion:
     finish_reason: str
     logprobs: tuple[float, ...] | None = None
     tops: tuple[tuple[tuple[int, float], ...], ...] = ()
+    end: EndToken | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +107,16 @@ class Scores:
     value: float | None = None
     label: str = ""
     probabilities: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two texts as one for a sequence classifier; ``segments`` says of each token to which it belongs, where the
+    tokenizer says so.
+    """
+
+    tokens: TokenIds
+    segments: TokenIds | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from workers.trainers.inference.engine.interface import LENGTH, STOP, Completion, Prompt, Refused, Sampling
+from workers.trainers.inference.engine.interface import LENGTH, STOP, Completion, EndToken, Prompt, Refused, Sampling
 from workers.trainers.inference.engine.refusing import NO_CHOICE, NOT_FINITE, no_choice, not_finite
 from workers.trainers.inference.engine.stopping import StopTexts
 from workers.trainers.inference.engine.structured import Grammar, Matcher
@@ -38,6 +38,7 @@ class Running:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     tops: list[Top] = field(default_factory=list)
+    end: EndToken | None = None
     finish_reason: str = ""  # "": it is not finished
 
 
@@ -92,9 +93,11 @@ class Sampler:
                 each.finish_reason = NO_CHOICE if is_known else NOT_FINITE
                 continue
             each.sampler.add(each, token)
-            if logprobs and len(each.tokens) > len(each.logprobs):  # not of an end-of-sequence token
+            if logprobs and len(each.tokens) > len(each.logprobs):
                 each.logprobs.append(logprobs[row])
                 each.tops.append(tops[row])
+            elif logprobs:
+                each.end = EndToken(id=token, logprob=logprobs[row], top=tops[row])
         return chosen
 
     def completion(self, running: Running) -> Completion | Refused:
@@ -106,7 +109,10 @@ class Sampler:
         text, tokens = self._stop.cut(running.tokens)
         logprobs = tuple(running.logprobs[: len(tokens)]) if self._sampling.logprobs else None
         tops = tuple(running.tops[: len(tokens)]) if self._sampling.top_logprobs else ()
-        return Completion(text=text, tokens=tokens, finish_reason=running.finish_reason, logprobs=logprobs, tops=tops)
+        end = running.end if self._sampling.says_end else None
+        return Completion(
+            text=text, tokens=tokens, finish_reason=running.finish_reason, logprobs=logprobs, tops=tops, end=end
+        )
 
     def add(self, running: Running, token: int) -> None:
         """Add a chosen token to a request of this sampler."""

@@ -1,20 +1,18 @@
 """An engine that has no model: a service of the project answers in its place, by `RunContext.ask`."""
 
 import base64
-import contextlib
-import queue
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from workers.rank.run_context import NotAnswered, RunSpec
+from workers.rank.run_context import Ask, NotAnswered, RunSpec
+from workers.trainers.answer_statuses import Cause, cause_of
+from workers.trainers.asking_in_order import in_order
 from workers.trainers.failures import InvalidConfig, TrainingFailure
 from workers.trainers.inference.engine.interface import (
     Completion,
@@ -32,13 +30,8 @@ from workers.trainers.inference.engine.interface import (
 from workers.trainers.inference.engine.loading import describe
 from workers.trainers.inference.engine.refusing import Limits, answer_accepted
 
-Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]  # raises NotAnswered
-
 AT_A_TIME = 16  # prompts or texts of one request
-IN_FLIGHT = 8  # requests
-POLL_SECONDS = 0.2  # between two questions whether the caller is interrupted
 _SEEDS = 1 << 53  # larger numbers lose precision in other parsers of JSON
-_OF_THE_REQUEST = (400, 413, 422)  # statuses of what the service refuses; all others end the job
 _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
 
@@ -124,12 +117,21 @@ class ServiceEngine:
         try:
             return [*answer(part)]
         except NotAnswered as error:
-            if error.status not in _OF_THE_REQUEST:
-                what = f"the service {self._service} does not answer ({error.status}): {error.message}"
-                raise ServiceUnavailable(what) from error
+            self._raise_of_all(error)
             if len(part) == 1:
                 return [Refused(code="REFUSED", message=f"the service {self._service}: {error.message}")]
         return [each for request in part for each in self._answered([request], answer)]
+
+    def _raise_of_all(self, error: NotAnswered) -> None:
+        """Raise what the failure means where it is not one of this request alone."""
+        cause = cause_of(error.http_status)
+        if cause is Cause.RUN_ENDS:
+            raise Interrupted from error
+        what = f"the service {self._service} does not answer ({error.http_status}): {error.message}"
+        if cause is Cause.AWAY:
+            raise ServiceUnavailable(what) from error
+        if cause is Cause.NO_SUCH_MODEL:
+            raise InvalidConfig(f"model.service: {what}") from error
 
     def _completions(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
         body = {
@@ -167,40 +169,6 @@ class ServiceEngine:
             np.frombuffer(base64.b64decode(each["embedding"]), dtype="<f4").astype(np.float32)
             for each in sorted(data, key=itemgetter("index"))
         ]
-
-
-def in_order(work: Sequence[Callable[[], _Answer]], interrupted: Callable[[], bool]) -> list[_Answer]:
-    """What the functions return, called on a few threads. Raises the first error, and Interrupted.
-
-    The threads do not keep the process from ending: one may wait for an answer that nothing needs any more.
-    """
-    found: dict[int, _Answer] = {}
-    ended: queue.SimpleQueue[tuple[int, _Answer | None, BaseException | None]] = queue.SimpleQueue()
-    left, is_over = deque(enumerate(work)), threading.Event()
-
-    def serve() -> None:
-        while left and not is_over.is_set():
-            with contextlib.suppress(IndexError):  # another thread took the last one
-                number, function = left.popleft()
-                try:
-                    ended.put((number, function(), None))
-                except BaseException as error:  # noqa: BLE001  raised where the answers are awaited
-                    ended.put((number, None, error))
-
-    for _ in range(min(IN_FLIGHT, len(work))):
-        threading.Thread(target=serve, name="service", daemon=True).start()
-    try:
-        while len(found) < len(work):
-            if interrupted():
-                raise Interrupted
-            with contextlib.suppress(queue.Empty):
-                number, answer, error = ended.get(timeout=POLL_SECONDS)
-                if error is not None:
-                    raise error
-                found[number] = cast("_Answer", answer)
-    finally:
-        is_over.set()
-    return [found[number] for number in range(len(work))]
 
 
 def _options(sampling: Sampling) -> dict[str, Any]:

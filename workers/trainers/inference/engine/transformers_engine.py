@@ -20,6 +20,7 @@ from workers.trainers.inference.engine.interface import (
     Completion,
     Continuation,
     Likelihood,
+    Pair,
     Pooling,
     Prompt,
     Refused,
@@ -30,6 +31,7 @@ from workers.trainers.inference.engine.interface import (
 )
 from workers.trainers.inference.engine.likelihood import Likelihoods, Measured, measured
 from workers.trainers.inference.engine.loading import CLASSIFIER, ENCODER, GENERATOR, Loaded, context_length, load
+from workers.trainers.inference.engine.prompt_reading import PromptReading
 from workers.trainers.inference.engine.refusing import Limits, answer_accepted
 from workers.trainers.inference.engine.sampling import Asked, Sampler
 from workers.trainers.inference.engine.structured import Grammars
@@ -91,6 +93,11 @@ class TransformersEngine:
         )
 
     @property
+    def labels(self) -> int:
+        """Of a sequence classifier; 0: the model is none."""
+        return int(self.model.config.num_labels or 0) if self._loaded.kind == CLASSIFIER else 0
+
+    @property
     def generates(self) -> bool:
         return self._loaded.kind == GENERATOR
 
@@ -125,11 +132,28 @@ class TransformersEngine:
         likelihoods = Likelihoods(self.model, self._padding)
         return answer_accepted(requests, refuse, lambda accepted: likelihoods(accepted, interrupted))
 
+    def prompt_reading(self, tokens: TokenIds, top: int) -> PromptReading:
+        """How likely each token is after those before it, with ``top`` of the likeliest. Raises InvalidConfig when the
+        model is no language model.
+        """
+        size = self.generation().size
+        return PromptReading(self.model, tokens, top, size.step_tokens if size else None)
+
     def scores(self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never) -> list[Scores | Refused]:
         """Raises Interrupted, and InvalidConfig when the model has no head for scores."""
         self._need(CLASSIFIER, "gives scores (a reward model or a sequence classifier)")
         classification = Classification(self.model, self._padding)
         return answer_accepted(texts, self._limits.refuse, lambda accepted: classification(accepted, interrupted))
+
+    def pair_scores(self, pairs: Sequence[Pair], interrupted: Callable[[], bool] = never) -> list[Scores | Refused]:
+        """As `scores`, of pairs of texts."""
+        self._need(CLASSIFIER, "gives scores (a reward model or a sequence classifier)")
+        classification = Classification(self.model, self._padding)
+        return answer_accepted(
+            pairs,
+            lambda each: self._limits.refuse(each.tokens),
+            lambda accepted: classification.pairs(accepted, interrupted),
+        )
 
     def embeddings(
         self, texts: Sequence[TokenIds], pooling: Pooling, interrupted: Callable[[], bool] = never

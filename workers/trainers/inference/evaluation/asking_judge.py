@@ -1,22 +1,21 @@
 """Asks the model that judges, several requests at a time, and tells a bad request from a judge that is away."""
 
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from app.domain.evaluations import verdicts
 from app.domain.evaluations.judging import JUDGE, judge_of
 from app.domain.evaluations.verdicts import Form, Search, Verdict
-from workers.rank.run_context import RUN_ENDS, NotAnswered
+from workers.rank.run_context import NotAnswered
+from workers.trainers.answer_statuses import Cause, cause_of
+from workers.trainers.asking_in_order import in_order
 from workers.trainers.failures import InvalidConfig, TrainingFailure
 from workers.trainers.inference.engine.interface import LENGTH, Interrupted
 from workers.trainers.inference.evaluation.measure import Task
 
 _PATH = "/v1/chat/completions"
-_POLL_SECONDS = 0.5  # between questions whether the evaluation is to stop
-_NO_SUCH_JUDGE = (401, 403, 404)
-_AWAY = (408, 409, 429, 502, 503, 504)  # for minutes already: `RunContext.ask` repeats such requests
 _SEEDS = 1 << 53  # as many as requests may name
 _PROBE = "Reply with anything."
 
@@ -40,35 +39,27 @@ class Judge:
             self._options["response_format"] = form.response_format(reasons=reasons, max_tokens=max_tokens)
 
     def check(self) -> None:
-        """Raise InvalidConfig where the judge takes no such requests, JudgeUnavailable where it does not answer."""
+        """Raise InvalidConfig where the judge takes no such requests, JudgeUnavailable where it does not answer.
+
+        Raises Interrupted, too.
+        """
         try:
-            self._answer(_PROBE, 0)
+            list(in_order([partial(self._answer, _PROBE, 0)], self._task.interrupted))
         except NotAnswered as error:
             raise self._is_wrong(error) from error
 
     def verdicts(self, requests: Sequence[tuple[str, int]]) -> Generator[Verdict]:
         """One for each (text, seed), in their order. Raises Interrupted, InvalidConfig and JudgeUnavailable."""
-        pool = ThreadPoolExecutor(self._at_once, thread_name_prefix=JUDGE)
-        try:
-            futures = [pool.submit(self._verdict, *each) for each in requests]
-            for future in futures:
-                yield self._waited(future)
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    def _waited(self, future: Future[Verdict]) -> Verdict:
-        while not self._task.interrupted():
-            if wait([future], timeout=_POLL_SECONDS).done:
-                return future.result()
-        raise Interrupted
+        work = [partial(self._verdict, *each) for each in requests]
+        return in_order(work, self._task.interrupted, at_once=self._at_once)
 
     def _verdict(self, text: str, seed: int) -> Verdict:
         try:
             answer = self._answer(text, seed)
         except NotAnswered as error:
-            if error.status in (*_NO_SUCH_JUDGE, *_AWAY):
+            if cause_of(error.http_status) in (Cause.NO_SUCH_MODEL, Cause.AWAY):
                 raise self._is_wrong(error) from error
-            return Verdict(problem=f"the request was refused: {error.message} ({error.status})")
+            return Verdict(problem=f"the request was refused: {error.message} ({error.http_status})")
         said, is_cut = _said(answer)
         found = verdicts.read(said, self._form, self._search, is_cut=is_cut)
         return replace(found, fingerprint=str(answer.get("system_fingerprint") or ""))
@@ -79,13 +70,13 @@ class Judge:
         try:
             return self._task.ask(_PATH, body)
         except NotAnswered as error:
-            if error.status == RUN_ENDS:
+            if cause_of(error.http_status) is Cause.RUN_ENDS:
                 raise Interrupted from error
             raise
 
     def _is_wrong(self, error: NotAnswered) -> TrainingFailure:
-        message = f"benchmark {JUDGE}: {self._name} can't judge: {error.message} ({error.status})"
-        if error.status in _AWAY or error.status >= 500:
+        message = f"benchmark {JUDGE}: {self._name} can't judge: {error.message} ({error.http_status})"
+        if cause_of(error.http_status) in (Cause.AWAY, Cause.FAILED):
             return JudgeUnavailable(message)
         return InvalidConfig(message)
 

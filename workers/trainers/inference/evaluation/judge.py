@@ -22,6 +22,7 @@ from workers.trainers.inference.inputs import InputRow
 from workers.trainers.inference.tasks.task import sample_seed
 
 _BASELINE, _CRITERIA = "baseline", "criteria"
+_OF_MARKS = 2  # in place of the order, 0 or 1, of a request
 
 
 class JudgeScorer:
@@ -32,10 +33,8 @@ class JudgeScorer:
         self._dataset, self._seed, self._values = dataset, task.seed, values
         self._form = verdicts.form_of(values)
         self._is_pairwise = is_pairwise(values)
-        self._template = judge_prompts.template_of(values)
-        if values["pattern"] is None:
-            self._template = f"{self._template}\n\n{self._form.request(reasons=values['reason'])}"
-        self._names = judge_prompts.placeholders(self._template)
+        self._names = judge_prompts.placeholders(judge_prompts.template_of(values, ""))
+        self._asks_for_form = "" if values["pattern"] else f"\n\n{self._form.request(reasons=values['reason'])}"
         self._judge = Judge(task, self._form, _search(values["pattern"]))
 
     def check(self, records: Sequence[Located]) -> None:
@@ -97,7 +96,8 @@ class JudgeScorer:
             if name not in values:
                 column = self._values[REFERENCE] or name if name == REFERENCE else name
                 values[name] = judge_prompts.shown(self._dataset.column(row, record, column))
-        return judge_prompts.filled(self._template, values)
+        number = f"{sample_seed(self._seed, row.index, _OF_MARKS) % 65536:04x}"  # short: judges may have little context
+        return judge_prompts.filled(judge_prompts.template_of(self._values, number), values) + self._asks_for_form
 
 
 def _search(pattern: str | None) -> Search | None:

@@ -8,10 +8,8 @@ from app.domain.evaluations import catalog
 from app.domain.evaluations.samples import Sample
 from app.domain.evaluations.statistics import Estimate
 from app.domain.spec.inference import Benchmark
-from workers.rank.run_context import RunSpec
+from workers.rank.run_context import Ask, RunSpec
 from workers.trainers.inference.engine.interface import Engine
-
-Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]  # raises NotAnswered
 
 
 @dataclass(frozen=True, kw_only=True)

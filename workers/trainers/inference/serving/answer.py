@@ -79,6 +79,8 @@ class Answer:
             self.refuse(completion)
             return
         tokens = self._tokens(len(completion.tokens))
+        if (end := completion.end) is not None:
+            tokens += (TokenInfo(id=end.id, logprob=end.logprob, top=end.top),)
         text = completion.text[self._stream.said :]
         self._deliver(Delta(text=text, tokens=tokens, finish_reason=completion.finish_reason))
 

@@ -87,10 +87,10 @@ class LoadedAdapters:
         return None
 
     @contextmanager
-    def away(self) -> Iterator[None]:
-        """The model itself, for something between two steps."""
+    def instead(self, name: str | None = None) -> Iterator[None]:
+        """This adapter, or the model itself, for something between two steps."""
         active = self._active
-        self.use(None)
+        self.use(name)
         try:
             yield
         finally:
@@ -130,7 +130,7 @@ class LoadedAdapters:
             raise AdapterNotLoaded(
                 f"the adapter has rank {rank}, the service's adapters.max_rank is {self._max_rank}; raise it"
             )
-        with self.away():
+        with self.instead():
             changes = self._changes_model(directory, config)
         if changes:
             raise AdapterNotLoaded("the adapter changes weights of the model itself; serve it as a model of its own")

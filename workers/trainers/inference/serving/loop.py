@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from workers.trainers.inference.serving.requests import (
     GenerationRequest,
     LoopCounts,
     NeverFits,
+    NotLoaded,
     Steps,
 )
 from workers.trainers.inference.serving.schedule import Schedule
@@ -33,6 +35,15 @@ from workers.trainers.inference.serving.waiting import Waiting
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Something to run between two steps."""
+
+    future: Future[Any]
+    work: Callable[[], Any]
+    adapter: str | None
 
 
 class Handle:
@@ -74,7 +85,7 @@ class GenerationLoop:
         self._waiting = Waiting(self._loaded, adapters, self._wake)
         self._changed = threading.Condition()
         self._arrived: list[Answer] = []
-        self._calls: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self._calls: list[_Call] = []
         self._is_awake = False
         self._accepts = True
         self._closes = False
@@ -126,12 +137,14 @@ class GenerationLoop:
         self._wake()
         return [Handle(answer, self._wake) for answer in answers]
 
-    def call(self, work: Callable[[], T]) -> Future[T]:
-        """Run something on the loop's thread between two steps, with the model itself. Raises Full and Closed."""
+    def call(self, work: Callable[[], T], adapter: str | None = None) -> Future[T]:
+        """Run something on the loop's thread between two steps, with the model itself, or with an adapter: then the
+        result raises NotLoaded where that is not loaded. Raises Full and Closed.
+        """
         future: Future[T] = Future()
         with self._changed:
             self._take(1)
-            self._calls.append((future, work))
+            self._calls.append(_Call(future, work, adapter))
         self._wake()
         return future
 
@@ -208,8 +221,8 @@ class GenerationLoop:
         """Do what is not a step."""
         with self._changed:
             calls, self._calls = self._calls, []
-        for future, work in calls:
-            self._answer_call(future, work)
+        for call in calls:
+            self._answer_call(call)
         for holder in (self._waiting, self._schedule):
             for answer in holder.answers:
                 if answer.is_cancelled:
@@ -245,22 +258,25 @@ class GenerationLoop:
         refused = Refused(code=ENGINE_ENDED, message="the replica ended before it had finished the answer")
         for answer in (*self._schedule.answers, *self._waiting.answers, *arrived):
             answer.refuse(refused)
-        for future, _ in calls:
-            future.cancel()
+        for call in calls:
+            call.future.cancel()
         self._waiting.close()
         with self._changed:
             self._open = self._in_flight = 0
             self._changed.notify_all()
 
-    def _answer_call(self, future: Future[Any], work: Callable[[], Any]) -> None:
+    def _answer_call(self, call: _Call) -> None:
+        future = call.future
         if not future.set_running_or_notify_cancel():
             self._ended(1)
             return
         self._is_calling = True
         self._ended(0)
         try:
-            with self._loaded.away():
-                result = work()
+            if call.adapter is not None and call.adapter not in self._loaded:
+                raise NotLoaded
+            with self._loaded.instead(call.adapter):
+                result = call.work()
         except Exception as error:  # noqa: BLE001  (it belongs to the caller)
             self._has_called()
             future.set_exception(error)

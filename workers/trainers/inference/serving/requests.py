@@ -21,6 +21,10 @@ class Closed(Exception):
     """The loop takes no requests any more: it drains, or it has ended."""
 
 
+class NotLoaded(Exception):
+    """A call needs an adapter that is not among the loaded ones."""
+
+
 class AdapterSource(Protocol):
     """Where the loop gets adapters from, each by the name that requests give."""
 

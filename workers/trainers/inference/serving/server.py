@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -16,13 +17,15 @@ from tornado.web import Application, RequestHandler
 from trainyard.protocol.channel import short_address
 from workers.trainers.inference.serving.loop import GenerationLoop
 from workers.trainers.inference.serving.openai.deliveries import Deliveries
-from workers.trainers.inference.serving.openai.handlers import routes
+from workers.trainers.inference.serving.openai.echoes import EchoReader
+from workers.trainers.inference.serving.openai.handlers import HungUp, routes
 from workers.trainers.inference.serving.openai.problems import ENDING, unavailable
 from workers.trainers.inference.serving.openai.served_model import ServedModel
 
 SOCKET = "engine.sock"
 Result = TypeVar("Result")
 _MAX_BODY = 9 << 20  # the gateway takes 8 MiB, and may add to them
+_MOST_ENDED = 1024  # cancelled requests of which the usage is remembered
 _CLOSE_SECONDS = 1.0  # for the last words of answers that are cut off
 
 
@@ -30,12 +33,16 @@ class EngineServer:
     """Answers requests by the loop. The socket exists once `start` has returned."""
 
     def __init__(self, model: ServedModel, loop: GenerationLoop, path: Path, *, on_batch: Callable[[], None]) -> None:
-        """``on_batch`` is called on the loop's thread before each batch of texts that are embedded."""
+        """``on_batch`` is called on the loop's thread before each batch of texts that are embedded, and each
+        piece of a prompt that is echoed.
+        """
         self.model = model
         self.loop = loop
+        self.echoes = EchoReader(loop, on_batch)
         self.on_batch = on_batch
         self._path = path
         self._open: set[Deliveries] = set()
+        self._ended: OrderedDict[str, dict[str, int]] = OrderedDict()  # usage by request
         self._drains = False
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="server", daemon=True)
         self._listens: Future[None] = Future()
@@ -80,8 +87,19 @@ class EngineServer:
 
     def leave(self, deliveries: Deliveries) -> None:
         self._open.discard(deliveries)
+        if deliveries.is_aborted and deliveries.request_id:
+            self._ended[deliveries.request_id] = deliveries.usage
+            if len(self._ended) > _MOST_ENDED:
+                self._ended.popitem(last=False)
         if not self._open:
             self._left.set()
+
+    def usage_of_cancelled(self, request_id: str) -> Mapping[str, int]:
+        for deliveries in self._open:
+            if deliveries.request_id == request_id:
+                deliveries.abort(HungUp())
+                return deliveries.usage
+        return self._ended.pop(request_id, {})
 
     async def apart(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._apart, work)

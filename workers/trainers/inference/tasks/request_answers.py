@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from app.domain.spec.inference import CHAT_COMPLETIONS
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.embedding import Vector
 from workers.trainers.inference.engine.interface import Completion, Prompt, Refused, TokenIds
+from workers.trainers.inference.engine.interface import Interrupted as Stopped
 from workers.trainers.inference.engine.sampling import Asked, Sampler
 from workers.trainers.inference.serving.admission import limits_of, refuse
 from workers.trainers.inference.serving.openai.asking import Asking
@@ -72,12 +74,30 @@ class TextAnswers:
     def answered(self, prepared: Sequence[Texts], interrupted: Interrupted) -> list[Answered | Problem]:
         prompts = [prompt for each in prepared for prompt in each.prompts]
         found = iter(self._model.engine.generate_each(prompts, interrupted))
-        return [_of_texts(each.asking, [next(found) for _ in each.prompts]) for each in prepared]
+        return [self._answer(each.asking, [next(found) for _ in each.prompts], interrupted) for each in prepared]
+
+    def _answer(
+        self, asking: Asking, found: Sequence[Completion | Refused], interrupted: Interrupted
+    ) -> Answered | Problem:
+        try:
+            for echo in asking.echoes:
+                reading = echo.reading(self._model)
+                while not reading.is_done:
+                    if interrupted():
+                        raise Stopped
+                    reading.advance()
+                echo.add(reading)
+        except Problem as problem:
+            return problem
+        return _of_texts(asking, found)
 
     def _sampler(self, sampling: ServedSampling) -> Sampler:
+        # As where requests share their steps, so that a service's answer is the same.
+        sampler = partial(self._model.engine.sampler, sampling, is_shared=True)
+        if not sampling.response_format:
+            return sampler()
         try:
-            # As where requests share their steps, so that a service's answer is the same.
-            return self._model.engine.sampler(sampling, is_shared=True)
+            return sampler()
         except InvalidConfig as error:
             raise Problem(str(error), param="response_format") from error
 
@@ -100,11 +120,12 @@ class VectorAnswers:
 
 def _of_texts(asking: Asking, found: Sequence[Completion | Refused]) -> Answered | Problem:
     tokens = 0
-    for choice, each in zip(asking.choices, found, strict=True):
+    for choice, each in zip(asking.choices if asking.requests else (), found, strict=True):
         if isinstance(each, Refused):
             return refusal(each, asking.param)
-        tokens += len(each.tokens)
-        delta = Delta(text=each.text, tokens=tuple(_described(each)), finish_reason=each.finish_reason)
+        described = tuple(_described(each))
+        tokens += len(described)
+        delta = Delta(text=each.text, tokens=described, finish_reason=each.finish_reason)
         for _ in choice.add(delta):
             pass  # what a stream would send
     return Answered(body=asking.whole(tokens), prompt_tokens=asking.prompt_tokens, completion_tokens=tokens)
@@ -114,6 +135,8 @@ def _described(found: Completion) -> Iterator[TokenInfo]:
     for place, token in enumerate(found.tokens):
         logprob = found.logprobs[place] if found.logprobs else None
         yield TokenInfo(id=token, logprob=logprob, top=found.tops[place] if found.tops else ())
+    if found.end is not None:
+        yield TokenInfo(id=found.end.id, logprob=found.end.logprob, top=found.end.top)
 
 
 def _of_passages(passages: Passages, found: Sequence[Vector | Refused]) -> Answered | Problem:

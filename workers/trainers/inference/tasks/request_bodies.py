@@ -1,6 +1,5 @@
 """The parts of a request's body that the engine reads: jobs get bodies that no gateway has checked."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +18,8 @@ Body = Mapping[str, Any]
 _Test = Callable[[object], bool]
 _Rule = tuple[_Test, str]  # of a value, and what it has to be
 _MOST_TOP = 20  # likeliest tokens
+_LARGEST_BIAS = 100
+_LONGEST_ID = 10  # digits of a token's id
 
 
 def check_body(endpoint: str, body: Body) -> None:
@@ -40,6 +41,10 @@ def _number(least: float, most: float) -> _Rule:
         return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
     return fits, f"a number from {least:g} to {most:g}"
+
+
+def _is_top_p(value: object) -> bool:
+    return _number(0, 1)[0](value) and value != 0
 
 
 def _whole(least: int, most: int) -> _Rule:
@@ -76,9 +81,9 @@ def _are_stops(value: object) -> bool:
 
 
 def _are_biases(value: object) -> bool:
+    fits = _number(-_LARGEST_BIAS, _LARGEST_BIAS)[0]
     return isinstance(value, dict) and all(
-        name.isascii() and name.isdigit() and isinstance(bias, int | float) and math.isfinite(bias)
-        for name, bias in value.items()
+        name.isascii() and name.isdigit() and len(name) <= _LONGEST_ID and fits(bias) for name, bias in value.items()
     )
 
 
@@ -102,7 +107,7 @@ _GENERATION: dict[str, _Rule] = {
     "n": _whole(1, MOST_ANSWERS),
     "max_tokens": _whole(1, MOST_ANSWER_TOKENS),
     "temperature": _number(0, HOTTEST),
-    "top_p": _number(0, 1),
+    "top_p": (_is_top_p, "a number above 0, up to 1"),
     "top_k": _whole(0, MOST_TOP_K),
     "min_p": _number(0, 1),
     "repetition_penalty": _number(0, LARGEST_PENALTY),
@@ -110,7 +115,7 @@ _GENERATION: dict[str, _Rule] = {
     "presence_penalty": _number(-2, 2),
     "seed": (_is_whole, "a whole number"),
     "stop": (_are_stops, f"a text, or a list of up to {MOST_STOPS} texts"),
-    "logit_bias": (_are_biases, "an object: a number for the ID of a token"),
+    "logit_bias": (_are_biases, f"an object: a number from -{_LARGEST_BIAS} to {_LARGEST_BIAS} for the ID of a token"),
 }
 # By endpoint: the field that a body needs, and the rules of those that it may have.
 _FIELDS: Mapping[str, tuple[str, Mapping[str, _Rule]]] = {
@@ -123,6 +128,14 @@ _FIELDS: Mapping[str, tuple[str, Mapping[str, _Rule]]] = {
             "top_logprobs": _whole(0, _MOST_TOP),
         },
     ),
-    COMPLETIONS: ("prompt", {**_GENERATION, "prompt": _TEXTS_OR_TOKENS, "logprobs": _whole(0, _MOST_TOP)}),
+    COMPLETIONS: (
+        "prompt",
+        {
+            **_GENERATION,
+            "prompt": _TEXTS_OR_TOKENS,
+            "logprobs": _whole(0, _MOST_TOP),
+            "max_tokens": _whole(0, MOST_ANSWER_TOKENS),
+        },
+    ),
     EMBEDDINGS: ("input", {"input": _TEXTS_OR_TOKENS, "dimensions": _whole(1, 1 << 20)}),
 }

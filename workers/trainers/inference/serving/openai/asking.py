@@ -6,6 +6,7 @@ from typing import Any
 
 from workers.trainers.inference.serving.openai.chance import Chance
 from workers.trainers.inference.serving.openai.choices import Choice, Part
+from workers.trainers.inference.serving.openai.echoes import Echo
 from workers.trainers.inference.serving.requests import GenerationRequest
 
 CHAT, TEXT = "chat.completion", "text_completion"  # Asking.object
@@ -15,7 +16,9 @@ _IDS = {CHAT: "chatcmpl", TEXT: "cmpl"}
 
 @dataclass(frozen=True)
 class Asking:
-    """``choices`` belong to ``requests`` in their order; ``param`` is the field that has the prompt."""
+    """``choices`` belong to ``requests`` in their order, or there are no requests: the choices are ``echoes`` alone.
+    ``param`` is the field that has the prompt.
+    """
 
     object: str
     fingerprint: str
@@ -25,6 +28,7 @@ class Asking:
     prompt_tokens: int
     body: Mapping[str, Any]
     chance: Chance
+    echoes: Sequence[Echo] = ()
 
     @property
     def streams(self) -> bool:

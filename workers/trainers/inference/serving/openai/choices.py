@@ -91,18 +91,28 @@ class ChatChoice:
 class TextChoice:
     """Of completions; ``echo`` is the prompt's text where it is to stand before the answer."""
 
-    def __init__(self, index: int, echo: str, texts: TokenTexts | None) -> None:
+    def __init__(self, index: int, echo: str, texts: TokenTexts | None, *, finish_reason: str | None = None) -> None:
+        """With a ``finish_reason`` there is nothing after the prompt."""
         self._index = index
         self._echo = echo
         self._texts = texts
         self._offset = len(echo)
         self._parts: list[str] = [echo]
         self._logprobs: dict[str, list[Any]] = {}
-        self._finish_reason: str | None = None
+        self._finish_reason = finish_reason
+
+    def echoed(self, tokens: Sequence[TokenInfo]) -> None:
+        """The prompt's tokens, before there are others."""
+        if self._texts is None:
+            return
+        self._logprobs = self._described(tokens, self._texts)
+        self._logprobs["top_logprobs"][0] = None  # nothing precedes the first token
+        self._logprobs["text_offset"] = list(_places(self._echo, self._logprobs["tokens"]))
+        self._offset = len(self._echo)
 
     def begin(self) -> Iterator[Part]:
-        if self._echo:
-            yield self._part(self._echo, None)
+        if self._echo or self._logprobs or self._finish_reason:
+            yield {**self._part(self._echo, self._logprobs or None), "finish_reason": self._finish_reason}
 
     def add(self, delta: Delta) -> Iterator[Part]:
         logprobs = self._described(delta.tokens, self._texts) if self._texts and delta.tokens else None
@@ -131,9 +141,26 @@ class TextChoice:
         return {
             "tokens": words,
             "token_logprobs": [_number(each.logprob) for each in tokens],
-            "top_logprobs": [{texts.text(token): _number(value) for token, value in each.top} for each in tokens],
+            "top_logprobs": [_likeliest(each.top, texts) for each in tokens],
             "text_offset": offsets,
         }
+
+
+def _likeliest(top: Sequence[tuple[int, float]], texts: TokenTexts) -> dict[str, float | None]:
+    """By their texts; of tokens with the same text, such as parts of a character, the likeliest one."""
+    found: dict[str, float | None] = {}
+    for token, value in top:
+        found.setdefault(texts.text(token), _number(value))
+    return found
+
+
+def _places(text: str, words: Sequence[str]) -> Iterator[int]:
+    """Where the words of tokens begin; those that the text does not have, such as special tokens, have no width."""
+    place = 0
+    for word in words:
+        yield place
+        found = next((each for each in (word, word.lstrip(" ")) if text.startswith(each, place)), "")
+        place += len(found)
 
 
 def _chat_logprob(token: TokenInfo, texts: TokenTexts) -> Part:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workers.trainers.inference.engine.interface import LENGTH
 from workers.trainers.inference.serving.openai.asking import TEXT, Asking
 from workers.trainers.inference.serving.openai.chance import Chance
 from workers.trainers.inference.serving.openai.choices import TextChoice
-from workers.trainers.inference.serving.openai.problems import Problem
+from workers.trainers.inference.serving.openai.echoes import Echo
+from workers.trainers.inference.serving.openai.problems import CONTEXT_LENGTH_EXCEEDED, Problem
 from workers.trainers.inference.serving.openai.sampling_options import sampling_of, seeds_of
 from workers.trainers.inference.serving.openai.served_model import ServedModel
 from workers.trainers.inference.serving.requests import GenerationRequest
@@ -17,18 +19,24 @@ _PROMPT = "prompt"
 def completion(body: Mapping[str, Any], adapter: str | None, model: ServedModel, chance: Chance) -> Asking:
     """Each prompt has `n` choices, in the order of the prompts. Raises Problem."""
     _check(body)
-    texts = None if body.get("logprobs") is None else model.texts
+    top = body.get("logprobs")
+    texts = None if top is None else model.texts
+    echoes_logprobs = bool(body.get("echo")) and top is not None
     requests: list[GenerationRequest] = []
     choices: list[TextChoice] = []
+    echoes: list[Echo] = []
     prompt_tokens = 0
     for asked in texts_or_tokens(body[_PROMPT]):
         prompt = _tokens(asked, model)
-        new = model.answer_length(len(prompt), body)
-        sampling = sampling_of(body, model, new=new, top_logprobs=body.get("logprobs"))
-        echo = _echo(asked, model) if body.get("echo") else ""
+        new = _answer_length(prompt, body, model)
+        sampling = sampling_of(body, model, new=new, top_logprobs=top, says_end=echoes_logprobs)
+        echo, begin = _echo(asked, model) if body.get("echo") else "", len(choices)
         for seed in seeds_of(body, chance.seed):
-            choices.append(TextChoice(len(requests), echo, texts))
-            requests.append(GenerationRequest(prompt=prompt, sampling=sampling, seed=seed, adapter=adapter))
+            choices.append(TextChoice(len(choices), echo, texts, finish_reason=None if new else LENGTH))
+            if new:
+                requests.append(GenerationRequest(prompt=prompt, sampling=sampling, seed=seed, adapter=adapter))
+        if echoes_logprobs:
+            echoes.append(Echo(prompt=prompt, top=top or 0, adapter=adapter, choices=choices[begin:]))
         prompt_tokens += len(prompt)
     return Asking(
         object=TEXT,
@@ -39,6 +47,7 @@ def completion(body: Mapping[str, Any], adapter: str | None, model: ServedModel,
         prompt_tokens=prompt_tokens,
         body=body,
         chance=chance,
+        echoes=echoes,
     )
 
 
@@ -57,12 +66,23 @@ def _tokens(asked: str | Sequence[int], model: ServedModel) -> tuple[int, ...]:
     return model.prompt({"prompt": asked}, _PROMPT) if isinstance(asked, str) else tuple(asked)
 
 
+def _answer_length(prompt: Sequence[int], body: Mapping[str, Any], model: ServedModel) -> int:
+    """0: only the prompt is wanted. Raises Problem."""
+    if not body.get("echo") or body.get("max_tokens") != 0:
+        return model.answer_length(len(prompt), body)
+    if len(prompt) > model.context:
+        raise Problem(
+            f"the context holds {model.context} tokens, but the prompt has {len(prompt)}; shorten it",
+            param=_PROMPT,
+            code=CONTEXT_LENGTH_EXCEEDED,
+        )
+    return 0
+
+
 def _check(body: Mapping[str, Any]) -> None:
     best_of = body.get("best_of")
     if best_of is not None and best_of != (body.get("n") or 1):
         raise Problem("best_of must equal n: all answers that are made are returned", param="best_of")
-    if body.get("echo") and body.get("logprobs") is not None:
-        raise Problem("echo returns no log-probabilities of the prompt; leave out echo or logprobs", param="echo")
     if body.get("suffix"):
         raise Problem("text can't be inserted before a suffix; leave suffix out", param="suffix")
 

@@ -23,6 +23,9 @@ class Deliveries:
         self._queue: asyncio.Queue[tuple[int, Delta] | Exception] = asyncio.Queue()
         self._handles: list[Handle] = []
         self.is_aborted = False  # for other threads
+        self.request_id = ""
+        self.prompt_tokens = 0  # of a whole answer, as far as it has come
+        self.completion_tokens = 0
 
     def submit(self, loop: GenerationLoop, requests: Sequence[GenerationRequest]) -> None:
         """All of them, or none. Raises Problem."""
@@ -56,10 +59,12 @@ class Deliveries:
             if unfinished:
                 self.cancel()
 
-    async def called(self, loop: GenerationLoop, work: Callable[[], Result]) -> Result:
-        """What `work` returns, between two steps. Raises Problem, and what `abort` was given."""
+    async def called(self, loop: GenerationLoop, work: Callable[[], Result], adapter: str | None = None) -> Result:
+        """What `work` returns, between two steps, while no answers are submitted. Raises NotLoaded of an adapter,
+        Problem, and what `abort` was given.
+        """
         try:
-            result = asyncio.ensure_future(asyncio.wrap_future(loop.call(work)))
+            result = asyncio.ensure_future(asyncio.wrap_future(loop.call(work, adapter)))
         except Full as error:
             raise _full(error) from error
         except Closed as error:
@@ -78,6 +83,10 @@ class Deliveries:
         """End the iteration with this error."""
         self.is_aborted = True
         self._queue.put_nowait(error)
+
+    @property
+    def usage(self) -> dict[str, int]:
+        return {"prompt_tokens": self.prompt_tokens, "completion_tokens": self.completion_tokens}
 
     def cancel(self) -> None:
         """The answers are not wanted any more."""

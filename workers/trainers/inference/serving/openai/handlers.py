@@ -9,21 +9,28 @@ from typing import Any, Protocol, TypeVar
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler
 
-from app.domain.spec.inference import EMBED
+from app.domain.spec.inference import EMBED, GENERATE, SCORE
 from workers.trainers.inference.serving.loop import GenerationLoop
 from workers.trainers.inference.serving.openai.asking import Asking
 from workers.trainers.inference.serving.openai.chance import Chance, drawn
 from workers.trainers.inference.serving.openai.chat import chat
 from workers.trainers.inference.serving.openai.completions import completion
 from workers.trainers.inference.serving.openai.deliveries import Deliveries
+from workers.trainers.inference.serving.openai.echoes import EchoReader
 from workers.trainers.inference.serving.openai.embeddings import embeddings_answer, wanted_texts
 from workers.trainers.inference.serving.openai.problems import Problem
+from workers.trainers.inference.serving.openai.reranking import rerank_answer, wanted_pairs
 from workers.trainers.inference.serving.openai.served_model import ServedModel
 
 ADAPTER = "X-Trainyard-Adapter"
 _ADAPTER = re.compile(r"\w[\w.-]{0,62}(/\w[\w.-]{0,62})?", re.ASCII)
 _RETRY_SECONDS = "1"
 _LOG = logging.getLogger(__name__)
+_ANSWERS = {
+    GENERATE: "generates text; ask it by /v1/chat/completions or /v1/completions",
+    EMBED: "makes embeddings; ask it by /v1/embeddings",
+    SCORE: "scores documents; ask it by /v1/rerank",
+}
 Body = dict[str, Any]
 Result = TypeVar("Result")
 Ask = Callable[[Body, str | None, ServedModel, Chance], Asking]
@@ -38,6 +45,7 @@ class Host(Protocol):
 
     model: ServedModel
     loop: GenerationLoop
+    echoes: EchoReader
     on_batch: Callable[[], None]
 
     def enter(self, deliveries: Deliveries) -> None:
@@ -52,6 +60,9 @@ class Host(Protocol):
     async def compiling(self, work: Callable[[], Result]) -> Result:
         """Run what compiles a response format on a thread of its own."""
 
+    def usage_of_cancelled(self, request_id: str) -> Mapping[str, int]:
+        """Counts of tokens; empty where there was no such request lately."""
+
     def state(self) -> Mapping[str, Any]: ...
 
 
@@ -61,6 +72,21 @@ class Health(RequestHandler):
 
     def get(self) -> None:
         self.finish(dict(self._host.state()))
+
+
+class Usage(RequestHandler):
+    """What a request has used whose client has left, or is leaving: it is cancelled then."""
+
+    def initialize(self, host: Host) -> None:
+        self._host = host
+
+    def post(self) -> None:
+        try:
+            name = str(json.loads(self.request.body)["request_id"])
+        except (ValueError, KeyError, TypeError):
+            self.set_status(400)
+            return
+        self.finish({"usage": dict(self._host.usage_of_cancelled(name))})
 
 
 class _Handler(RequestHandler):
@@ -75,6 +101,7 @@ class _Handler(RequestHandler):
 
     async def post(self) -> None:
         deliveries = self._deliveries = Deliveries()
+        deliveries.request_id = self.request.headers.get("X-Request-ID", "")
         try:
             self.host.enter(deliveries)
         except Problem as problem:
@@ -106,6 +133,12 @@ class _Handler(RequestHandler):
         problem = Problem(self._reason, status=status_code)
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.finish(json.dumps(problem.body()))
+
+    def need(self, task: str) -> None:
+        """Raises Problem where the model does something else."""
+        own = self.host.model.task
+        if own != task:
+            raise Problem(f"this service {_ANSWERS[own]}", param="model")
 
     def adapter(self) -> str | None:
         """JOB or JOB/CHECKPOINT."""
@@ -155,22 +188,23 @@ class _Answers(_Handler):
     ask: Ask
 
     async def answer(self, body: Body, deliveries: Deliveries) -> None:
-        if self.host.model.task == EMBED:
-            raise Problem("this service makes embeddings; ask it by /v1/embeddings", param="model")
+        self.need(GENERATE)
         adapter = self.adapter()
         asking = await self.host.apart(lambda: type(self).ask(body, adapter, self.host.model, drawn()))
-        has_form = any(request.sampling.response_format for request in asking.requests)
-        begin = self.host.compiling if has_form else self.host.apart
-        await begin(lambda: deliveries.submit(self.host.loop, asking.requests))
+        await self.host.echoes.read(asking.echoes, self.host.model, deliveries)
+        if asking.requests:
+            has_form = any(request.sampling.response_format for request in asking.requests)
+            begin = self.host.compiling if has_form else self.host.apart
+            await begin(lambda: deliveries.submit(self.host.loop, asking.requests))
         if asking.streams:
             await self._stream(asking, deliveries)
             return
-        tokens = 0
         async for index, delta in deliveries.deltas(asking.param):
-            tokens += len(delta.tokens)
+            deliveries.prompt_tokens = asking.prompt_tokens
+            deliveries.completion_tokens += len(delta.tokens)
             for _ in asking.choices[index].add(delta):
                 pass
-        self.send_json(asking.whole(tokens))
+        self.send_json(asking.whole(deliveries.completion_tokens))
 
     async def _stream(self, asking: Asking, deliveries: Deliveries) -> None:
         async for chunk in _chunks(asking, deliveries):
@@ -201,8 +235,7 @@ class Embeddings(_Handler):
 
     async def answer(self, body: Body, deliveries: Deliveries) -> None:
         model = self.host.model
-        if model.task != EMBED:
-            raise Problem("this service generates text; a service with task embed makes embeddings", param="model")
+        self.need(EMBED)
         texts = await self.host.apart(lambda: wanted_texts(body, model))
         loop = self.host.loop
         vectors = await deliveries.called(
@@ -211,17 +244,33 @@ class Embeddings(_Handler):
         self.send_json(await self.host.apart(lambda: embeddings_answer(body, texts, vectors)))
 
 
+class Rerank(_Handler):
+    needed = "documents"
+
+    async def answer(self, body: Body, deliveries: Deliveries) -> None:
+        self.need(SCORE)
+        model, loop = self.host.model, self.host.loop
+        pairs = await self.host.apart(lambda: wanted_pairs(body, model))
+        scores = await deliveries.called(
+            loop, lambda: model.scores(pairs, self.host.on_batch, lambda: loop.closes or deliveries.is_aborted)
+        )
+        self.send_json(rerank_answer(body, pairs, scores, drawn()))
+
+
 async def _chunks(asking: Asking, deliveries: Deliveries) -> AsyncIterator[Mapping[str, Any]]:
     """Begins with the first delta, so that what is refused has a status of its own."""
     tokens, begun = 0, False
+    beginning = [part for choice in asking.choices for part in choice.begin()]
     async for index, delta in deliveries.deltas(asking.param):
         if not begun:
             begun = True
-            for choice in asking.choices:
-                for part in choice.begin():
-                    yield asking.chunk(part)
+            for part in beginning:
+                yield asking.chunk(part)
         tokens += len(delta.tokens)
         for part in asking.choices[index].add(delta):
+            yield asking.chunk(part)
+    if not asking.requests:
+        for part in beginning:
             yield asking.chunk(part)
     if asking.includes_usage:
         yield asking.last_chunk(tokens)
@@ -230,8 +279,10 @@ async def _chunks(asking: Asking, deliveries: Deliveries) -> AsyncIterator[Mappi
 def routes(host: Host) -> list[tuple[str, type[RequestHandler], dict[str, Any]]]:
     return [
         (r"/health", Health, {"host": host}),
+        (r"/usage", Usage, {"host": host}),
         (r"/v1/chat/completions", Chat, {"host": host}),
         (r"/v1/completions", Completions, {"host": host}),
         (r"/v1/embeddings", Embeddings, {"host": host}),
+        (r"/v1/rerank", Rerank, {"host": host}),
         (r".*", Unknown, {"host": host}),
     ]

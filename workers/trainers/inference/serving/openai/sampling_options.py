@@ -20,6 +20,7 @@ def sampling_of(
     *,
     new: int,
     top_logprobs: int | None,
+    says_end: bool = False,
     response_format: Mapping[str, Any] | None = None,
 ) -> ServedSampling:
     """``top_logprobs`` None: no log-probabilities are wanted. Raises Problem."""
@@ -32,6 +33,7 @@ def sampling_of(
         stop=_stops(body),
         logprobs=top_logprobs is not None,
         top_logprobs=top_logprobs or 0,
+        says_end=says_end,
         frequency_penalty=body.get("frequency_penalty") or 0.0,
         presence_penalty=body.get("presence_penalty") or 0.0,
         logit_bias=_bias(body, model.vocabulary),

@@ -8,11 +8,12 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from app.domain.spec.inference import EMBED, GENERATE, Serving
+from app.domain.spec.inference import EMBED, GENERATE, SCORE, InferenceTask, Serving
 from workers.rank.run_context import RunSpec
 from workers.trainers.data.shapes import Record
+from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.embedding import Vector
-from workers.trainers.inference.engine.interface import Pooling, Refused, TokenIds
+from workers.trainers.inference.engine.interface import Pair, Pooling, Refused, Scores, TokenIds
 from workers.trainers.inference.engine.transformers_engine import TransformersEngine
 from workers.trainers.inference.section import inference_of, pooling_of
 from workers.trainers.inference.serving.openai.fingerprint import Fingerprints
@@ -69,16 +70,28 @@ class ServedModel:
             )
         return int(new)
 
+    def pair(self, query: str, document: str, most: int | None, param: str) -> Pair:
+        """The tokens of a query with a document. Raises Problem."""
+        try:
+            return self.tokens.pair(query, document, most)
+        except Unanswerable as error:
+            raise Problem(error.message, param=param, code=error.code.lower()) from error
+
+    def refuse(self, prompt: TokenIds) -> Refused | None:
+        """Why a prompt can't be read."""
+        return self.engine.limits(self.engine.generation()).refuse(prompt)
+
     def vectors(
         self, texts: Sequence[TokenIds], on_batch: Callable[[], None], is_unwanted: Callable[[], bool]
     ) -> list[Vector | Refused]:
         """On the thread of the loop; both are called before each batch of texts. Raises Interrupted."""
+        return self.engine.embeddings(texts, self.pooling, _interrupted(on_batch, is_unwanted))
 
-        def interrupted() -> bool:
-            on_batch()
-            return is_unwanted()
-
-        return self.engine.embeddings(texts, self.pooling, interrupted)
+    def scores(
+        self, pairs: Sequence[Pair], on_batch: Callable[[], None], is_unwanted: Callable[[], bool]
+    ) -> list[Scores | Refused]:
+        """As `vectors`."""
+        return self.engine.pair_scores(pairs, _interrupted(on_batch, is_unwanted))
 
     @property
     def vocabulary(self) -> int:
@@ -87,6 +100,26 @@ class ServedModel:
     @property
     def chat_template(self) -> str:
         return json.dumps(self.tokenizer.chat_template) if self.tokenizer.chat_template else ""
+
+
+def _interrupted(on_batch: Callable[[], None], is_unwanted: Callable[[], bool]) -> Callable[[], bool]:
+    def interrupted() -> bool:
+        on_batch()
+        return is_unwanted()
+
+    return interrupted
+
+
+def _task(task: InferenceTask, engine: TransformersEngine) -> str:
+    """What the model answers. Raises InvalidConfig for a classifier whose scores have no order."""
+    if task.type != SCORE:
+        return EMBED if task.makes_vectors else GENERATE
+    if engine.labels != 1:
+        raise InvalidConfig(
+            f"task: a service that scores documents needs a sequence classifier with one label, and this model has "
+            f"{engine.labels or 'none'}; serve a reranker or a reward model"
+        )
+    return SCORE
 
 
 def served_model(spec: RunSpec, engine: TransformersEngine) -> ServedModel:
@@ -101,7 +134,7 @@ def served_model(spec: RunSpec, engine: TransformersEngine) -> ServedModel:
         tokenizer=tokenizer,
         tokens=TaskTokens(tokenizer, spec, engine.context_length),
         texts=TokenTexts(tokenizer),
-        task=EMBED if inference.task.makes_vectors else GENERATE,
+        task=_task(inference.task, engine),
         serving=serving,
         pooling=pooling_of(spec),
         context=context,

@@ -71,7 +71,7 @@ def test_empty_prompt_is_the_beginning_of_a_text(replica: Replica, prompt: Any) 
     ("values", "param"),
     [
         ({"best_of": 3}, "best_of"),
-        ({"echo": True, "logprobs": 1}, "echo"),
+        ({"max_tokens": 0}, "max_tokens"),
         ({"suffix": "end"}, "suffix"),
         ({"prompt": [4000]}, "prompt"),
     ],

@@ -105,6 +105,28 @@ def test_a_service_that_does_not_answer_ends_the_job(llama: Path) -> None:
     assert failure.value.error_type == "NETWORK_ERROR"
 
 
+@pytest.mark.parametrize(("status", "raised"), [(409, ServiceUnavailable), (404, InvalidConfig), (499, Interrupted)])
+def test_what_no_request_can_be_blamed_for_ends_the_attempt(llama: Path, status: int, raised: type[Exception]) -> None:
+    def ask(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        raise NotAnswered("there is no service tiny", status)
+
+    with pytest.raises(raised):
+        service_engine(llama, ask).generate(PROMPTS, Sampling(max_new_tokens=4))
+
+
+def test_an_answer_that_fails_is_that_of_its_prompt_alone(llama: Path, replica: Replica) -> None:
+    answer = asking(replica)
+
+    def ask(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        if list(PROMPTS[1].tokens) in body["prompt"]:
+            raise NotAnswered("the answer is not finite", 500)
+        return answer(path, body)
+
+    found = service_engine(llama, ask).generate(PROMPTS[:3], Sampling(max_new_tokens=4))
+
+    assert [type(each) is Refused for each in found] == [False, True, False]
+
+
 def test_a_stop_does_not_wait_for_the_service(llama: Path) -> None:
     begun, over = threading.Event(), threading.Event()
 

@@ -17,6 +17,8 @@ from trainyard.protocol.session import Identity
 from workers.rank.run_context import RunContext
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.serving.openai.choices import Part, TextChoice
+from workers.trainers.inference.serving.paged_schedule import PagedSchedule
+from workers.trainers.inference.serving.schedule import After
 from workers.trainers.inference.serving.server import EngineServer
 from workers.trainers.inference.serving.trainer import ReplicaTrainer
 from workers.trainers.registry import load
@@ -147,6 +149,39 @@ def test_request_whose_client_hangs_up_is_dropped(run_replica: RunReplica, llama
     wait_for(lambda: state(replica)["in_flight"] + state(replica)["waiting"] == 0)
     assert since.stop is None
     assert replica.ask(COMPLETIONS, LONG).status == 200
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_usage_of_a_whole_answer_that_is_not_awaited(
+    run_replica: RunReplica, llama: Path, monkeypatch: pytest.MonkeyPatch, *, leaves: bool
+) -> None:
+    steps: list[float] = []
+    run = PagedSchedule.run
+
+    def slowly(self: PagedSchedule, after: After) -> None:
+        time.sleep(0.01)
+        run(self, after)
+        steps.append(time.monotonic())
+
+    monkeypatch.setattr(PagedSchedule, "run", slowly)
+    replica = run_replica(llama)
+    connection = replica.connect()
+    client = http.client.HTTPConnection("engine")
+    client.sock = connection
+    client.request("POST", COMPLETIONS, json.dumps({**LONG, "n": 60}), {"X-Request-ID": "req_1"})
+    wait_for(lambda: len(steps) > 5)
+
+    if leaves:
+        client.close()
+        connection.close()
+        wait_for(lambda: state(replica)["in_flight"] + state(replica)["waiting"] == 0)
+    usage = replica.ask("/usage", {"request_id": "req_1"}).json["usage"]
+
+    assert usage["prompt_tokens"] > 0
+    assert 0 < usage["completion_tokens"] < 60 * 64
+    wait_for(lambda: state(replica)["in_flight"] + state(replica)["waiting"] == 0)
+    assert replica.ask("/usage", {"request_id": "req_2"}).json == {"usage": {}}
+    connection.close()
 
 
 def test_request_beyond_those_that_may_wait_is_refused_at_once(run_replica: RunReplica, llama: Path) -> None:
