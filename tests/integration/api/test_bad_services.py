@@ -27,7 +27,7 @@ def refused(api: Api, body: dict[str, Any], status: int) -> tuple[str, str]:
         ({"name": ""}, "name"),
         ({"model": None}, "model"),
         ({"model": {"model_uri": "a", "unknown": 1}}, "model.unknown"),
-        ({"task": "score"}, "task"),
+        ({"task": "loglikelihood"}, "task"),
         ({"engine": "tgi"}, "engine"),
         ({"replicas": {"min": -1}}, "replicas.min"),
         ({"replicas": {"max": 0}}, "replicas.max"),
