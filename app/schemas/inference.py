@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from marshmallow import Schema, ValidationError, fields, post_load, validate
+from marshmallow import Schema, fields, post_load, validate
 
+from app.domain.errors import BadSpec
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.defaults import FORMAT_OF_FEATURES
 from app.domain.spec.inference import (
@@ -119,10 +120,10 @@ class ModelReferenceSchema(DocumentSchema):
 
 
 def _refuse_beside_service(values: dict[str, Any]) -> None:
-    """A service has its model loaded already. Raises ValidationError."""
+    """A service has its model loaded already. Raises BadSpec: which fields go together is no matter of their form."""
     for name, value in values.items():
         if name != "service" and (name != "quantization" or value != QUANTIZATIONS[0]):
-            raise ValidationError("is for a model that the job loads; leave it or service out", field_name=name)
+            raise BadSpec(f"{name} is for a model that the job loads; leave it or service out", field=f"model.{name}")
 
 
 class RecordSourceSchema(SourceSchema):

@@ -1,5 +1,6 @@
 """Fine-tuning and batches by OpenAI's own client against a running system, as docs/how-to/openai.md shows it."""
 
+import asyncio
 import json
 import shutil
 import signal
@@ -91,7 +92,7 @@ def ask_model(client: "openai.OpenAI", fine_tuned: str) -> None:
 
     answer = chat.create(model=fine_tuned, messages=messages, max_tokens=4, seed=7)
     again = chat.create(model=fine_tuned, messages=messages, max_tokens=4, seed=7)
-    stream = chat.create(model="tiny", messages=messages, max_tokens=4, stream=True)
+    stream = chat.create(model="tiny", messages=messages, max_tokens=4, temperature=0, stream=True)
     pieces = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
     vectors = client.with_options(timeout=150).embeddings.create(model="tiny", input=["one text", "another"])
 
@@ -104,6 +105,19 @@ def ask_model(client: "openai.OpenAI", fine_tuned: str) -> None:
     )
     assert "".join(pieces)
     assert [len(each.embedding) > 1 for each in vectors.data] == [True, True]
+    assert asyncio.run(asked_asynchronously(client, messages)) == ("".join(pieces), RECORDS)
+
+
+async def asked_asynchronously(client: "openai.OpenAI", messages: Any) -> tuple[str, int]:
+    """The text of a stream, and the number of lines of the newest file for fine-tuning, by the asynchronous client."""
+    async with openai.AsyncOpenAI(base_url=client.base_url, api_key=client.api_key, timeout=150) as asking:
+        stream = await asking.chat.completions.create(
+            model="tiny", messages=messages, max_tokens=4, temperature=0, stream=True
+        )
+        pieces = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
+        files = [file.id async for file in asking.files.list(purpose="fine-tune", limit=1)]
+        content = await asking.files.content(files[0])
+    return "".join(pieces), len(content.text.splitlines())
 
 
 @pytest.mark.timeout(400)
