@@ -5,8 +5,10 @@ Where clients of a dialect say that they send a request again, its content is th
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from flask import Response, g, request
@@ -15,6 +17,7 @@ from sqlalchemy.orm import Session
 from app.domain.errors import InvalidRequest
 from app.http.context import base_path, caller, dialect, plane
 from app.http.envelope import Reply, warning_headers
+from app.models.base import utc_now
 from app.services.requests import idempotency
 from app.services.requests.idempotency import RequestKey, Sent, StoredResponse
 
@@ -108,7 +111,16 @@ def _derived_key(document: dict[str, Any], sent: Sent) -> RequestKey:
     key = _request_key(document, "")
     # With a space, which keys of clients don't contain.
     key = replace(key, idempotency_key=f"content {key.request_hash}", sent=sent)
-    return replace(key, earlier=idempotency.stored_at(plane().db, key)) if sent is Sent.FIRST else key
+    if sent is Sent.AGAIN:
+        return key
+    stored_at, arrived_at = idempotency.stored_at(plane().db, key), _arrived_at()
+    # A busy server may read this request after it has answered the one by which the client repeated it.
+    return replace(key, earlier=stored_at if stored_at is not None and stored_at < arrived_at else None)
+
+
+def _arrived_at() -> datetime:
+    """When the request's head was read: its body may take long to arrive."""
+    return utc_now() - timedelta(seconds=time.perf_counter() - g.began_at)
 
 
 def _response(answer: StoredResponse) -> Response:

@@ -77,5 +77,5 @@ def test_a_service_grades_the_completions_of_a_training(
     assert series["grader_errors"] == [0.0] * STEPS
     parts = zip(series["graders/polite"], series["graders/short"], strict=True)
     assert series["reward"] == pytest.approx([(polite + short) / 2 for polite, short in parts])
-    assert failed["error_type"] == "SCRIPT_ERROR"
-    assert "the grader polite gave no reward for a completion: nothing: " in failed["error_message"]
+    assert failed["error_type"] == "INVALID_CONFIG"
+    assert "the grader can't ask its model nothing: model: no model nothing" in failed["error_message"]

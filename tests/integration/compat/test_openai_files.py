@@ -106,9 +106,10 @@ def test_a_request_whose_answer_is_lost_does_one_thing(api: Api, monkeypatch: py
 
 
 @pytest.mark.both_databases
+@pytest.mark.parametrize("is_read_late", [False, True])  # the first one arrives first, and is read after the other
 @pytest.mark.parametrize(("first", "meanwhile", "made"), [("0", "1", 1), ("1", "0", 1), ("1", "2", 1), ("0", "0", 2)])
 def test_equal_requests_at_once_are_one_if_one_repeats_the_other(
-    api: Api, monkeypatch: pytest.MonkeyPatch, first: str, meanwhile: str, made: int
+    api: Api, monkeypatch: pytest.MonkeyPatch, first: str, meanwhile: str, made: int, *, is_read_late: bool
 ):
     begin, answers = idempotency.begin, []
 
@@ -117,11 +118,11 @@ def test_equal_requests_at_once_are_one_if_one_repeats_the_other(
         answers.append(api.post("/v1/uploads", body, headers={"x-stainless-retry-count": count}))
 
     def begin_slowly(document: dict[str, object], **more: Any) -> object:
-        earlier = begin(document, **more)
         monkeypatch.setattr(idempotency, "begin", begin)
+        earlier = None if is_read_late else begin(document, **more)
         with ThreadPoolExecutor(1) as other:
             other.submit(ask, meanwhile).result()
-        return earlier
+        return begin(document, **more) if is_read_late else earlier
 
     monkeypatch.setattr(idempotency, "begin", begin_slowly)
     ask(first)
