@@ -28,7 +28,7 @@ class Batch(Base):
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     project: Mapped[str] = mapped_column(ForeignKey("project.name"))
     created_by: Mapped[str] = mapped_column(ID)
-    submits_as: Mapped[str] = mapped_column(ID)  # the API key in whose name its jobs are submitted
+    submits_as: Mapped[str] = mapped_column(ID)  # the API key that submits its jobs
     input_file_id: Mapped[str] = mapped_column(ID)
     endpoint: Mapped[str] = mapped_column(String(64))  # the `url` of all its requests
     window_seconds: Mapped[int]  # from its creation to its expiry

@@ -10,6 +10,7 @@ import pytest
 
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System, wait_for
+from tests.systems.with_gateway import requests_counted
 
 pytestmark = pytest.mark.long
 
@@ -32,11 +33,6 @@ def outputs_of(system: System, job_id: str) -> list[tuple[str, int]]:
     ]
     rows = [json.loads(line) for part in parts for line in part.decode().splitlines()]
     return [(row["output"], row["completion_tokens"]) for row in rows]
-
-
-def requests_counted(system: System) -> int:
-    used = system.get("/v1/usage?group=model")["usage"]
-    return sum(int(each["requests"]) for each in used if each["model"] == "support")
 
 
 @pytest.mark.timeout(500)
@@ -63,7 +59,6 @@ def test_a_batch_and_an_evaluation_by_a_service_give_what_its_model_gives(
 
     assert outputs_of(system, asked) == outputs_of(system, loaded)
     assert system.get(f"/v1/evaluations/{measured}")["results"]["contains"]["n"] == RECORDS
-    # Gateways write what they have counted from time to time.
-    wait_for(lambda: requests_counted(system) >= 2 * -(-RECORDS // 16), seconds=30, what="all requests are counted")
+    wait_for(lambda: requests_counted(system, "support") >= 2 * -(-RECORDS // 16), seconds=30, what="all are counted")
     manifest = json.loads(system.download(f"/v1/jobs/{asked}/artifacts/_manifest.json"))
     assert manifest["model"] == {"service": "support"}

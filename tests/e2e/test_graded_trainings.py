@@ -8,7 +8,7 @@ import pytest
 
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System, wait_for
-from tests.systems.with_gateway import gateway_of
+from tests.systems.with_gateway import gateway_of, requests_counted
 
 pytestmark = pytest.mark.long
 STEPS, COMPLETIONS = 2, 4
@@ -41,10 +41,6 @@ def graded(system: System, model: str) -> dict[str, Any]:
     }
 
 
-def requests_counted(system: System) -> int:
-    return sum(each["requests"] for each in system.get("/v1/usage?group=model")["usage"] if each["model"] == "judge")
-
-
 @pytest.mark.timeout(300)
 def test_a_service_grades_the_completions_of_a_training(
     make_system: Callable[..., System], forked_agents: ForkedAgents, assets: dict[str, str]
@@ -68,7 +64,7 @@ def test_a_service_grades_the_completions_of_a_training(
         job_id = answer["data"]["job_id"]
         system.wait_for_status(job_id, "COMPLETED", seconds=150)
 
-        wait_for(lambda: requests_counted(system) == STEPS * COMPLETIONS, seconds=30, what="all requests are counted")
+        wait_for(lambda: requests_counted(system, "judge") == STEPS * COMPLETIONS, seconds=30, what="all are counted")
         _, answer = system.call("POST", "/v1/jobs", graded(system, "nothing"))
         failed = system.wait_for_status(answer["data"]["job_id"], "FAILED", seconds=100)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System, wait_for
-from tests.systems.with_gateway import gateway_of
+from tests.systems.with_gateway import gateway_of, requests_counted
 
 pytestmark = pytest.mark.long
 _ROWS = [{"prompt": f"def f{n}(x):", "other": f"    return x + {n}"} for n in range(6)]
@@ -37,10 +37,6 @@ def judged(system: System, records: Path, **parameters: Any) -> dict[str, Any]:
     return dict(system.get(f"/v1/evaluations/{evaluation_id}"))
 
 
-def requests_counted(system: System) -> int:
-    return sum(each["requests"] for each in system.get("/v1/usage?group=model")["usage"] if each["model"] == "judge")
-
-
 @pytest.mark.timeout(300)
 def test_a_service_judges_answers_and_pairs_with_every_verdict_kept(
     make_system: Callable[..., System], forked_agents: ForkedAgents, assets: dict[str, str]
@@ -65,7 +61,7 @@ def test_a_service_judges_answers_and_pairs_with_every_verdict_kept(
         pairs = judged(system, records, baseline="other", reason=False)
 
         # Each evaluation asks once before it begins; of a pair the judge is asked twice.
-        wait_for(lambda: requests_counted(system) == 2 + 3 * len(_ROWS), seconds=30, what="all requests are counted")
+        wait_for(lambda: requests_counted(system, "judge") == 2 + 3 * len(_ROWS), seconds=30, what="all are counted")
         ids = [scored["evaluation_id"], pairs["evaluation_id"]]
         _, compared = system.call("POST", "/v1/evaluations/compare", {"ids": ids})
 

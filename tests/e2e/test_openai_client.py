@@ -3,10 +3,7 @@
 import asyncio
 import json
 import shutil
-import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +12,7 @@ from tests.builders.batches import lines_of, request_line
 from tests.lazy_imports import lazily_imported
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import TRAINYARD, System, wait_for
+from tests.systems.with_gateway import gateway_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -56,33 +54,6 @@ def losing_answers(method: str, path: str) -> "httpx2.Client":
             return answer
 
     return httpx2.Client(transport=Losing())
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx2.get(url).status_code == 200
-    except httpx2.ConnectError:
-        return False
-
-
-@contextmanager
-def gateway_of(system: System) -> Iterator[None]:
-    """Other tests get the system's devices back: the services that requests made are ended."""
-    system.start_gateway()
-    try:
-        health = f"http://127.0.0.1:{system.gateway_port}/health"
-        wait_for(lambda: answers(health), seconds=60, what="the gateway listens")
-        yield
-        _, listed = system.call("GET", "/v1/services")
-        for service in listed["data"]["services"]:
-            system.call("DELETE", f"/v1/services/{service['service_id']}")
-        wait_for(
-            lambda: not system.call("GET", "/v1/services")[1]["data"]["services"],
-            seconds=60,
-            what="the services have ended",
-        )
-    finally:
-        system.kill("gateway", signal.SIGTERM)
 
 
 def ask_model(client: "openai.OpenAI", fine_tuned: str) -> None:

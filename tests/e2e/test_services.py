@@ -12,6 +12,7 @@ import pytest
 from tests.lazy_imports import lazily_imported
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import TRAINYARD, System, wait_for
+from tests.systems.with_gateway import requests_counted
 
 if TYPE_CHECKING:
     import openai
@@ -67,10 +68,6 @@ def ask(client: "openai.OpenAI", model: str, **changes: Any) -> str:
     assert answer.usage is not None
     assert answer.usage.completion_tokens <= 12
     return str(answer.choices[0].message.content)
-
-
-def requests_counted(system: System, model: str) -> int:
-    return sum(each["requests"] for each in system.get("/v1/usage?group=model")["usage"] if each["model"] == model)
 
 
 @pytest.mark.timeout(300)

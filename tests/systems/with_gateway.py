@@ -1,4 +1,4 @@
-"""A system's gateway for as long as one test needs it, also where others share the system."""
+"""A system's gateway for as long as one test needs it, also where others share the system, and what it counts."""
 
 import signal
 import urllib.error
@@ -19,6 +19,12 @@ def gateway_of(system: System) -> Iterator[None]:
     finally:
         _end_services(system)
         system.kill("gateway", signal.SIGTERM)
+
+
+def requests_counted(system: System, model: str) -> int:
+    """Of a model or service, as gateways have written it down so far: they do so from time to time."""
+    used = system.get("/v1/usage?group=model")["usage"]
+    return sum(int(each["requests"]) for each in used if each["model"] == model)
 
 
 def _end_services(system: System) -> None:

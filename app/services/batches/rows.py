@@ -1,4 +1,4 @@
-"""Rows of batches: locking one, ending one, and in whose name it acts."""
+"""Rows of batches: locking one, ending one, and the caller that submits its jobs."""
 
 from collections.abc import Iterable
 

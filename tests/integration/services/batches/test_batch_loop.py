@@ -10,15 +10,8 @@ from app.services.requests.wakeups import Dispatcher
 from tasks.background.batching import BatchLoop
 from tasks.celery_app import Runtime
 from tests.builders.batch_runs import BatchRun, answer, request
+from tests.builders.leading import Leading
 from tests.systems.apps import Api
-
-
-class Leading:
-    def __init__(self) -> None:
-        self.leads = False
-
-    def __call__(self) -> bool:
-        return self.leads
 
 
 @pytest.fixture

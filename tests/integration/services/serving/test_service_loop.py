@@ -9,16 +9,9 @@ from app.http.context import EXTENSION
 from app.services.requests.wakeups import Dispatcher
 from tasks.background.serving import ServiceLoop
 from tasks.celery_app import Runtime
+from tests.builders.leading import Leading
 from tests.builders.service_runs import ServiceRun
 from tests.systems.apps import Api
-
-
-class Leading:
-    def __init__(self) -> None:
-        self.leads = False
-
-    def __call__(self) -> bool:
-        return self.leads
 
 
 @pytest.fixture

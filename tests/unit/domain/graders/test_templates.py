@@ -56,7 +56,9 @@ def test_columns_are_those_of_the_record() -> None:
 
 
 def test_braces_without_end_are_read_at_once() -> None:
-    check("{{" * 100_000 + "{{item.a}} {{ b" * 10_000)
+    text = "{{" * 100_000 + "{{item.a}} {{ b" * 10_000
+    check(text)
+    assert columns(text) == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -75,9 +77,15 @@ def test_variable_whose_braces_have_no_end_is_refused(template: str, place: str)
     assert str(refused.value).startswith(f"{place!r} is no variable")
 
 
-@pytest.mark.parametrize("text", ["{{", "{{ items", "a {{b", "{ {item", "{{{{item.a}}}}"])
+@pytest.mark.parametrize("text", ["{{", "{{ items", "a {{b", "{ {item"])
 def test_other_braces_are_text(text: str) -> None:
     check(text)
+    assert render(text, ITEM, SAMPLE) == text
+
+
+def test_braces_around_a_variable_are_text() -> None:
+    check("{{{{item.n}}}}")
+    assert render("{{{{item.n}}}}", ITEM, SAMPLE) == "{{5}}"
 
 
 def test_filled_template_has_an_end() -> None:
