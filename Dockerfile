@@ -16,13 +16,14 @@ ARG EXTRAS=train,gpu,postgres,search,inference
 
 # Dependencies first: they change less often than the sources, so their layer is used again.
 COPY pyproject.toml constraints.txt README.md LICENSE ./
-RUN mkdir app config simulation tasks trainyard workers \
+RUN mkdir app config recipes simulation tasks trainyard workers \
     && pip install --no-cache-dir --constraint constraints.txt ".[${EXTRAS}]" \
     && pip uninstall --yes trainyard \
     && python -OO -m compileall -q "$(python -c 'import pathlib, sqlalchemy; print(pathlib.Path(sqlalchemy.__file__).parent)')"
 
 COPY app app
 COPY config config
+COPY recipes recipes
 COPY simulation simulation
 COPY tasks tasks
 COPY trainyard trainyard

@@ -42,7 +42,7 @@ from app.database.from_settings import open_database
 from app.domain.token_bucket import Rate
 from app.http import auth, errors
 from app.http.context import EXTENSION, Backend, dialect
-from app.http.dialect import NATIVE, Dialect
+from app.http.dialect import ADMINISTRATOR_KEY, NATIVE, Dialect
 from app.http.envelope import request_id
 from app.http.operation import operation_of
 from app.http.request_log import RequestIdMiddleware
@@ -103,9 +103,15 @@ def from_environment() -> Flask:
     return create_app(settings)
 
 
-def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Rings | None = None) -> Flask:
-    """The application for these settings; tests pass their own database and dispatcher."""
+def create_app(
+    settings: Settings, *, db: Database | None = None, dispatcher: Rings | None = None, administrator_key: str = ""
+) -> Flask:
+    """The application for these settings; tests pass their own database and dispatcher.
+
+    ``administrator_key``: a key of this application alone, which grants full access as the actor `cli`.
+    """
     app = Flask("app", static_folder=None)
+    app.config[ADMINISTRATOR_KEY] = administrator_key
     app.config.update(MAX_CONTENT_LENGTH=settings.api.max_body_bytes, MAX_FORM_PARTS=1)
     # Exact paths only: no redirects to a similar path.
     app.url_map.strict_slashes, app.url_map.merge_slashes = True, False

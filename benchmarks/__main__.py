@@ -6,11 +6,13 @@ import sys
 # Name → module with a `main(arguments)`; docs/benchmarks holds what they printed.
 BENCHMARKS = {
     "checkpoint_stall": "benchmarks.checkpoint_stall",
+    "cli": "benchmarks.cli",
     "data_memory": "benchmarks.data_memory",
     "dispatch": "benchmarks.dispatch",
     "footprint": "benchmarks.footprint",
     "gateway": "benchmarks.gateway",
     "logs": "benchmarks.logs",
+    "memory": "benchmarks.memory",
     "metrics": "benchmarks.metrics",
     "overhead": "benchmarks.overhead",
     "pause": "benchmarks.pause",

@@ -62,6 +62,7 @@ QUESTIONS: dict[str, dict[str, str]] = {
     "rare in rare": {"training_type": "FULL_FINETUNE", "framework": "MEGATRON"},
     "three filters": {"training_type": "LORA", "queue": "gpu", "status": "FAILED"},
     "a queue": {"queue": "gpu"},
+    "a key": {"created_by": "key-77"},
     "by priority": {"order_by": "-priority"},
     "by name": {"order_by": "name"},
     "by status": {"order_by": "-status"},

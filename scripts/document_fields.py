@@ -17,6 +17,7 @@ from app.schemas.inference import (
 from app.schemas.spec.benchmarks import BenchmarkSchema, Dataset, PlannedEvaluationSchema, RequirementSchema
 from app.schemas.spec.data_config import DataConfigSchema, FilterSchema, PreprocessSchema, SamplingSchema, SourceSchema
 from app.schemas.spec.output_config import CheckpointConfigSchema, OutputConfigSchema
+from app.schemas.spec.packages import PackagesSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.schemas.spec.tracking import TrackerSchema
@@ -82,6 +83,7 @@ SECTIONS: dict[str, type[Schema]] = {
     "evaluation": EvaluationSchema,
     "on_divergence": OnDivergenceSchema,
     "halt_at": HaltAtSchema,
+    "packages": PackagesSchema,
     "data_config": DataConfigSchema,
     "sources": SourceSchema,
     "filters": FilterSchema,

@@ -23,7 +23,7 @@ from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.parsing import Hyperparameter
 from app.domain.sweeps.events import SweepEventType
 from config.settings import CLIENT_VARIABLES, settings_table
-from scripts import field_tables
+from scripts import command_tables, field_tables, memory_tables
 from scripts.document_fields import cell, fields_of
 
 ROOT = Path(__file__).parent.parent
@@ -162,9 +162,11 @@ def _fields(*sections: str) -> dict[str, Callable[[], str]]:
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reference/lifecycle.md": {"diagram": lifecycle_diagram, "matrix": transition_matrix, "groups": state_groups},
     "docs/reference/settings.md": {"settings": settings, "client variables": client_variables},
+    "docs/reference/cli.md": {"commands": command_tables.commands},
     "docs/reference/node-toml.md": {"node limits": node_limits},
     "docs/reference/api.md": {"error types": error_types},
     "docs/explanation/recovery.md": {"recovery": recovery_table},
+    "docs/how-to/code-and-packages.md": _fields("packages"),
     "docs/how-to/webhooks.md": {"event names": event_names},
     "docs/reference/compatibility.md": {"counts": field_tables.counts, "sections": field_tables.sections},
     "docs/reference/hyperparameters.md": {"hyperparameters": training_hyperparameters},
@@ -173,6 +175,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     ),
     "docs/reference/data.md": _fields("data_config", "sources", "filters", "sampling", "preprocess"),
     "docs/reference/resources.md": _fields("resource_config", "scheduling_config"),
+    "docs/reference/memory.md": {"model types": memory_tables.model_types, "recipes": memory_tables.recipes},
     "docs/reference/output.md": _fields("output_config", "checkpoint", "tracking"),
     "docs/reference/inference.md": _fields("inference", "model", "records", "task", "results", "on_error"),
     "docs/reference/evaluations.md": {

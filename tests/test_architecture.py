@@ -76,6 +76,8 @@ ENVIRONMENT = {
     "workers/trainers/graders/python_graders.py": "hands the rank's environment on to its python graders",
     "workers/trainers/left_out.py": "CC names the compiler for Triton",
     "workers/trainers/data/tokenizer_threads.py": "its variables are the only switch that the tokenizers library has",
+    "workers/prepare/packages/confined_uv.py": "puts the gate into what it hands on to uv",
+    "workers/prepare/packages/uv_process.py": "hands a part of it on to uv",
     "workers/images/image_tools.py": "hands a part of it on to the programs that fetch images",
     "workers/fetching/child_client.py": "hands a part of it on to the child that fetches",
     "workers/fetching/filesystems.py": "closes botocore's ways to other credentials than the settings'",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard._errors import ApiError, ClientError, NotFound, Unreachable
+from trainyard._errors import ApiError, ClientError, NoServer, NotFound, Unreachable
 from trainyard._events import SILENCE_SECONDS, StreamEvent, follow
 from trainyard._http import Query, Transport
 from trainyard.protocol.json import JSON
@@ -23,17 +23,21 @@ TOKEN_HEADERS = {"scaidrive": "X-ScaiDrive-Token", "scaiatlas": "X-ScaiAtlas-Tok
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a broken connection is retried, and how long to wait for a server that is busy."""
+    """How often a broken connection is retried, and how long to wait for a server that is busy.
+
+    Without ``retries_refused`` a connection that this machine itself refuses is not retried: no server runs there.
+    """
 
     tries: int = 3
     seconds: float = 60.0
+    retries_refused: bool = True
 
 
 class RetryState:
     """Retry state of one request, counted from the server's last answer."""
 
     def __init__(self, patience: RetryPolicy) -> None:
-        self._left = patience.tries
+        self._patience, self._left = patience, patience.tries
         self._ends_at = time.monotonic() + patience.seconds
         self._pause = FIRST_PAUSE_SECONDS
         self.lost_an_answer = False
@@ -46,6 +50,8 @@ class RetryState:
                 raise error
             seconds = max(seconds, error.retry_after)
         else:
+            if isinstance(error, NoServer) and error.refused_here and not self._patience.retries_refused:
+                raise error
             self.lost_an_answer = True
             self._left -= 1
             if self._left <= 0:
@@ -100,6 +106,17 @@ class Calls:
             token = page.get("next_page_token") or ""
             if not token:
                 return
+
+    def first(self, path: str, items: str, query: Query, *, most: int) -> tuple[list[dict[str, Any]], int]:
+        """The first ``most`` items of a list, and how many it has."""
+        fixed, found, token = list(query), list[dict[str, Any]](), ""
+        while True:
+            size = ("page_size", min(PAGE_SIZE, most - len(found)))
+            page = self.record("GET", path, query=[*fixed, size, *query_of(page_token=token)])
+            found += page[items]
+            token = page.get("next_page_token") or ""
+            if not token or len(found) >= most:
+                return found, page["total_count"]
 
     def stream(self, path: str, query: Query = (), *, last_id: str = "") -> Iterator[StreamEvent]:
         """The events of a stream, from the one after ``last_id`` until the server ends it."""

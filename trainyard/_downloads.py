@@ -9,16 +9,18 @@ from pathlib import Path
 from trainyard._calls import Calls, RetryState
 from trainyard._errors import ApiError, BrokenContent, Unreachable
 
+UNFINISHED, TAG = ".trainyard-part", ".trainyard-etag"  # ends of names that no file of a job has
 _PIECE = 1024 * 1024
 
 
-def download(calls: Calls, url: str, to: Path) -> Path:
-    """Save ``url`` as the file ``to``; a partial ``….part`` beside it is resumed by a later call.
+def download(calls: Calls, url: str, to: Path, *, sha256: str = "") -> Path:
+    """Save ``url`` as the file ``to``; a partial file beside it is resumed by a later call.
+
+    ``sha256`` is the recorded hash of the whole file, where the caller knows it.
 
     Raises Unreachable when it breaks repeatedly, BrokenContent when the content differs from what the server recorded.
     """
-    unfinished = to.with_name(to.name + ".part")
-    tag_file = to.with_name(to.name + ".part.etag")
+    unfinished, tag_file = to.with_name(f".{to.name}{UNFINISHED}"), to.with_name(f".{to.name}{TAG}")
     tries = RetryState(calls.patience)
     while True:
         before = _size(unfinished)
@@ -32,7 +34,7 @@ def download(calls: Calls, url: str, to: Path) -> Path:
             if _size(unfinished) > before:
                 tries = RetryState(calls.patience)  # progress resets the retries
             time.sleep(tries.pause(error))
-    _check(unfinished, tag_file, tag)
+    _check(unfinished, tag_file, sha256 or tag.strip('"'))
     tag_file.unlink(missing_ok=True)
     return unfinished.rename(to)
 
@@ -65,16 +67,15 @@ def _fetch(calls: Calls, url: str, unfinished: Path, tag_file: Path) -> str:
     return tag
 
 
-def _check(unfinished: Path, tag_file: Path, tag: str) -> None:
+def _check(unfinished: Path, tag_file: Path, expected: str) -> None:
     """A Trainyard server's entity tag is the SHA-256 of the file."""
-    expected = tag.strip('"')
     if len(expected) != 64:
         return
     with unfinished.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
         _forget(unfinished, tag_file)
-        raise BrokenContent(f"{unfinished.name.removesuffix('.part')} arrived with the SHA-256 {found}, not {expected}")
+        raise BrokenContent(f"{unfinished.name[1 : -len(UNFINISHED)]} arrived with the SHA-256 {found}, not {expected}")
 
 
 def _forget(*files: Path) -> None:

@@ -2,7 +2,9 @@
 
 ClientError
 ├── Unreachable              no answer, or the connection broke
+│   └── NoServer             nothing listens there
 ├── BrokenContent            the download differs from what the server has recorded
+├── AmbiguousHandle          several jobs have the name, or an id that ends so
 └── ApiError                 the server refused: status, code, message, details, retry_after, request_id
     ├── InvalidRequest       400, 413, 415, 416, 422
     ├── Unauthenticated      401
@@ -14,10 +16,13 @@ ClientError
         └── Unavailable      503
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from trainyard.protocol.json import JSON
+
+if TYPE_CHECKING:
+    from trainyard.records import Job
 
 
 class ClientError(Exception):
@@ -28,8 +33,31 @@ class Unreachable(ClientError):
     """The server does not answer at the URL, or the connection broke; a retry may succeed."""
 
 
+class NoServer(Unreachable):
+    """No connection could be made: nothing listens at the URL, or its host is unknown or away.
+
+    ``refused_here``: this machine itself refused, so that no server runs there at the moment.
+    """
+
+    def __init__(self, message: str, *, refused_here: bool = False) -> None:
+        super().__init__(message)
+        self.refused_here = refused_here
+
+
 class BrokenContent(ClientError):
     """A file arrived complete, but differs from what the server has recorded."""
+
+
+MOST_COUNTED = 20  # the server finds one more at most
+
+
+class AmbiguousHandle(ClientError):
+    """Several jobs have this name, or an id that ends so; ``matches`` are the newest of them, of ``count``."""
+
+    def __init__(self, handle: str, matches: "Sequence[Job]", count: int) -> None:
+        self.handle, self.matches, self.count = handle, matches, count
+        many = f"more than {MOST_COUNTED}" if count > MOST_COUNTED else str(count)
+        super().__init__(f"{handle!r} stands for {many} jobs; name one by its id")
 
 
 class ApiError(ClientError):
@@ -42,11 +70,17 @@ class ApiError(ClientError):
         self.details: list[dict[str, str]] = list(error.get("details") or [])
         self.retry_after: float | None = _seconds(error.get("retry_after"))
         self.request_id = request_id
-        # For a single field the message is the rule itself, so it is not repeated with the field.
-        listed = [detail for detail in self.details if detail.get("message") != self.message]
+        # A detail that the message says itself, with or without the field, is not repeated.
+        listed = [detail for detail in self.details if not self._is_said(detail)]
         fields = [detail["field"] for detail in self.details if detail not in listed and detail.get("field")]
         where = f" [{', '.join(fields)}]" if fields and not any(name in self.message for name in fields) else ""
         super().__init__("\n".join([f"{self.code}: {self.message}{where}", *map(_line, listed)]))
+
+    def _is_said(self, detail: Mapping[str, str]) -> bool:
+        text = detail.get("message", "")
+        return self.message in (text, f"{detail.get('field', '')}: {text}") or self.message.startswith(
+            f"{_line(detail).strip()} (and "
+        )
 
 
 class InvalidRequest(ApiError):

@@ -47,9 +47,9 @@ class Files:
     def get(self, file_id: str) -> records.StoredFile:
         return cast("records.StoredFile", self._plain.send("GET", _file(file_id)))
 
-    def list(self, *, purpose: str = "") -> Iterator[records.StoredFile]:
-        """Newest first, page after page."""
-        pages = self._plain.items("/v1/files", page_size=_PAGE, query=query_of(purpose=purpose))
+    def list(self, *, purpose: str = "", sha256: str = "") -> Iterator[records.StoredFile]:
+        """Newest first, page after page; with ``sha256`` those that have this content."""
+        pages = self._plain.items("/v1/files", page_size=_PAGE, query=query_of(purpose=purpose, sha256=sha256))
         return cast("Iterator[records.StoredFile]", pages)
 
     def download(self, file_id: str, to: Path) -> Path:

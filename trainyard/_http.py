@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard._errors import ApiError, ClientError, Unreachable, api_error
+from trainyard._errors import ApiError, ClientError, NoServer, Unreachable, api_error
 from trainyard.protocol.json import JSON
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -40,7 +40,7 @@ class Transport:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is no http:// or https:// URL of a Trainyard server")
-        self.url = url.rstrip("/")
+        self.url = base_url(url)
         self._own_headers = {"Accept": "application/json"}
         if key:
             self._own_headers["Authorization"] = f"Bearer {key}"
@@ -48,7 +48,8 @@ class Transport:
             self._own_headers["X-Project"] = project
         self._timeout_seconds = timeout_seconds
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-        if parts.hostname in LOOPBACK:  # a proxy cannot reach servers on this machine
+        self._is_here = parts.hostname in LOOPBACK
+        if self._is_here:  # a proxy cannot reach servers on this machine
             handlers.append(urllib.request.ProxyHandler({}))
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -95,7 +96,11 @@ class Transport:
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             detail = "no answer in time" if isinstance(reason, socket.timeout) else reason
-            raise Unreachable(f"no Trainyard server at {self.url}: {detail}") from error
+            message = f"no Trainyard server at {self.url}: {detail}"
+            if isinstance(error, urllib.error.URLError):  # the others come once there is a connection
+                refused = isinstance(reason, ConnectionRefusedError)
+                raise NoServer(message, refused_here=refused and self._is_here) from error
+            raise Unreachable(message) from error
 
     def _request(
         self, method: str, path: str, query: Query, body: Mapping[str, Any] | Content | None, headers: Mapping[str, str]
@@ -113,6 +118,11 @@ class Transport:
             if not request.has_header("Content-type"):
                 request.add_header("Content-Type", "application/json")
         return request
+
+
+def base_url(url: str) -> str:
+    """Without a final slash, and without the /v1 of the API, which clients of OpenAI want in their URLs."""
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 def quote(part: str) -> str:

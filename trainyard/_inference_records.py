@@ -26,6 +26,7 @@ class InferenceJob(TypedDict):
     labels: dict[str, str]
     project: str
     created_by: str
+    created_by_name: str
     model: dict[str, Any]
     adapter: bool
     data_config: dict[str, Any]
@@ -111,6 +112,7 @@ class Evaluation(TypedDict):
     labels: dict[str, str]
     project: str
     created_by: str
+    created_by_name: str
     job_id: str | None
     model: dict[str, Any]
     checkpoint_id: str | None

@@ -35,6 +35,7 @@ class Run:
         self._resume = spec.resume_checkpoint or None
         self._work = _made(identity.run_dir / "work")
         self._progress = Progress(step=spec.resume_step)
+        self._last_step: int | None = spec.resume_step  # of metrics and checkpoints; None: the script reports progress
         self._metrics: dict[str, float] = {}
         self._answered_requests = 0
         self._rounds = itertools.count(1)
@@ -51,10 +52,13 @@ class Run:
     def log_metrics(self, values: Mapping[str, Any], *, step: int | None = None) -> None:
         """Record numbers (or what float() accepts) of one step; NaN is recorded as it is.
 
-        Without `step` they belong to the step of the last `progress`. Never blocks.
+        Without `step` they belong to the step of the last `progress`. While a script never calls `progress`, the
+        largest step of its metrics and checkpoints is the current step of its job. Never blocks.
         """
         numbers = {name: float(value) for name, value in values.items()}
         self._metrics.update(numbers)
+        if step is not None:
+            self._reached(whole("step", step))
         self._session.metrics(self._progress.step if step is None else whole("step", step), numbers)
 
     def progress(
@@ -70,6 +74,7 @@ class Run:
 
         Steps and tokens are whole numbers, 1e6 among them. Raises TypeError for others.
         """
+        self._last_step = None
         self._progress = Progress(
             step=whole("step", step),
             total_steps=None if total is None else whole("total", total),
@@ -141,6 +146,7 @@ class Run:
                 if self._settle(step, together=together, outcome="written"):
                     saved = Saved(step=step, epoch=self._progress.epoch or 0.0, metrics=numbers)
                     self._session.commit_checkpoint(directory, saved)
+                    self._reached(step)
         finally:
             if self.rank == 0 or not together:
                 checkpoint_manifest.discard(directory)
@@ -174,7 +180,7 @@ class Run:
         self._session.finish(
             Result(
                 stopped=self.stop_reason,
-                step=self._progress.step,
+                step=self._progress.step if self._last_step is None else self._last_step,
                 tokens=self._progress.tokens or 0,
                 final_metrics=self._metrics,
                 output=self.output_dir if weights else "",
@@ -185,6 +191,10 @@ class Run:
     def fail(self, error_type: str, message: str, stack: str) -> None:
         """Report why the script failed. Called automatically when the script raises."""
         self._session.fail(error_type, message, stack)
+
+    def _reached(self, step: int) -> None:
+        if self._last_step is not None:
+            self._last_step = max(self._last_step, step)
 
     def _draft(self, step: int, *, together: bool) -> Path:
         """A new empty directory; the same on all ranks when they write together."""

@@ -25,6 +25,7 @@ class Service(TypedDict):
     name: str
     project: str
     created_by: str
+    created_by_name: str
     is_automatic: bool
     model: dict[str, Any]
     task: str

@@ -67,6 +67,7 @@ class Sweep(TypedDict):
     labels: dict[str, str]
     project: str
     created_by: str
+    created_by_name: str
     status: str
     status_reason: str
     pending_reason: str

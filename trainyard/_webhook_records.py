@@ -1,6 +1,6 @@
 """Types of the server's answers about webhooks, part of trainyard.records."""
 
-from typing import TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class Webhook(TypedDict):
@@ -10,6 +10,8 @@ class Webhook(TypedDict):
     description: str
     event_types: list[str]
     is_active: bool
+    failures: NotRequired[int]
+    rests_until: NotRequired[str | None]
     created_by: str
     created_at: str
 
@@ -32,3 +34,10 @@ class Delivery(TypedDict):
     next_try_at: str | None
     created_at: str
     finished_at: str | None
+
+
+class DeliveryWithPayload(Delivery):
+    payload: dict[str, Any]
+
+
+Deliveries = list[Delivery]

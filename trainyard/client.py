@@ -15,7 +15,6 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -25,6 +24,7 @@ from trainyard._batches import Batches
 from trainyard._calls import TOKEN_HEADERS, Calls, RetryPolicy, as_list, forwarded, query_of, without_unset
 from trainyard._downloads import download
 from trainyard._errors import (
+    AmbiguousHandle,
     ApiError,
     BrokenContent,
     ClientError,
@@ -32,6 +32,7 @@ from trainyard._errors import (
     Forbidden,
     InvalidRequest,
     LimitExceeded,
+    NoServer,
     NotFound,
     ServerError,
     Unauthenticated,
@@ -41,9 +42,11 @@ from trainyard._errors import (
 from trainyard._evaluations import Evaluations
 from trainyard._events import StreamEvent
 from trainyard._files import Files
+from trainyard._handles import find, is_job_id
 from trainyard._http import Query, Transport, quote
 from trainyard._inference import InferenceJobs
-from trainyard._resources import Audit, Data, Keys, Nodes, Projects, Queues, Webhooks
+from trainyard._provenance import Provenance
+from trainyard._resources import Audit, Data, Keys, Models, Nodes, Projects, Queues, Webhooks
 from trainyard._services import Services
 from trainyard._sweeps import Sweeps
 from trainyard._waiting import poll
@@ -54,6 +57,7 @@ __all__ = [
     "NO_RETRY",
     "TERMINAL",
     "TOKEN_HEADERS",
+    "AmbiguousHandle",
     "ApiError",
     "BrokenContent",
     "Client",
@@ -63,6 +67,7 @@ __all__ = [
     "InvalidRequest",
     "Job",
     "LimitExceeded",
+    "NoServer",
     "NotFound",
     "Patience",
     "RetryPolicy",
@@ -72,9 +77,11 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unreachable",
+    "is_job_id",
 ]
 
 NO_RETRY = RetryPolicy(tries=1, seconds=0.0)
+_STARTED = {"TRAINING", "EVALUATING", "SERVING", "PAUSED", *TERMINAL}
 Patience, IMPATIENT = RetryPolicy, NO_RETRY  # former names, which programs of users import
 
 
@@ -101,12 +108,14 @@ class Client:
         self.projects = Projects(self._calls)
         self.keys = Keys(self._calls)
         self.audit = Audit(self._calls)
+        self.models = Models(self._calls)
         self.webhooks = Webhooks(self._calls)
         self.data = Data(self._calls)
         self.sweeps = Sweeps(self._calls)
         self.inference = InferenceJobs(self._calls)
         self.evaluations = Evaluations(self._calls)
         self.services = Services(self._calls)
+        self.provenance = Provenance(self._calls)
         self.files = Files(self._calls)
         self.batches = Batches(self._calls, self.files)
 
@@ -152,26 +161,28 @@ class Client:
         """``patience`` overrides the client's retry policy; use ``NO_RETRY`` for callers that poll themselves."""
         return Job.of(Calls(self._http, patience or self._calls.patience).record("GET", _job(job_id)))
 
+    def find(self, handle: str) -> Job:
+        """The job with this id or name, or whose id ends so; `@last` is the newest that this key submitted.
+
+        Raises NotFound, and AmbiguousHandle for a handle of several jobs.
+        """
+        return find(self._calls, handle)
+
     def list(
-        self,
-        *,
-        status: Iterable[str] = (),
-        labels: Mapping[str, str] | None = None,
-        created_after: datetime | str = "",
-        created_before: datetime | str = "",
-        order_by: str = "",
-        **filters: str,
+        self, *, status: Iterable[str] = (), labels: Mapping[str, str] | None = None, **filters: Any
     ) -> Iterator[Job]:
         """Jobs that match all filters, newest first, page after page.
 
         ``filters``: ``queue``, ``project``, ``name`` (its beginning), ``training_type``, ``framework``,
-        ``parent_job_id``, ``sweep_id``, ``kind``.
+        ``parent_job_id``, ``sweep_id``, ``kind``, ``created_by`` (the id of a key, or `me`), ``created_after``,
+        ``created_before``, ``order_by``.
         """
-        # Not by query_of: an empty value is a valid label value.
-        wanted = [(f"labels.{name}", value) for name, value in (labels or {}).items()]
-        query = [*query_of(status=as_list(status)), *wanted]
-        query += query_of(created_after=created_after, created_before=created_before, order_by=order_by, **filters)
-        return map(Job.of, self._calls.pages("/v1/jobs", "jobs", query))
+        return map(Job.of, self._calls.pages("/v1/jobs", "jobs", _filters(status, labels, filters)))
+
+    def count(self, *, status: Iterable[str] = (), labels: Mapping[str, str] | None = None, **filters: Any) -> int:
+        """The number of jobs that match all filters, up to 10,000."""
+        query = [*_filters(status, labels, filters), ("page_size", 1)]
+        return int(self._calls.record("GET", "/v1/jobs", query=query)["total_count"])
 
     def change(
         self,
@@ -191,6 +202,10 @@ class Client:
 
     def cancel(self, job_id: str, *, reason: str = "") -> Job:
         return self._verb(job_id, "cancel", {"reason": reason})
+
+    def preempt(self, job_id: str, *, reason: str = "") -> Job:
+        """Have a running job save and release its devices, for administrators; ``on_preemption`` says what follows."""
+        return self._verb(job_id, "preempt", {"reason": reason})
 
     def pause(self, job_id: str, *, save_checkpoint: bool = True, force: bool = False) -> Job:
         """Save and stop until it is resumed; ``wait_paused`` waits for it. Raises Conflict when it cannot save.
@@ -241,6 +256,10 @@ class Client:
         """
         return self._wait(job_id, lambda job: job.requested is None, "paused", timeout_seconds, poll_seconds)
 
+    def wait_running(self, job_id: str, *, timeout_seconds: float = float("inf"), poll_seconds: float = 0.5) -> Job:
+        """The job once it has started to work, has ended, or is paused again. Raises TimeoutError."""
+        return self._wait(job_id, lambda job: job.status in _STARTED, "started", timeout_seconds, poll_seconds)
+
     def _wait(
         self, job_id: str, happened: Callable[[Job], bool], what: str, timeout_seconds: float, poll_seconds: float
     ) -> Job:
@@ -254,9 +273,10 @@ class Client:
 
     # Job data
 
-    def events(self, job_id: str) -> Iterator[records.Event]:
-        """The job's history, oldest first."""
-        return cast("Iterator[records.Event]", self._calls.pages(f"{_job(job_id)}/events", "events"))
+    def events(self, job_id: str, *, newest_first: bool = False) -> Iterator[records.Event]:
+        """The job's history, oldest first unless ``newest_first``."""
+        query = query_of(order_by="-created_at" if newest_first else "")
+        return cast("Iterator[records.Event]", self._calls.pages(f"{_job(job_id)}/events", "events", query))
 
     def metrics(
         self, job_id: str, *, names: Iterable[str] = (), since_step: int | None = None, max_points: int | None = None
@@ -295,6 +315,10 @@ class Client:
         path, query = f"{_job(job_id)}/artifacts", query_of(kind=kind)
         return cast("records.Artifacts", self._calls.record("GET", path, query=query)["artifacts"])
 
+    def tensorboard(self, job_id: str) -> dict[str, str]:
+        """``url`` and ``token`` of the job's TensorBoard. Raises NotFound where none is served."""
+        return self._calls.record("GET", f"{_job(job_id)}/tensorboard")
+
     def compare(
         self,
         job_ids: Iterable[str],
@@ -310,12 +334,13 @@ class Client:
         body = {"jobs": as_list(job_ids), "metrics": as_list(metrics), "by": by, **without_unset(max_points=max_points)}
         return cast("records.Comparison", self._calls.record("POST", "/v1/compare", body=body))
 
-    def download(self, job_id: str, path: str, to: Path) -> Path:
+    def download(self, job_id: str, path: str, to: Path, *, sha256: str = "") -> Path:
         """Save one artifact as the file ``to``, which appears when it is complete and its hash is right.
 
-        A broken download is resumed, also by a later call.
+        A broken download is resumed, also by a later call. ``sha256`` is the hash that ``artifacts`` lists.
         """
-        return download(self._calls, f"{_job(job_id)}/artifacts/" + "/".join(map(quote, path.split("/"))), to)
+        url = f"{_job(job_id)}/artifacts/" + "/".join(map(quote, path.split("/")))
+        return download(self._calls, url, to, sha256=sha256)
 
     # The rest
 
@@ -344,6 +369,14 @@ class Client:
 
     def _stream(self, path: str, query: Query, last_id: str) -> Iterator[StreamEvent]:
         return self._calls.stream(path, query, last_id=last_id)
+
+
+def _filters(
+    status: Iterable[str], labels: Mapping[str, str] | None, filters: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    # Labels not by query_of: an empty value is a valid label value.
+    wanted = [(f"labels.{name}", value) for name, value in (labels or {}).items()]
+    return [*query_of(status=as_list(status)), *wanted, *query_of(**filters)]
 
 
 def _job(job_id: str) -> str:

@@ -10,6 +10,15 @@ from typing import Any, NotRequired, TypedDict
 
 from trainyard._batch_records import BATCH_TERMINAL as BATCH_TERMINAL  # noqa: PLC0414 – part of what this offers
 from trainyard._batch_records import RequestBatch as RequestBatch  # noqa: PLC0414 – the same
+from trainyard._cluster_records import DrainedNode as DrainedNode  # noqa: PLC0414 – the same
+from trainyard._cluster_records import NodeFit as NodeFit  # noqa: PLC0414 – the same
+from trainyard._cluster_records import Placement as Placement  # noqa: PLC0414 – the same
+from trainyard._cluster_records import Project as Project  # noqa: PLC0414 – the same
+from trainyard._cluster_records import PutBack as PutBack  # noqa: PLC0414 – the same
+from trainyard._cluster_records import RegisteredModel as RegisteredModel  # noqa: PLC0414 – the same
+from trainyard._cluster_records import RegisteredModels as RegisteredModels  # noqa: PLC0414 – the same
+from trainyard._cluster_records import Share as Share  # noqa: PLC0414 – the same
+from trainyard._cluster_records import Shares as Shares  # noqa: PLC0414 – the same
 from trainyard._comparison_records import ComparedJob as ComparedJob  # noqa: PLC0414 – the same
 from trainyard._comparison_records import Comparison as Comparison  # noqa: PLC0414 – the same
 from trainyard._file_records import StoredFile as StoredFile  # noqa: PLC0414 – the same
@@ -44,7 +53,9 @@ from trainyard._sweep_records import SweepPlan as SweepPlan  # noqa: PLC0414 –
 from trainyard._sweep_records import Trial as Trial  # noqa: PLC0414 – the same
 from trainyard._sweep_records import TrialReport as TrialReport  # noqa: PLC0414 – the same
 from trainyard._sweep_records import Value as Value  # noqa: PLC0414 – the same
+from trainyard._webhook_records import Deliveries as Deliveries  # noqa: PLC0414 – the same
 from trainyard._webhook_records import Delivery as Delivery  # noqa: PLC0414 – the same
+from trainyard._webhook_records import DeliveryWithPayload as DeliveryWithPayload  # noqa: PLC0414 – the same
 from trainyard._webhook_records import NewWebhook as NewWebhook  # noqa: PLC0414 – the same
 from trainyard._webhook_records import Webhook as Webhook  # noqa: PLC0414 – the same
 
@@ -127,7 +138,7 @@ class Plan(TypedDict):
     queue_position: int
     estimated_wait_seconds: float | None
     candidate_nodes: list[Candidate]
-    device_type: str
+    device_type: str | None
     gpu_type: str
     devices: int
     training_type: str
@@ -135,6 +146,7 @@ class Plan(TypedDict):
     max_retries: int
     max_runtime_seconds: int | None
     resumes_from: str | None
+    memory: dict[str, Any] | None
 
 
 class DryRun(TypedDict):
@@ -248,6 +260,7 @@ class Queue(TypedDict):
     paused: bool
     max_running_jobs: int | None
     max_waiting_jobs: int | None
+    weight: float | None
     waiting: int
     running: int
     created_at: str
@@ -261,6 +274,7 @@ class QueueEntry(TypedDict):
     queue: str
     priority: int
     position: int
+    position_in_project: int
     waiting_seconds: float
     pending_reason: str
     created_at: str
@@ -275,6 +289,7 @@ class Device(TypedDict):
     link_group: int | None
     in_use: bool
     share_in_use: float
+    out_of_service_reason: str
 
 
 class Node(TypedDict):
@@ -289,16 +304,13 @@ class Node(TypedDict):
     ram_mb: int
     storage_mb: int
     devices: list[Device]
+    active_jobs: int
+    reputation: float
+    arch: str
     sandbox: str
     version: str
     created_at: str
     last_seen_at: str
-
-
-class Project(TypedDict):
-    name: str
-    description: str
-    created_at: str
 
 
 class Key(TypedDict):
@@ -377,5 +389,7 @@ Checkpoints = list[Checkpoint]
 Attempts = list[Attempt]
 Artifacts = list[Artifact]
 Queues = list[Queue]
+QueueEntries = list[QueueEntry]
+AuditEntries = list[AuditEntry]
 TrainingTypes = list[TrainingType]
 ErrorTypes = list[ErrorType]

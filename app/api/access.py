@@ -11,6 +11,7 @@ from app.http.operation import operation
 from app.http.pagination import page_data, page_request
 from app.schemas.keys import CreateKeySchema, KeyQuerySchema, KeySchema, NewKeySchema, RotateKeySchema
 from app.schemas.projects import (
+    ChangeEgressSchema,
     ChangeProjectSchema,
     CreateProjectSchema,
     ProjectQuerySchema,
@@ -107,6 +108,20 @@ def create_project(body: dict[str, Any]) -> Reply:
 @operation("Update a project", permission=Permission.CLUSTER_ADMIN, body=ChangeProjectSchema, answer=ProjectSchema)
 def change_project(name: str, body: dict[str, Any]) -> Reply:
     return Reply(_PROJECT.dump(projects.change(plane().db, caller(), name, body)))
+
+
+@blueprint.post("/projects/<name>/egress")
+@operation(
+    "Add or remove services that jobs of a project may connect to",
+    permission=Permission.CLUSTER_ADMIN,
+    body=ChangeEgressSchema,
+    body_optional=True,
+    answer=ProjectSchema,
+)
+def change_egress(name: str, body: dict[str, Any]) -> Reply:
+    recorder = ReplyRecorder(lambda _, project: Reply(_PROJECT.dump(project)))
+    projects.change_egress(plane().db, caller(), name, **body, on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.delete("/projects/<name>")

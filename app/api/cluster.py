@@ -1,4 +1,4 @@
-"""Queues, waiting jobs, nodes, and the cluster summary."""
+"""Queues, waiting jobs, shares, nodes, registered models, and the cluster summary."""
 
 from typing import Any
 
@@ -12,6 +12,7 @@ from app.http.pagination import page_data, page_request
 from app.models.base import utc_now
 from app.schemas.cluster import ClusterSchema
 from app.schemas.nodes import (
+    ChangeLabelsSchema,
     ChangeNodeSchema,
     DrainedNodeSchema,
     DrainSchema,
@@ -19,7 +20,10 @@ from app.schemas.nodes import (
     NodeFitSchema,
     NodeQuerySchema,
     NodeSchema,
+    PlacementSchema,
+    PutBackSchema,
 )
+from app.schemas.projects import SharesSchema
 from app.schemas.queues import (
     ChangeQueueSchema,
     CreateQueueSchema,
@@ -28,17 +32,22 @@ from app.schemas.queues import (
     WaitingJobQuerySchema,
     WaitingJobSchema,
 )
+from app.schemas.registered_models import RegisteredModelSchema, RegisteredModelsSchema, RegisterModelSchema
 from app.security.permissions import Permission
-from app.services.jobs import explain_placement
-from app.services.nodes import labels, listing, maintenance
+from app.services.jobs import details, explain_placement, lookup
+from app.services.model_registry import registered
+from app.services.nodes import labels, listing, maintenance, stuck_devices
 from app.services.operations import cluster_summary
 from app.services.operations.readiness import failing_parts
 from app.services.queues import queues
+from app.services.queues.shares import project_shares
 from app.services.scheduling import planner
 
 blueprint = Blueprint("cluster", __name__)
 _QUEUE, _QUEUES, _ENTRY = QueueSchema(), QueuesSchema(), WaitingJobSchema()
 _NODE, _DRAINED, _FIT, _CLUSTER = NodeSchema(), DrainedNodeSchema(), NodeFitSchema(), ClusterSchema()
+_PLACEMENT, _SHARES, _PUT_BACK = PlacementSchema(), SharesSchema(), PutBackSchema()
+_MODEL, _MODELS = RegisteredModelSchema(), RegisteredModelsSchema()
 
 
 @blueprint.get("/queues")
@@ -76,7 +85,7 @@ def change_queue(name: str, body: dict[str, Any]) -> Reply:
 
 @blueprint.get("/queue")
 @operation(
-    "List waiting jobs in scheduling order",
+    "List waiting jobs in order of service",
     permission=Permission.VIEW,
     query=WaitingJobQuerySchema,
     answer=WaitingJobSchema,
@@ -86,6 +95,23 @@ def list_waiting_jobs(query: dict[str, Any]) -> dict[str, Any]:
     with plane().db.read() as session:
         line = queues.line(session, caller(), page_request(query), queue=query.get("queue"), now=utc_now())
     return page_data("entries", _ENTRY, line, query)
+
+
+@blueprint.get("/shares")
+@operation("List the shares of projects in serving order", permission=Permission.VIEW, answer=SharesSchema)
+def list_shares() -> Reply:
+    with plane().db.read() as session:
+        return Reply(_SHARES.dump({"shares": project_shares(session, caller())}))
+
+
+@blueprint.get("/jobs/<job_id>/placement")
+@operation("Explain why a job waits, and where it can start", permission=Permission.VIEW, answer=PlacementSchema)
+def explain_job(job_id: str) -> Reply:
+    weights = planner.weights_of(backend().settings)
+    with plane().db.read() as session:
+        job = details.details(session, lookup.find(session, caller(), job_id))
+        nodes = explain_placement.why_everywhere(session, caller(), job_id, weights)
+        return Reply(_PLACEMENT.dump({"job": job, "nodes": nodes}))
 
 
 @blueprint.get("/nodes")
@@ -106,6 +132,42 @@ def get_node(name: str) -> Reply:
 @operation("Set the labels of a node", permission=Permission.CLUSTER_ADMIN, body=ChangeNodeSchema, answer=NodeSchema)
 def change_node(name: str, body: dict[str, Any]) -> Reply:
     return Reply(_NODE.dump(labels.replace(plane().db, caller(), name, body["labels"])))
+
+
+@blueprint.post("/nodes/<name>/labels")
+@operation(
+    "Add or remove labels of a node",
+    permission=Permission.CLUSTER_ADMIN,
+    body=ChangeLabelsSchema,
+    body_optional=True,
+    answer=NodeSchema,
+)
+def change_labels(name: str, body: dict[str, Any]) -> Reply:
+    recorder = ReplyRecorder(lambda _, node: Reply(_NODE.dump(node)))
+    labels.add_and_remove(plane().db, caller(), name, **body, on_written=recorder)
+    return recorder.reply
+
+
+@blueprint.delete("/nodes/<name>")
+@operation("Remove a lost node", permission=Permission.CLUSTER_ADMIN, status=204)
+def remove_node(name: str) -> Reply:
+    maintenance.remove(plane().db, caller(), name)
+    return Reply(None, 204)
+
+
+@blueprint.post("/nodes/<name>/put-back")
+@operation(
+    "Return devices to service whose unkillable process is gone",
+    permission=Permission.CLUSTER_ADMIN,
+    body=NoBodySchema,
+    body_optional=True,
+    answer=PutBackSchema,
+)
+def put_devices_back(name: str, body: dict[str, Any]) -> Reply:
+    del body
+    recorder = ReplyRecorder(lambda _, count: Reply(_PUT_BACK.dump({"name": name, "devices": count})))
+    stuck_devices.put_back_by_hand(plane().db, caller(), name, on_written=recorder)
+    return recorder.reply
 
 
 @blueprint.get("/nodes/<name>/why/<job_id>")
@@ -145,6 +207,37 @@ def enable_node(name: str, body: dict[str, Any]) -> Reply:
     recorder = ReplyRecorder(lambda _, node: Reply(_NODE.dump(node)))
     maintenance.enable(plane().db, caller(), name, on_written=recorder)
     return recorder.reply
+
+
+@blueprint.get("/registered-models")
+@operation("List base models and fine-tuned models", permission=Permission.VIEW, answer=RegisteredModelsSchema)
+def list_models() -> Reply:
+    with plane().db.read() as session:
+        found = [registered.described(row, caller()) for row in registered.listed(session, caller())]
+        return Reply(_MODELS.dump({"models": found}))
+
+
+@blueprint.post("/registered-models")
+@operation(
+    "Name a base model",
+    permission=Permission.CLUSTER_ADMIN,
+    body=RegisterModelSchema,
+    answer=RegisteredModelSchema,
+    status=201,
+)
+def register_model(body: dict[str, Any]) -> Reply:
+    who = caller()
+    recorder = ReplyRecorder(lambda _, row: Reply(_MODEL.dump(registered.described(row, who)), 201))
+    name, location, project = body["name"], body["location"], body.get("project")
+    registered.register(plane().db, who, name, location, project=project, on_written=recorder)
+    return recorder.reply
+
+
+@blueprint.delete("/registered-models/<name>")
+@operation("Remove the name of a base model", permission=Permission.CLUSTER_ADMIN, status=204)
+def remove_model(name: str) -> Reply:
+    registered.remove(plane().db, caller(), name)
+    return Reply(None, 204)
 
 
 @blueprint.get("/cluster")

@@ -14,7 +14,15 @@ from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.documents import NothingSchema
-from app.schemas.jobs import CancelSchema, JobSchema, PauseSchema, ResumeSchema, RetrySchema, SubmitJobSchema
+from app.schemas.jobs import (
+    CancelSchema,
+    JobSchema,
+    PauseSchema,
+    PreemptSchema,
+    ResumeSchema,
+    RetrySchema,
+    SubmitJobSchema,
+)
 from app.security.permissions import Permission
 from app.services.jobs import commands, retries
 from app.services.jobs.details import JobDetails
@@ -83,6 +91,21 @@ def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
     )
     recorder = ReplyRecorder(_created)
     retries.retry(plane(), caller(), job_id, wanted, complete=partial(validated, _DOCUMENT), on_written=recorder)
+    return recorder.reply
+
+
+@blueprint.post("/jobs/<job_id>/preempt")
+@operation(
+    "Preempt a running job: it saves a checkpoint and releases its devices",
+    permission=Permission.CLUSTER_ADMIN,
+    body=PreemptSchema,
+    body_optional=True,
+    answer=JobSchema,
+    status=202,
+)
+def preempt_job(job_id: str, body: dict[str, Any]) -> Reply:
+    recorder = ReplyRecorder(_shown(202))
+    commands.preempt(plane(), caller(), job_id, reason=body["reason"], on_written=recorder)
     return recorder.reply
 
 

@@ -1,5 +1,6 @@
 """Submitting, reading, listing, changing and deleting jobs."""
 
+from dataclasses import replace
 from typing import Any
 
 from flask import Blueprint
@@ -25,7 +26,7 @@ from app.schemas.jobs import (
 from app.schemas.spec.field_verdicts import refuse, warnings_of
 from app.schemas.spec.job_fields import FIELDS
 from app.security.permissions import Permission
-from app.services.jobs import deletion, dry_run, listing, lookup, submission, updates
+from app.services.jobs import deletion, dry_run, fit, listing, lookup, submission, updates
 from app.services.jobs.details import JobDetails, details
 from app.services.jobs.submission import Origin, Submitted
 
@@ -65,15 +66,18 @@ def submit_job(query: dict[str, Any], body: JobDocument) -> Reply:
 @blueprint.get("/jobs")
 @operation("List jobs", permission=Permission.VIEW, query=JobQuerySchema, answer=JobSchema, items="jobs")
 def list_jobs(query: dict[str, Any]) -> dict[str, Any]:
+    asked = {**query, "created_by": caller().key_id} if query.get("created_by") == "me" else query
     with plane().db.read() as session:
-        return page_data("jobs", _JOB, listing.page(session, caller(), query, page_request(query)), query)
+        return page_data("jobs", _JOB, listing.page(session, caller(), asked, page_request(query)), query)
 
 
 @blueprint.get("/jobs/<job_id>")
 @operation("Get a job", permission=Permission.VIEW, answer=JobSchema)
 def get_job(job_id: str) -> Reply:
     with plane().db.read() as session:
-        return Reply(_JOB.dump(details(session, lookup.find(session, caller(), job_id))))
+        found = details(session, lookup.find(session, caller(), job_id))
+        asked = fit.asked_of_stored(session, plane(), found)
+    return Reply(_JOB.dump(replace(found, memory_estimate=fit.of(plane().db, asked))))
 
 
 @blueprint.patch("/jobs/<job_id>")

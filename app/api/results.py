@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
 from app.domain.errors import NotFound
+from app.domain.model_cards.markdown import as_markdown
 from app.http.context import backend, caller, plane
 from app.http.downloads import Content, download
 from app.http.envelope import Reply
@@ -12,15 +13,19 @@ from app.http.operation import operation
 from app.schemas.artifacts import ArtifactQuerySchema, ArtifactsSchema, TensorboardSchema
 from app.schemas.attempts import AttemptsSchema
 from app.schemas.checkpoints import CheckpointsSchema
+from app.schemas.model_cards import LineageQuerySchema, LineageSchema, ModelCardSchema, WandbQuerySchema
 from app.schemas.reports import ReportSchema
 from app.security.permissions import Permission
 from app.services.attempts import artifacts, checkpoints
 from app.services.evaluations import of_job
 from app.services.jobs import history, lookup, reports
+from app.services.provenance import lineage, model_cards, wandb_export
 from app.services.telemetry import tensorboards
 
 blueprint = Blueprint("results", __name__)
 _CHECKPOINTS, _ATTEMPTS, _REPORT, _ARTIFACTS = CheckpointsSchema(), AttemptsSchema(), ReportSchema(), ArtifactsSchema()
+_MODEL_CARD, _LINEAGE = ModelCardSchema(), LineageSchema()
+MARKDOWN = "text/markdown"
 
 
 @blueprint.get("/jobs/<job_id>/checkpoints")
@@ -46,6 +51,47 @@ def get_report(job_id: str) -> Reply:
         job = lookup.find(session, caller(), job_id)
         report = reports.completion_report(session, job)
         return Reply(_REPORT.dump({**vars(report), **vars(of_job.evaluations_of(session, job))}))
+
+
+@blueprint.get("/jobs/<job_id>/model-card")
+@operation(
+    "Get the model card of a job's result", permission=Permission.VIEW, answer=ModelCardSchema, media="json or markdown"
+)
+def get_model_card(job_id: str) -> Reply | Response:
+    with plane().db.snapshot() as session:
+        card = model_cards.model_card(session, lookup.find(session, caller(), job_id))
+    if request.accept_mimetypes.best_match(["application/json", MARKDOWN]) == MARKDOWN:
+        return Response(as_markdown(card), mimetype=MARKDOWN)
+    return Reply(_MODEL_CARD.dump(card))
+
+
+@blueprint.get("/jobs/<job_id>/lineage")
+@operation(
+    "Get what a job was made of, and what was made of it",
+    permission=Permission.VIEW,
+    query=LineageQuerySchema,
+    answer=LineageSchema,
+)
+def get_lineage(job_id: str, query: dict[str, Any]) -> Reply:
+    with plane().db.snapshot() as session:
+        found = lineage.lineage(session, lookup.find(session, caller(), job_id), **query)
+    return Reply(_LINEAGE.dump({**vars(found), "nodes": found.nodes.values(), "links": found.links}))
+
+
+@blueprint.get("/jobs/<job_id>/wandb")
+@operation(
+    "Get the metrics of a job as a file for `wandb sync`",
+    permission=Permission.VIEW,
+    query=WandbQuerySchema,
+    media="run file",
+)
+def get_wandb(job_id: str, query: dict[str, Any]) -> Response:
+    db = plane().db
+    with db.read() as session:
+        job = lookup.find(session, caller(), job_id)
+    response = Response(wandb_export.exported(db, job, **query), mimetype="application/octet-stream")
+    response.headers["Content-Disposition"] = f'attachment; filename="run-{job.id}.wandb"'
+    return response
 
 
 @blueprint.get("/jobs/<job_id>/artifacts")

@@ -5,6 +5,7 @@ from flask import Blueprint
 from app.domain.errors import ERROR_TYPES
 from app.domain.lifecycle.retry_policy import describe, may_retry
 from app.domain.spec.catalog import training_types
+from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.http.envelope import Reply
 from app.http.operation import operation
 from app.schemas.spec.training_config import TRAINING_TYPES
@@ -18,7 +19,7 @@ _TRAINING_TYPES, _ERROR_TYPES = TrainingTypesSchema(), ErrorTypesSchema()
 @blueprint.get("/training-types")
 @operation("List training types with their hyperparameters", permission=Permission.VIEW, answer=TrainingTypesSchema)
 def list_training_types() -> Reply:
-    return Reply(_TRAINING_TYPES.dump({"training_types": list(training_types(TRAINING_TYPES))}))
+    return Reply(_TRAINING_TYPES.dump({"training_types": list(training_types((*TRAINING_TYPES, CUSTOM)))}))
 
 
 @blueprint.get("/error-types")

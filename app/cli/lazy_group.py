@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+from app.domain.suggestions import did_you_mean
 
 
 class LazyGroup(click.Group):
@@ -23,6 +26,20 @@ class LazyGroup(click.Group):
         module, _, attribute = self._table[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self._table and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0][:64]!r}{did_you_mean(args[0], self._table)}; see {ctx.command_path} -h")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names from the table: click's group would import every command for its help."""
+        names = [
+            CompletionItem(name, help=text) for name, (_, text) in self._table.items() if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 – the same
         with formatter.section("Commands"):

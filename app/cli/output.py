@@ -3,9 +3,10 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any, TypeVar
+from unicodedata import combining, east_asian_width
 
 import click
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-WIDEST = 2000
 # Of ECMA-48: control sequences (CSI), strings such as OSC with their text, other escapes, and control characters.
 # Colours (SGR) are captured.
 _CONTROL = re.compile(
@@ -24,6 +24,7 @@ _CONTROL = re.compile(
     re.DOTALL,
 )
 _PLAIN = "\x1b[0m"
+SHORT_ID = 8
 STATUS_STYLES = {
     "COMPLETED": "green",
     "FAILED": "red",
@@ -73,7 +74,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     if not listed:
         click.echo(empty)
         return
-    _print(table_of(columns, listed))
+    # Not by rich: importing it takes longer than most commands.
+    for line in _lines(
+        [[_bold(column) for column in map(_text, columns)], *(list(map(_styled, row)) for row in listed)]
+    ):
+        click.echo(line)
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
@@ -90,15 +95,9 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
 
 def print_fields(fields: Mapping[str, Any]) -> None:
     """Print one field per line, without empty ones."""
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in fields.items():
-        if value not in (None, "", [], {}):
-            table.add_row(name, _cell(value))
-    _print(table)
+    rows = [[_bold(name), _styled(value)] for name, value in fields.items() if value not in (None, "", [], {})]
+    for line in _lines(rows):
+        click.echo(line)
 
 
 def console() -> "Console":
@@ -106,6 +105,11 @@ def console() -> "Console":
     from rich.console import Console
 
     return Console(highlight=False)
+
+
+def short_id(whole: str) -> str:
+    """The end of an id, which commands take for the whole; ids of one day begin alike."""
+    return whole[-SHORT_ID:]
 
 
 def duration(seconds: float | None) -> str:
@@ -117,6 +121,18 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def seconds_between(first: str | None, last: str | None) -> float | None:
+    """Seconds between two times of an answer; None when one of them is not known."""
+    if not first or not last:
+        return None
+    return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
+
+
+def moment(at: str | None) -> str:
+    """A time of an answer in UTC, to the second: ``2026-11-29 09:50:58``; a dash when it is not known."""
+    return datetime.fromisoformat(at).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if at else "–"
+
+
 def age(moment: str) -> str:
     """The time since ``moment``: ``42s``, ``5m``, ``3h``, ``2d``."""
     seconds = max(0, round((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()))
@@ -126,17 +142,47 @@ def age(moment: str) -> str:
     return f"{seconds}s"
 
 
-def _print(table: "Table") -> None:
-    from rich.console import Console
+def _lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Cells in columns. Full width, like `docker ps`: a truncated id can't be copied, and terminals wrap by themselves.
 
-    # Full width, like `docker ps`: a truncated id can't be copied, and terminals wrap by themselves.
-    out = Console(highlight=False, width=WIDEST)
-    with out.capture() as captured:
-        out.print(table)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    A cell of several lines stays in its column.
+    """
+    split = [[cell.split("\n") for cell in row] for row in rows]
+    widths = [max((_width(line) for cell in column for line in cell), default=0) for column in zip(*split, strict=True)]
+    for row in split:
+        for number in range(max(map(len, row), default=0)):
+            parts = [cell[number] if number < len(cell) else "" for cell in row]
+            padded = [part + " " * (width - _width(part)) for part, width in zip(parts, widths, strict=True)]
+            yield "  ".join(padded).rstrip()
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that a text takes, without its colours."""
+    if text.isascii() and "\x1b" not in text:
+        return len(text)
+    plain = click.unstyle(text)
+    wide = sum(east_asian_width(each) in "WF" for each in plain)
+    return len(plain) + wide - sum(bool(combining(each)) for each in plain)
+
+
+def _bold(text: str) -> str:
+    return click.style(text, bold=True) if sys.stdout.isatty() else text
+
+
+def _styled(value: object) -> str:
+    text = printable(_text(value))
+    style = STATUS_STYLES.get(text)
+    return click.style(text, fg=style) if style and sys.stdout.isatty() else text
 
 
 def _cell(value: object) -> str:
+    """For rich."""
+    text = printable(_text(value)).replace("[", r"\[")
+    style = STATUS_STYLES.get(text)
+    return f"[{style}]{text}[/]" if style else text
+
+
+def _text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -144,12 +190,15 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):
-        return ", ".join(_cell(part) for part in value)
+        return ", ".join(_text(part) for part in value)
     if isinstance(value, dict):
-        return ", ".join(f"{name}={_cell(part)}" for name, part in value.items())
-    text = printable(str(value)).replace("[", r"\[")
-    style = STATUS_STYLES.get(text)
-    return f"[{style}]{text}[/]" if style else text
+        return ", ".join(f"{name}={_nested(part)}" for name, part in value.items())
+    return str(value)
+
+
+def _nested(value: object) -> str:
+    """Of an object inside an object: in brackets, or which of them has a field can't be seen."""
+    return f"({_text(value)})" if isinstance(value, dict) and value else _text(value)
 
 
 def _plain(value: object) -> object:

@@ -1,4 +1,4 @@
-"""The option --resource KEY=VALUE of both `retry` commands."""
+"""The option --resource KEY=VALUE of `retry`."""
 
 import re
 from typing import Any

@@ -175,6 +175,8 @@ Cause = Literal[
     "MODEL_NOT_FOUND",
     "DATA_NOT_FOUND",
     "DATA_INVALID",
+    "HUB_UNREACHABLE",
+    "PACKAGES_FAILED",
     "SCRIPT_ERROR",
     "TRAINER_ERROR",
     "OUT_OF_MEMORY",
@@ -217,6 +219,17 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
     "DATA_INVALID": ErrorType(
         "a data source was read but its content cannot be used; file, row and field are named",
         "Correct that row, or leave it out by data_config; POST /v1/data/validate checks it without a job.",
+        is_appended=False,
+    ),
+    "HUB_UNREACHABLE": ErrorType(
+        "the hub with the model or data, or the repository with the code, does not answer, or the connection to it "
+        "broke",
+        "Check that this installation reaches the host that the message names (a hub: HF_ENDPOINT, its proxy), then "
+        "retry the job; or name a directory of the cluster that holds the model, data or code.",
+    ),
+    "PACKAGES_FAILED": ErrorType(
+        "the packages of training_config.packages could not be installed",
+        "Correct the requirement that the message names; uv's last lines say why it can't be installed.",
         is_appended=False,
     ),
     "SCRIPT_ERROR": ErrorType(

@@ -12,6 +12,7 @@ from app.domain.spec.locations.service_urls import check_service_url
 from app.domain.sweeps.events import SweepEventType
 
 TEST_EVENT = "webhook.test"
+DELIVERY_STATES = ("waiting", "delivered", "given_up")
 # Names that a webhook may subscribe to: event types of jobs, sweeps and services, and job states.
 EVENT_NAMES: tuple[str, ...] = (
     *(str(kind) for kind in EventType),

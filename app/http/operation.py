@@ -43,7 +43,18 @@ class Operation:
     answer: Schema | None = None
     items: str | None = None
     status: int = 200
-    media: Literal["json", "events", "json or events", "json or picture", "bytes", "html", "text", "document"] = "json"
+    media: Literal[
+        "json",
+        "events",
+        "json or events",
+        "json or picture",
+        "json or markdown",
+        "run file",
+        "bytes",
+        "html",
+        "text",
+        "document",
+    ] = "json"
     headers: Mapping[str, str] = field(default_factory=dict)
     also: Mapping[int, type[Schema]] = field(default_factory=dict)
     rechecks_key: bool = False

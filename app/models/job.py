@@ -43,6 +43,7 @@ class Job(Base):
         _list_index("ix_job_created", "created_at", "id", "name"),
         _list_index("ix_job_project_created", "project", "created_at", "id", "name"),
         _list_index("ix_job_status_created", "status", "created_at", "id"),
+        _list_index("ix_job_created_by", "created_by", "created_at", "id"),
         _list_index("ix_job_training_type", "training_type", "created_at", "id"),
         _list_index("ix_job_framework", "framework", "created_at", "id"),
         _list_index("ix_job_name", "name", "id"),

@@ -36,6 +36,8 @@ class Node(Base):
     registered_at: Mapped[datetime] = mapped_column(default=utc_now)
     last_seen_at: Mapped[datetime] = mapped_column(default=utc_now)  # shown to people; nothing is decided by it
 
+    lost_at: Mapped[datetime | None]  # by the database's clock; None also for nodes that were lost before it was kept
+
     devices: Mapped[list["Device"]] = relationship(order_by="Device.index", cascade="all, delete-orphan")
 
     @property

@@ -1,5 +1,7 @@
 """Data validation on the wire: data with or without the model to train, and the report."""
 
+from typing import Any, ClassVar
+
 from marshmallow import Schema, fields
 
 from app.schemas.documents import DocumentSchema
@@ -14,6 +16,8 @@ _OBJECT = {"type": "object", SOMETIMES: True}
 class IntendedTrainingSchema(TrainingConfigSchema):
     """As in a job; defaults to SFT on HF_TRAINER without a model, in which case nothing is tokenized."""
 
+    needed = ()
+    conditions: ClassVar[dict[str, Any]] = {}
     training_type = Choice(TRAINING_TYPES, load_default="SFT")
     base_model = Section(BaseModelSchema)
     framework = Section(FrameworkSchema, load_default=lambda: {"type": "HF_TRAINER"})

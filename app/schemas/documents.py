@@ -1,11 +1,28 @@
-"""The base schema of request documents: null for an optional field means that it is omitted."""
+"""The base schemas of requests: a message about an unknown field names the one that was meant; null omits a field."""
 
 from typing import Any, ClassVar
 
-from marshmallow import Schema, missing, pre_load
+from marshmallow import Schema, ValidationError, missing, pre_load
+
+from app.domain.spec.hyperparameters.places import unknown_field
 
 
-class DocumentSchema(Schema):
+class RequestSchema(Schema):
+    """What a client sends."""
+
+    of_job: ClassVar[bool] = False  # whether it is a part of a job document
+
+    def handle_error(self, error: ValidationError, data: Any, **_: Any) -> None:  # noqa: ANN401 – as marshmallow's
+        """Say of each unknown field which one was probably meant."""
+        if not isinstance(data, dict) or not isinstance(error.messages, dict):
+            return
+        known = [field.data_key or name for name, field in self.load_fields.items()]
+        for name, said in error.messages.items():
+            if said == [self.error_messages["unknown"]]:
+                error.messages[name] = [unknown_field(str(name), known, of_job=self.of_job)]
+
+
+class DocumentSchema(RequestSchema):
     """Generated clients send null for unset fields; a field with a default then takes its default."""
 
     # JSON Schema of the rules between its fields, beside what the fields say themselves.
@@ -32,6 +49,12 @@ class DocumentSchema(Schema):
             if (field.data_key or name) in data or field.required or field.load_default is not missing
         }
         return super(DocumentSchema, asked)._deserialize(data, **how)
+
+
+class JobPartSchema(DocumentSchema):
+    """A part of a job document, in which a field may have been given in another part."""
+
+    of_job = True
 
 
 class NothingSchema(DocumentSchema):

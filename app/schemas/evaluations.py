@@ -136,7 +136,11 @@ class EvaluationAnswerSchema(Schema):
     name = fields.String(attribute="job.name")
     labels = AsStored({"type": "object", "additionalProperties": {"type": "string"}}, attribute="job.labels")
     project = fields.String(attribute="job.project")
-    created_by = fields.String(attribute="job.created_by")
+    created_by = fields.String(attribute="job.created_by", **says("The id of the key that made it"))
+    created_by_name = fields.String(
+        attribute="details.created_by_name",
+        **says("The name of that key; empty if it has none, `administrator` for a super admin's"),
+    )
     job_id = fields.String(attribute="job.evaluated_job_id", allow_none=True, **says("The job that made the model"))
     model = Section(ModelReferenceSchema)
     checkpoint_id = fields.String(attribute="section.model.checkpoint_id", allow_none=True)

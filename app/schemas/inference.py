@@ -296,7 +296,11 @@ class InferenceSchema(Schema):
     name = fields.String(attribute="job.name")
     labels = AsStored({"type": "object", "additionalProperties": {"type": "string"}}, attribute="job.labels")
     project = fields.String(attribute="job.project")
-    created_by = fields.String(attribute="job.created_by")
+    created_by = fields.String(attribute="job.created_by", **says("The id of the key that made it"))
+    created_by_name = fields.String(
+        attribute="details.created_by_name",
+        **says("The name of that key; empty if it has none, `administrator` for a super admin's"),
+    )
     model = Section(ModelReferenceSchema, **says("The model; a checkpoint by its ID"))
     adapter = fields.Boolean(**says("Whether the job's weights are an adapter, loaded with their job's base model"))
     data_config = Section(RecordsSchema)

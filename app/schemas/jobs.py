@@ -1,14 +1,16 @@
 """Jobs on the wire: the submitted document, the job resource, and the bodies of control requests."""
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
-from marshmallow import Schema, ValidationError, fields, post_load, pre_load
+from marshmallow import Schema, ValidationError, fields, post_load, pre_load, validates_schema
 
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.inference import ENGINES, KINDS, TYPES
 from app.domain.spec.model import JobDocument
-from app.schemas.documents import DocumentSchema
+from app.schemas.documents import DocumentSchema, JobPartSchema
+from app.schemas.memory import MemoryEstimateSchema
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryMoment, QueryTexts, one_of
 from app.schemas.spec.data_config import DataConfigSchema
 from app.schemas.spec.output_config import OutputConfigSchema
@@ -17,9 +19,12 @@ from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.schemas.spec.tracking import tracker_list
 from app.schemas.spec.training_config import (
     FRAMEWORKS,
+    IS_CUSTOM,
     TRAINING_TYPES,
     StoredTrainingConfigSchema,
     TrainingConfigSchema,
+    missing_unless_custom,
+    required_unless_custom,
 )
 from app.schemas.strict_fields import NAME, AsStored, Flag, Matching, Moment, Section, Text, TextMap, Whole, says
 from app.services.jobs.details import JobDetails
@@ -30,6 +35,7 @@ _NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and sp
 _METRICS = {"type": "object", "additionalProperties": {"type": ["number", "string"]}}
 # What an empty section loads as. Shared by all documents, which only read it: loading it anew takes a tenth of the time
 # of a document.
+_NO_DATA = DataConfigSchema().load({"sources": []})
 _NO_OUTPUT, _NO_SCHEDULING = OutputConfigSchema().load({}), SchedulingConfigSchema().load({})
 
 
@@ -58,11 +64,14 @@ def refuse_other_kinds(document: object) -> None:
         raise ValidationError({"training_config": {"training_type": [way_out.partition("; ")[0]]}})
 
 
-class SubmitJobSchema(DocumentSchema):
+class SubmitJobSchema(JobPartSchema):
+    conditions: ClassVar[dict[str, Any]] = required_unless_custom(
+        {"required": ["training_config"], "properties": {"training_config": IS_CUSTOM}}, "data_config"
+    )
     name = display_name("A display name; need not be unique", required=True)
     labels = label_map(load_default=dict, **says("Keys and values to filter jobs by"))
     training_config = Section(TrainingConfigSchema, required=True)
-    data_config = Section(DataConfigSchema, required=True)
+    data_config = Section(DataConfigSchema, **says("Framework CUSTOM does not need it: default no sources"))
     resource_config = Section(ResourceConfigSchema, required=True)
     output_config = Section(OutputConfigSchema, load_default=lambda: _NO_OUTPUT)
     scheduling_config = Section(SchedulingConfigSchema, load_default=lambda: _NO_SCHEDULING)
@@ -74,9 +83,17 @@ class SubmitJobSchema(DocumentSchema):
         refuse_other_kinds(values)
         return values
 
+    @validates_schema(skip_on_field_errors=False, pass_original=True)
+    def _has_data(self, values: dict[str, Any], original: object, **_: Any) -> None:
+        given = original if isinstance(original, dict) else {}
+        training = given.get("training_config")
+        framework = training.get("framework") if isinstance(training, dict) else None
+        if given.get("data_config") is None:
+            missing_unless_custom(values, framework, "data_config")
+
     @post_load
     def _typed(self, values: dict[str, Any], **_: Any) -> JobDocument:
-        return JobDocument.from_json(values)
+        return JobDocument.from_json({"data_config": _NO_DATA, **values})
 
 
 class SubmitQuerySchema(Schema):
@@ -117,6 +134,9 @@ class PlanSchema(Schema):
         attribute="checked.spec.document.scheduling_config.max_runtime_seconds", allow_none=True
     )
     resumes_from = fields.String(allow_none=True, **says("The checkpoint to start from"))
+    memory = fields.Nested(
+        MemoryEstimateSchema, attribute="checked.fit", allow_none=True, **says("null for jobs that train nothing")
+    )
 
 
 class DryRunSchema(Schema):
@@ -143,6 +163,10 @@ class DeleteQuerySchema(Schema):
 
 class CancelSchema(DocumentSchema):
     reason = Text(longest=1000, load_default="")
+
+
+class PreemptSchema(DocumentSchema):
+    reason = Text(longest=1000, load_default="", **says("Recorded in the job's history"))
 
 
 class PauseSchema(DocumentSchema):
@@ -180,12 +204,17 @@ class JobQuerySchema(ListQuerySchema):
     project = Text(longest=63)
     name = Text(longest=128)
     kind = one_of(KINDS)
-    training_type = one_of((*TRAINING_TYPES, *TYPES.values()))
+    training_type = one_of((*TRAINING_TYPES, CUSTOM, *TYPES.values()))
     framework = one_of((*FRAMEWORKS, *ENGINES))
     created_after = QueryMoment()
     created_before = QueryMoment()
     parent_job_id = Text(longest=64)
     sweep_id = Text(longest=64)
+    created_by = Text(longest=64, **says("The id of the key that submitted it; `me` is the caller's own"))
+    handle = Text(
+        longest=128,
+        **says("A job's id, its whole name, or, where none is named so, the end of its id, 4 characters or more"),
+    )
     labels = fields.List(fields.Tuple((fields.String(), fields.String())), load_default=list)
 
 
@@ -204,7 +233,10 @@ class JobSchema(Schema):
     # Jobs of earlier versions are stored without it.
     tracking = tracker_list(attribute="stored.tracking", dump_default=list)
     project = fields.String(attribute="job.project")
-    created_by = fields.String(attribute="job.created_by")
+    created_by = fields.String(attribute="job.created_by", **says("The id of the key that submitted it"))
+    created_by_name = fields.String(
+        **says("The name of that key; empty if it has none, `administrator` for a super admin's")
+    )
     status = fields.String(attribute="job.status")
     status_reason = fields.String(attribute="job.status_reason")
     requested = fields.String(allow_none=True)
@@ -233,6 +265,9 @@ class JobSchema(Schema):
     started_at = Moment(attribute="job.started_at", allow_none=True)
     finished_at = Moment(attribute="job.finished_at", allow_none=True)
     version = fields.Integer(attribute="job.version")
+    memory_estimate = fields.Nested(
+        MemoryEstimateSchema, allow_none=True, **says("null unless one unfinished job that trains is read by its id")
+    )
 
     def get_attribute(self, obj: JobDetails, attr: str, default: object) -> object:
         """Attribute access without marshmallow's item lookup at each dot: serializes lists 20 % faster."""

@@ -2,13 +2,11 @@
 
 from marshmallow import Schema, fields
 
+from app.domain.administration import DEFAULT_GRACE_SECONDS, LONGEST_KEY_NAME, MAX_EXPIRES_DAYS, MAX_GRACE_SECONDS
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy
 from app.schemas.strict_fields import Choice, Moment, Text, Whole, says
 from app.security.permissions import Role
-
-DEFAULT_GRACE_SECONDS = 3600
-MAX_GRACE_SECONDS = 30 * 86400
 
 
 class KeyQuerySchema(ListQuerySchema):
@@ -18,8 +16,8 @@ class KeyQuerySchema(ListQuerySchema):
 class CreateKeySchema(DocumentSchema):
     role = Choice(tuple(str(role) for role in Role), load_default=str(Role.USER))
     project = Text(longest=63, shortest=1)
-    name = Text(longest=128, load_default="")
-    expires_days = Whole(1, 36500)
+    name = Text(longest=LONGEST_KEY_NAME, load_default="")
+    expires_days = Whole(1, MAX_EXPIRES_DAYS)
 
 
 class RotateKeySchema(DocumentSchema):

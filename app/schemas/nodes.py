@@ -90,6 +90,34 @@ class ChangeNodeSchema(Schema):
     labels = Texts(most=256, required=True, **says("the complete set of labels; it must include those of node.toml"))
 
 
+class ChangeLabelsSchema(DocumentSchema):
+    """Other labels are unchanged."""
+
+    add = Texts(most=256, load_default=[])
+    remove = Texts(most=256, load_default=[], **says("labels that an administrator has set"))
+
+
+class PutBackSchema(Schema):
+    name = fields.String()
+    devices = fields.Integer(**says("number of devices returned to service"))
+
+
+class PlacedJobSchema(Schema):
+    job_id = fields.String(attribute="job.id")
+    status = fields.String(attribute="job.status")
+    project = fields.String(attribute="job.project")
+    queue_position = fields.Integer(allow_none=True)
+    estimated_start_at = Moment(allow_none=True)
+    pending_reason = fields.String(**says("empty unless it waits"))
+    queue = fields.String(attribute="job.queue")
+    priority = fields.Integer(attribute="job.priority")
+
+
+class PlacementSchema(Schema):
+    job = fields.Nested(PlacedJobSchema)
+    nodes = fields.List(fields.Nested(NodeFitSchema), **says("the best first"))
+
+
 class DrainSchema(DocumentSchema):
     requeue = Flag(load_default=False, **says("also save and requeue its running jobs"))
 

@@ -2,13 +2,13 @@
 
 from marshmallow import Schema, fields
 
+from app.domain.administration import LONGEST_DESCRIPTION, MOST_OF_QUOTA
 from app.domain.names import NAME, NAME_RULE
 from app.domain.spec.locations.egress import MOST_SERVICES, SERVICE, SERVICE_RULE
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy
 from app.schemas.strict_fields import SOMETIMES, Matching, Moment, Number, Text, Texts, Whole, says
 
-MOST = 1_000_000
 _EGRESS = says("services that jobs with resource_config.network gate may connect to: the whole list")
 
 
@@ -20,9 +20,12 @@ class DeviceQuotaSchema(Schema):
     """Omitted fields are unchanged; null removes a limit."""
 
     deserved = Whole(
-        0, MOST, allow_none=True, **says("guaranteed devices; other projects may borrow them while they are unused")
+        0,
+        MOST_OF_QUOTA,
+        allow_none=True,
+        **says("guaranteed devices; other projects may borrow them while they are unused"),
     )
-    limit = Whole(0, MOST, allow_none=True, **says("maximum in use at a time; null: unlimited"))
+    limit = Whole(0, MOST_OF_QUOTA, allow_none=True, **says("maximum in use at a time; null: unlimited"))
     over_quota_weight = Number(
         0, 1000, allow_none=True, **says("weight of its share of unused devices beyond deserved; 0: none, null: 1")
     )
@@ -33,9 +36,9 @@ class QuotaSchema(Schema):
 
     gpus = fields.Nested(DeviceQuotaSchema)
     cpu_slots = fields.Nested(DeviceQuotaSchema)
-    max_running_jobs = Whole(0, MOST, allow_none=True, **says("null: unlimited"))
+    max_running_jobs = Whole(0, MOST_OF_QUOTA, allow_none=True, **says("null: unlimited"))
     max_waiting_jobs = Whole(
-        0, MOST, allow_none=True, **says("further submissions are rejected with 429; null: unlimited")
+        0, MOST_OF_QUOTA, allow_none=True, **says("further submissions are rejected with 429; null: unlimited")
     )
     gpu_hours_per_month = Number(
         0,
@@ -56,15 +59,22 @@ class QuotaSchema(Schema):
 
 class CreateProjectSchema(DocumentSchema):
     name = Matching(NAME, NAME_RULE, required=True)
-    description = Text(longest=255, load_default="")
+    description = Text(longest=LONGEST_DESCRIPTION, load_default="")
     quota = fields.Nested(QuotaSchema)
     egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
 
 
 class ChangeProjectSchema(DocumentSchema):
-    description = Text(longest=255)
+    description = Text(longest=LONGEST_DESCRIPTION)
     quota = fields.Nested(QuotaSchema)
     egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
+
+
+class ChangeEgressSchema(DocumentSchema):
+    """Other services are unchanged."""
+
+    add = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, load_default=[])
+    remove = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, load_default=[])
 
 
 class UsageSchema(Schema):
@@ -89,11 +99,15 @@ class ProjectSchema(Schema):
 
 class ProjectShareSchema(Schema):
     project = fields.String()
-    kind = fields.String()
+    kind = fields.String(**says("gpus or cpu_slots"))
     used = fields.Float()
-    deserved = fields.Integer(attribute="quota.deserved")
+    deserved = fields.Integer(attribute="quota.deserved", allow_none=True)
     borrowed = fields.Float()
-    limit = fields.Integer(attribute="quota.limit")
+    limit = fields.Integer(attribute="quota.limit", allow_none=True)
     over_quota_weight = fields.Float(attribute="quota.over_quota_weight")
     running_jobs = fields.Integer()
     waiting_jobs = fields.Integer()
+
+
+class SharesSchema(Schema):
+    shares = fields.List(fields.Nested(ProjectShareSchema), **says("of each kind the next to be served first"))

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
+from marshmallow import EXCLUDE, ValidationError, fields, validate
 
+from app.schemas.documents import RequestSchema
 from app.schemas.strict_fields import Choice, Moment
 
 _DIGITS = re.compile(r"-?[0-9]{1,15}")
@@ -62,19 +63,19 @@ class OrderBy(Choice):
         super().__init__((*columns, *(f"-{column}" for column in columns)), load_default=default)
 
 
-class ListQuerySchema(Schema):
+class ListQuerySchema(RequestSchema):
     page_size = QueryWhole(1, MAX_PAGE_SIZE, load_default=DEFAULT_PAGE_SIZE)
     page_token = fields.String(load_default="", validate=validate.Length(max=1024))
 
 
-class AnyQuerySchema(Schema):
+class AnyQuerySchema(RequestSchema):
     """Accepts and ignores every parameter."""
 
     class Meta:
         unknown = EXCLUDE
 
 
-class NoQuerySchema(Schema):
+class NoQuerySchema(RequestSchema):
     """Accepts no parameters."""
 
 

@@ -2,11 +2,10 @@
 
 from marshmallow import Schema, fields
 
+from app.domain.administration import MOST_JOBS
 from app.domain.names import NAME, NAME_RULE
 from app.schemas.queries import ListQuerySchema, OrderBy
 from app.schemas.strict_fields import Flag, Matching, Moment, Number, Text, Whole, says
-
-MAX_JOBS = 1_000_000
 
 
 class QueueSchema(Schema):
@@ -29,11 +28,11 @@ class ChangeQueueSchema(Schema):
 
     paused = Flag(**says("true: the queue accepts jobs and starts none; running jobs continue"))
     max_running_jobs = Whole(
-        1, MAX_JOBS, allow_none=True, **says("maximum running jobs of the queue, over all projects")
+        1, MOST_JOBS, allow_none=True, **says("maximum running jobs of the queue, over all projects")
     )
     max_waiting_jobs = Whole(
         0,
-        MAX_JOBS,
+        MOST_JOBS,
         allow_none=True,
         **says("maximum waiting jobs; further submissions are rejected with 429; 0 accepts no jobs"),
     )
@@ -54,7 +53,7 @@ class QueuesSchema(Schema):
 
 
 class WaitingJobQuerySchema(ListQuerySchema):
-    """By default in scheduling order."""
+    """By default in order of service."""
 
     order_by = OrderBy("priority", "created_at", "name", "status", default="priority")
     queue = Text(longest=63)
@@ -67,7 +66,8 @@ class WaitingJobSchema(Schema):
     status = fields.String(attribute="job.status")
     queue = fields.String(attribute="job.queue")
     priority = fields.Integer(attribute="job.priority")
-    position = fields.Integer()
+    position = fields.Integer(**says("From 1, in order of service, over all that the key sees and that can start"))
+    position_in_project = fields.Integer(**says("From 1, in the line of its project, as queue_position of the job"))
     waiting_seconds = fields.Float()
     pending_reason = fields.String()
     created_at = Moment(attribute="job.created_at")

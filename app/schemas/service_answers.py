@@ -35,7 +35,10 @@ class ServiceSchema(Schema):
     service_id = fields.String(attribute="service.id")
     name = fields.String(attribute="service.name")
     project = fields.String(attribute="service.project")
-    created_by = fields.String(attribute="service.created_by")
+    created_by = fields.String(attribute="service.created_by", **says("The id of the key that made it"))
+    created_by_name = fields.String(
+        **says("The name of that key; empty if it has none, `administrator` for a super admin's")
+    )
     is_automatic = fields.Boolean(
         attribute="service.is_automatic", **says("Whether the first request for its model has made it")
     )

@@ -2,17 +2,25 @@
 
 import math
 import re
+from collections.abc import Sized
 from datetime import UTC, datetime
 from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
-from app.domain.names import WORD, WORD_RULE, did_you_mean
+from app.domain.names import WORD, WORD_RULE
+from app.domain.spec.quoting import kind_of
+from app.domain.suggestions import did_you_mean
 from app.patterns.script_metrics import InvalidPattern, metric_patterns
 
 NAME = re.compile(r"[A-Za-z0-9._\- ]{1,128}")
+_INTEGER, _NUMBER, _FLAG = (
+    re.compile(form) for form in ("-?[0-9]{1,15}", r"-?[0-9]{1,15}(\.[0-9]{1,15})?([eE]-?[0-9]{1,3})?", "true|false")
+)
 LARGEST = 2**53 - 1  # larger integers lose precision in JSON parsers that use doubles
 LARGEST_OF_64_BITS = 2**63 - 1  # the maximum of a 64-bit column
+_UNBOUNDED = 1e300  # bounds from here on are those of floats, and no message names them
+_LARGEST_SCALAR = 1e99  # larger integers have more digits than are read
 SOMETIMES = "sometimes"  # metadata of a field that a response may omit
 
 
@@ -25,7 +33,21 @@ class Text(fields.String):
     """A string of bounded length."""
 
     def __init__(self, *, longest: int = 1024, shortest: int = 0, **kwargs: Any) -> None:
-        super().__init__(validate=validate.Length(min=shortest, max=longest), **kwargs)
+        super().__init__(validate=_Length(shortest, longest), **kwargs)
+
+
+class _Length(validate.Length):
+    """``what`` is counted."""
+
+    def __init__(self, shortest: int, longest: int, *, what: str = "characters") -> None:
+        super().__init__(min=shortest, max=longest)
+        self.what = what
+
+    def _format_error(self, value: Sized, message: str) -> str:  # noqa: ARG002 – marshmallow's signature
+        if not len(value):
+            return "must not be empty"
+        span = f"at most {self.max}" if not self.min else f"{self.min} to {self.max}"
+        return f"must have {span} {self.what}, not {len(value)}"
 
 
 class OneOrSeveral(fields.Field[Any]):
@@ -71,11 +93,11 @@ class Whole(fields.Integer):
     """A JSON integer in a range; ``rule`` is the error message of another one, where a range does not explain it."""
 
     def __init__(self, low: int = 0, high: int = LARGEST, *, rule: str | None = None, **kwargs: Any) -> None:
-        super().__init__(validate=validate.Range(low, high, error=rule), **kwargs)
+        super().__init__(validate=validate.Range(low, high, error=rule or _range(low, high)), **kwargs)
 
     def _deserialize(self, value: object, *_: Any, **__: Any) -> int:
         if type(value) is not int:
-            raise ValidationError("must be an integer")
+            raise ValidationError("must be an integer" + _without_quotes(value, _INTEGER))
         return value
 
 
@@ -83,11 +105,11 @@ class Number(fields.Float):
     """A JSON number in a range."""
 
     def __init__(self, low: float = -math.inf, high: float = math.inf, **kwargs: Any) -> None:
-        super().__init__(validate=validate.Range(low, high), **kwargs)
+        super().__init__(validate=validate.Range(low, high, error=_range(low, high)), **kwargs)
 
     def _deserialize(self, value: object, *_: Any, **__: Any) -> float:
         if type(value) is not int and type(value) is not float:
-            raise ValidationError("must be a number")
+            raise ValidationError("must be a number" + _without_quotes(value, _NUMBER))
         return float(value)
 
 
@@ -96,8 +118,21 @@ class Flag(fields.Boolean):
 
     def _deserialize(self, value: object, *_: Any, **__: Any) -> bool:
         if type(value) is not bool:
-            raise ValidationError("must be true or false")
+            raise ValidationError("must be true or false" + _without_quotes(value, _FLAG))
         return value
+
+
+def _range(low: float, high: float) -> str | None:
+    """What a number must be, in words; None without bounds."""
+    least, most = (f"{each:.15g}" if isinstance(each, float) else str(each) for each in (low, high))
+    if high in (LARGEST, LARGEST_OF_64_BITS) or high >= _UNBOUNDED:
+        return None if low == -math.inf else f"must be at least {least}"
+    return f"must be at most {most}" if low == -math.inf else f"must be from {least} to {most}"
+
+
+def _without_quotes(value: object, form: re.Pattern[str]) -> str:
+    """The way out for a value of the right form that is a string."""
+    return f"; write {value} without quotes" if isinstance(value, str) and form.fullmatch(value) else ""
 
 
 class TextMap(fields.Dict):
@@ -111,7 +146,45 @@ class TextMap(fields.Dict):
         )
 
 
-class ScriptOptions(TextMap):
+class Scalar(fields.Field[str]):
+    """A string, a number, or true or false, loaded as the text that means it."""
+
+    def __init__(self, *, longest: int = 4096) -> None:
+        super().__init__(
+            validate=_Length(0, longest),
+            metadata={
+                "type": ["string", "number", "boolean"],
+                "maxLength": longest,
+                "minimum": -_LARGEST_SCALAR,
+                "maximum": _LARGEST_SCALAR,
+            },
+        )
+
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValidationError("must be finite")
+        if isinstance(value, int | float):
+            if abs(value) > _LARGEST_SCALAR:
+                raise ValidationError(f"must be from {-_LARGEST_SCALAR:g} to {_LARGEST_SCALAR:g}")
+            return repr(value)  # the shortest text that is read as the same number
+        if not isinstance(value, str):
+            raise ValidationError(f"must be a string, a number, true or false, not {kind_of(value)}")
+        return value
+
+
+class ScalarMap(TextMap):
+    """A TextMap whose values may be numbers and booleans, too; they are loaded as text: 0.003, 10, true."""
+
+    def __init__(
+        self, *, keys: re.Pattern[str], rule: str, most: int = 100, longest: int = 4096, **kwargs: Any
+    ) -> None:
+        super().__init__(keys=keys, rule=rule, most=most, longest=longest, **kwargs)
+        self.value_field = Scalar(longest=longest)
+
+
+class ScriptOptions(ScalarMap):
     """Options of a script; ``metric.NAME`` holds a pattern of the log lines that report a metric."""
 
     def _deserialize(self, value: object, *args: Any, **kwargs: Any) -> dict[str, str]:

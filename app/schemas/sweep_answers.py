@@ -117,7 +117,10 @@ class SweepSchema(Schema):
     name = fields.String(attribute="sweep.name")
     labels = AsStored({"type": "object", "additionalProperties": {"type": "string"}}, attribute="sweep.labels")
     project = fields.String(attribute="sweep.project")
-    created_by = fields.String(attribute="sweep.created_by")
+    created_by = fields.String(attribute="sweep.created_by", **says("The id of the key that made it"))
+    created_by_name = fields.String(
+        **says("The name of that key; empty if it has none, `administrator` for a super admin's")
+    )
     status = fields.String(attribute="sweep.status", **says(", ".join(SweepState)))
     status_reason = fields.String(attribute="sweep.status_reason")
     pending_reason = fields.String(attribute="sweep.pending_reason", **says("Why there is no further trial yet"))

@@ -5,12 +5,11 @@ from typing import Any
 
 from marshmallow import Schema, fields, validate
 
-from app.domain.webhooks import EVENT_NAMES, LONGEST_URL
+from app.domain.webhooks import DELIVERY_STATES, EVENT_NAMES, LONGEST_URL
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy
 from app.schemas.strict_fields import AsStored, Choice, Flag, Matching, Moment, Text, says
 
-STATES = ("waiting", "delivered", "given_up")
 _SECRET = re.compile(r"[\x21-\x7e]{16,256}")
 _SECRET_RULE = "must be 16 to 256 printable ASCII characters without spaces"  # noqa: S105  no secret
 
@@ -78,7 +77,7 @@ class NewWebhookSchema(Schema):
 
 class DeliveryQuerySchema(ListQuerySchema):
     order_by = OrderBy("created_at")
-    state = Choice(STATES)
+    state = Choice(DELIVERY_STATES)
 
 
 class DeliverySchema(Schema):

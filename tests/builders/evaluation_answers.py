@@ -43,6 +43,7 @@ def evaluation(**more: Any) -> dict[str, Any]:
         "name": "n",
         "project": "default",
         "created_by": "key-1",
+        "created_by_name": "",
         "created_at": "2026-05-17T09:30:00.000Z",
         "status_reason": "",
         "pending_reason": "no device is free",

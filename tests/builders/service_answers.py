@@ -12,6 +12,7 @@ def service(**changes: Any) -> dict[str, Any]:
         "name": "support",
         "project": "default",
         "created_by": "key-1",
+        "created_by_name": "anna",
         "is_automatic": False,
         "model": {"job_id": "job-1", "checkpoint": "ckpt-1"},
         "task": "generate",

@@ -32,6 +32,7 @@ def sweep(status: str = "RUNNING", *, best: int | None = None, **changes: Any) -
         "labels": {},
         "project": "default",
         "created_by": "key-1",
+        "created_by_name": "",
         "status": status,
         "status_reason": "",
         "pending_reason": "",

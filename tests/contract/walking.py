@@ -107,7 +107,7 @@ def _only_fractions(text: str) -> bool:
         details = json.loads(text)["error"]["details"]
     except (ValueError, KeyError):
         return False
-    return all(detail["message"] == "must be an integer" for detail in details)
+    return all(detail["message"].endswith("must be an integer") for detail in details)
 
 
 class Watched:

@@ -25,7 +25,9 @@ def environment(shared_system: System, forked_agents: ForkedAgents, assets: dict
     model = system.inputs / "model-of-clients"
     if not model.exists():
         shutil.copytree(assets["model"], model)
-        subprocess.run([TRAINYARD, "models", "add", "tiny", str(model)], env=system.environment, check=True, timeout=60)
+        subprocess.run(
+            [TRAINYARD, "models", "add", "tiny", str(model), "--local"], env=system.environment, check=True, timeout=60
+        )
     _, made = system.call("POST", "/v1/keys", {"role": "user", "project": "default", "name": "client"})
     with gateway_of(system):
         yield {

@@ -13,6 +13,7 @@ from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
 from tests.doubles.tls import tls_before
+from tests.systems.clients import CLIENTS, python_with
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System, wait_for
 
@@ -227,6 +228,24 @@ def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System,
     assert [each["metadata"]["labels"] for each in labelled] == [{"team": "nlp", "stage": "done"}]
     assert (stale.value.status, json.loads(stale.value.body)["reason"]) == (409, "Conflict")
     assert (twice.value.status, json.loads(twice.value.body)["reason"]) == (409, "AlreadyExists")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_newest_client_of_python(secured: tuple[System, str, Path]) -> None:
+    system, server, certificate = secured
+    program = [str(python_with("kubernetes")), str(CLIENTS / "kubernetes_client.py")]
+
+    done = subprocess.run(
+        [*program, server, str(certificate), NAMESPACE, "echo hello"],
+        env={"PATH": os.environ["PATH"], "KEY": system.key},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.long

@@ -187,7 +187,9 @@ def test_client_of_openai_reads_refusals(shared_system: System) -> None:
 def add_model(system: System, assets: dict[str, str], name: str) -> str:
     """The directory of a registered base model."""
     model = shutil.copytree(assets["model"], system.inputs / f"openai-{name}")
-    subprocess.run([TRAINYARD, "models", "add", name, str(model)], env=system.environment, check=True, timeout=60)
+    subprocess.run(
+        [TRAINYARD, "models", "add", name, str(model), "--local"], env=system.environment, check=True, timeout=60
+    )
     return str(model)
 
 

@@ -33,7 +33,9 @@ def system(make_system: Callable[..., System], forked_agents: ForkedAgents, asse
     model = shutil.copytree(assets["model"], system.inputs / "model-of-services")
     system.start("n1", "n2")
     system.start_gateway()
-    subprocess.run([TRAINYARD, "models", "add", "tiny", str(model)], env=system.environment, check=True, timeout=60)
+    subprocess.run(
+        [TRAINYARD, "models", "add", "tiny", str(model), "--local"], env=system.environment, check=True, timeout=60
+    )
     return system
 
 

@@ -185,7 +185,7 @@ def test_unreachable_hub_may_be_tried_again(make_library, monkeypatch):
 
     refused = refusal(find_model, make_library(), ModelRequest(model_id="org/tiny"))
 
-    assert refused.error_type == "STORAGE_ERROR"
+    assert refused.error_type == "HUB_UNREACHABLE"
     assert "http://127.0.0.1:1" in refused.message
 
 
@@ -208,7 +208,7 @@ def test_gated_files_that_another_fetched_are_not_handed_to_those_without_access
 
     refused = refusal(find_model, make_library(), request)
 
-    assert refused.error_type == ("MODEL_NOT_FOUND" if kept else "STORAGE_ERROR")
+    assert refused.error_type == ("MODEL_NOT_FOUND" if kept else "HUB_UNREACHABLE")
 
 
 def test_gated_model_of_those_with_access_comes_from_the_cache(hub, make_library):

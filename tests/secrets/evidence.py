@@ -231,7 +231,7 @@ class Run:
         with self.system.redis.client() as client:
             for key in client.scan_iter("*"):
                 self.evidence.redis_content[key] = repr(_content(client, key)).encode()
-        for command in (["doctor"], ["db", "export"], ["keys", "list"]):
+        for command in (["doctor"], ["db", "export"], ["keys", "list", "--local"]):
             self.evidence.commands[" ".join(command)] = self._said(command)
         environment = {**os.environ, "PGPASSWORD": self.postgres.password}
         where = ["-h", "127.0.0.1", "-p", str(self.postgres.port), "-U", "trainyard"]

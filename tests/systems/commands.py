@@ -17,3 +17,13 @@ def run_json(*arguments: str) -> Any:
     answer = run(*arguments, "--json")
     assert answer.exit_code == 0, answer.stderr
     return json.loads(answer.stdout)
+
+
+def run_local(*arguments: str, **options: Any) -> Result:
+    """The command with --local: on the database itself."""
+    return run(*arguments, "--local", **options)
+
+
+def run_local_json(*arguments: str) -> Any:
+    """As `run_json`, on the database itself."""
+    return run_json(*arguments, "--local")

@@ -96,6 +96,7 @@ class RunSpec:
     adjustments: Document = field(default_factory=dict)
     gang: Gang | None = None  # None: on one node
     image: ImageEnvironment | None = None  # None: with the node's programs
+    packages_path: str = ""  # virtual environment of the ranks; empty: they have the node's packages
     proxy_port: int = 0  # of loopback, where an HTTP proxy leads out of the sandbox; 0: there is none
 
     def __post_init__(self) -> None:

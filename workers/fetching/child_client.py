@@ -82,6 +82,10 @@ def _received(process: subprocess.Popen[bytes], stalled_seconds: float) -> Gener
             yield from map(json.loads, filter(None, lines))
 
 
+def machine_has_proxy() -> bool:
+    return any(name.lower() in PROXIES - {"no_proxy"} and value for name, value in os.environ.items())
+
+
 def child_environment(*, proxies: bool = False) -> dict[str, str]:
     """This process's environment without our settings, and without the machine's proxies unless they may be used."""
     return {

@@ -5,6 +5,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,7 +75,10 @@ def _lock_of(directory: Path) -> Path:
 
 
 def _delete(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(directory, ignore_errors=True)
+    if os.path.lexists(directory):  # code of users may have made directories in another that are too many for Python
+        subprocess.run(["rm", "-rf", "--", str(directory)], stderr=subprocess.DEVNULL, check=False)
     _lock_of(directory).unlink(missing_ok=True)
 
 

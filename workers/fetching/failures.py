@@ -44,6 +44,12 @@ class Trouble(FetchFailed):
     """Network or disk failure; another attempt may succeed."""
 
 
+class HubUnreachable(Trouble):
+    """The hub, or the repository with the code, does not answer, or the connection to it broke."""
+
+    error_type = "HUB_UNREACHABLE"
+
+
 class NoRoom(Trouble):
     """The node's disk, or the cache's share of it, is full; retried until there is space."""
 

@@ -13,7 +13,7 @@ from workers.fetching.child_client import run_child
 from workers.fetching.items import FetchedFile, Item, settings_to_json
 from workers.fetching.uris import scheme_of, shown
 
-NOUNS = {"data": "data source", "model": "base model"}
+NOUNS = {"data": "data source", "model": "base model", "code": "code directory"}
 
 
 class TooLargeHere(AttemptFailed):

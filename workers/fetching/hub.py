@@ -21,7 +21,7 @@ from huggingface_hub.hf_api import RepoFile
 from app.domain.spec.credentials import TOKEN
 from workers.fetching.cache import stored_bytes
 from workers.fetching.context import Context, Remote, fetch_all
-from workers.fetching.failures import NotThere, Trouble
+from workers.fetching.failures import HubUnreachable, NotThere, Trouble
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found, Selection, Tree, expand, is_skipped, of_split, one_format
 from workers.fetching.uris import HubPlace, hub_place, shown
@@ -151,7 +151,7 @@ class _Repository:
             return error  # disk error
         if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):
             # Likely a network failure, which another attempt may not see.
-            return Trouble(shown(f"{hub} failed for {name}: {error}")[:800])
+            return HubUnreachable(shown(f"the hub {hub} failed for {name}: {error}")[:800])
         return error
 
 

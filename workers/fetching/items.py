@@ -16,7 +16,7 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """``kind`` is data or model; a ``tree`` is everything below a directory. ``target`` receives the links."""
+    """``kind`` is data, model or code; a ``tree`` is everything below a directory. ``target`` receives the links."""
 
     kind: str
     location: str

@@ -19,6 +19,7 @@ Fetcher = Callable[[Context, Item], list[FetchedFile]]
 
 # Imported by name: each needs a large library of its own.
 WEB, OBJECTS, HUB = "workers.fetching.web_files", "workers.fetching.objects", "workers.fetching.hub"
+GIT = "workers.fetching.code.git"
 FETCHERS = {
     "http": WEB,
     "https": WEB,
@@ -29,8 +30,9 @@ FETCHERS = {
     "oci": OBJECTS,
     "obs": OBJECTS,
     "hf": HUB,
+    "git+https": GIT,
 }
-NOT_THERE = {"data": "DATA_NOT_FOUND", "model": "MODEL_NOT_FOUND"}
+NOT_THERE = {"data": "DATA_NOT_FOUND", "model": "MODEL_NOT_FOUND", "code": "INVALID_CONFIG"}
 
 
 def work(request: dict[str, Any], heart: ProgressReporter) -> list[dict[str, Any]]:
@@ -67,6 +69,6 @@ def _fetcher(item: Item) -> Fetcher:
 
 def _failure(item: Item, error: FetchFailed) -> dict[str, Any]:
     error_type = error.error_type or NOT_THERE[item.kind]
-    if item.kind == "model" and error_type == "DATA_INVALID":
+    if item.kind != "data" and error_type == "DATA_INVALID":
         error_type = "INVALID_CONFIG"
     return {"error_type": error_type, "message": error.message, "too_large": error.too_large}

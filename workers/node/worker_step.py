@@ -9,15 +9,17 @@ import platform
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from typing import IO, Any
 
 from celery import bootsteps
 from celery.worker import WorkController
+from sqlalchemy.exc import SQLAlchemyError
 
 from app.database.engine import Database
-from app.domain.errors import NotFound
+from app.domain.errors import NotFound, Unavailable
 from app.domain.nodes.sandboxes import BUBBLEWRAP, why_none
 from app.domain.routing import dispatch_queue
 from app.domain.scheduling.data_locality import Holding
@@ -33,6 +35,7 @@ from workers.node.inventory import found_capabilities, take_inventory
 from workers.node.node_config import NodeConfig, read_node_config
 from workers.node.warm_starts import WarmStarts
 from workers.prepare.input_library import FETCHED
+from workers.prepare.packages.capabilities import package_capabilities
 from workers.sandbox.sandbox import SandboxUnavailable, choose_sandbox
 
 log = logging.getLogger(__name__)
@@ -107,7 +110,15 @@ class Node:
     def stop(self) -> None:
         self._care.stop()
         self._heart.stop()
+        self._say_stopped()
         self._warm.stop()
+
+    def _say_stopped(self) -> None:
+        """No job is placed here until a worker registers again; without a database the missing heartbeats say it."""
+        if self._registered:
+            self._registered = False
+            with suppress(SQLAlchemyError, Unavailable):
+                registry.mark_stopped(self._db, self._report.name)
 
     def nudge(self, job_id: str) -> None:
         """Have the job's supervisor read its control requests now; returns at once."""
@@ -158,12 +169,15 @@ def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
         version=_version(),
         boot_id=place(),
         labels=config.labels,
-        capabilities=tuple(
-            sorted({*config.capabilities, *found_capabilities(settings.node.sandbox, settings.data.dir)})
-        ),
+        capabilities=tuple(sorted({*config.capabilities, *_found_capabilities(settings)})),
         limits=config.jobs,
         arch=platform.machine()[:32],
     )
+
+
+def _found_capabilities(settings: Settings) -> tuple[str, ...]:
+    found = found_capabilities(settings.node.sandbox, settings.data.dir)
+    return (*found, *package_capabilities(settings.packages))
 
 
 def _sandbox(wanted: str, *, was: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Preflight of one job's model and data, or of its image; or inspection of an uploaded file.
+"""Preflight of one job's model and data, or of its code, image or packages; or inspection of an uploaded file.
 
 `python -m workers.prepare.preflight`, started or forked for coordinators.
 
@@ -16,18 +16,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from app.database.engine import Database
 from app.database.from_settings import open_database
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.domain.spec.inference import TRAINING, kind_of
+from app.domain.spec.locations.code import is_git
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import JobDocument
+from app.domain.spec.rules.packages import resolvable
 from app.services.preflight import admission, fingerprints, inspections
 from app.storage.storage import Storage
 from config.settings import Settings
@@ -37,6 +39,7 @@ from workers.fetching.directory_locks import DirectoryLock, sweep
 from workers.fetching.fetch import TooLargeHere
 from workers.job_secrets import opened_secrets
 from workers.prepare import inspection_report
+from workers.prepare.code_preflight import inspect_code
 from workers.prepare.confined_program import end, environment
 from workers.prepare.files.inspection import inspect_file
 from workers.prepare.grading.run import run_grader
@@ -44,8 +47,9 @@ from workers.prepare.image_preflight import inspect_image
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.inspection_report import Report
 from workers.prepare.model_weights import with_result_here
+from workers.prepare.packages.preflight import inspect_packages
 from workers.prepare.preflight_answer import answer
-from workers.prepare.prepare import find_sources, input_fields, library_for
+from workers.prepare.prepare import find_sources, input_fields, job_environment, library_for
 from workers.prepare.preview import Preview, all_local, has_weights, identities
 from workers.prepare.private_paths import private_paths
 from workers.rank.spec_sections import training_config
@@ -60,8 +64,12 @@ TRANSIENT = frozenset(
     {"STORAGE_ERROR", "NETWORK_ERROR", "DISK_FULL", "INTERNAL", "OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY"}
 )
 NOT_THERE = frozenset({"MODEL_NOT_FOUND", "DATA_NOT_FOUND"})
+OF_SCRIPTS = "the records: a script reads its data as it likes, so only that files are there was checked"
+HUB_UNREACHABLE = "HUB_UNREACHABLE"
+HUB_PAUSES_SECONDS = (1.0, 4.0)  # before a hub that did not answer is asked again
 
 PreflightRequest = Mapping[str, Any]
+Answer = TypeVar("Answer")
 
 
 class PreflightTimeout(Exception):
@@ -90,7 +98,7 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
     limit = settings.preflight.timeout_seconds
     document = JobDocument.from_json(question["spec"])
     if question.get("job_id") and document.training_config.framework.type == parsing.CUSTOM:
-        return inspect_image(settings, question["project"], document, limit)
+        return _inspect_script(settings, db, question, document)
     library = Preview.of(
         library_for(settings, db, question["project"], opened_secrets(settings, question["sealed_secrets"])),
         fetch_bytes=settings.preflight.fetch_bytes,
@@ -98,7 +106,7 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
     try:
         values = _hyperparameters(document)
         with _alarm(limit):
-            sources = find_sources(library, _framework(question, document), document)
+            sources = _patiently(lambda: find_sources(library, _framework(question, document), document))
             sources = with_result_here(Storage(settings.storage.url), document, sources)
         seconds = {"found": round(time.monotonic() - began, 3)}
         print_ = _fingerprint(settings, question, document, sources, library)
@@ -116,6 +124,48 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
         library.close()
     seconds["inspected"] = round(time.monotonic() - began - seconds["found"], 3)
     return {**report, "fingerprint": print_, "seconds": {**report.get("seconds", {}), **seconds}}
+
+
+def _inspect_script(settings: Settings, db: Database, question: PreflightRequest, document: JobDocument) -> Report:
+    """What a script's job needs of a repository, an index or a registry."""
+    began, limit = time.monotonic(), settings.preflight.timeout_seconds
+    secrets = opened_secrets(settings, question["sealed_secrets"])
+    code: Report = {}
+    if is_git(document.training_config.framework.custom_code_dir or ""):
+        library = Preview.of(
+            library_for(settings, db, question["project"], secrets), fetch_bytes=settings.preflight.fetch_bytes
+        )
+        try:
+            with _alarm(limit):
+                code = _patiently(lambda: inspect_code(library, document))
+        except AttemptFailed as failure:
+            code = _code_failed(failure, library)
+        except PreflightTimeout:
+            code = {"left_out": [f"the code was not fetched within {limit:g} s"]}
+        finally:
+            library.close()
+    if code.get("errors"):
+        return code
+    seconds = max(1.0, limit - (time.monotonic() - began))
+    if resolvable(document):
+        variables = job_environment(document.training_config.environment, secrets)
+        rest = inspect_packages(settings, document, variables, seconds)
+    else:
+        rest = inspect_image(settings, question["project"], document, seconds)
+    left_out = [*code.get("left_out", []), *rest.get("left_out", [])]
+    return {**code, **rest, **({"left_out": left_out} if left_out else {})}
+
+
+def _patiently(find: Callable[[], Answer]) -> Answer:
+    """Raises AttemptFailed, for a host that does not answer only after several tries."""
+    for pause in HUB_PAUSES_SECONDS:
+        try:
+            return find()
+        except AttemptFailed as failure:
+            if failure.error_type != HUB_UNREACHABLE:
+                raise
+        time.sleep(pause)
+    return find()
 
 
 def _fingerprint(
@@ -162,7 +212,7 @@ def _spec(question: PreflightRequest, document: JobDocument, sources: Sources, v
 def _inspect(settings: Settings, spec: RunSpec, sources: Sources, seconds: float, *, has_weights: bool) -> Report:
     began = time.monotonic()
     if spec.framework == parsing.CUSTOM:
-        return {}  # a script reads its data as it likes
+        return {"left_out": [OF_SCRIPTS]}
     if (kind := kind_of(spec.training_type)) != TRAINING:
         return {"left_out": [inspections.NOT_TRAINING.format(kind)]}
     try:
@@ -238,15 +288,25 @@ def _run(
 
 
 def _failed(failure: AttemptFailed, question: PreflightRequest, library: Library) -> Report:
+    if failure.error_type == HUB_UNREACHABLE and not question.get("job_id"):
+        return {"left_out": [f"the model and the data, which are inspected together: {failure.message}"]}
     here_only = question.get("job_id") and _may_be_elsewhere(failure, library)
     if failure.error_type in TRANSIENT or isinstance(failure, TooLargeHere) or here_only:
         return {"left_out": [failure.message]}
     return {"errors": [{"error_type": failure.error_type, "message": failure.message}]}
 
 
+def _code_failed(failure: AttemptFailed, library: Library) -> Report:
+    """A node without the same directories may also have another way to the repository."""
+    is_left = failure.error_type in TRANSIENT or isinstance(failure, TooLargeHere)
+    if is_left or not admission.sees_roots(library.rules):
+        return {"left_out": [failure.message]}
+    return {"errors": [{"error_type": failure.error_type, "message": failure.message}]}
+
+
 def _may_be_elsewhere(failure: AttemptFailed, library: Library) -> bool:
     """Whether nodes may have what was not found here."""
-    if failure.error_type in NOT_THERE:
+    if failure.error_type in NOT_THERE or failure.error_type == HUB_UNREACHABLE:
         # Without the nodes' directories this machine may also lack their keys for hubs and storages, and what inspects
         # like a hub id may be one of their directories.
         return not admission.sees_roots(library.rules)

@@ -13,6 +13,7 @@ from app.domain.spec.document import judging_model
 from app.domain.spec.frameworks.custom import below, checkpoint_glob, launcher
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file
+from app.domain.spec.locations.code import is_bundle
 from app.domain.spec.locations.egress import GATE
 from app.domain.spec.model import BaseModel, DataConfig, Framework, JobDocument, OutputConfig
 from app.domain.spec.rules.model import is_drawn, is_without_model
@@ -40,6 +41,7 @@ from workers.prepare.limits import limits_of
 from workers.prepare.model_files import digest_of
 from workers.prepare.model_weights import with_results
 from workers.prepare.named_files import named_files
+from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.private_paths import private_paths
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_code, find_script
 from workers.prepare.resume_point import StartPoint, refuse_changed_reward
@@ -66,6 +68,7 @@ class Prepared:
     redaction: Redaction = field(default_factory=Redaction)  # knows the job's secrets
     tokens: KeptTokens | None = None  # to keep when the ranks have stored them
     image: JobImage | None = None
+    packages: JobPackages | None = None
 
 
 def prepare(
@@ -90,10 +93,11 @@ def prepare(
     if stored is not None:
         spec, tokens = replace(spec, tokens_path=str(stored)), None
     image = with_image(spec, work.document, settings, library, sandbox := sandbox_of(settings))
-    mounted = with_mounts(image.spec, with_secrets(work.document, secrets), sources, run, sandbox)
+    packages = with_packages(image.spec, work.document, settings, library, sandbox, environment, sources.code)
+    mounted = with_mounts(packages.spec, with_secrets(work.document, secrets), sources, run, sandbox)
     write_atomically(run.spec, mounted.spec.to_document())
     named = named_files(library, work.document.training_config.framework)
-    readable = (*sources.readable, *filter(None, (start.path, model, stored)), *named)
+    readable = (*sources.readable, *filter(None, (start.path, model, stored)), *named, *packages.readable)
     view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable, image=image.root)
     groups = find_hierarchies()
     plan = LaunchPlan(
@@ -105,7 +109,7 @@ def prepare(
         limits=limits_of(work.document.resource_config, settings, groups),
         groups=groups,
     )
-    return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens, image=image)
+    return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens, image=image, packages=packages)
 
 
 def confinement_of(
@@ -232,7 +236,8 @@ def find_program(library: Library, framework: Framework) -> tuple[Path | None, P
     directory = find_code(library, code)
     if not script:
         return None, directory
-    path = directory / below(script, code) if scheme_of(code) != "file" else find_script(library, script)
+    is_here = scheme_of(code) == "file" and not is_bundle(code)
+    path = find_script(library, script) if is_here else directory / below(script, code)
     if not path.is_file() or not path.resolve().is_relative_to(directory.resolve()):
         raise AttemptFailed("INVALID_CONFIG", f"custom script {script} does not lie below {code} on this node")
     return path, directory

@@ -13,6 +13,7 @@ from typing import Any
 
 from app.domain.errors import BadSpec
 from app.domain.spec.credentials import NO_ACCESS, Access
+from app.domain.spec.locations.code import is_bundle
 from app.domain.spec.locations.paths import candidates, is_hub_id, job_of_path, local_path, readable, within
 from app.domain.spec.locations.uploads import is_upload
 from workers.attempt_failed import AttemptFailed
@@ -23,6 +24,13 @@ from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import MAGIC, Found, Selection, expand
 from workers.fetching.local import LocalFiles, claimed
 from workers.fetching.uris import scheme_of, shown
+from workers.prepare.files.directories import (
+    DATA,
+    MODEL,
+    find_code_bundle,
+    find_uploaded_directory,
+    is_uploaded_directory,
+)
 from workers.prepare.input_library import Library, LocalData, LocalDataFile, LocalModel
 from workers.prepare.uploaded_data import find_uploaded
 
@@ -69,7 +77,7 @@ def find(
     local_models = [_local_model(library, request) for request in models]
     local_data = [_local_data(library, request) for request in data if not is_upload(request.location)]
     rest = iter(local_data)
-    local_data = [find_uploaded(library, each.location) if is_upload(each.location) else next(rest) for each in data]
+    local_data = [_uploaded_data(library, each) if is_upload(each.location) else next(rest) for each in data]
     items = [_model_item(library, request) for request, here in zip(models, local_models, strict=True) if here is None]
     items += [_data_item(library, request) for request, here in zip(data, local_data, strict=True) if here is None]
     fetched = iter(_fetched(library, items))
@@ -97,6 +105,8 @@ def find_script(library: Library, location: str, noun: str = "custom script") ->
 
 def find_code(library: Library, location: str) -> Path:
     """A local code directory, fetched if a URI names it. Raises AttemptFailed."""
+    if is_bundle(location):
+        return find_code_bundle(library, location)
     if scheme_of(location) != "file":
         # ``visible`` holds the directory; the directory may contain a single file.
         return find_data(library, DataRequest(location=location, custom=True)).visible[0]
@@ -119,6 +129,10 @@ def find_image(library: Library, location: str) -> Path:
 def _local_model(library: Library, request: ModelRequest) -> LocalModel | None:
     """None when it has to be fetched."""
     model_id = request.model_id
+    if is_upload(model_id):
+        without = library.without_weights or request.without_weights
+        unpacked = find_uploaded_directory(library, model_id, MODEL, without_weights=without)
+        return LocalModel(path=unpacked, visible=unpacked)
     if not _is_local(library, model_id, request.access) or (request.source == "hub" and is_hub_id(model_id)):
         return None
     _refuse_access(request.access, f"base model {model_id}", is_hub=scheme_of(model_id) == "file")
@@ -148,6 +162,17 @@ def _model_directory(library: Library, model_id: str) -> Path | None:
     except FetchFailed as error:
         raise _failed(error, "MODEL_NOT_FOUND", f"base model {model_id}") from error
     return Path(path) if os.path.exists(path) else None  # noqa: PTH110 – never raises
+
+
+def _uploaded_data(library: Library, request: DataRequest) -> LocalData:
+    """A file as it is, and the files of a directory."""
+    if not is_uploaded_directory(library, request.location):
+        return find_uploaded(library, request.location)
+    unpacked = find_uploaded_directory(library, request.location, DATA)
+    try:
+        return _data_at(library, request, str(unpacked), functools.partial(within, directory=str(unpacked)))
+    except FetchFailed as error:
+        raise _failed(error, "DATA_NOT_FOUND", f"data source {request.location}") from error
 
 
 def _local_data(library: Library, request: DataRequest) -> LocalData | None:

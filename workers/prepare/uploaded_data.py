@@ -60,24 +60,38 @@ def find_uploaded(library: Library, file_id: str) -> LocalData:
         raise AttemptFailed("DATA_NOT_FOUND", f"{what}: the project {library.project} has no such file; upload it")
     directory = library.new_directory()
     directory.mkdir(parents=True)
+    content = content_of(library, file, directory / _FETCHED_AS, what, "DATA_NOT_FOUND")
     try:
-        here = file.storage.local_path(file.key)
-        if here is not None:
-            _compare(library, file, here, what)
-            link, visible = directory / _name(file, here), [directory, here.resolve()]
-            link.symlink_to(here.resolve())
+        link = directory / _name(file, content)
+        if content.parent == directory:
+            content.rename(link)
+            visible = [directory]
         else:
-            fetched = _fetched(library, file, directory / _FETCHED_AS, what)
-            link, visible = directory / _name(file, fetched), [directory]
-            fetched.rename(link)
-    except NotFound as error:
-        raise AttemptFailed("DATA_NOT_FOUND", f"{what}: {error.message}; upload it again") from error
-    except FetchFailed as error:
-        raise AttemptFailed(error.error_type or "DATA_NOT_FOUND", f"{what}: {error.message}") from error
-    except (TransientStorageError, StorageRefused, InvalidRequest, OSError) as error:
+            link.symlink_to(content)
+            visible = [directory, content]
+    except OSError as error:
         raise AttemptFailed("STORAGE_ERROR", f"{what}: {error}") from error
     found = LocalDataFile(path=link, name=link.name, size_bytes=file.size_bytes, sha256=file.sha256)
     return LocalData(location=file_id, files=(found,), path=link, visible=tuple(visible))
+
+
+def content_of(library: Library, file: UploadedFile, target: Path, what: str, not_there: str) -> Path:
+    """The content: where it is in a local storage, or fetched as ``target``. Raises AttemptFailed.
+
+    ``what`` begins its messages; ``not_there`` is the error type of content that is gone.
+    """
+    try:
+        here = file.storage.local_path(file.key)
+        if here is None:
+            return _fetched(library, file, target, what)
+        _compare(library, file, here, what)
+        return here.resolve()
+    except NotFound as error:
+        raise AttemptFailed(not_there, f"{what}: {error.message}; upload it again") from error
+    except FetchFailed as error:
+        raise AttemptFailed(error.error_type or not_there, f"{what}: {error.message}") from error
+    except (TransientStorageError, StorageRefused, InvalidRequest, OSError) as error:
+        raise AttemptFailed("STORAGE_ERROR", f"{what}: {error}") from error
 
 
 def _compare(library: Library, file: UploadedFile, path: Path, what: str) -> None:

@@ -38,9 +38,15 @@ def rank_command(spec: RunSpec, spec_path: Path, environment: Mapping[str, str])
     if spec.framework == "CUSTOM":
         if spec.command:
             return [expanded(word, environment) for word in spec.command]
-        python = sys.executable if spec.image is None else SCRIPT_INTERPRETER
+        python = _script_interpreter(spec)
         return [python, spec.script, *(expanded(word, environment) for word in spec.arguments)]
     return [sys.executable, "-m", "workers.trainers.main", "--spec", str(spec_path)]
+
+
+def _script_interpreter(spec: RunSpec) -> str:
+    if spec.packages_path:
+        return str(Path(spec.packages_path, "bin", "python"))
+    return sys.executable if spec.image is None else SCRIPT_INTERPRETER
 
 
 def rank_environment(
@@ -68,6 +74,8 @@ def rank_environment(
         paths = (job_environment.get("PYTHONPATH", ""), spec.image.environment.get("PYTHONPATH", ""), spec.image.hooks)
         environment["PYTHONPATH"] = _joined(paths)
         return environment
+    if spec.packages_path:
+        return _with_packages(spec.packages_path, environment, job_environment.get("PYTHONPATH", ""))
     if spec.framework != "CUSTOM":
         environment["PYTHONSAFEPATH"] = "1"
     elif "PATH" not in job_environment:
@@ -75,6 +83,13 @@ def rank_environment(
         environment["PATH"] = _joined([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment["PYTHONPATH"] = _joined([job_environment.get("PYTHONPATH", ""), os.environ.get("PYTHONPATH", "")])
     return environment
+
+
+def _with_packages(path: str, environment: Mapping[str, str], modules: str) -> dict[str, str]:
+    """As an activated virtual environment. It finds our hooks and the node's packages by itself, behind its own."""
+    bin_first = _joined([str(Path(path, "bin")), environment.get("PATH", os.defpath)])
+    found = {**environment, "VIRTUAL_ENV": path, "PATH": bin_first, "PYTHONPATH": modules}
+    return {name: value for name, value in found.items() if name != "PYTHONPATH" or value}
 
 
 def _ours(spec: RunSpec, spec_path: Path, local_rank: int, place: tuple[str, int]) -> dict[str, str]:

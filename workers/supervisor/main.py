@@ -38,7 +38,7 @@ from workers.supervisor.control.hang_report import KEEP_SECONDS, store_stacks, w
 from workers.supervisor.control.hang_detector import Hang, HangDetector
 from trainyard.protocol.messages import MAX_MESSAGE
 from workers.prepare.prepare import Prepared
-from workers.supervisor.recording.image_events import image_note
+from workers.supervisor.recording.environment_events import environment_notes
 from workers.supervisor.recording.report_writer import Note
 from workers.run_dir.layout import remove_earlier
 from workers.supervisor.next_attempt import ToRun, keeps_program, start_anew
@@ -205,8 +205,8 @@ class Supervisor:
                         retires=rejected.checkpoint_id if rejected.corrupt else "",
                     )
                 )
-            if prepared.image is not None and prepared.image.stored is not None and self._work.part == 0:
-                self._recorders.reporter.add(image_note(self._work.document, prepared.image.stored))
+            for note in environment_notes(self._work.document, prepared) if self._work.part == 0 else ():
+                self._recorders.reporter.add(note)
             self._recorders.checkpoints.begin(prepared.start.shards, self._settings.storage.max_output_files)
             self._prepared = prepared
         except LeaseLost as error:

@@ -1,1 +1,1 @@
-"""Administrator commands, which work directly on the database."""
+"""Administrators' commands: those on nodes, queues, keys and projects ask the server, the others the database."""

@@ -1,17 +1,17 @@
-"""`trainyard audit`: reads the audit log from the database."""
+"""`trainyard audit`: reads the audit log."""
 
 import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
 import click
 
-from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
-from app.cli.admin.database import admin_database
+from app.cli.admin.columns import picked
+from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_fields, print_json, print_json_line, print_table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -22,20 +22,18 @@ FIELDS = ("id", "at", "project", "actor", "action", "target", "outcome", "messag
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-@click.group()
+@click.group(cls=ServerGroup)
 def audit() -> None:
-    """Show the audit log: actions done or denied, with actor and target."""
+    """Show the audit log, as an admin that of your project: actions done or denied, with actor and target."""
 
 
-def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> datetime | None:
-    from marshmallow import ValidationError
-
-    from app.schemas.strict_fields import Moment
-
+def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> str:
     try:
-        return Moment().deserialize(value) if value is not None else None
-    except ValidationError as error:
-        raise click.BadParameter("; ".join(error.messages)) from error
+        if value and ("T" not in value.upper() or datetime.fromisoformat(value).tzinfo is None):
+            raise ValueError
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} must be a time such as 2026-05-17T09:30:00Z") from error
+    return value or ""
 
 
 def _filters(command: Command) -> Command:
@@ -64,14 +62,10 @@ def _filters(command: Command) -> Command:
 @json_option
 def list_entries(limit: int, as_json: bool, **filters: Any) -> None:  # noqa: FBT001
     """List entries, newest first."""
-    from app.schemas.audit import AuditEntrySchema
-    from app.services.access import audit_log
-
-    with admin_database() as db, db.read() as session:
-        page = audit_log.page(session, ADMINISTRATOR, _given(filters), newest(limit))
-        items = AuditEntrySchema().dump(page.items, many=True)
+    with server() as client:
+        items, total = client.audit.newest(limit, **filters)
     if as_json:
-        print_json({"entries": items, "total_count": page.total_count})
+        print_json({"entries": items, "total_count": total})
         return
     heads = ("at", "by", "action", "on", "project", "outcome", "message")
     print_table(heads, picked(items, COLUMNS), empty="no entries")
@@ -82,11 +76,8 @@ def list_entries(limit: int, as_json: bool, **filters: Any) -> None:  # noqa: FB
 @json_option
 def show(entry_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Show one entry with all of its fields."""
-    from app.schemas.audit import AuditEntrySchema
-    from app.services.access import audit_log
-
-    with admin_database() as db, db.read() as session:
-        item = AuditEntrySchema().dump(audit_log.find(session, ADMINISTRATOR, entry_id))
+    with server() as client:
+        item = client.audit.get(entry_id)
     print_json(item) if as_json else print_fields(item)
 
 
@@ -96,12 +87,8 @@ def show(entry_id: str, as_json: bool) -> None:  # noqa: FBT001
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a header line.")
 def export(form: str, **filters: Any) -> None:
     """Print every entry, oldest first."""
-    from app.schemas.audit import AuditEntrySchema
-    from app.services.access import audit_log
-
-    schema = AuditEntrySchema()
-    with admin_database() as db, db.read() as session:
-        items = (schema.dump(entry) for entry in audit_log.everything(session, ADMINISTRATOR, _given(filters)))
+    with server() as client:
+        items = client.audit.list(order_by="created_at", **filters)
         if form == "json":
             for item in items:
                 print_json_line(item)
@@ -110,7 +97,7 @@ def export(form: str, **filters: Any) -> None:
             sys.stdout.write(line)
 
 
-def _csv(items: Iterator[dict[str, Any]]) -> Iterator[str]:
+def _csv(items: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(FIELDS)
@@ -125,7 +112,3 @@ def _csv(items: Iterator[dict[str, Any]]) -> Iterator[str]:
 def _cell(value: object) -> str:
     text = json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
     return f"'{text}" if text.startswith(FORMULA) else text
-
-
-def _given(filters: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in filters.items() if value is not None}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from app.cli.admin.database import admin_database, cli_settings
+from app.cli.database import admin_database, cli_settings
 from app.cli.output import json_option, print_json
 from config.queues import coordinator_prefix
 

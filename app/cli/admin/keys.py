@@ -1,43 +1,38 @@
-"""`trainyard keys`: API keys, in the database."""
+"""`trainyard keys`: API keys."""
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
-from app.cli.admin.database import admin_database, cli_settings
+from app.cli.admin.columns import picked
+from app.cli.connection import ServerGroup, is_local, server
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
+from app.domain.administration import DEFAULT_GRACE_SECONDS, LONGEST_KEY_NAME, MAX_EXPIRES_DAYS, MAX_GRACE_SECONDS
 from app.domain.names import DEFAULT_PROJECT
-from app.schemas.keys import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS
+from app.domain.suggestions import did_you_mean
 from app.security.permissions import Role
+from trainyard.client import Client, NotFound
 
 if TYPE_CHECKING:
-    from app.database.engine import Database
-    from app.security.api_key_format import NewKey
+    from trainyard.records import Key, NewKey
 
-
-MAX_KEYS = 10_000
-MAX_NAME_LENGTH = 128
 # The documented output of this command; the API's response has more fields.
 PRINTED = ("key_id", "key", "access_key", "secret_key")
 
 
-@click.group()
+@click.group(cls=ServerGroup)
 def keys() -> None:
-    """Manage API keys, in the database."""
+    """Manage API keys: those of your project as its admin, and all of them as a super admin."""
 
 
 @keys.command("list")
 @json_option
 def list_keys(as_json: bool) -> None:  # noqa: FBT001
-    """List every key, without its secret."""
-    from app.schemas.keys import KeySchema
-    from app.services.access import api_keys as services
-
-    with admin_database() as db, db.read() as session:
-        items = KeySchema(many=True).dump(services.page(session, ADMINISTRATOR, newest(MAX_KEYS)).items)
+    """List every key, without its secret, newest first."""
+    with server() as client:
+        items = list(client.keys.list())
     if as_json:
         print_json({"keys": items, "total_count": len(items)})
         return
@@ -50,26 +45,36 @@ def list_keys(as_json: bool) -> None:  # noqa: FBT001
 
 
 @keys.command()
-@click.option("--project", callback=checked_name, help=f"Project of the key.  [{DEFAULT_PROJECT}]")
+@click.option("--project", callback=checked_name, help=f"Project of the key.  [your key's own, or {DEFAULT_PROJECT}]")
 @click.option("--role", type=click.Choice([str(role) for role in Role]), default=str(Role.USER), show_default=True)
 @click.option(
-    "--expires", type=click.IntRange(1, 36500), metavar="DAYS", help="Expire after this many days; by default never."
+    "--expires",
+    type=click.IntRange(1, MAX_EXPIRES_DAYS),
+    metavar="DAYS",
+    help="Expire after this many days; by default never.",
 )
-@click.option("--name", default="", callback=checked_text(MAX_NAME_LENGTH), help="A name or purpose to show in lists.")
+@click.option("--name", default="", callback=checked_text(LONGEST_KEY_NAME), help="A name or purpose to show in lists.")
 @json_option
 def create(project: str | None, role: str, expires: int | None, name: str, as_json: bool) -> None:  # noqa: FBT001
-    """Create a key and print it; it is shown only once."""
-    from app.security.secrets import SecretBox
-    from app.services.access import api_keys as services
+    """Create a key and print it; it is shown only once.
 
-    wanted = Role(role)
-    if wanted is not Role.SUPER_ADMIN:
-        project = project or DEFAULT_PROJECT
-    with admin_database() as db:
-        if project is not None:
-            _ensure_project(db, project)
-        box = SecretBox(cli_settings().security.secret_key)
-        made = services.create(db, box, role=wanted, project=project, name=name, expires_days=expires)
+    With --local a project that does not exist is created.
+    """
+    with server() as client:
+
+        def make() -> "NewKey":
+            return client.keys.create(role=role, project=project, name=name, expires_days=expires)
+
+        try:
+            made = make()
+        except NotFound as missing:
+            if project is None or role == Role.SUPER_ADMIN:
+                raise
+            if not is_local():  # with --local there may be no project yet, and no key that could create one
+                raise click.ClickException(_no_project(client, project, missing)) from missing
+            client.projects.create(project)
+            click.echo(f"Created the project {project}.", err=True)
+            made = make()
     _print_once(made, as_json=as_json)
 
 
@@ -86,12 +91,8 @@ def create(project: str | None, role: str, expires: int | None, name: str, as_js
 @json_option
 def rotate(key_id: str, grace: int, as_json: bool) -> None:  # noqa: FBT001
     """Replace a key with a new one and print it; it is shown only once."""
-    from app.security.secrets import SecretBox
-    from app.services.access import api_keys as services
-
-    with admin_database() as db:
-        box = SecretBox(cli_settings().security.secret_key)
-        made = services.rotate(db, box, ADMINISTRATOR, key_id, grace_seconds=grace)
+    with server() as client:
+        made = client.keys.rotate(key_id, grace_seconds=grace)
     _print_once(made, as_json=as_json)
 
 
@@ -100,29 +101,19 @@ def rotate(key_id: str, grace: int, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def revoke(key_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Revoke a key at once."""
-    from app.services.access import api_keys as services
-
-    with admin_database() as db:
-        services.revoke(db, ADMINISTRATOR, key_id)
+    with server() as client:
+        client.keys.revoke(key_id)
     print_json({"key_id": key_id, "revoked": True}) if as_json else click.echo(f"{key_id} revoked")
 
 
-def _ensure_project(db: "Database", name: str) -> None:
-    """Creates the project if it is missing: a key usually follows its creation at once."""
-    from app.models import Project
-    from app.services.access import projects
-
-    with db.write() as session:
-        if session.get(Project, name) is None:
-            projects.ensure(session, name, actor=ADMINISTRATOR.actor)
-            click.echo(f"Created the project {name}.", err=True)
+def _no_project(client: Client, name: str, missing: NotFound) -> str:
+    """The error, the project that was probably meant, and how to create one."""
+    known = [each["name"] for each in client.projects.list()]
+    return f"{missing}{did_you_mean(name, known)}; create it with `trainyard projects create {name}`"
 
 
 def _print_once(made: "NewKey", *, as_json: bool) -> None:
-    from app.schemas.keys import NewKeySchema
-
-    item = NewKeySchema().dump(made)
-    printed = {name: item[name] for name in PRINTED}
+    printed = {name: value for name, value in made.items() if name in PRINTED}
     if as_json:
         print_json(printed)
         return
@@ -130,12 +121,10 @@ def _print_once(made: "NewKey", *, as_json: bool) -> None:
     click.echo("Store it now: it is not shown again.", err=True)
 
 
-def _state(item: dict[str, Any]) -> str:
-    from app.models.base import utc_now
-
+def _state(item: "Key") -> str:
     if item["revoked_at"]:
         return "revoked"
     if not item["expires_at"]:
         return "valid"
-    over = datetime.fromisoformat(item["expires_at"]) <= utc_now()
+    over = datetime.fromisoformat(item["expires_at"]) <= datetime.now(UTC)
     return "expired" if over else f"until {item['expires_at'][:16]}"

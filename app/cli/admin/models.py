@@ -1,25 +1,23 @@
-"""`trainyard models`: base models with names, in the database."""
+"""`trainyard models`: base models with names."""
 
 import click
 
-from app.cli.admin.administrator import ADMINISTRATOR, picked
-from app.cli.admin.database import admin_database
+from app.cli.admin.columns import picked
+from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_json, print_table
 
 
-@click.group()
+@click.group(cls=ServerGroup)
 def models() -> None:
-    """Name base models, which requests then name in place of a location, in the database."""
+    """List models with names; with a super admin's key name base models, which requests then name."""
 
 
 @models.command("list")
 @json_option
 def list_models(as_json: bool) -> None:  # noqa: FBT001
     """List base models and the fine-tuned models that can be used."""
-    from app.services.model_registry import registered
-
-    with admin_database() as db, db.read() as session:
-        items = [registered.described(row) for row in registered.listed(session, ADMINISTRATOR)]
+    with server() as client:
+        items = client.models.list()
     if as_json:
         print_json({"models": items, "total_count": len(items)})
         return
@@ -35,10 +33,8 @@ def list_models(as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def add(name: str, location: str, project: str | None, as_json: bool) -> None:  # noqa: FBT001
     """Name the model at LOCATION, a hub id, a directory that jobs may read, or a URI."""
-    from app.services.model_registry import registered
-
-    with admin_database() as db:
-        item = registered.described(registered.register(db, ADMINISTRATOR, name, location, project=project))
+    with server() as client:
+        item = client.models.add(name, location, project=project)
     print_json(item) if as_json else click.echo(name)
 
 
@@ -47,8 +43,6 @@ def add(name: str, location: str, project: str | None, as_json: bool) -> None:  
 @json_option
 def remove(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Remove a base model's name: it is still listed, and refuses new jobs; its files are left alone."""
-    from app.services.model_registry import registered
-
-    with admin_database() as db:
-        registered.remove(db, ADMINISTRATOR, name)
+    with server() as client:
+        client.models.remove(name)
     print_json({"name": name, "removed": True}) if as_json else click.echo(f"{name} removed")

@@ -1,16 +1,18 @@
-"""`trainyard nodes`: the cluster's nodes, in the database."""
+"""`trainyard nodes`: the cluster's nodes."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.admin.administrator import ADMINISTRATOR, picked
-from app.cli.admin.database import admin_database, cli_settings
+from app.cli.admin.columns import picked
+from app.cli.connection import ServerGroup, server
+from app.cli.handles import job_argument, job_id_of
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.domain.names import WORD, WORD_RULE
 from app.domain.nodes.sandboxes import AT_OWN_RISK, WAYS_OUT, why_none
 
-MAX_NODES = 10_000
+if TYPE_CHECKING:
+    from trainyard.records import Node
 
 
 def _checked_labels(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -21,23 +23,17 @@ def _checked_labels(context: click.Context, parameter: click.Parameter, values: 
     return values
 
 
-@click.group()
+@click.group(cls=ServerGroup)
 def nodes() -> None:
-    """Manage nodes, in the database."""
+    """Show nodes; with a super admin's key drain, enable, label and remove them."""
 
 
 @nodes.command("list")
 @json_option
 def list_nodes(as_json: bool) -> None:  # noqa: FBT001
     """List every registered node."""
-    from app.schemas.nodes import NodeSchema
-    from app.services.nodes import listing
-    from app.services.requests.pagination import PageRequest
-
-    with admin_database() as db, db.read() as session:
-        items = [
-            NodeSchema().dump(item) for item in listing.page(session, PageRequest(size=MAX_NODES, order="name")).items
-        ]
+    with server() as client:
+        items = list(client.nodes.list(order_by="name"))
     if as_json:
         print_json({"nodes": items, "total_count": len(items)})
         return
@@ -56,11 +52,8 @@ def list_nodes(as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def show(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Show a node and its devices."""
-    from app.schemas.nodes import NodeSchema
-    from app.services.nodes import listing
-
-    with admin_database() as db, db.read() as session:
-        item = NodeSchema().dump(listing.find(session, name))
+    with server() as client:
+        item = client.nodes.get(name)
     if as_json:
         print_json(item)
         return
@@ -74,17 +67,13 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
 
 @nodes.command()
 @click.argument("name")
-@click.argument("job_id", metavar="JOB")
+@job_argument
 @json_option
-def why(name: str, job_id: str, as_json: bool) -> None:  # noqa: FBT001
+def why(name: str, handle: str, as_json: bool) -> None:  # noqa: FBT001
     """Explain whether JOB can start on NAME: the result of every filter, and the node's score."""
-    from app.schemas.nodes import NodeFitSchema
-    from app.services.jobs import explain_placement
-    from app.services.scheduling import planner
-
-    weights = planner.weights_of(cli_settings())
-    with admin_database() as db, db.read() as session:
-        item = NodeFitSchema().dump(explain_placement.why(session, ADMINISTRATOR, name, job_id, weights))
+    with server() as client:
+        job_id = job_id_of(client, handle)
+        item = client.nodes.why(name, job_id)
     if as_json:
         print_json(item)
         return
@@ -103,11 +92,9 @@ def why(name: str, job_id: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def drain(name: str, requeue: bool, as_json: bool) -> None:  # noqa: FBT001
     """Stop scheduling jobs on NAME; running jobs continue."""
-    from app.services.nodes import maintenance as services
-
-    with admin_database() as db:
-        drained = services.drain(db, ADMINISTRATOR, name, requeue=requeue)
-    _print_status(name, drained.node.state, as_json=as_json, requeued_jobs=drained.requeued_jobs)
+    with server() as client:
+        drained = client.nodes.drain(name, requeue=requeue)
+    _print_status(name, drained["status"], as_json=as_json, requeued_jobs=drained["requeued_jobs"])
 
 
 @nodes.command()
@@ -115,11 +102,9 @@ def drain(name: str, requeue: bool, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def enable(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Schedule jobs on NAME again."""
-    from app.services.nodes import maintenance as services
-
-    with admin_database() as db:
-        enabled = services.enable(db, ADMINISTRATOR, name)
-    _print_status(name, enabled.node.state, as_json=as_json)
+    with server() as client:
+        enabled = client.nodes.enable(name)
+    _print_status(name, enabled["status"], as_json=as_json)
 
 
 @nodes.command()
@@ -129,17 +114,11 @@ def enable(name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def label(name: str, labels: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001
     """Add or remove labels of NAME, besides those of its node.toml; jobs select nodes by label."""
-    from app.schemas.nodes import NodeSchema
-    from app.services.nodes import labels as node_labels
-
     if not labels and not remove:
         raise click.UsageError("give labels to add, or use --remove")
-    with admin_database() as db:
-        labelled = node_labels.add_and_remove(db, ADMINISTRATOR, name, add=labels, remove=remove)
-    if as_json:
-        print_json(NodeSchema().dump(labelled))
-        return
-    click.echo(f"{name}: {', '.join(labelled.node.all_labels) or 'no labels'}")
+    with server() as client:
+        labelled = client.nodes.change_labels(name, add=labels, remove=remove)
+    print_json(labelled) if as_json else click.echo(f"{name}: {', '.join(labelled['labels']) or 'no labels'}")
 
 
 @nodes.command("put-back")
@@ -147,10 +126,8 @@ def label(name: str, labels: tuple[str, ...], remove: tuple[str, ...], as_json: 
 @json_option
 def put_back(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Return devices of NAME to service after the unkillable process that held them is gone."""
-    from app.services.nodes import stuck_devices
-
-    with admin_database() as db:
-        count = stuck_devices.put_back_by_hand(db, ADMINISTRATOR, name)
+    with server() as client:
+        count = client.nodes.put_back(name)["devices"]
     if as_json:
         print_json({"name": name, "status": "devices put back" if count else "nothing to put back", "devices": count})
     elif count:
@@ -164,10 +141,8 @@ def put_back(name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def remove(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Remove NAME, which must be lost; it registers again if its worker returns."""
-    from app.services.nodes import maintenance as services
-
-    with admin_database() as db:
-        services.remove(db, ADMINISTRATOR, name)
+    with server() as client:
+        client.nodes.remove(name)
     _print_status(name, "removed", as_json=as_json)
 
 
@@ -179,12 +154,12 @@ def _print_status(name: str, status: str, *, as_json: bool, **more: Any) -> None
     click.echo(f"{name} {status}{details}")
 
 
-def _print_missing_sandbox(item: dict[str, Any]) -> None:
+def _print_missing_sandbox(item: "Node") -> None:
     if why := why_none(item["sandbox"]):
         click.echo(f"{item['name']} takes no jobs: it {why}; {WAYS_OUT[item['sandbox']]}, or, {AT_OWN_RISK}")
 
 
-def _devices(item: dict[str, Any]) -> str:
+def _devices(item: "Node") -> str:
     """``2 × cpu, 8 × h200 (1 in use, 1 out of service)``."""
     counts: dict[str, int] = {}
     for device in item["devices"]:

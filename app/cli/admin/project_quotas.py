@@ -1,21 +1,23 @@
 """`trainyard projects quota`: the quota of a project and its usage."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.admin.administrator import ADMINISTRATOR
-from app.cli.admin.database import admin_database
+from app.cli.connection import ServerGroup, server
 from app.cli.output import Command, json_option, print_json, print_table
-from app.schemas.projects import MOST
+from app.domain.administration import MOST_OF_QUOTA
+
+if TYPE_CHECKING:
+    from trainyard.records import Project
 
 # (option, path in the quota, minimum, maximum, whether it is an integer, help)
 _LIMITS: tuple[tuple[str, tuple[str, ...], float, float, bool, str], ...] = (
-    ("gpus-deserved", ("gpus", "deserved"), 0, MOST, True, "GPUs the project is entitled to."),
-    ("gpus-limit", ("gpus", "limit"), 0, MOST, True, "Maximum GPUs in use at a time."),
+    ("gpus-deserved", ("gpus", "deserved"), 0, MOST_OF_QUOTA, True, "GPUs the project is entitled to."),
+    ("gpus-limit", ("gpus", "limit"), 0, MOST_OF_QUOTA, True, "Maximum GPUs in use at a time."),
     ("gpus-weight", ("gpus", "over_quota_weight"), 0, 1000, False, "Its share of GPUs beyond the deserved ones."),
-    ("slots-deserved", ("cpu_slots", "deserved"), 0, MOST, True, "CPU slots the project is entitled to."),
-    ("slots-limit", ("cpu_slots", "limit"), 0, MOST, True, "Maximum CPU slots in use at a time."),
+    ("slots-deserved", ("cpu_slots", "deserved"), 0, MOST_OF_QUOTA, True, "CPU slots the project is entitled to."),
+    ("slots-limit", ("cpu_slots", "limit"), 0, MOST_OF_QUOTA, True, "Maximum CPU slots in use at a time."),
     (
         "slots-weight",
         ("cpu_slots", "over_quota_weight"),
@@ -24,8 +26,15 @@ _LIMITS: tuple[tuple[str, tuple[str, ...], float, float, bool, str], ...] = (
         False,
         "Its share of CPU slots beyond the deserved ones.",
     ),
-    ("running", ("max_running_jobs",), 0, MOST, True, "Maximum running jobs."),
-    ("waiting", ("max_waiting_jobs",), 0, MOST, True, "Maximum waiting jobs; further submissions are refused."),
+    ("running", ("max_running_jobs",), 0, MOST_OF_QUOTA, True, "Maximum running jobs."),
+    (
+        "waiting",
+        ("max_waiting_jobs",),
+        0,
+        MOST_OF_QUOTA,
+        True,
+        "Maximum waiting jobs; further submissions are refused.",
+    ),
     ("gpu-hours", ("gpu_hours_per_month",), 0, 1e9, False, "GPU-hours per calendar month (UTC)."),
     ("storage-gb", ("storage_gb",), 0, 1e9, False, "GB of checkpoints, results and files."),
 )
@@ -52,9 +61,9 @@ def _limit_options(command: Command) -> Command:
     return command
 
 
-@click.group()
+@click.group(cls=ServerGroup)
 def quota() -> None:
-    """Manage the quota of a project; `none` removes a limit."""
+    """Show the quota of a project; with a super admin's key change it, where `none` removes a limit."""
 
 
 @quota.command("set")
@@ -63,8 +72,6 @@ def quota() -> None:
 @json_option
 def set_quota(name: str, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
     """Change limits of the project NAME; the others are unchanged."""
-    from app.services.access import projects as services
-
     changes: dict[str, Any] = {}
     for option, place, *_ in _LIMITS:
         value = wanted[option.replace("-", "_")]
@@ -74,9 +81,10 @@ def set_quota(name: str, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
         into[place[-1]] = None if value == NONE else value
     if not changes:
         raise click.UsageError(f"give at least one of {', '.join(f'--{option}' for option, *_ in _LIMITS)}")
-    with admin_database() as db:
-        services.change(db, ADMINISTRATOR, name, {"quota": changes})
-    _show(name, as_json=as_json)
+    with server() as client:
+        client.projects.change(name, quota=changes)
+        project = client.projects.get(name)
+    _print(project, as_json=as_json)
 
 
 @quota.command("show")
@@ -84,17 +92,13 @@ def set_quota(name: str, as_json: bool, **wanted: Any) -> None:  # noqa: FBT001
 @json_option
 def show_quota(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Show the limits and the usage of the project NAME."""
-    _show(name, as_json=as_json)
+    with server() as client:
+        project = client.projects.get(name)
+    _print(project, as_json=as_json)
 
 
-def _show(name: str, *, as_json: bool) -> None:
-    from app.schemas.projects import ProjectSchema, UsageSchema
-    from app.services.access import projects as services
-    from app.services.queues import project_quotas
-
-    with admin_database() as db, db.read() as session:
-        quota = ProjectSchema(only=("quota",)).dump(services.require(session, name))["quota"]
-        usage = UsageSchema().dump(project_quotas.usage(session, name))
+def _print(project: "Project", *, as_json: bool) -> None:
+    quota, usage = project["quota"], project["usage"]
     if as_json:
         print_json({"quota": quota, "usage": usage})
         return

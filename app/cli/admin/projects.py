@@ -1,16 +1,15 @@
-"""`trainyard projects`: projects, which own jobs, keys and webhooks, in the database."""
+"""`trainyard projects`: projects, which own jobs, keys and webhooks."""
 
 import click
 
-from app.cli.admin.administrator import ADMINISTRATOR, newest, picked
-from app.cli.admin.database import admin_database, cli_settings
+from app.cli.admin.columns import picked
 from app.cli.admin.project_quotas import quota
+from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
-from app.domain.spec.locations.egress import MOST_SERVICES, SERVICE, SERVICE_RULE
-
-MAX_PROJECTS = 10_000
-MAX_DESCRIPTION_LENGTH = 255
+from app.domain.administration import LONGEST_DESCRIPTION
+from app.domain.spec.locations.egress import SERVICE, SERVICE_RULE
+from trainyard.client import Conflict
 
 
 def _services(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -21,9 +20,9 @@ def _services(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     return values
 
 
-@click.group()
+@click.group(cls=ServerGroup)
 def projects() -> None:
-    """Manage projects, in the database."""
+    """Show projects that your key sees; with a super admin's key create, change and delete them."""
 
 
 projects.add_command(quota)
@@ -32,12 +31,9 @@ projects.add_command(quota)
 @projects.command("list")
 @json_option
 def list_projects(as_json: bool) -> None:  # noqa: FBT001
-    """List every project."""
-    from app.schemas.projects import ProjectSchema
-    from app.services.access import projects as services
-
-    with admin_database() as db, db.read() as session:
-        items = ProjectSchema(many=True).dump(services.page(session, ADMINISTRATOR, newest(MAX_PROJECTS)).items)
+    """List every project, newest first."""
+    with server() as client:
+        items = list(client.projects.list())
     if as_json:
         print_json({"projects": items, "total_count": len(items)})
         return
@@ -49,12 +45,9 @@ def list_projects(as_json: bool) -> None:  # noqa: FBT001
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> None:  # noqa: FBT001
-    """Show a project."""
-    from app.schemas.projects import ProjectSchema
-    from app.services.access import projects as services
-
-    with admin_database() as db, db.read() as session:
-        item = ProjectSchema().dump(services.require(session, name))
+    """Show a project, its quota and its usage."""
+    with server() as client:
+        item = client.projects.get(name)
     print_json(item) if as_json else print_fields(item)
 
 
@@ -63,11 +56,11 @@ def show(name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def create(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Create a project; an existing one is left as it is."""
-    from app.schemas.projects import ProjectSchema
-    from app.services.access import projects as services
-
-    with admin_database() as db, db.write() as session:
-        item = ProjectSchema().dump(services.ensure(session, name, actor=ADMINISTRATOR.actor))
+    with server() as client:
+        try:
+            item = client.projects.create(name)
+        except Conflict:
+            item = client.projects.get(name)
     print_json(item) if as_json else click.echo(name)
 
 
@@ -78,35 +71,25 @@ def create(name: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def egress(name: str, added: tuple[str, ...], removed: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001
     """Change and show the services that jobs of the project NAME may connect to, with resource_config.network gate."""
-    from app.services.access import projects as services
-
-    with admin_database() as db:
-        with db.read() as session:
-            listed = services.require(session, name).egress
-        wanted = [each for each in dict.fromkeys((*listed, *added)) if each not in removed]
-        if len(wanted) > MOST_SERVICES:
-            raise click.UsageError(f"a project has at most {MOST_SERVICES} services; use *.DOMAIN:PORT for several")
-        if wanted != listed:
-            services.change(db, ADMINISTRATOR, name, {"egress": wanted})
+    with server() as client:
+        if added or removed:
+            listed = client.projects.change_egress(name, add=added, remove=removed)["egress"]
+        else:
+            listed = client.projects.get(name)["egress"]
     if as_json:
-        print_json({"egress": wanted})
+        print_json({"egress": listed})
     else:
-        click.echo("\n".join(wanted) if wanted else "no services: jobs reach nothing")
+        click.echo("\n".join(listed) if listed else "no services: jobs reach nothing")
 
 
 @projects.command()
 @click.argument("name")
-@click.option(
-    "--description", required=True, callback=checked_text(MAX_DESCRIPTION_LENGTH), help="The new description."
-)
+@click.option("--description", required=True, callback=checked_text(LONGEST_DESCRIPTION), help="The new description.")
 @json_option
 def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
     """Change a project's description."""
-    from app.schemas.projects import ProjectSchema
-    from app.services.access import projects as services
-
-    with admin_database() as db:
-        item = ProjectSchema().dump(services.change(db, ADMINISTRATOR, name, {"description": description}))
+    with server() as client:
+        item = client.projects.change(name, description=description)
     print_json(item) if as_json else click.echo(name)
 
 
@@ -116,11 +99,8 @@ def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def delete(name: str, yes: bool, as_json: bool) -> None:  # noqa: FBT001
     """Delete a project that has no jobs, with its keys and webhooks."""
-    from app.services.access import projects as services
-    from app.storage.storage import Storage
-
     if not yes:
         click.confirm(f"Delete the project {name} with all of its keys and webhooks?", abort=True, err=True)
-    with admin_database() as db:
-        services.delete(db, Storage(cli_settings().storage.url), ADMINISTRATOR, name)
+    with server() as client:
+        client.projects.delete(name)
     print_json({"name": name, "deleted": True}) if as_json else click.echo(f"{name} deleted")

@@ -1,38 +1,35 @@
-"""`trainyard queues`: queues of waiting jobs, in the database."""
+"""`trainyard queues`: queues of waiting jobs."""
 
-import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.admin.administrator import ADMINISTRATOR, picked
-from app.cli.admin.database import admin_database
+from app.cli.admin.columns import picked
+from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_json, print_table
 from app.cli.text_options import checked_name
-from app.domain.errors import Conflict
-from app.schemas.queues import MAX_JOBS
+from app.domain.administration import MOST_JOBS
+from trainyard.client import Conflict
 
-_LIMITS = {"max_running_jobs": "running", "max_waiting_jobs": "waiting"}
+if TYPE_CHECKING:
+    from trainyard.records import Queue
 
 
-@click.group()
+@click.group(cls=ServerGroup)
 def queues() -> None:
-    """Manage queues, in the database."""
+    """Show queues and what waits in them; with a super admin's key create, pause and limit them."""
 
 
 @queues.command("list")
 @json_option
 def list_queues(as_json: bool) -> None:  # noqa: FBT001
     """List every queue with its counts of waiting and running jobs."""
-    from app.schemas.queues import QueuesSchema
-    from app.services.queues import queues as services
-
-    with admin_database() as db, db.read() as session:
-        answer = QueuesSchema().dump({"queues": services.summaries(session, ADMINISTRATOR)})
+    with server() as client:
+        found = client.queues.list()
     if as_json:
-        print_json(answer)
+        print_json({"queues": found})
         return
-    rows = [{**each, "status": _status(each)} for each in answer["queues"]]
+    rows = [{**each, "status": _status(each)} for each in found]
     names = ("name", "status", "waiting", "max_waiting_jobs", "running", "max_running_jobs", "weight")
     heads = ("name", "status", "waiting", "max waiting", "running", "max running", "weight")
     print_table(heads, picked(rows, names), empty="no queues")
@@ -43,24 +40,20 @@ def list_queues(as_json: bool) -> None:  # noqa: FBT001
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @json_option
 def show(name: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
-    """Show waiting jobs in scheduling order: all of them, or those of the queue NAME."""
-    from app.models.base import utc_now
-    from app.schemas.queues import WaitingJobSchema
-    from app.services.queues import queues as services
-    from app.services.requests.pagination import PageRequest
-
-    request = PageRequest(size=limit, order="priority")
-    with admin_database() as db, db.read() as session:
+    """Show waiting jobs in the order of service: all of them, or those of the queue NAME."""
+    with server() as client:
         if name is not None:
-            services.require(session, name, field="name")
-        line = services.line(session, ADMINISTRATOR, request, queue=name, now=utc_now())
-        entries = WaitingJobSchema(many=True).dump(line.items)
+            client.queues.get(name)  # refused if there is no such queue
+        entries, total = client.queues.first_in_line(limit, queue=name or "")
     if as_json:
-        print_json({"entries": entries, "total_count": line.total_count})
+        print_json({"entries": entries, "total_count": total})
         return
-    names = ("position", "job_id", "name", "project", "queue", "priority", "status", "pending_reason")
-    heads = ("position", "id", "name", "project", "queue", "priority", "status", "waits for")
-    print_table(heads, picked(entries, names), empty="no waiting jobs")
+    columns = {"position": "position"}
+    if any("position_in_project" in entry for entry in entries):
+        columns["position_in_project"] = "in project"
+    columns |= {"job_id": "id", "name": "name", "project": "project", "queue": "queue", "priority": "priority"}
+    columns |= {"status": "status", "pending_reason": "waits for"}
+    print_table(tuple(columns.values()), picked(entries, tuple(columns)), empty="no waiting jobs")
 
 
 @queues.command()
@@ -68,14 +61,11 @@ def show(name: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
 @json_option
 def create(name: str, as_json: bool) -> None:  # noqa: FBT001
     """Create a queue; an existing one is left as it is."""
-    from app.schemas.queues import QueueSchema
-    from app.services.queues import queues as services
-
-    with admin_database() as db:
-        with contextlib.suppress(Conflict):
-            services.create(db, ADMINISTRATOR, name, {})
-        with db.read() as session:
-            queue = QueueSchema().dump(services.summary(session, ADMINISTRATOR, name))
+    with server() as client:
+        try:
+            queue = client.queues.create(name)
+        except Conflict:
+            queue = client.queues.get(name)
     print_json(queue) if as_json else click.echo(name)
 
 
@@ -97,9 +87,9 @@ def resume(name: str, as_json: bool) -> None:  # noqa: FBT001
 
 @queues.command()
 @click.argument("name")
-@click.option("--running", type=click.IntRange(1, MAX_JOBS), help="Maximum running jobs of the queue.")
+@click.option("--running", type=click.IntRange(1, MOST_JOBS), help="Maximum running jobs of the queue.")
 @click.option(
-    "--waiting", type=click.IntRange(0, MAX_JOBS), help="Maximum waiting jobs; further submissions are refused."
+    "--waiting", type=click.IntRange(0, MOST_JOBS), help="Maximum waiting jobs; further submissions are refused."
 )
 @click.option("--no-running", is_flag=True, help="Remove the limit of running jobs.")
 @click.option("--no-waiting", is_flag=True, help="Remove the limit of waiting jobs.")
@@ -132,18 +122,16 @@ def weight(name: str, value: float | None, is_none: bool, as_json: bool) -> None
 
 
 def _change(name: str, changes: dict[str, Any], *, as_json: bool) -> None:
-    from app.schemas.queues import QueueSchema
-    from app.services.queues import queues as services
-
-    with admin_database() as db:
-        queue = QueueSchema().dump(services.change(db, ADMINISTRATOR, name, changes))
+    with server() as client:
+        queue = client.queues.change(name, **changes)
     if as_json:
         print_json(queue)
         return
-    limits = [f"{word} at most {queue[key]}" for key, word in _LIMITS.items() if queue[key] is not None]
+    bounds = {"running": queue["max_running_jobs"], "waiting": queue["max_waiting_jobs"]}
+    limits = [f"{word} at most {bound}" for word, bound in bounds.items() if bound is not None]
     limits += [f"weight {queue['weight']:g}"] if queue["weight"] is not None else []
     click.echo(", ".join([f"{name} {_status(queue)}", *limits]))
 
 
-def _status(queue: dict[str, Any]) -> str:
+def _status(queue: "Queue") -> str:
     return "paused" if queue["paused"] else "open"

@@ -2,8 +2,8 @@
 
 import click
 
-from app.cli.admin.administrator import picked
-from app.cli.admin.database import admin_database
+from app.cli.admin.columns import picked
+from app.cli.connection import local_option, server
 from app.cli.output import json_option, print_json, print_table
 
 _COLUMNS = {
@@ -20,18 +20,17 @@ _COLUMNS = {
 _KINDS = {"gpus": "GPUs", "cpu_slots": "CPU slots"}
 
 
+@local_option
 @click.command()
 @json_option
 def shares(as_json: bool) -> None:  # noqa: FBT001
     """Show each project's usage of its deserved share, least first: the first one with waiting jobs is served next.
 
-    Capacity reserved for long-waiting jobs counts towards the order, but is not shown.
+    A team's key sees its own project. Capacity reserved for long-waiting jobs counts towards the order, but is not
+    shown.
     """
-    from app.schemas.projects import ProjectShareSchema
-    from app.services.queues.shares import project_shares
-
-    with admin_database() as db, db.read() as session:
-        items = ProjectShareSchema(many=True).dump(project_shares(session))
+    with server() as client:
+        items = client.queues.shares()
     if as_json:
         print_json({"shares": items})
         return

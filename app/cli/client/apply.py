@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from app.cli.client.connection import server
+from app.cli.connection import server
 from app.cli.output import json_option, print_json
 from trainyard._http import quote
 

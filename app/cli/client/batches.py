@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from app.cli.client.connection import server
 from app.cli.client.submit import project_option, read_document
+from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table, unix_time
 from app.domain.spec.inference import OPENAI_ENDPOINTS
 from trainyard.client import Client

@@ -4,8 +4,8 @@ import shlex
 
 import click
 
-from app.cli.client.connection import address, connect
 from app.cli.client.submit import project_option
+from app.cli.connection import address, connect
 from app.cli.output import json_option, print_json
 
 

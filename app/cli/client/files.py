@@ -6,14 +6,20 @@ from pathlib import Path
 
 import click
 
-from app.cli.client.connection import server
 from app.cli.client.submit import project_option
+from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table, unix_time
+from app.domain.spec.locations.uploads import SCHEME
 from trainyard.client import Client
 from trainyard.records import StoredFile
 
-PURPOSES = ("fine-tune", "batch", "evals", "user_data")
+PURPOSES = ("fine-tune", "batch", "evals", "user_data", "directory")
 _COLUMNS = ("id", "name", "bytes", "purpose", "status", "created", "expires")
+
+
+def _id(_context: click.Context, _parameter: click.Parameter, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """Ids, also in the form that `data push` prints: upload://file-…."""
+    return value.removeprefix(SCHEME) if isinstance(value, str) else tuple(each.removeprefix(SCHEME) for each in value)
 
 
 @click.group()
@@ -68,7 +74,7 @@ def list_files(purpose: str, limit: int, project: str, as_json: bool) -> None:  
 
 
 @files.command()
-@click.argument("file_id")
+@click.argument("file_id", callback=_id)
 @click.option("--out", help="Where to save it; - writes to standard output.  [default: its name, here]")
 @click.option("--info", "is_info", is_flag=True, help="Show its status and errors instead.")
 @project_option
@@ -91,7 +97,7 @@ def get(*, file_id: str, out: str | None, is_info: bool, project: str, as_json: 
 
 
 @files.command()
-@click.argument("file_ids", nargs=-1, required=True, metavar="FILE_ID…")
+@click.argument("file_ids", nargs=-1, required=True, metavar="FILE_ID…", callback=_id)
 @project_option
 @json_option
 def rm(file_ids: tuple[str, ...], project: str, as_json: bool) -> None:  # noqa: FBT001

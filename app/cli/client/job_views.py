@@ -1,6 +1,7 @@
 """Views of a followed job: a progress bar on a terminal, lines in a file, JSON for programs."""
 
 import time
+from datetime import datetime
 from typing import Any
 
 import click
@@ -98,8 +99,16 @@ def _change_of(job: Job) -> tuple[Any, ...]:
     return job.status, job.attempt, job.requested, job.pending_reason
 
 
+def _time_of_change(job: Job) -> str:
+    """When the job has ended, with the day unless it is today; until then the time of now, at which it was seen."""
+    ended_at = job.data.get("finished_at") if job.is_terminal else None
+    now = datetime.now().astimezone()
+    shown = datetime.fromisoformat(ended_at).astimezone() if ended_at else now
+    return shown.strftime("%H:%M:%S" if shown.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+
+
 def _headline(job: Job) -> str:
-    parts = [time.strftime("%H:%M:%S"), job.status]
+    parts = [_time_of_change(job), job.status]
     if job.attempt:
         parts.append(f"attempt {job.attempt} on {', '.join(job.data.get('node_names') or ['?'])}")
     if job.requested:

@@ -5,29 +5,60 @@ from typing import Any
 
 import click
 
-from app.cli.client.connection import server
+from app.cli.connection import local_option, server
+from app.cli.handles import job_argument, job_id_of
 from app.cli.output import json_option, print_json_line, printable
+from trainyard.client import Client
+
+_PREFLIGHT = "job.preflight"
 
 
 @click.command()
-@click.argument("job_id")
+@job_argument
 @click.option("-f", "--follow", "follows", is_flag=True, help="Follow new lines until the job ends.")
 @click.option("--tail", type=click.IntRange(0), default=200, show_default=True, help="Number of last lines to print.")
 @click.option("--rank", type=click.IntRange(0), help="Only lines of this rank.")
+@local_option
 @json_option
-def logs(job_id: str, follows: bool, tail: int, rank: int | None, as_json: bool) -> None:  # noqa: FBT001
-    """Print the log lines of the ranks of JOB_ID."""
+def logs(*, handle: str, follows: bool, tail: int, rank: int | None, as_json: bool) -> None:
+    """Print the log lines of the ranks of JOB."""
     with server() as client:
+        job_id = job_id_of(client, handle)
         lines = (
             (event.data for event in client.follow_logs(job_id, tail=tail, rank=rank))
             if follows
             else iter(client.logs(job_id, tail=tail, rank=rank))
         )
+        count = 0
         try:
             for line in lines:
+                count += 1
                 print_json_line(line) if as_json else click.echo(_text(line))
         except KeyboardInterrupt:
             click.echo(f"\n{job_id} continues to run.", err=True)
+            return
+        if not count and not as_json:
+            _say_why_there_are_none(client, job_id)
+
+
+def _say_why_there_are_none(client: Client, job_id: str) -> None:
+    """On stderr. What its preflight found is all that there is to read of a job that failed before it started."""
+    job = client.get(job_id)
+    if job.status != "FAILED":
+        click.echo(f"{job_id} is {job.status} and has written no lines.", err=True)
+        return
+    when = "without a line of its ranks" if job.attempt else "before its first attempt"
+    found = [f"{job_id} failed {when}.", f"{job.error_type}: {job.error_message}"]
+    for event in client.events(job_id):
+        if event["type"] == _PREFLIGHT:
+            found += [f"Preflight: {finding}" for finding in _findings(event["data"])]
+    click.echo(printable("\n".join(found)), err=True)
+
+
+def _findings(report: Mapping[str, Any]) -> list[str]:
+    errors = [f"{error['error_type']}: {error['message']}" for error in report.get("errors", [])]
+    skipped = [f"left to the node: {reason}" for reason in report.get("left_out", [])]
+    return [*errors, *report.get("warnings", []), *skipped]
 
 
 def _text(line: Mapping[str, Any]) -> str:

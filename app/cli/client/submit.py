@@ -2,18 +2,26 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from app.cli.client.connection import server
+from app.cli.client.documents.assignments import Assignment, Command, assign, set_option
+from app.cli.client.documents.local_files import ways_to_send
+from app.cli.client.documents.variables import expand
 from app.cli.client.watch import watch_to_end
+from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.domain.names import NAME, NAME_RULE
-from config.settings import client_tokens
+from config.settings import client_environment, client_tokens
+from trainyard.client import ApiError, Client
 from trainyard.records import DryRun
+
+# Of configurations of axolotl and LLaMA-Factory: what names their model.
+OF_OTHER_TOOLS = ("base_model", "model_name_or_path")
+_REFUSED = "admission would fail it"  # so begins a warning of a dry run about what can't be there
 
 
 def _project(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -25,32 +33,117 @@ def _project(_context: click.Context, _parameter: click.Parameter, value: str) -
 project_option = click.option(
     "--project", default="", callback=_project, help="The project to submit to, for a key with access to several."
 )
+_dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Validate the job and its data, and show the plan, without submitting it."
+)
+_watch_option = click.option(
+    "--watch", "watches", is_flag=True, help="Follow the job to its end; exit code 3 unless it completes."
+)
+
+
+def submitting(command: Command) -> Command:
+    """The options of a command that submits a job: ``dry_run``, ``watches``, ``project`` and ``as_json``."""
+    return _dry_run_option(_watch_option(project_option(json_option(command))))
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
-@click.option("--dry-run", is_flag=True, help="Validate the job and show the placement plan without submitting it.")
-@click.option("--watch", "watches", is_flag=True, help="Follow the job to its end; exit code 3 unless it completes.")
-@project_option
-@json_option
-def submit(file: Path, dry_run: bool, watches: bool, project: str, as_json: bool) -> None:  # noqa: FBT001
-    """Submit the job described by FILE, in JSON or YAML; - reads standard input."""
-    document = read_document(file)
+@set_option
+@click.option(
+    "--code",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="A directory that the job runs from; uploaded unless the server has the same content.",
+)
+@submitting
+def submit(
+    *,
+    file: Path,
+    assignments: Sequence[Assignment],
+    code: Path | None,
+    dry_run: bool,
+    watches: bool,
+    project: str,
+    as_json: bool,
+) -> None:
+    """Submit the job described by FILE, in JSON or YAML; - reads standard input.
+
+    ${NAME} in its values stands for a variable of the environment, except in custom_command and custom_arguments.
+    """
+    document = completed(read_document(file), assignments)
+    refuse_other_tools(document, file)
     with server(project) as client:
+        if code is not None:
+            from app.cli.client.code import upload_code  # noqa: PLC0415 – slow to import, and only --code needs it
+
+            upload_code(client, code, document, is_dry=dry_run)
         if dry_run:
-            show_plan(client.dry_run(document, tokens=client_tokens()), as_json=as_json)
+            show_dry_run(client, document, as_json=as_json)
             return
+        submit_document(client, document, watches=watches, as_json=as_json)
+
+
+def submit_document(client: Client, document: Mapping[str, Any], *, watches: bool, as_json: bool) -> None:
+    """Submit the job, and print its id or follow it to its end."""
+    try:
         submitted = client.submit(document, tokens=client_tokens())
-        warn(submitted.warnings)
-        if watches:
-            if not as_json:
-                click.echo(f"Submitted {submitted.job_id}")
-            watch_to_end(client, submitted.job_id, as_json=as_json)
-        elif as_json:
-            print_json(vars(submitted))
-        else:
-            click.echo(submitted.job_id)
-            click.echo(f"Follow it with: trainyard watch {submitted.job_id}", err=True)
+    except ApiError as error:
+        show_ways_to_send(document, str(error))
+        raise
+    warn(submitted.warnings)
+    if watches:
+        if not as_json:
+            click.echo(f"Submitted {submitted.job_id}")
+        watch_to_end(client, submitted.job_id, as_json=as_json)
+    elif as_json:
+        print_json(vars(submitted))
+    else:
+        click.echo(submitted.job_id)
+        if client_environment()[0]:  # a server elsewhere, which sees no files of this machine
+            show_ways_to_send(document)
+        click.echo(f"Follow it with: trainyard watch {submitted.job_id}", err=True)
+
+
+def show_dry_run(client: Client, document: Mapping[str, Any], *, as_json: bool) -> None:
+    """The plan, and what an inspection finds in the data; exit code 1 if it finds errors."""
+    from app.cli.client.documents.data_report import inspected, show_report, unchecked  # noqa: PLC0415 – slow to import
+
+    try:
+        answer = client.dry_run(document, tokens=client_tokens())
+        report = inspected(client, document, client_tokens())
+    except ApiError as error:
+        show_ways_to_send(document, str(error))
+        raise
+    refusals = [each for each in answer["warnings"] if each.startswith(_REFUSED)]
+    if as_json:
+        print_json({**answer, **({"data": report} if report is not None else {})})
+    else:
+        show_plan(answer, as_json=False)
+        for part in unchecked(document):
+            click.echo(f"Not checked: {part}", err=True)
+        if report is not None:
+            click.echo()
+            show_report(report)
+    errors = report["errors"] if report is not None else []
+    show_ways_to_send(document, " ".join([*refusals, *(each["message"] for each in errors), " "]))
+    if refusals or (report is not None and not report["valid"]):
+        sys.exit(1)
+
+
+def show_ways_to_send(document: Mapping[str, Any], said: str = "") -> None:
+    """How to upload the files of this machine that the document, and the error if there is one, name."""
+    if click.get_current_context().params.get("as_json"):  # there an error is one JSON line
+        return
+    for way in ways_to_send(document, said=said):
+        click.echo(f"Hint: {way}", err=True)
+
+
+def refuse_other_tools(document: Mapping[str, Any], file: Path) -> None:
+    """Raises ClickException for a configuration of axolotl or LLaMA-Factory."""
+    if not any(name.endswith("_config") for name in document) and any(key in document for key in OF_OTHER_TOOLS):
+        raise click.ClickException(
+            f"{file} is no job document, but a configuration of axolotl or LLaMA-Factory; convert it with "
+            f"`trainyard import {file}`, and with --submit to submit it at once"
+        )
 
 
 def show_plan(answer: DryRun, *, as_json: bool) -> None:
@@ -58,8 +151,10 @@ def show_plan(answer: DryRun, *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    plan = dict(answer["plan"])
+    plan: dict[str, Any] = dict(answer["plan"])
     candidates = answer["plan"]["candidate_nodes"]
+    if memory := plan.get("memory"):
+        plan["memory"] = memory["message"]
     print_fields({name: value for name, value in plan.items() if name != "candidate_nodes"})
     rows = [(node["name"], "yes" if node["fits_now"] else "no", node["reason"]) for node in candidates]
     print_table(("node", "fits now", "why not"), rows, empty="no node could hold it")
@@ -70,6 +165,15 @@ def warn(warnings: Sequence[str]) -> None:
     """Print what has no effect."""
     for warning in warnings:
         click.echo(f"Warning: {warning}", err=True)
+
+
+def completed(document: dict[str, Any], assignments: Sequence[Assignment]) -> dict[str, Any]:
+    """The document with the values of ``--set``, and with the variables of the environment in it replaced."""
+    assign(document, assignments)
+    try:
+        return expand(document)
+    except RecursionError as error:
+        raise click.ClickException("the document is nested too deeply") from error
 
 
 def read_document(
@@ -83,6 +187,8 @@ def read_document(
         json.dumps(document, allow_nan=False)
     except (ValueError, TypeError) as error:  # TypeError: JSON has no YAML dates
         raise click.ClickException(f"{file} is not a {kind}: {error}") from error
+    except RecursionError as error:
+        raise click.ClickException(f"{file} is not a {kind}: it is nested too deeply") from error
     if not isinstance(document, dict):
         raise click.ClickException(f"{file} is not a mapping of fields; see {see}")
     return document

@@ -3,14 +3,18 @@
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import click
 
-from app.cli.client.connection import server
+from app.cli.client.documents.local_files import ways_to_send
 from app.cli.client.job_facts import amount, kind_of
 from app.cli.client.job_views import BarView, JsonView, LineView
-from app.cli.output import duration, json_option, printable
+from app.cli.connection import local_option, server
+from app.cli.handles import job_argument, job_id_of
+from app.cli.output import duration, json_option, moment, printable, seconds_between
 from app.domain.spec.inference import TRAINING
 from trainyard.client import NO_RETRY, ApiError, Client, Job, RetryPolicy, Unreachable
 
@@ -34,12 +38,13 @@ class View(Protocol[Shown_contra]):
 
 
 @click.command()
-@click.argument("job_id")
+@job_argument
+@local_option
 @json_option
-def watch(job_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Follow JOB_ID to its end. Exit code 3 unless it ends COMPLETED; Ctrl-C leaves it running."""
+def watch(*, handle: str, as_json: bool) -> None:
+    """Follow JOB to its end. Exit code 3 unless it ends COMPLETED; Ctrl-C leaves it running."""
     with server() as client:
-        watch_to_end(client, job_id, as_json=as_json)
+        watch_to_end(client, job_id_of(client, handle), as_json=as_json)
 
 
 def watch_to_end(client: Client, job_id: str, *, as_json: bool = False) -> None:
@@ -110,13 +115,38 @@ def poll_to_end(
 
 def ending(client: Client, job: Job) -> str:
     """The outcome of a finished job, and the next command to run."""
-    lines = [f"{job.job_id} {job.status} after {duration(job.elapsed_seconds)}, {amount(job)}"]
+    lines = [f"{job.job_id} {job.status} after {duration(_lasted(job))}, {amount(job)}", *_times(job)]
     if job.status == "COMPLETED":
         report = client.report(job.job_id)
         what = "Model" if kind_of(job) == TRAINING else "Output"
-        lines += [f"{what}: {report['model_uri']}"] if report.get("model_uri") else []
+        lines += [f"{what}: {_place(job, report['model_uri'])}"] if report.get("model_uri") else []
     elif job.error_message:
         lines.append(f"{job.error_type}: {job.error_message}")
+        lines += [f"Hint: {way}" for way in ways_to_send(job.data, said=job.error_message)]
     if job.status == "FAILED":
         lines.append(f"Its log: trainyard logs {job.job_id}")
     return "\n".join(lines)
+
+
+def _place(job: Job, uri: str) -> str:
+    """The URI, or the command that fetches what lies on a disk that this machine does not have."""
+    parts = urlsplit(uri)
+    is_away = parts.scheme == "file" and not Path(unquote(parts.path)).exists()
+    return f"trainyard download {job.job_id}" if is_away else uri
+
+
+def _times(job: Job) -> list[str]:
+    """When the job was submitted, started and ended, and how long it waited and ran."""
+    submitted, started, ended = (job.data.get(name) for name in ("created_at", "started_at", "finished_at"))
+    if not submitted:
+        return []
+    waited = duration(seconds_between(submitted, started))
+    ran = f"started {moment(started)}, {waited} later" if started else "never started"
+    lasted = f", having run {duration(job.elapsed_seconds)}" if started else ""
+    return [f"Submitted {moment(submitted)}, {ran}, ended {moment(ended)}{lasted} (UTC)"]
+
+
+def _lasted(job: Job) -> float:
+    """Seconds from submission to end."""
+    whole = seconds_between(job.data.get("created_at"), job.data.get("finished_at"))
+    return job.elapsed_seconds if whole is None else whole

@@ -13,10 +13,10 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from app.cli.client.connection import server
 from app.cli.client.curve import Point, draw
 from app.cli.client.job_views import BarView, LineView
 from app.cli.client.watch import EXIT_NOT_COMPLETED, follow
+from app.cli.connection import server
 from app.cli.local.demo_processes import CHECKOUT, platform, run_module
 from app.cli.local.demo_sweep import search
 from app.cli.local.sandbox import OPTION as NO_SANDBOX

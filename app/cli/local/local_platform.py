@@ -34,6 +34,7 @@ from config.settings import Settings
 STOP_SECONDS = 8.0
 DRAIN_SECONDS = 30.0
 READY_POLL_SECONDS = 0.02
+FORGET_SECONDS = 3.0
 DASHBOARD_NICENESS = 10
 # Of answers that are under way when everything stops: the nodes have already ended their replicas.
 GATEWAY_DRAIN_SECONDS = 3
@@ -51,6 +52,8 @@ class Drain(Protocol):
     def is_busy(self) -> bool: ...
 
     def undo(self, *, stopped: bool = False) -> None: ...
+
+    def forget_simulated(self, *, ended: bool = False) -> bool: ...
 
 
 class LocalPlatform:
@@ -88,10 +91,11 @@ class LocalPlatform:
             self._start_others()
             drain = self._prepare_database()
             self._print_addresses()
-            self._supervise()
+            self._supervise(drain)
             self._drain(drain)
             self._stop()
             drain.undo(stopped=True)
+            drain.forget_simulated(ended=True)
             _print("Stopped.")
         finally:
             self._stop()
@@ -202,12 +206,15 @@ class LocalPlatform:
             _print(f"Flower  {url}   user {flower.user}, password in {self._dir}/flower.password")
         _print(f"Logs    {self._dir / 'log'}")
 
-    def _supervise(self) -> None:
+    def _supervise(self, drain: Drain) -> None:
         """Restart ended children until a stop signal."""
-        ready = False
+        ready, cleared, due = False, drain.forget_simulated(), time.monotonic() + FORGET_SECONDS
         while not signals.wait(min(self._group.keep_running(), 1.0 if ready else READY_POLL_SECONDS)):
             if not ready and (ready := self._readiness.check(_print)):
                 _print(f"Ready after {seconds_since_start():.1f} s. Ctrl-C saves running jobs and stops everything.")
+            if not cleared and time.monotonic() > due:
+                # The coordinator has revoked some more leases of attempts that ended with the previous start.
+                cleared, due = drain.forget_simulated(), time.monotonic() + FORGET_SECONDS
 
     def _drain(self, drain: Drain) -> None:
         """Save and requeue running jobs; a second Ctrl-C skips the wait."""

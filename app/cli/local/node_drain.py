@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.cli.local.simulated_nodes import simulated_before
 from app.database.engine import Database
 from app.domain.errors import NotFound
 from app.services.attempts import leases
@@ -17,6 +18,7 @@ class NodesDrain:
 
     def __init__(self, db: Database, nodes: Sequence[str], directory: Path) -> None:
         self._drains = [NodeDrain(db, node, directory) for node in nodes]
+        self._db, self._names, self._directory = db, frozenset(nodes), directory
 
     def begin(self) -> int:
         """Begin every drain; returns the number of running jobs."""
@@ -29,6 +31,24 @@ class NodesDrain:
         """Undo every drain; see ``NodeDrain.undo``."""
         for drain in self._drains:
             drain.undo(stopped=stopped)
+
+    def forget_simulated(self, *, ended: bool = False) -> bool:
+        """Remove simulated nodes that this start does not have or, when it has ``ended``, also its own.
+
+        Those that attempts still hold become lost nodes; returns whether there are none.
+        """
+        done = True
+        for name, config in simulated_before(self._directory):
+            if not ended and name in self._names:
+                continue
+            try:
+                is_gone = registry.forget(self._db, name, only_lost=ended)
+            except SQLAlchemyError:
+                is_gone = False
+            if is_gone:
+                config.unlink(missing_ok=True)
+            done = done and is_gone
+        return done
 
 
 class NodeDrain:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from app.cli.admin.database import cli_settings, failures_as_messages
+from app.cli.database import cli_settings, failures_as_messages
 from app.cli.local.command_lines import (
     COORDINATOR,
     NODE,

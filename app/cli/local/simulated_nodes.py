@@ -12,6 +12,7 @@ from app.domain.scheduling.resources import normalise_gpu_type
 from config.node import NodeSettings
 
 MAX_DEVICES = 64  # per node: each may become a process on this machine
+_PREFIX = "node-"
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")  # it becomes part of the node's name
 
 
@@ -59,7 +60,12 @@ def write_node_configs(nodes: Sequence[SimulatedNode], directory: Path) -> list[
     return [NodeSettings(name=node.name, config=_written(node, directory)) for node in nodes]
 
 
+def simulated_before(directory: Path) -> list[tuple[str, Path]]:
+    """Name and node.toml of every simulated node that a start has had, and that is not removed yet."""
+    return [(path.stem.removeprefix(_PREFIX), path) for path in sorted(directory.glob(f"{_PREFIX}*.toml"))]
+
+
 def _written(node: SimulatedNode, directory: Path) -> Path:
-    path = directory / f"node-{node.name}.toml"
+    path = directory / f"{_PREFIX}{node.name}.toml"
     path.write_text(f'[[devices]]\ntype = "{node.type}"\ncount = {node.count}\n')
     return path

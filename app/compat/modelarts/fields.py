@@ -37,7 +37,10 @@ _ALGORITHM: Table = {
     "algorithm.name": _RETURNED,
     "algorithm.subscription_id": _NO_GALLERY,
     "algorithm.item_version_id": _NO_GALLERY,
-    "algorithm.code_dir": acted_on("the code directory of the ranks"),
+    "algorithm.code_dir": acted_on(
+        "the code directory of the ranks; packages of a pip-requirements.txt in it are installed, if their index has "
+        "wheels of them"
+    ),
     "algorithm.boot_file": acted_on("the script, run once per node"),
     "algorithm.autosearch_config_path": _NO_FILES,
     "algorithm.autosearch_framework_path": _NO_FILES,

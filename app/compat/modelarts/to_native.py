@@ -21,6 +21,7 @@ from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.frameworks.custom import below
+from app.domain.spec.locations.code import is_bundle
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import CODE, OUTPUT
 from app.domain.spec.rules.training import is_reserved
@@ -44,6 +45,7 @@ NAMES = {
     "training_config.hyperparameters": "algorithm.parameters",
     "training_config.base_model": "algorithm.parameters.base_model",
     "training_config.environment": "algorithm.environments",
+    "training_config.packages": "algorithm.code_dir",
     "training_config.max_retries": f"metadata.annotations.{RETRY_NUM}",
     "data_config": "algorithm.inputs",
     "output_config": "algorithm.outputs",
@@ -131,19 +133,21 @@ def to_native(
     if training["framework"]["type"] == CUSTOM and devices["gpu_count"] > 1:
         # A task runs its script once for any number of devices.
         training["framework"]["distributed"] = {"config": {"num_proc_per_node": "1"}}
-    scheduling = {"priority": PRIORITIES[policy.get("priority", 1)], "preemptible": bool(policy.get("preemptible"))}
-    if stop := spec.get("auto_stop"):
-        scheduling["max_runtime_seconds"] = stop["duration"] * 3600
     resources = {**devices, **_nodes(resource), **native_mounts(mounts)}
     document = {
         "name": metadata["name"],
-        "training_config": training,
+        "training_config": {**training, **_packages(algorithm, uses_images=uses_images)},
         "data_config": {"sources": channels.sources},
         "resource_config": {**resources, **_image(algorithm, warnings, uses_images=uses_images)},
-        "scheduling_config": scheduling,
+        "scheduling_config": _scheduling(policy, spec.get("auto_stop")),
         **({"output_config": {"output_path": channels.output_path}} if channels.output_path else {}),
     }
     return Native(document, {DIALECT: stored(job)}, warnings)
+
+
+def _scheduling(policy: Mapping[str, Any], stop: Mapping[str, Any] | None) -> dict[str, Any]:
+    most = {"max_runtime_seconds": stop["duration"] * 3600} if stop else {}
+    return {"priority": PRIORITIES[policy.get("priority", 1)], "preemptible": bool(policy.get("preemptible")), **most}
 
 
 def _nodes(resource: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,6 +165,17 @@ def _image(algorithm: Mapping[str, Any], warnings: list[str], *, uses_images: bo
     why = ITS_OWN_PROGRAM if uses_images else NO_REGISTRIES
     warnings.append(warning("algorithm.engine.image_url", why))
     return {}
+
+
+def _packages(algorithm: Mapping[str, Any], *, uses_images: bool) -> dict[str, Any]:
+    """The field ``packages`` of ``training_config``: what ModelArts installs before a script starts, if it is there.
+
+    An image has its packages itself.
+    """
+    in_image = uses_images and (algorithm.get("engine") or {}).get("image_url")
+    if algorithm.get("id") or not algorithm.get("code_dir") or in_image:
+        return {}
+    return {"packages": {"requirements_file": "pip-requirements.txt", "requirements_file_required": False}}
 
 
 def channels_of(algorithm: Mapping[str, Any]) -> Channels:
@@ -301,15 +316,24 @@ def _script(algorithm: Mapping[str, Any], arguments: Sequence[str], start: str) 
     if not script:
         raise BadSpec("is required: the script in code_dir", field="algorithm.boot_file")
     if not start:
-        return {"custom_script_path": _place(script)} | ({"custom_arguments": [*arguments]} if arguments else {})
-    inner = below(_place(script), _place(code))
+        return {"custom_script_path": _boot_file(script, code)} | (
+            {"custom_arguments": [*arguments]} if arguments else {}
+        )
+    inner = below(_boot_file(script, code), _place(code))
     if not inner:
         raise BadSpec("must be in code_dir", field="algorithm.boot_file")
     return {"custom_command": ["bash", "-c", 'cd "$0" && exec python "$@"', start, f"{_CODE}/{inner}", *arguments]}
 
 
+def _boot_file(script: str, code: str) -> str:
+    """The script's place, or its path in code that is uploaded or a commit of a repository."""
+    return script if is_bundle(code) else _place(script)
+
+
 def _place(path: str) -> str:
-    """A path without a scheme is in OBS."""
+    """A path without a scheme is in OBS; code that is uploaded, or a commit, is named as it is."""
+    if is_bundle(path):
+        return path
     return path.removeprefix("file://") if path.startswith("file://") else obs_uri(path)
 
 

@@ -11,7 +11,7 @@ from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.sweeps.spec import MAX_TRIALS
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.training_config import FRAMEWORKS, PARAMETER, TRAINING_TYPES
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, ScalarMap, Section, Text, TextMap, Whole, says
 
 DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _NAME_PREFIX = re.compile(r"[a-z0-9][a-z0-9.-]{0,246}")
@@ -177,7 +177,7 @@ _BuiltIn = _document(
     {
         "framework": Choice(tuple(each for each in FRAMEWORKS if each != CUSTOM), load_default="HF_TRAINER"),
         "trainingType": Choice(TRAINING_TYPES, load_default="SFT"),
-        "hyperparameters": TextMap(keys=PARAMETER, rule="must be the name of a hyperparameter", load_default=dict),
+        "hyperparameters": ScalarMap(keys=PARAMETER, rule="must be the name of a hyperparameter", load_default=dict),
         "maxSeqLength": Whole(1, 2**24),
         "batchSize": Whole(1, 65536),
     },

@@ -72,7 +72,7 @@ def create_file(body: dict[str, Any]) -> Reply:
 def list_files(query: dict[str, Any]) -> Reply:
     after = (query["after"],) if "after" in query else None
     order = "created_at" if query.get("order") == ASCENDING else "-created_at"
-    filters = {"purpose": query["purpose"]} if "purpose" in query else {}
+    filters: dict[str, Any] = {name: query[name] for name in ("purpose", "sha256") if name in query}
     with plane().db.read() as session:
         page = listing.page(session, caller(), filters, PageRequest(size=query["limit"], order=order, after=after))
         found = [file_object(file) for file in page.items]

@@ -64,6 +64,12 @@ class FileQuerySchema(ListQuerySchema):
     limit = QueryWhole(1, 10_000, load_default=10_000)
     order = one_of((ASCENDING, DESCENDING))
     purpose = one_of(purposes.PURPOSES)
+    sha256 = fields.String(
+        validate=validate.Regexp("^[0-9a-f]{64}$", error="must be a SHA-256 in 64 lowercase hexadecimal digits"),
+        metadata={
+            "description": "Only files with this content, by its SHA-256, in the project that an upload would go to"
+        },
+    )
 
 
 class FileSchema(Schema):

@@ -15,6 +15,7 @@ from app.domain.evaluations.sampling import SAMPLING
 from app.domain.evaluations.shared_parameters import ANSWER, NORMALIZE, OF_TASKS, SEPARATOR, SQUAD, TRAINED
 from app.domain.spec.hyperparameters.rlhf import FILE, LENGTH, REGEX, REWARD_MODEL, reward_kind
 from app.domain.spec.inference import LM_EVAL, TASK_DIR, Benchmark
+from app.domain.suggestions import did_you_mean
 
 __all__ = ["BENCHMARKS", "BadBenchmark", "BenchmarkType", "Metric", "Parameter", "check", "check_all", "find"]
 
@@ -212,7 +213,8 @@ def find(name: str) -> BenchmarkType:
         known = ", ".join(
             f"{each.name}:{_ARGUMENTS[each.name]}" if each.takes_argument else each.name for each in _TYPES
         )
-        raise BadBenchmark("name", f"there is no benchmark {name[:64]!r}; known: {known}")
+        meant = did_you_mean(family, BENCHMARKS) if found is None else ""
+        raise BadBenchmark("name", f"there is no benchmark {name[:64]!r}{meant}; known: {known}")
     if family == LM_EVAL and not _TASK.fullmatch(argument):
         raise BadBenchmark(
             "name", f"{name[:64]!r} names no task by letters, digits and _.+:-, at most 128; write it as {family}:TASK"

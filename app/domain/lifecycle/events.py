@@ -24,5 +24,6 @@ class EventType(StrEnum):
     CHECKPOINT_PRUNED = "checkpoint.pruned"
     EXPORTED = "job.exported"
     IMAGE = "job.image"
+    PACKAGES = "job.packages"
     CONNECTION = "job.connection"
     WARNING = "job.warning"

@@ -84,7 +84,7 @@ def _rule_of(cause: Cause, *, retries_scripts: bool) -> Rule | None:  # noqa: C9
             return Rule(in_place=2, most=MOST_HANGS)
         case "SUPERVISOR_LOST" | "NODE_LOST":
             return Rule(waits=False, takes_host_down=True)
-        case "STORAGE_ERROR" | "NETWORK_ERROR" | "INTERNAL" | "OUTCOME_ERROR":
+        case "STORAGE_ERROR" | "NETWORK_ERROR" | "HUB_UNREACHABLE" | "INTERNAL" | "OUTCOME_ERROR":
             return Rule()
         case "DEVICE_FAULT":
             return Rule(waits=False, leaves_node=True)
@@ -101,6 +101,7 @@ def _rule_of(cause: Cause, *, retries_scripts: bool) -> Rule | None:  # noqa: C9
             | "MODEL_NOT_FOUND"
             | "DATA_NOT_FOUND"
             | "DATA_INVALID"
+            | "PACKAGES_FAILED"
             | "TRAINER_ERROR"
             | "POISON"
             | "EXPORT_FAILED"
@@ -266,6 +267,12 @@ def _pause(rule: Rule, history: History, backoff: Backoff) -> float:
     """Backoff that doubles with every rescheduling without progress."""
     before = history.retries_used - history.in_place_restarts - (0 if rule.waits else 1)
     return min(backoff.max_seconds, backoff.base_seconds * 2.0**before) if before >= 0 else 0.0
+
+
+def smallest_batch(batch_size: int) -> int:
+    """What is left of a batch after as many halvings as there can be."""
+    halvings = (2**count for count in range(MOST_HALVINGS, 0, -1))
+    return next((batch_size // each for each in halvings if batch_size % each == 0), batch_size)
 
 
 def _halve_batch(history: History) -> dict[str, Any] | None:

@@ -8,8 +8,9 @@ from app.domain.names import EITHER
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import could_fit, describe, is_of_type, missing_labels, part_mb, usable_devices
 from app.domain.scheduling.resources import NodeCapacity, Request
-from app.domain.spec.frameworks.requirements import HOW_TO_OFFER
+from app.domain.spec.frameworks.requirements import how_to_offer
 from app.domain.spec.model import JobDocument
+from app.domain.suggestions import did_you_mean
 from app.domain.units import WHOLE
 
 # (field, the node's amount, the request with exactly that amount)
@@ -87,7 +88,11 @@ def _refuse_unknown_type(request: Request, nodes: Sequence[NodeCapacity]) -> Non
     known = sorted({d.chip for n in nodes for d in n.devices if not d.is_cpu})
     types = request.gpu_type_names
     if types and not set(types) & set(known):
-        way_out = f"known: {', '.join(known)}" if known else "no GPU is registered: ask for device_type cpu"
+        # Not what is spelled alike: an h100 is no a100.
+        meant = next(
+            (f" (did you mean {chip}?)" for chip in known for each in types if each.startswith(f"{chip}-")), ""
+        )
+        way_out = f"known: {', '.join(known)}{meant}" if known else "no GPU is registered: ask for device_type cpu"
         raise CannotFit(
             f"no node ever had a GPU of type {' or '.join(map(repr, types))}; {way_out}{_largest(nodes)}",
             field="resource_config.gpu_type",
@@ -111,7 +116,8 @@ def _refuse_unknown_slice(request: Request, nodes: Sequence[NodeCapacity]) -> No
     profiles = sorted({d.mig_profile for n in nodes for d in n.devices if d.mig_profile})
     if request.mig_profile and request.mig_profile not in profiles:
         raise CannotFit(
-            f"no node ever had a MIG slice {request.mig_profile}; known: {', '.join(profiles) or 'none'}",
+            f"no node ever had a MIG slice {request.mig_profile}; known: {', '.join(profiles) or 'none'}"
+            f"{did_you_mean(request.mig_profile, profiles)}",
             field="resource_config.mig_profile",
         )
 
@@ -142,7 +148,7 @@ def _refuse_missing_capabilities(request: Request, nodes: Sequence[NodeCapacity]
 
 def _how_to_offer(request: Request, offers: Sequence[str]) -> str:
     missing = sorted(request.required_capabilities.difference(offers))
-    return "".join(f". {HOW_TO_OFFER[word]}" for word in missing if word in HOW_TO_OFFER)
+    return "".join(f". {why}" for why in map(how_to_offer, missing) if why)
 
 
 def _refuse_labels(request: Request, nodes: Sequence[NodeCapacity]) -> None:

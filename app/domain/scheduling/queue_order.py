@@ -26,6 +26,7 @@ class QueuedJob:
     avoids: frozenset[str] = frozenset()  # nodes on which it failed repeatedly
     no_room_on: tuple[str, ...] = ()  # nodes whose disk was full for it, the oldest event first
     cached: Cached = NOT_CACHED  # its model and data in the nodes' caches
+    is_auto: bool = False  # it takes GPUs or CPU slots, whichever there are
 
     @property
     def place(self) -> tuple[float, str]:

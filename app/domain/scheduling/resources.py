@@ -249,7 +249,7 @@ def normalise_gpu_type(raw: str) -> tuple[str, int]:
     """
     memory_mb, words = 0, []
     for word in re.split(r"[\s_-]+", raw.strip().lower()):
-        if match := re.fullmatch(r"(\d+)gb", word):
+        if match := re.fullmatch(r"(\d+)gi?b?", word):
             memory_mb = int(match[1]) * 1024
         elif not _NOISE.fullmatch(word):
             words.append(word)

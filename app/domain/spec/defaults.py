@@ -2,8 +2,10 @@
 
 from app.domain.spec.data.formats import format_of
 from app.domain.spec.document import is_custom
+from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.hyperparameters.trainer_arguments import with_hyperparameters
 from app.domain.spec.inference import EMBED, EVALUATION, FAIL, FEATURES, FIELDS, QUANTIZED, REPLICA, TRAINING, Inference
+from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import (
     DataConfig,
     JobDocument,
@@ -85,7 +87,7 @@ def completed_data(data: DataConfig, *, custom: bool) -> DataConfig:
 
 
 def _training(document: JobDocument) -> TrainingConfig:
-    training = document.training_config
+    training = _of_custom(document.training_config)
     training = with_hyperparameters(
         training.changed(
             max_retries=training.max_retries, hyperparameters=training.hyperparameters, environment=training.environment
@@ -96,6 +98,17 @@ def _training(document: JobDocument) -> TrainingConfig:
         return training
     steps = document.output_config.checkpoint.save_steps
     return training.changed(evaluation=evaluation.changed(steps=steps))
+
+
+def _of_custom(training: TrainingConfig) -> TrainingConfig:
+    """A script needs neither method nor model."""
+    if training.framework.type != CUSTOM:
+        return training
+    model = training.base_model
+    return training.changed(
+        training_type=training.training_type or CUSTOM,
+        base_model=model if model.model_id else model.changed(model_id=NO_MODEL),
+    )
 
 
 def _scheduling(scheduling: SchedulingConfig, training: TrainingConfig) -> SchedulingConfig:

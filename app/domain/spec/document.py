@@ -101,12 +101,17 @@ def locations(document: JobDocument) -> list[tuple[str, str]]:
 
 
 def uploads(document: JobDocument) -> list[tuple[str, str]]:
-    """(file id, field) of every uploaded file that the job reads as data: models and scripts are never uploads."""
+    """(file id, field) of every uploaded file that the job reads: as data, as a model, or as its code."""
     return [
         (location, field)
         for location, field in locations(document)
-        if is_upload(location) and (field.startswith("data_config.") or ".dataset." in field)
+        if is_upload(location) and (is_directory(field) or field.startswith("data_config.") or ".dataset." in field)
     ]
+
+
+def is_directory(field: str) -> bool:
+    """Whether an uploaded file that the field names is an archive of a directory."""
+    return field.startswith("training_config.base_model.") or field == "training_config.framework.custom_code_dir"
 
 
 def benchmark_files(document: JobDocument) -> Iterator[tuple[str, str]]:

@@ -130,6 +130,25 @@ class PlannedEvaluation(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Packages(Section):
+    """The virtual environment of a script: what is installed into it, beside the node's own packages."""
+
+    requirements: tuple[str, ...] = ()
+    requirements_file: str = ""  # a path in the code: a file with more requirements, or a lock
+    requirements_file_required: bool = True  # False: a job whose code has no such file runs without it
+    lock: str = ""  # requirements with hashes; exactly these are installed
+    python: str = ""  # empty: the node's
+    index_url: str = ""  # empty: the installation's, or PyPI
+    allow_source_builds: bool = False
+
+    @property
+    def are_certain(self) -> bool:
+        """Whether the job installs packages whatever its code has."""
+        in_code = self.requirements_file and self.requirements_file_required
+        return bool(self.requirements or self.lock or in_code)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingConfig(Section):
     training_type: str = ""
     base_model: BaseModel = BaseModel()
@@ -145,6 +164,7 @@ class TrainingConfig(Section):
     on_divergence: OnDivergence = OnDivergence()
     halt_at: HaltAt | None = None
     warm: bool = True
+    packages: Packages | None = None
     grader: Mapping[str, Any] = field(default_factory=dict)  # RLHF: OpenAI's form, in place of hyperparameter reward
 
 
@@ -277,6 +297,7 @@ class ResourceConfig(Section):
     forbidden_node_labels: tuple[str, ...] = ()
     node_affinity: tuple[str, ...] = ()
     node_anti_affinity: tuple[str, ...] = ()
+    force_fit: bool = False  # accept a training whose memory estimate no device has
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeGuard, get_args
 
 from app.domain.errors import BadSpec
-from app.domain.names import did_you_mean
+from app.domain.suggestions import did_you_mean
 
 Value = int | float | bool | str
 Kind = Literal["int", "double", "categorical", "bool"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.names import did_you_mean
+from app.domain.suggestions import did_you_mean
 from app.domain.sweeps.conditions import Condition, parse_condition
 from app.domain.sweeps.parameters import Parameter, Value, same
 

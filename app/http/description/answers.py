@@ -28,9 +28,11 @@ _EVENT = {
 _MEDIA: dict[str, tuple[str, dict[str, Any]]] = {
     "events": ("text/event-stream", _EVENT),
     "bytes": ("application/octet-stream", _TEXT),
+    "run file": ("application/octet-stream", _TEXT),
     "html": ("text/html", _TEXT),
     "text": ("text/plain", _TEXT),
     "picture": ("image/svg+xml", _TEXT),
+    "markdown": ("text/markdown", _TEXT),
 }
 
 
@@ -134,7 +136,7 @@ def _success(endpoint: Endpoint, status: int, answer: BodySchema | None) -> dict
         return {"description": "Done", "headers": _REQUEST_ID}
     declared = endpoint.declared
     media: dict[str, Any] = {}
-    if declared.media in ("json", "json or events", "json or picture"):
+    if declared.media in ("json", "json or events", "json or picture", "json or markdown"):
         media["application/json"] = {"schema": endpoint.dialect.answer_schema(answer, declared.items)}
     if declared.media == "document":
         media["application/json"] = {"schema": {"type": "object"}}

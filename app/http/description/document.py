@@ -91,7 +91,7 @@ _BY_PATH = (
     ("/audit", "access"),
     ("/metrics", "cluster"),
 )
-_RESULTS = ("/artifacts", "/checkpoints", "/report", "/attempts")
+_RESULTS = ("/artifacts", "/checkpoints", "/report", "/attempts", "/model-card", "/lineage", "/wandb")
 
 
 def _tag(rule: Rule, declared: Operation) -> str:

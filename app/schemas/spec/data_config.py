@@ -11,8 +11,9 @@ from app.domain.spec.data.preprocessing import PADDINGS, key_cache, known_target
 from app.domain.spec.defaults import SPLIT
 from app.domain.spec.locations.paths import KINDS
 from app.domain.spec.model import DataConfig, Preprocess
-from app.schemas.documents import DocumentSchema
+from app.schemas.documents import JobPartSchema
 from app.schemas.spec.credentials import Credentials, StorageOptions
+from app.schemas.spec.locations import Location
 from app.schemas.strict_fields import (
     LARGEST_OF_64_BITS,
     Choice,
@@ -63,25 +64,25 @@ def _check_scalar(value: object) -> None:
         raise ValidationError("must fit into 64 bits")
 
 
-class SamplingSchema(DocumentSchema):
+class SamplingSchema(JobPartSchema):
     fraction = Number(0.0, 1.0, **says("Fraction of the records to keep, above 0 and up to 1"))
     count = Whole(1, **says("Number of records to keep; all if there are fewer"))
     seed = Whole(0, 2**32 - 1, **says("Random seed of the selection; default data_config.seed"))
 
 
-class FilterSchema(DocumentSchema):
+class FilterSchema(JobPartSchema):
     column = Text(longest=255, shortest=1, required=True, **says("The column to filter by; it need not be in columns"))
     op = Text(longest=16, required=True, **says(f"One of {known_operators()}"))
     value = Comparand("The operand: a list for in and not_in, none for is_null and not_null, else one value")
 
 
-class SourceSchema(DocumentSchema):
-    path = Text(
+class SourceSchema(JobPartSchema):
+    path = Location(
         longest=4096,
         required=True,
         **says(
             "A file, a directory or a glob with *, ? and [..], local or as a URI; files are read sorted by name. "
-            "file-… is an uploaded file of the project"
+            "file-… is an uploaded file of the project, or the files of an uploaded directory"
         ),
     )
     type = Text(longest=64, **says(f"The kind of location, which must match the path: {', '.join(KINDS)}"))
@@ -110,7 +111,7 @@ class SourceSchema(DocumentSchema):
     )
 
 
-class PreprocessSchema(DocumentSchema):
+class PreprocessSchema(JobPartSchema):
     tokenizer_config = FreeObject(**says(f"Changes to the tokenizer: {key_cache()}"))
     add_bos_token = Flag(**says("Start every record with BOS; default as the tokenizer and chat template do"))
     add_eos_token = Flag(**says("End every record with EOS; default true, for messages as the chat template does"))
@@ -132,7 +133,7 @@ class PreprocessSchema(DocumentSchema):
     )
 
 
-class DataConfigSchema(DocumentSchema):
+class DataConfigSchema(JobPartSchema):
     sources = fields.List(
         fields.Nested(SourceSchema),
         required=True,

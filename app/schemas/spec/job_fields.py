@@ -4,6 +4,7 @@ from app.schemas.spec.field_verdicts import Table, acted_on, warned
 from app.schemas.spec.resource_config import OF_RESOURCES
 
 _MODEL, _FRAMEWORK = "training_config.base_model", "training_config.framework"
+_PACKAGES = "training_config.packages"
 _SOURCES, _PREPROCESS = "data_config.sources", "data_config.preprocess"
 _RESOURCES, _SCHEDULING = "resource_config", "scheduling_config"
 _OUTPUT, _CHECKPOINT = "output_config", "output_config.checkpoint"
@@ -67,6 +68,17 @@ _TRAINING: Table = {
     "training_config.grader": acted_on(
         "judges completions in place of the hyperparameter reward; fields that are no grader's are 400"
     ),
+    f"{_PACKAGES}.requirements": acted_on("installed; one that no index has fails the job, malformed ones are 422"),
+    f"{_PACKAGES}.requirements_file": acted_on(
+        "read on the node, and installed; a path that leads out of the code is 400"
+    ),
+    f"{_PACKAGES}.requirements_file_required": acted_on("whether a job whose code has no such file fails"),
+    f"{_PACKAGES}.lock": acted_on(
+        "exactly these files are installed; another hash fails the job, a line without is 400"
+    ),
+    f"{_PACKAGES}.python": acted_on("the ranks' interpreter; the job runs on a node that has this version"),
+    f"{_PACKAGES}.index_url": acted_on("where packages come from; a private address, or one with credentials, is 400"),
+    f"{_PACKAGES}.allow_source_builds": acted_on("whether packages without wheels are built from their sources"),
     "training_config.warm": acted_on("false: agent and ranks are started as new processes instead of forked"),
 }
 
@@ -151,6 +163,7 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.forbidden_node_labels": acted_on("labels that a node must not have"),
     f"{_RESOURCES}.node_affinity": acted_on("prefers nodes with these labels among those where the job can start now"),
     f"{_RESOURCES}.node_anti_affinity": acted_on("avoids nodes with these labels while others are free"),
+    f"{_RESOURCES}.force_fit": acted_on("accepts a training that needs more memory than any device has"),
     f"{_SCHEDULING}.queue": acted_on("the queue; one that does not exist is 400"),
     f"{_SCHEDULING}.priority": acted_on("the priority in the queue"),
     f"{_SCHEDULING}.preemptible": acted_on(
@@ -208,7 +221,7 @@ _RESULT: Table = {
 }
 
 _TRACKING: Table = {
-    "tracking.kind": acted_on("the kind of service; wandb and unknown ones are 400"),
+    "tracking.kind": acted_on("the kind of service; wandb, trackio and unknown ones are 400"),
     "tracking.url": acted_on("the server that receives the metrics; a private address that is not allowed is 400"),
     "tracking.experiment": acted_on("the experiment in which the job is a run"),
     "tracking.username": acted_on("basic authentication in place of a bearer token"),

@@ -3,12 +3,12 @@
 from app.domain.spec import metrics
 from app.domain.spec.model import CheckpointConfig, OutputConfig
 from app.domain.spec.rules.output import EXPORT_FORMATS
-from app.schemas.documents import DocumentSchema
+from app.schemas.documents import JobPartSchema
 from app.schemas.spec.credentials import Credentials, StorageOptions
 from app.schemas.strict_fields import Amounts, Choice, Flag, Section, Text, Whole, says
 
 
-class CheckpointConfigSchema(DocumentSchema):
+class CheckpointConfigSchema(JobPartSchema):
     save_strategy = Choice(
         ("steps", "epoch"),
         **says("Save every save_steps, or at the end of every epoch", default=CheckpointConfig.save_strategy),
@@ -58,7 +58,7 @@ def _default_checkpoint() -> object:
     return _CHECKPOINT.load({})
 
 
-class OutputConfigSchema(DocumentSchema):
+class OutputConfigSchema(JobPartSchema):
     output_model_name = Text(longest=128, **says("Name of the result in the completion report and the model card"))
     output_path = Text(
         longest=4096, **says("Directory to copy the finished model to, besides the artifacts; never overwritten")

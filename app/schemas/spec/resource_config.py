@@ -9,7 +9,7 @@ from app.domain.scheduling.resources import MIG_PROFILE
 from app.domain.spec.locations.egress import NETWORKS
 from app.domain.spec.locations.images import PULL_POLICIES
 from app.domain.spec.model import MOUNT_TYPES, Image, Mount, ResourceConfig
-from app.schemas.documents import DocumentSchema
+from app.schemas.documents import JobPartSchema
 from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Text, Texts, Whole, says
 
 _MAX_MB = 2**40  # an exabyte
@@ -28,7 +28,7 @@ _PROFILE_RULE = "must be a MIG profile, such as 1g.10gb or 1g.10gb+me"
 _NODE_COUNT = says("Number of nodes with gpu_count devices each, allocated together (gang scheduling)")
 
 
-class ResourceLimitsSchema(DocumentSchema):
+class ResourceLimitsSchema(JobPartSchema):
     ram_mb = Whole(
         0, _MAX_MB, **says("Memory of all processes together; at it the kernel ends the job with HOST_OUT_OF_MEMORY")
     )
@@ -46,7 +46,7 @@ class ResourceLimitsSchema(DocumentSchema):
     required = Flag(**says("Default true: only nodes that can hold the limits run the job; false: others do, without"))
 
 
-class MountedFileSchema(DocumentSchema):
+class MountedFileSchema(JobPartSchema):
     name = Matching(
         _FILE_NAME,
         "must be a file name of letters, digits, dots, dashes and underscores, of at most 253 characters",
@@ -60,7 +60,7 @@ class MountedFileSchema(DocumentSchema):
     )
 
 
-class MountSchema(DocumentSchema):
+class MountSchema(JobPartSchema):
     path = Text(
         longest=1024, shortest=1, required=True, **says("The absolute path at which the job's processes find it")
     )
@@ -84,7 +84,7 @@ class MountSchema(DocumentSchema):
     required = Flag(**says("Default true: only nodes with a sandbox run the job; false: others do, without the mount"))
 
 
-class ImageSchema(DocumentSchema):
+class ImageSchema(JobPartSchema):
     reference = Text(
         longest=1024,
         shortest=1,
@@ -111,7 +111,7 @@ class ImageSchema(DocumentSchema):
     )
 
 
-class UserSchema(DocumentSchema):
+class UserSchema(JobPartSchema):
     uid = Whole(1, MAX_ID, rule=NOT_ROOT, **says("The user ID, such as 1000. No job runs as root"))
     gid = Whole(
         0, MAX_ID, **says("The group ID. Default: that of the user in the image's /etc/passwd, else equal to uid")
@@ -119,7 +119,7 @@ class UserSchema(DocumentSchema):
     required = Flag(**says("Default true: only nodes with a sandbox run the job; false: others do, as their own user"))
 
 
-class ResourceConfigSchema(DocumentSchema):
+class ResourceConfigSchema(JobPartSchema):
     # 0 is rejected elsewhere, with a more helpful message than a range error.
     gpu_count = Whole(0, 65536, load_default=ResourceConfig.gpu_count, **_GPU_COUNT)
     gpu_type = OneOrSeveral(
@@ -176,6 +176,9 @@ class ResourceConfigSchema(DocumentSchema):
         **says("Preferred labels or names; more matches are better, and `a|b` matches either"),
     )
     node_anti_affinity = Texts(**says("Labels or names of nodes to avoid while others are free"))
+    force_fit = Flag(
+        **says("true: accept the job although its memory estimate says that no device has enough", default=False)
+    )
 
 
 class NewResourceConfigSchema(ResourceConfigSchema):

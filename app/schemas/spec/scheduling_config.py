@@ -1,13 +1,13 @@
 """The scheduling section of a job document: queue, priority, preemption and time limits."""
 
 from app.domain.spec.model import SchedulingConfig
-from app.schemas.documents import DocumentSchema
+from app.schemas.documents import JobPartSchema
 from app.schemas.strict_fields import Choice, Flag, Text, Texts, Whole, says
 
 _TEN_YEARS = 10 * 366 * 86400
 
 
-class SchedulingConfigSchema(DocumentSchema):
+class SchedulingConfigSchema(JobPartSchema):
     queue = Text(longest=63, shortest=1, load_default=SchedulingConfig.queue, **says("The queue of the job"))
     priority = Whole(0, 10, **says("0 to 10; 10 is the most urgent", default=SchedulingConfig.priority))
     preemptible = Flag(

@@ -5,11 +5,11 @@ from typing import Any
 from marshmallow import fields, pre_load, validate
 
 from app.domain.spec.rules.tracking import KINDS, MOST_TRACKERS
-from app.schemas.documents import DocumentSchema
+from app.schemas.documents import JobPartSchema
 from app.schemas.strict_fields import Text, says
 
 
-class TrackerSchema(DocumentSchema):
+class TrackerSchema(JobPartSchema):
     kind = Text(longest=64, required=True, **says(f"The kind of service: {', '.join(KINDS)}"))
     url = Text(
         longest=2048,

@@ -1,17 +1,20 @@
 """The training section of a job document: method, model, framework and hyperparameters."""
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
-from marshmallow import fields, validate
+from marshmallow import ValidationError, fields, validate, validates_schema
 
+from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.hyperparameters.trainer_arguments import ARGUMENTS
 from app.domain.spec.inference import ENGINES, TYPES
 from app.domain.spec.model import EPOCHS, ROLLBACK, STEPS, STOP, BaseModel, HaltAt, OnDivergence, TrainingConfig
 from app.domain.spec.rules.model import DTYPES, known_model_kwargs
-from app.schemas.documents import DocumentSchema
+from app.schemas.documents import JobPartSchema
 from app.schemas.spec.benchmarks import planned_evaluations
 from app.schemas.spec.credentials import Credentials, StorageOptions
+from app.schemas.spec.locations import Location
+from app.schemas.spec.packages import PackagesSchema
 from app.schemas.strict_fields import (
     Amounts,
     Choice,
@@ -19,6 +22,7 @@ from app.schemas.strict_fields import (
     FreeObject,
     ModelDefinition,
     Number,
+    ScalarMap,
     ScriptOptions,
     Section,
     Text,
@@ -28,18 +32,24 @@ from app.schemas.strict_fields import (
 )
 
 TRAINING_TYPES = ("SFT", "LORA", "QLORA", "DPO", "RLHF", "CONTINUED_PRETRAIN", "FULL_FINETUNE")
-FRAMEWORKS = ("HF_TRAINER", "DEEPSPEED", "FSDP", "MEGATRON", "CUSTOM")
+FRAMEWORKS = ("HF_TRAINER", "DEEPSPEED", "FSDP", "MEGATRON", CUSTOM)
+IS_CUSTOM = {
+    "required": ["framework"],
+    "properties": {"framework": {"required": ["type"], "properties": {"type": {"const": CUSTOM}}}},
+}
+MISSING = "Missing data for required field."  # as marshmallow says it
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 MAX_ARGUMENTS, MAX_ARGUMENT_LENGTH = 256, 4096  # of a command line
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 
 
-class BaseModelSchema(DocumentSchema):
-    model_id = Text(
+class BaseModelSchema(JobPartSchema):
+    model_id = Location(
         required=True,
         **says(
             "A hub id, a local directory, or the URI of a directory (file, s3, oci, obs, pvc, hf, scaidrive, "
-            "scaiatlas); none is allowed with CUSTOM, from_config and job_id"
+            "scaiatlas); file-… is an uploaded directory of the project; none is allowed with CUSTOM, from_config "
+            "and job_id"
         ),
     )
     job_id = Text(
@@ -54,7 +64,7 @@ class BaseModelSchema(DocumentSchema):
     source = Text(longest=255, **says("hub, local or a URI scheme: where to look for model_id, which it must match"))
     credentials = Credentials()
     storage_options = StorageOptions()
-    tokenizer_id = Text(**says("Like model_id; default the tokenizer in the model's directory"))
+    tokenizer_id = Location(**says("Like model_id; default the tokenizer in the model's directory"))
     dtype = Text(
         longest=32,
         **says(
@@ -75,7 +85,7 @@ class BaseModelSchema(DocumentSchema):
     model_kwargs = FreeObject(**says(f"Changes to the model's configuration: {known_model_kwargs()}"))
 
 
-class DistributedSchema(DocumentSchema):
+class DistributedSchema(JobPartSchema):
     world_size = Whole(
         1, 65536, **says("Must equal gpu_count × node_count (the default): one rank per device; see config")
     )
@@ -104,7 +114,7 @@ def _arguments(**kwargs: Any) -> fields.List[str]:
     return fields.List(Text(longest=MAX_ARGUMENT_LENGTH), validate=validate.Length(max=MAX_ARGUMENTS), **kwargs)
 
 
-class FrameworkSchema(DocumentSchema):
+class FrameworkSchema(JobPartSchema):
     type = Choice(
         FRAMEWORKS, required=True, **says("HF_TRAINER, DEEPSPEED, FSDP, MEGATRON, or CUSTOM for your own script")
     )
@@ -120,13 +130,19 @@ class FrameworkSchema(DocumentSchema):
         ),
     )
     distributed = Section(DistributedSchema, **says("Distributed training options"))
-    custom_script_path = Text(**says("CUSTOM: the script to run, a local file or one below custom_code_dir"))
+    custom_script_path = Text(
+        **says(
+            "CUSTOM: the script to run, a local file or one below custom_code_dir; in uploaded or cloned code its path "
+            "there, such as train.py"
+        )
+    )
     custom_arguments = _arguments(**says("CUSTOM: the script's arguments"))
     custom_command = _arguments(**says("CUSTOM: a program with its arguments, instead of custom_script_path"))
-    custom_code_dir = Text(
+    custom_code_dir = Location(
         **says(
             "CUSTOM: a code directory, or its URI (s3, oci, obs, pvc), readable by the ranks: it contains the script "
-            "and is the working directory of custom_command"
+            "and is the working directory of custom_command. file-… is an uploaded directory of the project, "
+            "git+https://host/repository.git@<commit> one commit of a repository, #subdirectory=path a part of it"
         )
     )
     custom_retry_on_error = Flag(
@@ -134,12 +150,12 @@ class FrameworkSchema(DocumentSchema):
     )
 
 
-class EvaluationSchema(DocumentSchema):
+class EvaluationSchema(JobPartSchema):
     strategy = Choice(("no", "steps", "epoch"), required=True, **says("When to evaluate on validation data"))
     steps = Whole(1, 2**31 - 1, **says("Optimizer steps between evaluations; default the checkpoint interval"))
 
 
-class OnDivergenceSchema(DocumentSchema):
+class OnDivergenceSchema(JobPartSchema):
     action = Choice(
         (STOP, ROLLBACK),
         load_default=OnDivergence.action,
@@ -160,7 +176,7 @@ class OnDivergenceSchema(DocumentSchema):
     )
 
 
-class HaltAtSchema(DocumentSchema):
+class HaltAtSchema(JobPartSchema):
     unit = Choice((STEPS, EPOCHS), load_default=HaltAt.unit, **says("What at counts: optimizer steps, or epochs"))
     at = Amounts(
         required=True,
@@ -178,19 +194,42 @@ def environment(load_default: object = dict) -> TextMap:
     )
 
 
-class TrainingConfigSchema(DocumentSchema):
+def required_unless_custom(framework: dict[str, Any], *names: str) -> dict[str, Any]:
+    """JSON Schema of fields that only a CUSTOM job may leave out; ``framework`` is where it says so."""
+    given = {name: {"not": {"type": "null"}} for name in names}
+    return {"anyOf": [framework, {"required": list(names), "properties": given}]}
+
+
+def missing_unless_custom(values: dict[str, Any], framework: object, *names: str) -> None:
+    """Raise ValidationError for those of the fields that are left out, where the framework is not CUSTOM."""
+    if isinstance(framework, dict) and framework.get("type") == CUSTOM:
+        return
+    if missing := [name for name in names if name not in values]:
+        raise ValidationError({name: [MISSING] for name in missing})
+
+
+class TrainingConfigSchema(JobPartSchema):
+    needed: ClassVar[tuple[str, ...]] = ("training_type", "base_model")  # of every framework but CUSTOM
+    conditions: ClassVar[dict[str, Any]] = required_unless_custom(IS_CUSTOM, *needed)
     training_type = Choice(
-        TRAINING_TYPES,
-        required=True,
-        **says("The training method; GET /v1/training-types lists the supported frameworks"),
+        (*TRAINING_TYPES, CUSTOM),
+        **says(
+            "The training method; GET /v1/training-types lists the supported frameworks. Framework CUSTOM does not "
+            "need it: default CUSTOM"
+        ),
     )
-    base_model = Section(BaseModelSchema, required=True, **says("The model to start from"))
+    base_model = Section(
+        BaseModelSchema, **says("The model to start from; framework CUSTOM does not need it: default none")
+    )
     framework = Section(FrameworkSchema, required=True, **says("The training framework"))
-    hyperparameters = TextMap(
+    hyperparameters = ScalarMap(
         keys=PARAMETER,
         rule="must be a hyperparameter name",
         load_default=dict,
-        **says("Values as strings; GET /v1/training-types lists them by training type, CUSTOM accepts any"),
+        **says(
+            "Strings, numbers, true and false, stored as text; GET /v1/training-types lists them by training type, "
+            "CUSTOM accepts any"
+        ),
     )
     environment = environment()
     resume_from_checkpoint = Text(
@@ -235,6 +274,16 @@ class TrainingConfigSchema(DocumentSchema):
             default=TrainingConfig.warm,
         )
     )
+    packages = Section(PackagesSchema, **says("CUSTOM: the packages of a virtual environment in which the ranks run"))
+
+    @validates_schema(skip_on_field_errors=False, pass_original=True)
+    def has_method_and_model(self, values: dict[str, Any], original: object, **_: Any) -> None:
+        if not isinstance(original, dict):
+            return
+        given = original
+        # What was given and refused is not missing, too.
+        known = {name for name, value in given.items() if value is not None} | set(values)
+        missing_unless_custom(dict.fromkeys(known), given.get("framework"), *self.needed)
 
 
 class StoredFrameworkSchema(FrameworkSchema):
@@ -248,9 +297,12 @@ class StoredFrameworkSchema(FrameworkSchema):
 class StoredTrainingConfigSchema(TrainingConfigSchema):
     """As answers show it; jobs that train nothing have a type of their own."""
 
+    needed = ()
+    conditions: ClassVar[dict[str, Any]] = {}
     training_type = Choice(
-        (*TRAINING_TYPES, *TYPES.values()),
+        (*TRAINING_TYPES, CUSTOM, *TYPES.values()),
         required=True,
         **says(f"The training method; of other kinds than training {', '.join(TYPES.values())}"),
     )
+    base_model = Section(BaseModelSchema, required=True, **says("The model to start from"))
     framework = Section(StoredFrameworkSchema, required=True)

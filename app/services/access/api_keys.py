@@ -30,6 +30,8 @@ _OF_PREFIX = select(*(getattr(ApiKey, column.name) for column in fields(StoredKe
     ApiKey.prefix == bindparam("wanted")
 )
 CLI_ACTOR = "cli"  # the administrator's command line
+# Access to the database's password implies full access.
+ADMINISTRATOR = Caller(key_id=CLI_ACTOR, role=Role.SUPER_ADMIN, project=None)
 ORDERS: Orders = {"created_at": (ApiKey.created_at, ApiKey.id), "name": (ApiKey.name, ApiKey.id)}
 
 

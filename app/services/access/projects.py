@@ -1,7 +1,7 @@
 """Projects: creating, changing, deleting, and access checks."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,7 @@ from app.domain.errors import Conflict, InvalidRequest, NotFound, TrainyardError
 from app.domain.files.purposes import RECEIVING
 from app.domain.names import DEFAULT_PROJECT
 from app.domain.scheduling import fair_share
+from app.domain.spec.locations.egress import MOST_SERVICES
 from app.models import (
     ApiKey,
     BaseModel,
@@ -106,6 +107,35 @@ def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> 
                 target=name,
                 data={"changes": changed},
             )
+        return project
+
+
+def change_egress(
+    db: Database,
+    caller: Caller,
+    name: str,
+    *,
+    add: Sequence[str],
+    remove: Collection[str],
+    on_written: OnWritten = not_stored,
+) -> Project:
+    """Add services to the project's list and remove others. Raises InvalidRequest when the list gets too long."""
+    with db.write() as session:
+        project = visible(session, caller, name, lock=True)
+        before = list(project.egress)
+        after = [each for each in dict.fromkeys((*before, *add)) if each not in remove]
+        if len(after) > MOST_SERVICES:
+            raise InvalidRequest(
+                f"a project has at most {MOST_SERVICES} services, and would have {len(after)}; use *.DOMAIN:PORT for "
+                "several of one domain",
+                field="add",
+            )
+        if after != before:
+            project.egress = after
+            data = {"changes": {"egress": after}}
+            audit.record(session, actor=caller.actor, action="project.patch", project=name, target=name, data=data)
+        session.flush()
+        on_written(session, project)
         return project
 
 

@@ -18,7 +18,10 @@ from app.services.requests.pagination import PageRequest
 
 NEWEST_FIRST = "-created_at"
 ORDERS = ("created_at", NEWEST_FIRST)  # that of the ids, which begin with the moment of their creation
-FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {"purpose": lambda purpose: File.purpose == purpose}
+FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
+    "purpose": lambda purpose: File.purpose == purpose,
+    "sha256": lambda sha256: File.sha256 == sha256,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +50,12 @@ def is_hidden(file: File, now: datetime | None = None) -> bool:
 def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> FilePage:
     """The caller's files that pass every filter, in one of ORDERS. Raises InvalidRequest for a page after no file.
 
-    ``after`` is the id of a file, which may have been deleted. The files are not counted: there may be many.
+    ``after`` is the id of a file, which may have been deleted. The files are not counted: there may be many. A search
+    by content is for one that need not be uploaded, so it stays in the project that an upload would go to.
     """
     query = select(File).where(File.status != RECEIVING, or_(File.expires_at.is_(None), File.expires_at > utc_now()))
-    if caller.project is not None:
-        query = query.where(File.project == caller.project)
+    if caller.project is not None or "sha256" in filters:
+        query = query.where(File.project == caller.home_project)
     query = query.where(*(FILTERS[name](value) for name, value in filters.items()))
     is_descending = request.order == NEWEST_FIRST
     if request.after is not None:

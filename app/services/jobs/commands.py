@@ -72,10 +72,13 @@ def save_now(plane: ControlPlane, caller: Caller, job_id: str, *, on_written: On
     return job
 
 
-def preempt(plane: ControlPlane, caller: Caller, job_id: str, *, reason: str) -> Job:
+def preempt(
+    plane: ControlPlane, caller: Caller, job_id: str, *, reason: str, on_written: OnWritten = not_stored
+) -> Job:
     """Have a running job save and give its devices up. Raises IllegalTransition when it does not run."""
     with plane.db.write() as session:
         lookup.find(session, caller, job_id)
         job = preemption.request_preemption(session, job_id, actor=caller.actor, reason=reason)
+        on_written(session, details.changed(session, job))
     plane.nudge(job)
     return job

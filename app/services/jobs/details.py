@@ -10,9 +10,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import RUNNING
+from app.domain.memory.fit import Fit
 from app.domain.spec.model import JobDocument
 from app.models import Attempt, Job
 from app.models.base import utc_now
+from app.services.access.key_names import key_names
 from app.services.queues import queues
 from app.services.scheduling import start_estimates
 
@@ -31,6 +33,8 @@ class JobDetails:
     elapsed_seconds: float
     child_job_ids: Sequence[str]
     estimated_start_at: datetime | None
+    created_by_name: str = ""  # of the key; empty for one without a name
+    memory_estimate: Fit | None = None  # of one job alone: it costs a file
 
     @cached_property
     def document(self) -> JobDocument:
@@ -97,7 +101,7 @@ def _details_of(session: Session, jobs: Sequence[Job], outlooks: Mapping[str, Ou
     ids = [job.id for job in jobs]
     reasons = queues.pending_reasons(session, jobs)
     started = _running_since(session, [job.id for job in jobs if job.state in RUNNING])
-    children = _children(session, ids)
+    children, authors = _children(session, ids), key_names(session, {job.created_by for job in jobs})
     now = utc_now()
     return [
         JobDetails(
@@ -109,6 +113,7 @@ def _details_of(session: Session, jobs: Sequence[Job], outlooks: Mapping[str, Ou
             estimated_start_at=outlooks[job.id].starts_at if job.id in outlooks else None,
             elapsed_seconds=_elapsed(job, started.get(job.id), now),
             child_job_ids=children.get(job.id, []),
+            created_by_name=authors.get(job.created_by, ""),
         )
         for job in jobs
     ]

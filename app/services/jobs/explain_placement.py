@@ -12,13 +12,13 @@ from app.domain.lifecycle.states import HELD, JobState
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.data_locality import NOT_CACHED, Cached, source_keys
 from app.domain.scheduling.filters import FREE, FilterResult, avoided, examine
-from app.domain.scheduling.resources import NodeCapacity, Request, request_of
+from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.scheduling.scoring import Points, Weights, points_of
 from app.models import Job, Node
 from app.models.base import database_now
 from app.security.permissions import Caller
 from app.services.jobs import lookup
-from app.services.nodes import data_locality, registry
+from app.services.nodes import data_locality, device_kinds, registry
 from app.services.queues import limits
 
 
@@ -77,7 +77,7 @@ class _Context:
 
     @classmethod
     def at(cls, session: Session, job: Job, weights: Weights) -> "_Context":
-        request = request_of(job.document, has_gpus=registry.has_gpus(session))
+        request = device_kinds.request_of_job(session, job)
         ready = registry.capacities(session)
         caches = None if request.is_gang else data_locality.caches(session, weights)
         return cls(

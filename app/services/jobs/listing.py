@@ -12,6 +12,7 @@ from app.domain.spec.inference import TRAINING, TYPES
 from app.models import Job, JobLabel
 from app.security.permissions import Caller
 from app.services.access import projects
+from app.services.jobs import handles
 from app.services.jobs.details import JobDetails, details_of
 from app.services.requests.existing_rows import existing_in
 from app.services.requests.pagination import Orders, Page, PageRequest, page_by_id
@@ -63,6 +64,7 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "created_before": lambda moment: Job.created_at < moment,
     "created_by": lambda author: Job.created_by == author,
     "created_by_one_of": Job.created_by.in_,
+    "ids": Job.id.in_,
     # Any of the texts; whether case matters depends on the database.
     "name_contains": lambda texts: or_(*(Job.name.contains(text, autoescape=True) for text in texts)),
     "parent_job_id": lambda parent: Job.parent_job_id == parent,
@@ -98,12 +100,18 @@ Conditions = Sequence[tuple[str, Any]]
 
 
 def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[JobDetails]:
-    """The caller's jobs that pass every filter. Raises NotFound for a project that is not the caller's."""
+    """The caller's jobs that pass every filter. Raises NotFound for a project that is not the caller's.
+
+    ``handle``: a job's id, name, or the end of its id; of many matches only the newest are found.
+    """
     if "project" in filters:
         projects.visible(session, caller, filters["project"])
     asked = [(name, value) for name, value in filters.items() if name in FILTERS]
     if caller.project is not None:
         asked.append(("project", caller.project))
+    if "handle" in filters:
+        project = caller.project or filters.get("project")
+        asked.append(("ids", handles.matching(session, filters["handle"], project=project)))
     labels = filters.get("labels", ())
     found = _labelled(session, labels, asked, request) if labels else _plain(session, asked, request)
     return Page(
@@ -160,7 +168,7 @@ def _of_caller(query: Select[Any], caller: Caller) -> Select[Any]:
 def _plain(session: Session, asked: Conditions, request: PageRequest) -> Page[Job]:
     query = select(Job.id).where(*(FILTERS[name](value) for name, value in asked))
     narrowing = {name for name, _ in asked} - {"project"}
-    few = FEW_OF_A_NAME if "name" in narrowing else FEW if len(narrowing) > 1 else 0
+    few = FEW_OF_A_NAME if narrowing & {"name", "ids"} else FEW if len(narrowing) > 1 else 0
     return page_by_id(session, Job, query, ORDERS, request, few=few)
 
 

@@ -12,6 +12,7 @@ from app.domain.errors import BadSpec, CannotFit, Conflict
 from app.domain.evaluations.planned_rules import planned_documents
 from app.domain.evaluations.rules import refuse_bad_benchmarks, without_effect
 from app.domain.ids import JOB_ID, new_id
+from app.domain.memory.fit import Fit
 from app.domain.scheduling.resources import Request
 from app.domain.spec.document import uploads
 from app.domain.spec.job_spec import JobSpec, from_document
@@ -29,7 +30,7 @@ from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
 from app.services.access import api_keys, egress, projects
 from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
-from app.services.jobs import made_models, start_points, uploaded_data
+from app.services.jobs import fit, made_models, start_points, uploaded_data
 from app.services.lifecycle import transitions
 from app.services.lifecycle.job_columns import columns_of
 from app.services.lifecycle.outbox import has_active_webhook
@@ -49,6 +50,7 @@ class Checked:
     wait_seconds: float | None
     warnings: Sequence[str] = ()  # `field: reason` of what has no effect on the devices that it gets
     waits: Sequence[str] = ()  # `field: reason` why no node could hold it yet
+    fit: Fit | None = None  # the memory estimate of a training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,30 +196,52 @@ def check(
     reading = plane.reading.of(target).remembering()
     found = _with_made_model(plane, caller, target, document)
     spec = from_document(found, reading, forwarded, secret_variables=secret_variables)
-    refuse_bad_pattern(spec.document)
-    refuse_bad_benchmarks(spec.document)
-    refuse_bad_patterns(spec.document)
-    refuse_bad_response_format(spec.document)
+    _refuse_patterns(spec.document)
     planned = planned_documents(spec.document, reading)
-    scheduling = spec.document.scheduling_config
     with plane.db.read() as session:
         plane.waiting_limit.refuse_one_too_many(session, target)
         egress.refuse_without_services(session, target, spec.document)
         request, unfit = plane.inventory.request_that_waits(session, spec.document)
         distributed.backend_fits(spec.document, request.device_kind)
+        gone = plane.inventory.unused_gpus(session, spec.document, request)
         waits = [*_waits("the job", unfit), *_waits_of_planned(session, plane, planned)]
-        wait = plane.estimates.of_new(
-            session,
-            request,
-            queue=scheduling.queue,
-            priority=scheduling.priority,
-            project=target,
-            preemptible=scheduling.preemptible,
-        )
+        asked = fit.asked_of(session, spec.document, request, plane.inventory.capacities(session), reading)
+        wait = _estimated_wait(session, plane, spec.document, request, target)
     warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
-    warnings += without_effect(spec.document)
+    memory = fit.of_new(plane, asked)
+    fit.refuse_what_cannot_fit(spec.document, memory)
+    warnings += [*without_effect(spec.document), *gone, *fit.warnings(memory)]
     return Checked(
-        spec=spec, project=target, request=request, reading=reading, wait_seconds=wait, warnings=warnings, waits=waits
+        spec=spec,
+        project=target,
+        request=request,
+        reading=reading,
+        wait_seconds=wait,
+        warnings=warnings,
+        waits=waits,
+        fit=memory,
+    )
+
+
+def _refuse_patterns(document: JobDocument) -> None:
+    """Rules that need the engine of regular expressions, which the domain does without."""
+    refuse_bad_pattern(document)
+    refuse_bad_benchmarks(document)
+    refuse_bad_patterns(document)
+    refuse_bad_response_format(document)
+
+
+def _estimated_wait(
+    session: Session, plane: ControlPlane, document: JobDocument, request: Request, project: str
+) -> float | None:
+    scheduling = document.scheduling_config
+    return plane.estimates.of_new(
+        session,
+        request,
+        queue=scheduling.queue,
+        priority=scheduling.priority,
+        project=project,
+        preemptible=scheduling.preemptible,
     )
 
 

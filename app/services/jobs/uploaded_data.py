@@ -1,4 +1,4 @@
-"""Uploaded files that a job names as data: whether it may use them, and a lock until it is stored."""
+"""Uploaded files that a job names as data, model or code: whether it may use them, and a lock until it is stored."""
 
 from collections.abc import Collection
 
@@ -9,9 +9,9 @@ from app.domain.batches.states import ENDED
 from app.domain.errors import BadSpec
 from app.domain.files.inspection import first_of
 from app.domain.files.purposes import BATCH, ERROR
-from app.domain.spec.document import uploads
+from app.domain.spec.document import is_directory, uploads
 from app.domain.spec.inference import REQUESTS
-from app.domain.spec.locations.uploads import check_purpose
+from app.domain.spec.locations.uploads import check_directory, check_purpose
 from app.domain.spec.model import JobDocument
 from app.models import Batch
 from app.services.files import listing
@@ -33,7 +33,9 @@ def refuse_unusable_files(session: Session, project: str, document: JobDocument)
             raise BadSpec(
                 f"the project {project} has no file {file_id}; list its files with GET /v1/files", field=field
             )
-        if not (reads_requests and file.purpose == BATCH):
+        if is_directory(field):
+            check_directory(file_id, file.purpose, field=field)
+        elif not (reads_requests and file.purpose == BATCH):
             check_purpose(file_id, file.purpose, field=field)
         if file.status == ERROR:
             problem = first_of(file.status_details)

@@ -14,11 +14,13 @@ from app.domain.serving.model_keys import model_key
 from app.domain.spec.inference import ModelReference
 from app.domain.spec.locations.paths import NO_MODEL, is_hub_id, kind_of
 from app.domain.spec.model import BaseModel
+from app.domain.suggestions import did_you_mean
 from app.models import Job, RegisteredModel, Service
 from app.models.base import utc_now
 from app.security.permissions import Caller, Permission
 from app.services.access import projects
 from app.services.lifecycle import audit
+from app.services.requests.idempotency import OnWritten, not_stored
 
 BASE, FINE_TUNE = "base", "fine_tune"  # RegisteredModel.kind
 FIELD = "model"
@@ -27,7 +29,15 @@ _MOST_NAMED = 10  # in an error
 _LONGEST_SHOWN = 128
 
 
-def register(db: Database, caller: Caller, name: str, location: str, *, project: str | None = None) -> RegisteredModel:
+def register(
+    db: Database,
+    caller: Caller,
+    name: str,
+    location: str,
+    *,
+    project: str | None = None,
+    on_written: OnWritten = not_stored,
+) -> RegisteredModel:
     """Name a base model, for one project or for all; a removed name is taken again.
 
     Raises InvalidRequest, NotFound for a project that does not exist, and Conflict for a name that is in use, also by a
@@ -50,6 +60,7 @@ def register(db: Database, caller: Caller, name: str, location: str, *, project:
         row.location, row.project, row.removed_at = location, project, None
         row.created_by, row.created_at = caller.actor, utc_now()
         _record(session, caller, row, "model.add")
+        on_written(session, row)
         return row
 
 
@@ -99,22 +110,20 @@ def find(session: Session, caller: Caller, name: str) -> RegisteredModel:
     return row
 
 
-def described(row: RegisteredModel) -> dict[str, Any]:
-    """What administrators see of it."""
-    named = {name: getattr(row, name) for name in ("name", "kind", "project", "location", "base", "job_id")}
-    return named | {
-        "created_at": row.created_at.isoformat(),
-        "removed_at": row.removed_at.isoformat() if row.removed_at is not None else None,
-    }
+def described(row: RegisteredModel, caller: Caller) -> dict[str, Any]:
+    """What the caller sees of it: where a model of all projects is stored concerns administrators alone."""
+    names = ("name", "kind", "project", "location", "base", "job_id", "created_at", "removed_at")
+    found = {name: getattr(row, name) for name in names}
+    return found if row.project is not None or caller.may(Permission.CLUSTER_ADMIN) else {**found, "location": None}
 
 
 def missing(session: Session, caller: Caller, name: str) -> ModelNotFound:
     """The error for a name that means no model, which lists those that the caller may use."""
     usable = _listed(caller).where(RegisteredModel.removed_at.is_(None))
-    names = [row.name for row in session.scalars(usable.limit(_MOST_NAMED + 1))]
+    names = session.scalars(usable.with_only_columns(RegisteredModel.name).limit(MOST_LISTED)).all()
     more = ", and more: GET /v1/models" if len(names) > _MOST_NAMED else ""
     known = f"there are: {', '.join(names[:_MOST_NAMED])}{more}" if names else "none is registered"
-    return ModelNotFound(f"no model {name[:_LONGEST_SHOWN]}; {known}", field=FIELD)
+    return ModelNotFound(f"no model {name[:_LONGEST_SHOWN]}{did_you_mean(name, names)}; {known}", field=FIELD)
 
 
 def _listed(caller: Caller) -> Select[RegisteredModel]:

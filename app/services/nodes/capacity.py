@@ -2,16 +2,25 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
-from app.domain.scheduling.feasibility import refuse_unfitting, waits_for_node
+from app.domain.scheduling.feasibility import waits_for_node
 from app.domain.scheduling.resources import NodeCapacity, Request, request_of
 from app.domain.spec.model import JobDocument
 from app.services.nodes import registry
+from app.services.nodes.device_kinds import Gpus, fitting_request, gpus
 
 REMEMBERED_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    at: float
+    nodes: Sequence[NodeCapacity]
+    gpus: Gpus
 
 
 class Inventory:
@@ -19,21 +28,18 @@ class Inventory:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: tuple[float, Sequence[NodeCapacity]] | None = None
+        self._seen: _Seen | None = None
 
     def request(self, session: Session, document: JobDocument) -> Request:
         """The job's resource request. Raises CannotFit when no registered node could ever hold it.
 
         A refusal is never based on the cache: a node may have registered since.
         """
-        request = self._request(session, document)
         try:
-            refuse_unfitting(request, self.capacities(session))
+            return self._fitting(session, document)
         except CannotFit:
             self._seen = None
-            request = self._request(session, document)
-            refuse_unfitting(request, self.capacities(session))
-        return request
+            return self._fitting(session, document)
 
     def request_that_waits(self, session: Session, document: JobDocument) -> tuple[Request, CannotFit | None]:
         """What a job asks for, and why it waits for a node, if it does. Raises CannotFit when it does not wait."""
@@ -42,15 +48,28 @@ class Inventory:
         except CannotFit as error:
             if not waits_for_node(document):
                 raise
-            return self._request(session, document), error
+            return request_of(document, has_gpus=self._look(session).gpus.for_auto), error
 
     def capacities(self, session: Session) -> Sequence[NodeCapacity]:
         """Capacities of all registered nodes, possibly slightly outdated."""
-        seen, now = self._seen, self._clock()
-        if seen is None or now - seen[0] > REMEMBERED_SECONDS:
-            seen = self._seen = (now, registry.capacities(session, only_ready=False))
-        return seen[1]
+        return self._look(session).nodes
 
-    def _request(self, session: Session, document: JobDocument) -> Request:
-        devices = (device for node in self.capacities(session) for device in node.devices)
-        return request_of(document, has_gpus=any(not device.is_cpu for device in devices))
+    def capacities_now(self, session: Session) -> Sequence[NodeCapacity]:
+        """As `capacities`, read again: for a refusal."""
+        self._seen = None
+        return self._look(session).nodes
+
+    def unused_gpus(self, session: Session, document: JobDocument, request: Request) -> list[str]:
+        """As ``Gpus.unused_by``."""
+        return self._look(session).gpus.unused_by(document, request)
+
+    def _fitting(self, session: Session, document: JobDocument) -> Request:
+        seen = self._look(session)
+        return fitting_request(document, seen.gpus, seen.nodes)
+
+    def _look(self, session: Session) -> "_Seen":
+        seen, now = self._seen, self._clock()
+        if seen is None or now - seen.at > REMEMBERED_SECONDS:
+            nodes = registry.capacities(session, only_ready=False)
+            seen = self._seen = _Seen(at=now, nodes=nodes, gpus=gpus(session))
+        return seen

@@ -11,6 +11,7 @@ from app.security.permissions import Caller
 from app.services.lifecycle import audit
 from app.services.nodes import listing, maintenance
 from app.services.nodes.listing import NodeDetails
+from app.services.requests.idempotency import OnWritten, not_stored
 
 Labels = Sequence[str]
 
@@ -24,7 +25,9 @@ def replace(db: Database, caller: Caller, name: str, new_labels: Labels) -> Node
         return _change(session, caller, name, lambda _: new_labels)
 
 
-def add_and_remove(db: Database, caller: Caller, name: str, *, add: Labels, remove: Collection[str]) -> NodeDetails:
+def add_and_remove(
+    db: Database, caller: Caller, name: str, *, add: Labels, remove: Collection[str], on_written: OnWritten = not_stored
+) -> NodeDetails:
     """Change labels. Raises NotFound, and Conflict for removing one that is absent or comes from node.toml."""
 
     def changed(before: Labels) -> Labels:
@@ -34,7 +37,9 @@ def add_and_remove(db: Database, caller: Caller, name: str, *, add: Labels, remo
         return [label for label in [*before, *add] if label not in remove]
 
     with db.write() as session:
-        return _change(session, caller, name, changed)
+        details = _change(session, caller, name, changed)
+        on_written(session, details)
+        return details
 
 
 def _change(session: Session, caller: Caller, name: str, labels: Callable[[Labels], Labels]) -> NodeDetails:

@@ -17,7 +17,7 @@ from app.domain.spec.model import JobDocument
 from app.domain.units import WHOLE
 from app.models import Device as DeviceRow
 from app.models import Job, Lease, Node, Reservation
-from app.models.base import utc_now
+from app.models.base import database_now, utc_now
 from app.services.lifecycle import transitions
 from app.services.nodes import reliability, stuck_devices
 
@@ -75,7 +75,7 @@ def register(db: Database, report: NodeReport) -> str:
             node = Node(name=report.name, state="ready" if limits_of(report.limits).auto_accept else "drained")
             session.add(node)
         if node.state == "lost":
-            node.state = "ready"
+            node.state, node.lost_at = "ready", None
         node.labels, node.capabilities = list(report.labels), list(report.capabilities)
         node.cpu_cores, node.ram_mb, node.storage_mb = report.cpu_cores, report.ram_mb, report.storage_mb
         node.sandbox, node.version, node.boot_id = report.sandbox, report.version, report.boot_id
@@ -110,7 +110,7 @@ def _woken(db: Database, name: str) -> str:
         if node is None:
             raise NotFound(f"node {name} is not registered")
         if node.state == "lost":
-            node.state = "ready"
+            node.state, node.lost_at = "ready", None
         elif node.state == "draining" and not _holds_anything(session, name):
             node.state = "drained"
         return node.state
@@ -123,7 +123,17 @@ def mark_lost(db: Database, name: str, *, heartbeat_seen: int) -> None:
     """
     with db.write() as session:
         seen = (Node.name == name) & (Node.heartbeat == heartbeat_seen) & (Node.state == "ready")
-        session.execute(update(Node).where(seen).values(state="lost"))
+        session.execute(update(Node).where(seen).values(state="lost", lost_at=database_now(session)))
+
+
+def mark_stopped(db: Database, name: str) -> None:
+    """Mark a ready node, whose worker stops and sends no more heartbeats, as lost until a worker registers again.
+
+    Its jobs keep their leases, which their supervisors renew. A draining, drained or quarantined node stays so.
+    """
+    with db.write() as session:
+        ready = (Node.name == name) & (Node.state == "ready")
+        session.execute(update(Node).where(ready).values(state="lost", lost_at=database_now(session)))
 
 
 def heartbeats(db: Database) -> list[Heartbeat]:
@@ -147,7 +157,26 @@ def set_state(db: Database, name: str, state: str) -> None:
         node = session.get(Node, name, with_for_update=True)
         if node is None:
             raise NotFound(f"no node {name}; known: {', '.join(session.scalars(select(Node.name)).all()) or 'none'}")
-        node.state = state
+        node.state, node.lost_at = state, database_now(session) if state == "lost" else None
+
+
+def forget(db: Database, name: str, *, only_lost: bool = False) -> bool:
+    """Delete a node whose worker has ended for good; returns False, and leaves it lost, while attempts still hold it.
+
+    ``only_lost`` keeps nodes that an administrator drained or labelled.
+    """
+    with db.write() as session:
+        node = session.get(Node, name, with_for_update=True)
+        if node is None:
+            return True
+        if only_lost and (node.state != "lost" or node.admin_labels):
+            return False
+        reserved = select(Reservation.job_id).where(Reservation.node == name).limit(1)
+        if _holds_anything(session, name) or session.scalar(reserved) is not None:
+            node.state, node.lost_at = "lost", None  # no grace: it does not come back
+            return False
+        session.delete(node)
+        return True
 
 
 def request_requeue(db: Database, name: str) -> int:
@@ -236,10 +265,6 @@ def lock_devices(session: Session, devices: Collection[tuple[str, int]]) -> set[
 
 def list_nodes(session: Session) -> Sequence[Node]:
     return session.scalars(select(Node).options(selectinload(Node.devices)).order_by(Node.name)).all()
-
-
-def has_gpus(session: Session) -> bool:
-    return session.scalar(select(DeviceRow.node).where(DeviceRow.type != "cpu").limit(1)) is not None
 
 
 def _holds_anything(session: Session, name: str) -> bool:

@@ -16,6 +16,7 @@ from app.models import Attempt, Node, Reservation, StuckDevice
 from app.models.base import database_now
 from app.security.permissions import Caller
 from app.services.lifecycle import audit, transitions
+from app.services.requests.idempotency import OnWritten, not_stored
 
 REASON = "PROCESS_STUCK"
 # The node checks several times within this time: a process not seen for longer is not visible to it.
@@ -116,7 +117,7 @@ def put_back(db: Database, node: str, job_id: str, attempt: int) -> int:
         return len(session.scalars(delete(StuckDevice).where(mine).returning(StuckDevice.device_index)).all())
 
 
-def put_back_by_hand(db: Database, caller: Caller, node: str) -> int:
+def put_back_by_hand(db: Database, caller: Caller, node: str, *, on_written: OnWritten = not_stored) -> int:
     """Return devices to service on an administrator's request; returns the number of devices.
 
     Devices whose process the node's worker has seen within the last minute stay out of service. Raises Conflict when
@@ -138,6 +139,7 @@ def put_back_by_hand(db: Database, caller: Caller, node: str) -> int:
             )
         elif session.get(Node, node) is None:
             raise NotFound(f"no node {node[:63]!r}")
+        on_written(session, len(back))
         return len(back)
 
 

@@ -3,7 +3,7 @@
 A job waits, still PENDING, until the uploaded files that it names are inspected; quick checks then run at once. A
 built-in trainer's job waits on for a coordinator's inspection of its model and data
 (``app.services.preflight.inspections``), unless an equal one passed or this machine can't see them; and a script's job
-for that of its container image, if a registry has it.
+for that of its container image, if a registry has it, of its packages, or of its code in a repository.
 """
 
 import os.path
@@ -14,30 +14,38 @@ from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.errors import BadSpec, CannotFit, NotFound
+from app.domain.errors import BadSpec, CannotFit, NotFound, what_to_do
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.domain.scheduling.feasibility import refuse_unfitting, waits_for_node
-from app.domain.scheduling.resources import request_of
+from app.domain.scheduling.feasibility import waits_for_node
 from app.domain.spec.document import judging_model
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
 from app.domain.spec.inference import TRAINING
+from app.domain.spec.locations.code import is_git
 from app.domain.spec.locations.images import NEVER, ImageReference
 from app.domain.spec.locations.paths import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import BaseModel, JobDocument
 from app.domain.spec.rules.image import image_of
+from app.domain.spec.rules.packages import resolvable
 from app.models import Inspection, Job
 from app.services.lifecycle import transitions
-from app.services.nodes import registry
-from app.services.preflight import file_inspections, fingerprints, inspections
+from app.services.nodes import device_kinds, registry
+from app.services.preflight import file_inspections, fingerprints, inspections, programs
 from app.services.preflight.file_inspections import FileHold
 from app.services.preflight.inspections import InspectionTask, Report
 
 _BATCH = 200
+_PASSED = {  # by part of the report
+    "image": "the registry has the image",
+    "packages": "the index has the packages",
+    "code": "the repository has the code",
+}
 INSPECTING = "its model and data are being inspected"
 ASKING = "the registry is being asked for its image"
+RESOLVING = "the index is being asked for its packages"
+FETCHING = "the repository is being asked for its code"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,16 +166,13 @@ def inputs(document: JobDocument) -> Iterator[tuple[str, str, str]]:
     training = document.training_config
     base = training.base_model
     for location, noun in ((base.model_id, "base model"), (base.tokenizer_id, "tokenizer")):
-        if location and not may_be_on_hub(base, location):
+        if location and not may_be_on_hub(base, location) and not is_upload(location):
             yield location, "MODEL_NOT_FOUND", noun
     for source in document.data_config.sources:
         if not is_upload(source.path):
             yield source.path, "DATA_NOT_FOUND", "data source"
-    script = training.framework.custom_script_path
-    if script:
-        yield script, "INVALID_CONFIG", "custom script"
-    if code := training.framework.custom_code_dir:
-        yield code, "INVALID_CONFIG", "code directory"
+    for location, noun in programs.locations(training.framework):
+        yield location, "INVALID_CONFIG", noun
     image = _image(document)
     if image is not None and image.is_local:
         yield image.name, "INVALID_CONFIG", "image"
@@ -207,14 +212,14 @@ def _unusable_file(hold: FileHold | None) -> AdmissionFailure | None:
 
 def _choose(job: Job, rules: ReadingRules, inspection: InspectionSettings) -> _Decision | None:
     """The decision for a job; None: this kind of job is not inspected."""
-    if job.framework == parsing.CUSTOM and not _is_in_registry(job.document):
+    if job.framework == parsing.CUSTOM and not _asks_elsewhere(job.document):
         return None
     if job.kind != TRAINING:
         return _Decision(left_out=inspections.NOT_TRAINING.format(job.kind))
     if inspection.unable:
         return _Decision(left_out=inspection.unable)
     if job.framework == parsing.CUSTOM:
-        return _Decision()  # a tag may name another image at any time
+        return _Decision()  # a tag may name another image at any time, and an index have other packages
     for location, _, noun in inputs(job.document):
         # URIs without a local path are resolved by the inspection itself.
         if _is_path(location) and fingerprints.seen_here(location, rules) is None:
@@ -247,7 +252,9 @@ def _apply(session: Session, job: Job, decision: _Decision, inspection: Inspecti
         return True
     if not inspections.request_for_job(session, job, decision.fingerprint):
         return False
-    job.pending_reason = ASKING if job.framework == parsing.CUSTOM else INSPECTING
+    job.pending_reason = INSPECTING
+    if job.framework == parsing.CUSTOM:
+        job.pending_reason = _script_waits_for(job.document)
     return True
 
 
@@ -274,7 +281,7 @@ def summary(report: Report) -> str:
     parts = [error["message"] for error in report.get("errors", [])]
     parts += report.get("warnings", [])
     parts += [f"left to the node: {reason}" for reason in report.get("left_out", [])]
-    passed = "the registry has the image" if report.get("image") else "model and data are valid"
+    passed = next((text for name, text in _PASSED.items() if report.get(name)), "model and data are valid")
     return "; ".join(parts) or passed
 
 
@@ -291,7 +298,7 @@ def _fail(session: Session, job: Job, failure: AdmissionFailure, actor: str) -> 
         reason=failure.cause,
         message=failure.message,
         error_type=failure.cause,
-        error_message=failure.message,
+        error_message=". ".join(filter(None, (failure.message.rstrip("."), what_to_do(failure.cause)))),
     )
 
 
@@ -306,10 +313,12 @@ def missing_input(document: JobDocument, rules: ReadingRules) -> AdmissionFailur
             continue
         # Paths outside the roots known here are not checked: nodes may have other disks than a coordinator.
         possible = [real for real in candidates(path, rules) if readable(real, rules)]
-        if possible and sees_roots(rules) and not any(fingerprints.exists(real, rules) for real in possible):
-            return AdmissionFailure(
-                cause=cause, message=f"{noun} {location} does not exist; put it there, or name another"
-            )
+        if not possible or not sees_roots(rules):
+            continue
+        there = [real for real in possible if fingerprints.exists(real, rules)]
+        problem = programs.unusable(document, noun, there) if there else "does not exist; put it there, or name another"
+        if problem:
+            return AdmissionFailure(cause=cause, message=f"{noun} {location} {problem}")
     return None
 
 
@@ -323,6 +332,21 @@ def _image(document: JobDocument) -> ImageReference | None:
 def _is_in_registry(document: JobDocument) -> bool:
     image = _image(document)
     return image is not None and not image.is_local and document.resource_config.image.pull_policy != NEVER
+
+
+def _asks_elsewhere(document: JobDocument) -> bool:
+    """Whether a script's job needs what a registry, an index or a repository may lack."""
+    return (
+        _is_in_registry(document)
+        or resolvable(document)
+        or is_git(document.training_config.framework.custom_code_dir or "")
+    )
+
+
+def _script_waits_for(document: JobDocument) -> str:
+    if is_git(document.training_config.framework.custom_code_dir or ""):
+        return FETCHING
+    return RESOLVING if resolvable(document) else ASKING
 
 
 def _is_path(location: str) -> bool:
@@ -341,10 +365,9 @@ def _impossible_request(db: Database, document: JobDocument) -> AdmissionFailure
     if waits_for_node(document):
         return None
     with db.read() as session:
-        request = request_of(document, has_gpus=registry.has_gpus(session))
-        capacities = registry.capacities(session, only_ready=False)
+        seen, capacities = device_kinds.gpus(session), registry.capacities(session, only_ready=False)
     try:
-        refuse_unfitting(request, capacities)
+        device_kinds.fitting_request(document, seen, capacities)
     except CannotFit as error:
         return AdmissionFailure(cause="INVALID_CONFIG", message=error.message)
     return None

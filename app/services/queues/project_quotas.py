@@ -9,13 +9,13 @@ from sqlalchemy.orm import Session
 from app.domain.errors import CannotFit, Conflict, QuotaExceeded
 from app.domain.lifecycle.states import HELD
 from app.domain.scheduling.fair_share import KINDS, ProjectQuota, QuotaUsage, never_fits, quota_of, refusal
-from app.domain.scheduling.resources import Request, request_of
+from app.domain.scheduling.resources import Request
 from app.domain.scheduling.serving_order import COMMON, Accounts
 from app.domain.units import WHOLE
 from app.models import Attempt, Job, Project, Queue, Reservation
 from app.models.base import utc_now
 from app.services.files import storage_quota
-from app.services.nodes import registry
+from app.services.nodes.device_kinds import request_of_job
 from app.services.queues import gpu_hours
 from app.services.queues import limits as queue_limits
 
@@ -144,7 +144,7 @@ def refuse_to_keep_borrowed(session: Session, job: Job) -> None:
                 f"use {fixed:g} of them: the devices of this job must stay reclaimable"
             )
         return
-    request = request_of(job.document, has_gpus=registry.has_gpus(session))
+    request = request_of_job(session, job)
     if never := never_fits(job.project, standing.quota, request.device_kind, request.amount, preemptible=False):
         raise Conflict(never)
 

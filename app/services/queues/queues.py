@@ -11,11 +11,13 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound, UnknownQueue
 from app.domain.lifecycle.states import HELD, JobState
+from app.domain.suggestions import did_you_mean
 from app.models import Job, Queue
 from app.models.queue_order import LINE, served_as_if_since
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
-from app.services.queues import limits
+from app.services.queues import limits, service_order
+from app.services.queues.service_order import positions_in
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
@@ -27,8 +29,9 @@ CHANGEABLE = {
     "max_waiting_jobs": "max_waiting_jobs",
     "weight": "weight",
 }
+SERVICE = "priority"  # the name of the order of service, in which priority counts among others
 ORDERS: Orders = {
-    "priority": LINE,
+    SERVICE: LINE,
     "created_at": (Job.created_at, Job.id),
     "name": (Job.name, Job.id),
     "status": (Job.status, Job.id),
@@ -44,10 +47,13 @@ class QueueSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A waiting job; ``position`` counts from 1 over the jobs of its project that can start."""
+    """A waiting job; ``position`` counts from 1 in order of service over all that the caller sees and that can start,
+    ``position_in_project`` over those of its project, by age and priority.
+    """
 
     job: Job
     position: int
+    position_in_project: int
     waiting_seconds: float
     pending_reason: str
 
@@ -90,7 +96,7 @@ def change(db: Database, caller: Caller, name: str, wanted: Mapping[str, Any]) -
     with db.write() as session:
         queue = session.get(Queue, name, with_for_update={"key_share": True})
         if queue is None:
-            raise _no_queue(name)
+            raise _no_queue(session, name)
         changed = {column: value for column, value in columns.items() if getattr(queue, column) != value}
         for column, value in changed.items():
             setattr(queue, column, value)
@@ -106,8 +112,9 @@ def require(session: Session, name: str, *, field: str) -> Queue:
     """The queue. Raises UnknownQueue, naming those that exist."""
     queue = session.get(Queue, name)
     if queue is None:
-        known = ", ".join(session.scalars(select(Queue.name).order_by(Queue.name).limit(20)))
-        raise UnknownQueue(f"no queue {name!r}; known: {known or 'none'}", field=field)
+        known = session.scalars(select(Queue.name).order_by(Queue.name)).all()
+        listed = ", ".join(known[:20]) or "none"
+        raise UnknownQueue(f"no queue {name!r}{did_you_mean(name, known)}; known: {listed}", field=field)
     return queue
 
 
@@ -126,7 +133,7 @@ def summary(session: Session, caller: Caller, name: str) -> QueueSummary:
     """Summary of one queue. Raises NotFound."""
     found = next((each for each in summaries(session, caller) if each.queue.name == name), None)
     if found is None:
-        raise _no_queue(name)
+        raise _no_queue(session, name)
     return found
 
 
@@ -149,18 +156,24 @@ def summaries(session: Session, caller: Caller) -> list[QueueSummary]:
 def line(
     session: Session, caller: Caller, request: PageRequest, *, now: datetime, queue: str | None = None
 ) -> Page[Entry]:
-    """The caller's waiting jobs, in order."""
-    query = select(Job).where(Job.status.in_(WAITING))
-    if caller.project is not None:
-        query = query.where(Job.project == caller.project)
-    if queue is not None:
-        query = query.where(Job.queue == queue)
-    page = page_of(session, query, ORDERS, request)
-    places = positions(session, [job.id for job in page.items])
-    reasons = pending_reasons(session, page.items)
+    """The caller's waiting jobs, in order of service unless another order is asked for."""
+    served = service_order.ordered(session, caller)
+    if served is not None and request.order.removeprefix("-") == SERVICE:
+        page = service_order.page_in(session, [each for each in served if queue in (None, each.queue)], request)
+    else:
+        query = service_order.visible(caller)
+        query = query if queue is None else query.where(Job.queue == queue)
+        page = page_of(session, query, ORDERS, service_order.by_age(request))
+    ids = [job.id for job in page.items]
+    places = service_order.positions_by_age(session, caller, ids) if served is None else positions_in(served)
+    in_projects, reasons = positions(session, ids), pending_reasons(session, page.items)
     entries = [
         Entry(
-            job=job, position=places.get(job.id, 0), waiting_seconds=_waited(job, now), pending_reason=reasons[job.id]
+            job=job,
+            position=places.get(job.id, 0),
+            position_in_project=in_projects.get(job.id, 0),
+            waiting_seconds=_waited(job, now),
+            pending_reason=reasons[job.id],
         )
         for job in page.items
     ]
@@ -190,8 +203,9 @@ def _shown(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {name: columns[column] for name, column in CHANGEABLE.items() if column in columns}
 
 
-def _no_queue(name: str) -> NotFound:
-    return NotFound(f"no queue {name[:63]!r}; GET /v1/queues lists them")
+def _no_queue(session: Session, name: str) -> NotFound:
+    known = session.scalars(select(Queue.name).order_by(Queue.name)).all()
+    return NotFound(f"no queue {name[:63]!r}{did_you_mean(name, known)}; GET /v1/queues lists them")
 
 
 def _waited(job: Job, now: datetime) -> float:

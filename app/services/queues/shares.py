@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.states import HELD
 from app.domain.scheduling.fair_share import KINDS, DeviceQuota
 from app.models import Device
+from app.security.permissions import Caller
 from app.services.queues import limits, project_quotas
 
 
@@ -24,14 +25,18 @@ class ProjectShare:
     waiting_jobs: int
 
 
-def project_shares(session: Session) -> list[ProjectShare]:
-    """Shares of every project in each kind of device in the cluster. Reserved devices do not count as used."""
+def project_shares(session: Session, caller: Caller) -> list[ProjectShare]:
+    """Shares of every project that the caller sees in each kind of device in the cluster.
+
+    Reserved devices do not count as used.
+    """
     projects = project_quotas.accounts(session, {}).projects
     running, waiting = (project_quotas.count_jobs(session, projects, states) for states in (HELD, limits.WAITING))
     kinds = {"cpu" if kind == "cpu" else "cuda" for kind in session.scalars(select(Device.type).distinct())}
     found = []
     for kind in sorted(kinds, reverse=True):
-        for name in sorted(projects, key=lambda each: (projects[each].rank(kind), each)):
+        seen = filter(caller.sees, projects)
+        for name in sorted(seen, key=lambda each: (projects[each].rank(kind), each)):
             standing = projects[name]
             share = ProjectShare(
                 project=name,

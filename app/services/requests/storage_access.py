@@ -25,6 +25,7 @@ def reading_rules(settings: Settings) -> ReadingRules:
         tracking_allow=settings.tracking.allow,
         image_sources=settings.images.sources,
         image_digests=settings.images.require_digest,
+        packages=settings.packages.enabled,
         real_path=RealPaths(frozenset({*roots, data_dir, storage_dir, claims_dir})),
     )
 

@@ -19,11 +19,12 @@ from app.domain.spec.model import JobDocument
 from app.models import Job
 from app.models.base import database_now
 from app.models.queue_order import LINE, WAITING_SINCE
-from app.services.nodes import registry
 from app.services.nodes.data_locality import Caches
+from app.services.nodes.device_kinds import Gpus, began_on_gpus, gpus
 
 _COLUMNS = (
     Job.id,
+    Job.attempt,
     Job.project,
     Job.priority,
     Job.queue,
@@ -72,15 +73,14 @@ def any_pending_in(session: Session, queues: Sequence[str]) -> bool:
 def with_reservation(session: Session) -> list[PendingJob]:
     """Jobs with a reservation: nodes are being cleared or are reserved for them."""
     waiting = _waiting(session, *_COLUMNS).where(Job.awaits_node != "")
-    has_gpus = registry.has_gpus(session)
-    return [_of(pending, None) for pending in _read(session.execute(waiting).all(), {}, has_gpus=has_gpus)]
+    return [_of(pending, None) for pending in _read(session, session.execute(waiting).all(), {}, gpus(session))]
 
 
 def queued_since(session: Session, moment: datetime, *, caches: Caches | None = None) -> list[QueuedJob]:
     """Jobs without a reservation that were queued after ``moment``; ``caches`` as in ``windows``."""
     waiting = _waiting(session, *_COLUMNS).where(Job.queued_at > moment, Job.awaits_node == "")
-    rows, has_gpus = session.execute(waiting).all(), registry.has_gpus(session)
-    return [_of(pending, caches).job for pending in _read(rows, {}, has_gpus=has_gpus)]
+    rows = session.execute(waiting).all()
+    return [_of(pending, caches).job for pending in _read(session, rows, {}, gpus(session))]
 
 
 def windows(
@@ -91,7 +91,7 @@ def windows(
     ``queues`` None is every queue. A project whose first jobs don't fit does not block the jobs of other projects.
     ``caches`` None ignores data locality.
     """
-    has_gpus = registry.has_gpus(session)
+    seen = gpus(session)
     shapes: dict[Request, Request] = {}
     waiting = _waiting(session, Job.project, queues=queues).where(Job.awaits_node == "").distinct()
     after: dict[str, Any] = dict.fromkeys(session.scalars(waiting.order_by(Job.project)))
@@ -99,7 +99,7 @@ def windows(
         found: list[PendingJob] = []
         for project, last in list(after.items()):
             rows = _window(session, project, last, size, queues)
-            pending = _read(rows, shapes, has_gpus=has_gpus)
+            pending = _read(session, rows, shapes, seen)
             if caches is not None:
                 caches.look_up(key for each in pending for key in each.sources)
             found += [_of(each, caches) for each in pending]
@@ -130,12 +130,13 @@ class _Row:
     sources: Sequence[str]  # keys, as Caches takes them
 
 
-def _read(rows: Sequence[Row[Any]], shapes: dict[Request, Request], *, has_gpus: bool) -> list[_Row]:
+def _read(session: Session, rows: Sequence[Row[Any]], shapes: dict[Request, Request], seen: Gpus) -> list[_Row]:
     """``shapes`` interns requests, so that the planner evaluates equal ones once."""
-    found = []
+    found, began = [], began_on_gpus(session, seen, [row.id for row in rows if row.attempt])
     for row in rows:
         try:
             document = JobDocument.from_json(row.spec)
+            has_gpus = seen.for_auto or row.id in began
             request, sources = request_of(document, has_gpus=has_gpus), source_keys(document)
         except (AttributeError, TypeError, ValueError):
             # Submission refuses such documents; should one exist all the same, it must not block other jobs.
@@ -161,6 +162,7 @@ def _of(pending: _Row, caches: Caches | None) -> PendingJob:
         avoids=frozenset(row.excluded_nodes),
         no_room_on=tuple(row.no_room_on),
         cached=cached,
+        is_auto=pending.document.resource_config.device_type == "auto",
     )
     return PendingJob(job=job, pending_reason=row.pending_reason)
 

@@ -20,7 +20,7 @@ from app.models.base import utc_now
 from app.services.lifecycle import transitions
 from app.services.nodes import data_locality, registry
 from app.services.queues import limits, project_quotas
-from app.services.scheduling import pending_jobs, running_jobs
+from app.services.scheduling import lost_nodes, pending_jobs, running_jobs
 from app.services.scheduling.pending_jobs import PendingJob
 from app.services.scheduling.placement import Dispatched, place_all
 from app.services.scheduling.preemption import PREEMPTIBLE, request_preemption
@@ -81,6 +81,7 @@ def plan_once(
         caches = data_locality.caches(session, policy.weights)
         windows = pending_jobs.windows(session, page_size, queues=served, caches=caches)
         made, previous, jobs = _decide(pending_jobs.with_reservation(session), windows, planning, served)
+        lost_nodes.add_to_reasons(session, made.pending_reasons, jobs, list(planning.cluster.node_index.nodes.values()))
     dispatched = place_all(db, made.placements, actor, announce)
     # Reservations are stored before victims are asked to stop: the next pass must see them.
     write_updates(db, _updates(made, previous))

@@ -17,7 +17,7 @@ from app.domain.spec.model import JobDocument
 from app.models import Job, Reservation
 from app.models.base import utc_now
 from app.models.queue_order import LINE, ahead_of_new
-from app.services.nodes import registry
+from app.services.nodes import device_kinds, registry
 from app.services.queues import limits, project_quotas, queues
 
 # Time for admission and the planner's next pass, which every job has to wait for.
@@ -111,8 +111,11 @@ def _served(line: Sequence[Job], room: dict[str, int]) -> list[Job]:
 
 
 def _requests(session: Session, line: Sequence[Job]) -> list[Request]:
-    has_gpus = registry.has_gpus(session) if line else False
-    return [request_of(job.document, has_gpus=has_gpus) for job in line]
+    if not line:
+        return []
+    seen = device_kinds.gpus(session)
+    began = device_kinds.began_on_gpus(session, seen, [job.id for job in line if job.attempt])
+    return [request_of(job.document, has_gpus=seen.for_auto or job.id in began) for job in line]
 
 
 def _endings(session: Session) -> list[DeviceRelease]:

@@ -14,6 +14,7 @@ from app.domain.serving.states import ServiceState
 from app.models import Job, Replica, Service
 from app.security.permissions import Caller
 from app.services.access import projects
+from app.services.access.key_names import key_names
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 from app.services.serving import endpoints, loads, lookup
 from app.services.serving.fleet import Member
@@ -36,6 +37,7 @@ class ServiceDetails:
     load: Load = field(default_factory=Load)
     counts: Mapping[str, int] = field(default_factory=dict)
     waits: str = ""
+    created_by_name: str = ""  # of the key; empty for one without a name
 
     @property
     def pending_reason(self) -> str:
@@ -136,12 +138,14 @@ def used_time(session: Session, service: Service) -> UsedTime:
 def _details(session: Session, services: Sequence[Service]) -> list[ServiceDetails]:
     ids = [service.id for service in services]
     counted, current, waits = _counts(session, ids), loads.of(session, ids), endpoints.waits_of(session, ids)
+    authors = key_names(session, {service.created_by for service in services})
     return [
         ServiceDetails(
             service=each,
             load=current.get(each.id, Load()),
             counts=counted.get(each.id, {}),
             waits=waits.get(each.id, ""),
+            created_by_name=authors.get(each.created_by, ""),
         )
         for each in services
     ]

@@ -17,6 +17,7 @@ from app.domain.spec.inference import EMBED, GENERATE, SCORE, ModelReference
 from app.domain.spec.locations import paths
 from app.domain.spec.model import BaseModel, JobDocument
 from app.domain.spec.rules.model import is_result
+from app.domain.suggestions import did_you_mean
 from app.models import Job, Service
 from app.security.permissions import Caller, Permission
 from app.services.inference import models
@@ -328,7 +329,8 @@ def missing(session: Session, caller: Caller, project: str, model: str) -> Model
     name = model.partition("/")[0]
     if _is_ending(session, project, name):
         _with_message(error, f"the service {name} is being deleted; {error.message}")
-    return _with_message(error, f"{error.message}; services: {', '.join(names)}") if names else error
+    known = f"; services: {', '.join(names)}{did_you_mean(name, names)}" if names else ""
+    return _with_message(error, f"{error.message}{known}")
 
 
 def _with_message(error: ModelNotFound, message: str) -> ModelNotFound:

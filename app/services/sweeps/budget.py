@@ -19,7 +19,9 @@ from app.services.sweeps.observing import device_seconds
 
 # When the first trials all fail by a cause that values rarely have, the others would fail, too.
 FIRST_ALIKE = 3
-OF_THE_FIXED_PART = frozenset({"MODEL_NOT_FOUND", "DATA_NOT_FOUND", "DATA_INVALID", "INVALID_CONFIG"})
+OF_THE_FIXED_PART = frozenset(
+    {"MODEL_NOT_FOUND", "DATA_NOT_FOUND", "DATA_INVALID", "INVALID_CONFIG", "PACKAGES_FAILED"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)

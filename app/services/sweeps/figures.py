@@ -9,7 +9,7 @@ from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import Conflict, InvalidRequest
-from app.domain.names import did_you_mean
+from app.domain.suggestions import did_you_mean
 from app.domain.sweeps import figures
 from app.domain.sweeps.figures import FEWEST_COMPLETED, Front, History, Importance, Parallel, Point, Report, Rungs
 from app.domain.sweeps.observations import Observation

@@ -14,6 +14,7 @@ from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial, TrialReport
 from app.security.permissions import Caller
 from app.services.access import projects
+from app.services.access.key_names import key_names
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 from app.services.sweeps import budget, evaluations, lookup, warm_starts
 from app.services.sweeps.budget import Used
@@ -43,6 +44,7 @@ class SweepDetails:
     origin: EarlierResult | None
     eta_seconds: float | None
     forecast: Forecast | None = None
+    created_by_name: str = ""  # of the key; empty for one without a name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,15 @@ def details(session: Session, sweep: Sweep) -> SweepDetails:
     so_far = budget.used(session, sweep)
     best = warm_starts.best_trial(session, sweep, spec)
     origin = warm_starts.earlier_result(sweep, best.number) if best is not None and best.number < 0 else None
-    return SweepDetails(sweep=sweep, spec=spec, used=so_far, best=best, origin=origin, eta_seconds=_eta(spec, so_far))
+    return SweepDetails(
+        sweep=sweep,
+        spec=spec,
+        used=so_far,
+        best=best,
+        origin=origin,
+        eta_seconds=_eta(spec, so_far),
+        created_by_name=key_names(session, [sweep.created_by]).get(sweep.created_by, ""),
+    )
 
 
 def with_forecast(session: Session, details: SweepDetails) -> SweepDetails:

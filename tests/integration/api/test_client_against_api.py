@@ -129,6 +129,8 @@ def test_client_reads_all_records_of_a_job(served: Served, tmp_path: Path):
     client, job_id = served.client(), ran(served.api)
 
     assert_is(next(client.events(job_id)), records.Event)
+    assert list(client.events(job_id, newest_first=True)) == list(client.events(job_id))[::-1]
+    assert client.tensorboard(job_id).keys() == {"url", "token"}
     assert_is(client.metrics(job_id, names=["loss"], since_step=1), records.Metrics)
     assert [line["line"] for line in client.logs(job_id, tail=1)] == ["line 2"]
     assert_is(client.logs(job_id)[0], records.LogLine)

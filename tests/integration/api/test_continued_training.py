@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.security.permissions import Role
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.model_registry import fine_tunes
 from app.services.model_registry.resolving import resolve_for_training
 from tests.builders.controlled import job_of

@@ -296,7 +296,7 @@ def test_reward_model_answers_nothing(api: Api) -> None:
         ({"benchmarks": [LOSS, LOSS]}, 400, "benchmarks.1.name", "both loss"),
         ({"benchmarks": [{**LOSS, "parameters": {"stop": 1}}]}, 400, "benchmarks.0.parameters.stop", "no parameter"),
         ({"benchmarks": [{**LOSS, "num_samples": 0}]}, 422, "benchmarks.0.num_samples", "from 1 to"),
-        ({"benchmarks": []}, 422, "benchmarks", "1 and 32"),
+        ({"benchmarks": []}, 422, "benchmarks", "1 to 32 entries"),
         ({"benchmarks": [{**LOSS, "dataset": "/etc/passwd"}]}, 400, "benchmarks.0.dataset.path", "lies outside"),
         ({"benchmarks": [{**LOSS, "dataset": {"split": "test"}}]}, 422, "benchmarks.0.dataset.path", "required"),
         ({"benchmarks": [{**LOSS, "dataset": " "}]}, 422, "benchmarks.0.dataset", "must not be empty"),

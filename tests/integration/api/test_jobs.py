@@ -47,6 +47,7 @@ def test_job_shows_every_documented_field(api: Api):
         "scheduling_config",
         "project",
         "created_by",
+        "created_by_name",
         "status",
         "status_reason",
         "queue_position",
@@ -77,6 +78,7 @@ def test_job_shows_every_documented_field(api: Api):
         "started_at",
         "finished_at",
         "version",
+        "memory_estimate",
     }
 
     assert set(api.get(f"/v1/jobs/{api.submit()}")) == documented

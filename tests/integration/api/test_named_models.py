@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.lifecycle.states import JobState
 from app.domain.model_names import checkpoint_name
 from app.models import Job
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.model_registry import fine_tunes, registered
 from tests.builders.controlled import job_of
 from tests.builders.factories import make_checkpoint
@@ -23,6 +23,16 @@ def fine_tuned(api: Api, *, state: JobState = JobState.COMPLETED) -> tuple[str, 
 
 def submitted(api: Api, model: dict[str, str]) -> Job:
     return job_of(api, api.data(api.post("/v1/inference", make_batch(model=model)), 201)["job_id"])
+
+
+def test_wrong_name_suggests_also_the_oldest_model(sqlite_api: Api) -> None:
+    for name in ("llama-small", *(f"other-{number}" for number in range(20))):
+        registered.register(sqlite_api.db, ADMINISTRATOR, name, "/srv/models/tiny")
+
+    answer = sqlite_api.call("GET", "/v1/models/llama-smal")
+
+    assert "did you mean llama-small?" in answer.text
+    assert "and more: GET /v1/models" in answer.text
 
 
 def test_registered_name_is_its_place_unless_it_is_said_to_be_a_place(sqlite_api: Api) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.resources import Device
 from app.models import AuditEntry, Job, Node, StuckDevice
 from app.security.permissions import Role
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.nodes import registry, stuck_devices
 from app.services.nodes.registry import NodeReport
 from app.services.scheduling import planner

@@ -1,12 +1,17 @@
 """Queues over HTTP: made, paused, limited, and what submitting to them says then."""
 
+from datetime import timedelta
+
 import pytest
+from sqlalchemy import event
 
 from app.domain.lifecycle.states import JobState
+from app.models import Job
 from app.models.base import utc_now
 from app.security.permissions import Role
+from app.services.queues import service_order
 from app.services.scheduling import planner
-from tests.builders.factories import make_document, make_job, make_node, make_queue
+from tests.builders.factories import make_attempt, make_document, make_job, make_node, make_queue
 from tests.systems.apps import Api
 
 PAUSED = "the queue default is paused: it takes jobs and starts none until it is resumed"
@@ -171,3 +176,94 @@ def test_counts_are_of_the_jobs_that_the_key_sees(api: Api) -> None:
 
     assert (mine["waiting"], mine["running"]) == (1, 1)
     assert (everybodys["waiting"], everybodys["running"]) == (2, 1)
+
+
+def two_projects(api: Api) -> dict[str, str]:
+    """Jobs by name: research waits longest, but uses a device already, so that support is served first."""
+    with api.db.write() as session:
+        node = make_node(session, devices=4)
+        make_attempt(session, make_job(session, project="research", state=JobState.QUEUED), node)
+        made = [
+            (name, make_job(session, project=project, queued_at=utc_now() - timedelta(minutes=minutes)).id)
+            for name, project, minutes in (
+                ("r1", "research", 40),
+                ("r2", "research", 30),
+                ("s1", "support", 20),
+                ("s2", "support", 10),
+            )
+        ]
+    return {job_id: name for name, job_id in made}
+
+
+def test_the_queue_is_listed_in_order_of_service(api: Api) -> None:
+    names = two_projects(api)
+
+    entries = api.get("/v1/queue")["entries"]
+    latest_first = api.get("/v1/queue?order_by=-priority")["entries"]
+
+    assert [(names[e["job_id"]], e["position"], e["position_in_project"]) for e in entries] == [
+        ("s1", 1, 1),
+        ("r1", 2, 1),
+        ("s2", 3, 2),
+        ("r2", 4, 2),
+    ]
+    assert [names[e["job_id"]] for e in latest_first] == ["r2", "s2", "r1", "s1"]
+
+
+def test_a_filter_by_queue_keeps_the_places_in_the_whole_line(api: Api) -> None:
+    names = two_projects(api)
+    with api.db.write() as session:
+        make_queue(session, "night")
+        night = make_job(session, queue="night", project="research").id
+
+    (entry,) = api.get("/v1/queue?queue=night")["entries"]
+
+    assert (entry["job_id"], entry["position"]) == (night, len(names) + 1)
+
+
+def test_pages_of_the_queue_go_on_behind_a_job_that_has_started(api: Api) -> None:
+    names = two_projects(api)
+    first = api.get("/v1/queue?page_size=2")
+    with api.db.write() as session:
+        session.get_one(Job, first["entries"][1]["job_id"]).status = JobState.CANCELLED
+
+    second = api.get(f"/v1/queue?page_size=2&page_token={first['next_page_token']}")
+
+    assert [names[e["job_id"]] for page in (first, second) for e in page["entries"]] == ["s1", "r1", "r2", "s2"]
+    assert second["next_page_token"] == ""
+
+
+def test_a_line_that_is_too_long_is_listed_by_age(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = two_projects(api)
+    monkeypatch.setattr(service_order, "MOST_ORDERED", 3)
+
+    first = api.get("/v1/queue?page_size=3")
+    second = api.get(f"/v1/queue?page_size=3&page_token={first['next_page_token']}")
+
+    entries = [*first["entries"], *second["entries"]]
+    assert [(names[e["job_id"]], e["position"]) for e in entries] == [("r1", 1), ("r2", 2), ("s1", 3), ("s2", 4)]
+
+
+def test_page_of_the_queue_loads_only_its_own_jobs(api: Api) -> None:
+    two_projects(api)
+    loaded: list[Job] = []
+    note = lambda job, _context: loaded.append(job)  # noqa: E731
+    event.listen(Job, "load", note)
+    try:
+        (entry,) = api.get("/v1/queue?page_size=1")["entries"]
+    finally:
+        event.remove(Job, "load", note)
+
+    assert [job.id for job in loaded] == [entry["job_id"]]
+
+
+def test_malformed_document_comes_last_in_the_queue_and_hides_no_other_job(api: Api) -> None:
+    names = two_projects(api)
+    with api.db.write() as session:
+        broken = make_job(session, project="research", priority=10)
+        broken.spec = {**broken.spec, "resource_config": {"gpu_count": 1, "gpu_type": 7}}
+        names[broken.id] = "broken"
+
+    entries = api.get("/v1/queue")["entries"]
+
+    assert [names[each["job_id"]] for each in entries] == ["s1", "r1", "s2", "r2", "broken"]

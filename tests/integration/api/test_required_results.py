@@ -208,7 +208,7 @@ def test_checkpoints_say_nothing_about_the_result(api: Api) -> None:
         ({"metric": "f1", "baseline": "job-1"}, 400, "baseline", "GET /v1/evaluations"),
         ({"metric": "f1", "min": "0.5"}, 422, "min", "must be a number"),
         ({"metric": "f1", "min": 1e301}, 422, "min", "1e+300"),
-        ({"metric": "f1", "baseline": "job-1", "margin": -1}, 422, "margin", "equal to 0"),
+        ({"metric": "f1", "baseline": "job-1", "margin": -1}, 422, "margin", "-1 must be at least 0"),
         ({"metric": "f1", "least": 1}, 422, "least", "nknown"),
         ({"min": 1}, 422, "metric", "required"),
     ],

@@ -13,7 +13,7 @@ from app.models.base import utc_now
 from app.services.access import api_keys
 from app.services.lifecycle import transitions
 from tests.builders.factories import make_job, make_node
-from tests.systems.commands import run, run_json
+from tests.systems.commands import run_json, run_local, run_local_json
 
 
 @pytest.mark.usefixtures("db")
@@ -30,7 +30,7 @@ def test_the_schema_moves_down_and_up() -> None:
     assert run_json("db", "current") == {"revision": newest, "needed": newest}
     assert run_json("db", "downgrade", "base", "--yes") == {"revision": None}
 
-    refused = run("jobs", "list")
+    refused = run_local("jobs", "list")
 
     assert refused.exit_code == 1
     assert "trainyard db init" in refused.stderr
@@ -42,24 +42,25 @@ def test_jobs_are_listed_newest_first_and_filtered(db: Database) -> None:
         first = make_job(session).id
         second = make_job(session, project="other").id
 
-    assert [job["job_id"] for job in run_json("jobs", "list")["jobs"]] == [second, first]
-    assert [job["job_id"] for job in run_json("jobs", "list", "--project", "other")["jobs"]] == [second]
-    assert run_json("jobs", "list", "--status", "training")["jobs"] == []
-    assert run("jobs", "list", "--quiet").stdout == f"{second}\n{first}\n"
-    assert run("jobs", "list", "-q", "--status", "training").stdout == ""
-    assert first in run("jobs", "list").stdout
+    assert [job["job_id"] for job in run_local_json("jobs", "list")["jobs"]] == [second, first]
+    assert [job["job_id"] for job in run_local_json("jobs", "list", "--project", "other")["jobs"]] == [second]
+    assert run_local_json("jobs", "list", "--status", "training")["jobs"] == []
+    assert run_local("jobs", "list", "--quiet").stdout == f"{second}\n{first}\n"
+    assert run_local("jobs", "list", "-q", "--status", "training").stdout == ""
+    assert first in run_local("jobs", "list", "--full").stdout
+    assert f"{first[-8:]}  " in run_local("jobs", "list").stdout
 
 
 def test_a_job_is_shown_with_its_history(db: Database) -> None:
     with db.write() as session:
         job_id = make_job(session).id
-    run("jobs", "cancel", job_id, "--reason", "no more need")
+    run_local("jobs", "cancel", job_id, "--reason", "no more need")
 
-    shown = run_json("jobs", "show", job_id)
+    shown = run_local_json("jobs", "show", job_id)
 
     assert shown["status"] == "CANCELLED"
     assert (shown["events"][-1]["actor"], shown["events"][-1]["message"]) == ("cli", "no more need")
-    assert "no more need" in run("jobs", "show", job_id).stdout
+    assert "no more need" in run_local("jobs", "show", job_id).stdout
 
 
 def test_a_long_history_is_shown_from_its_end(db: Database) -> None:
@@ -68,30 +69,30 @@ def test_a_long_history_is_shown_from_its_end(db: Database) -> None:
         for number in range(700):
             transitions.record_event(session, job_id, EventType.WARNING, message=f"event {number}")
 
-    said = run("jobs", "show", job_id).stdout
+    said = run_local("jobs", "show", job_id).stdout
 
     assert "event 699" in said
     assert "event 679" not in said
-    assert "The last 20 of 700 events" in said
-    events = run_json("jobs", "show", job_id)["events"]
+    assert "The last 20 events" in said
+    events = run_local_json("jobs", "show", job_id)["events"]
     assert [events[0]["message"], events[-1]["message"]] == ["event 200", "event 699"]
 
 
 def test_an_unknown_job_is_reported_in_one_line(db: Database) -> None:
-    answer = run("jobs", "show", "job-1")
+    answer = run_local("jobs", "show", "job-1")
 
-    assert (answer.exit_code, answer.stderr) == (1, "Error: no job job-1\n")
+    assert (answer.exit_code, answer.stderr) == (1, "Error: NOT_FOUND: no job job-1\n")
 
 
 def test_nodes_are_drained_and_enabled(db: Database) -> None:
     with db.write() as session:
         make_node(session, "gpu-1")
 
-    assert run_json("nodes", "drain", "gpu-1")["status"] == "draining"
-    assert run_json("nodes", "show", "gpu-1")["status"] == "draining"
-    assert run_json("nodes", "enable", "gpu-1")["status"] == "ready"
-    assert "gpu-1" in run("nodes", "list").stdout
-    assert run("nodes", "drain", "gpu-2").exit_code == 1
+    assert run_local_json("nodes", "drain", "gpu-1")["status"] == "draining"
+    assert run_local_json("nodes", "show", "gpu-1")["status"] == "draining"
+    assert run_local_json("nodes", "enable", "gpu-1")["status"] == "ready"
+    assert "gpu-1" in run_local("nodes", "list").stdout
+    assert run_local("nodes", "drain", "gpu-2").exit_code == 1
 
 
 def test_nodes_are_listed_by_name(db: Database) -> None:
@@ -99,7 +100,7 @@ def test_nodes_are_listed_by_name(db: Database) -> None:
         for name in ("gpu-2", "gpu-3", "gpu-1"):
             make_node(session, name)
 
-    assert [node["name"] for node in run_json("nodes", "list")["nodes"]] == ["gpu-1", "gpu-2", "gpu-3"]
+    assert [node["name"] for node in run_local_json("nodes", "list")["nodes"]] == ["gpu-1", "gpu-2", "gpu-3"]
 
 
 def test_put_back_prints_the_number_of_devices(db: Database) -> None:
@@ -108,10 +109,12 @@ def test_put_back_prints_the_number_of_devices(db: Database) -> None:
         before = utc_now() - timedelta(hours=1)
         session.add(StuckDevice(node="gpu-1", device_index=1, job_id="j", attempt=1, since=before, seen_at=before))
 
-    assert run("nodes", "put-back", "gpu-1").stdout == "gpu-1: 1 device put back\n"
-    assert run("nodes", "put-back", "gpu-1").stdout == ("gpu-1: no device is out of service, nothing was put back\n")
-    assert run_json("nodes", "put-back", "gpu-1")["devices"] == 0
-    assert run("nodes", "put-back", "gpu-2").stderr == "Error: no node 'gpu-2'\n"
+    assert run_local("nodes", "put-back", "gpu-1").stdout == "gpu-1: 1 device put back\n"
+    assert run_local("nodes", "put-back", "gpu-1").stdout == (
+        "gpu-1: no device is out of service, nothing was put back\n"
+    )
+    assert run_local_json("nodes", "put-back", "gpu-1")["devices"] == 0
+    assert run_local("nodes", "put-back", "gpu-2").stderr == "Error: NOT_FOUND: no node 'gpu-2'\n"
 
 
 def test_what_keeps_a_job_from_a_node_is_shown(db: Database) -> None:
@@ -119,66 +122,66 @@ def test_what_keeps_a_job_from_a_node_is_shown(db: Database) -> None:
         make_node(session, "gpu-1")
         job_id = make_job(session).id
 
-    assert run_json("nodes", "why", "gpu-1", job_id)["starts_now"] is True
-    run_json("nodes", "drain", "gpu-1")
+    assert run_local_json("nodes", "why", "gpu-1", job_id)["starts_now"] is True
+    run_local_json("nodes", "drain", "gpu-1")
 
-    said = run("nodes", "why", "gpu-1", job_id).stdout
+    said = run_local("nodes", "why", "gpu-1", job_id).stdout
     assert said.startswith(f"{job_id} cannot start there now\n")
     assert "is draining" in said
-    assert run("nodes", "why", "gpu-1", "job-1").exit_code == 1
+    assert run_local("nodes", "why", "gpu-1", "job-1").exit_code == 1
 
 
 def test_queues_are_made_and_show_who_waits(db: Database) -> None:
-    run_json("queues", "create", "night")
+    run_local_json("queues", "create", "night")
     with db.write() as session:
         job_id = make_job(session, queue="night").id
 
-    assert [queue["name"] for queue in run_json("queues", "list")["queues"]] == ["default", "night"]
-    assert [entry["job_id"] for entry in run_json("queues", "show", "night")["entries"]] == [job_id]
-    assert run_json("queues", "show", "default")["entries"] == []
-    assert run("queues", "show", "nigth").exit_code == 1
-    assert run("queues", "create", "a:b").exit_code == 2
+    assert [queue["name"] for queue in run_local_json("queues", "list")["queues"]] == ["default", "night"]
+    assert [entry["job_id"] for entry in run_local_json("queues", "show", "night")["entries"]] == [job_id]
+    assert run_local_json("queues", "show", "default")["entries"] == []
+    assert run_local("queues", "show", "nigth").exit_code == 1
+    assert run_local("queues", "create", "a:b").exit_code == 2
 
 
 def test_a_key_is_made_used_listed_and_revoked(db: Database) -> None:
-    made = run_json("keys", "create", "--role", "viewer", "--expires", "3", "--name", "ci")
+    made = run_local_json("keys", "create", "--role", "viewer", "--expires", "3", "--name", "ci")
 
     assert set(made) == {"key_id", "key", "access_key", "secret_key"}
     assert api_keys.authenticate(db, made["key"]).role == "viewer"
-    listed = {key["key_id"]: key for key in run_json("keys", "list")["keys"]}
+    listed = {key["key_id"]: key for key in run_local_json("keys", "list")["keys"]}
     assert listed[made["key_id"]]["project"] == "default"
     assert made["key"] not in json.dumps(listed)
-    assert run_json("keys", "revoke", made["key_id"])["revoked"]
-    assert "revoked" in run("keys", "list").stdout
+    assert run_local_json("keys", "revoke", made["key_id"])["revoked"]
+    assert "revoked" in run_local("keys", "list").stdout
 
 
 def test_a_key_for_a_new_project_makes_it_and_says_so(db: Database) -> None:
-    answer = run("keys", "create", "--project", "team-b", "--json")
+    answer = run_local("keys", "create", "--project", "team-b", "--json")
 
     assert "Created the project team-b." in answer.stderr
     assert api_keys.authenticate(db, json.loads(answer.stdout)["key"]).project == "team-b"
-    assert run_json("projects", "show", "team-b")["name"] == "team-b"
+    assert run_local_json("projects", "show", "team-b")["name"] == "team-b"
 
 
 def test_a_super_admins_key_has_no_project(db: Database) -> None:
-    made = run_json("keys", "create", "--role", "super_admin")
+    made = run_local_json("keys", "create", "--role", "super_admin")
 
     assert api_keys.authenticate(db, made["key"]).project is None
-    assert run("keys", "create", "--role", "super_admin", "--project", "default").exit_code == 1
+    assert run_local("keys", "create", "--role", "super_admin", "--project", "default").exit_code == 1
 
 
 @pytest.mark.usefixtures("db")
 def test_projects_are_made_and_listed() -> None:
-    run_json("projects", "create", "team-a")
+    run_local_json("projects", "create", "team-a")
 
-    assert {project["name"] for project in run_json("projects", "list")["projects"]} == {"default", "team-a"}
-    assert run("projects", "create", "Team A").exit_code == 2
+    assert {project["name"] for project in run_local_json("projects", "list")["projects"]} == {"default", "team-a"}
+    assert run_local("projects", "create", "Team A").exit_code == 2
 
 
 def test_a_directory_without_a_database_is_named_and_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path / "nowhere"))
 
-    answer = run("jobs", "list")
+    answer = run_local("jobs", "list")
 
     assert answer.exit_code == 1
     assert f"{tmp_path}/nowhere/trainyard.db" in answer.stderr
@@ -189,7 +192,7 @@ def test_an_unreachable_database_is_reported_in_one_line(monkeypatch: pytest.Mon
     monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("TRAINYARD_DATABASE_URL", "postgresql://unknown:secret@127.0.0.1:1/none")
 
-    answer = run("jobs", "list")
+    answer = run_local("jobs", "list")
 
     assert answer.exit_code == 1
     assert "does not answer" in answer.stderr
@@ -198,11 +201,13 @@ def test_an_unreachable_database_is_reported_in_one_line(monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("db")
 def test_a_quota_is_set_shown_and_taken_away() -> None:
-    run_json("projects", "create", "team-a")
+    run_local_json("projects", "create", "team-a")
 
-    made = run_json("projects", "quota", "set", "team-a", "--gpus-deserved", "2", "--gpus-limit", "8", "--running", "3")
-    changed = run_json("projects", "quota", "set", "team-a", "--gpus-limit", "none", "--gpu-hours", "1.5")
-    shown = run("projects", "quota", "show", "team-a").stdout
+    made = run_local_json(
+        "projects", "quota", "set", "team-a", "--gpus-deserved", "2", "--gpus-limit", "8", "--running", "3"
+    )
+    changed = run_local_json("projects", "quota", "set", "team-a", "--gpus-limit", "none", "--gpu-hours", "1.5")
+    shown = run_local("projects", "quota", "show", "team-a").stdout
 
     assert made["quota"]["gpus"] == {"deserved": 2, "limit": 8, "over_quota_weight": 1.0}
     assert changed["quota"]["gpus"] == {"deserved": 2, "limit": None, "over_quota_weight": 1.0}
@@ -224,9 +229,9 @@ def test_a_quota_is_set_shown_and_taken_away() -> None:
     ],
 )
 def test_a_bad_quota_says_what_is_wrong(options: list[str], said: str) -> None:
-    run_json("projects", "create", "team-a")
+    run_local_json("projects", "create", "team-a")
 
-    answer = run("projects", "quota", "set", "team-a", *options)
+    answer = run_local("projects", "quota", "set", "team-a", *options)
 
     assert answer.exit_code != 0
     assert said in answer.stderr

@@ -4,7 +4,7 @@ import pytest
 
 from app.database.engine import Database
 from tests.builders.factories import make_document, make_job
-from tests.systems.commands import run, run_json
+from tests.systems.commands import run_local, run_local_json
 
 
 def stored(db: Database, project: str, learning_rate: str) -> str:
@@ -17,8 +17,8 @@ def stored(db: Database, project: str, learning_rate: str) -> str:
 def test_jobs_of_every_project_are_compared(db: Database) -> None:
     job_ids = stored(db, "default", "1e-3"), stored(db, "team-b", "2e-3")
 
-    found = run_json("jobs", "compare", *job_ids)
-    shown = run("jobs", "compare", *job_ids).stdout
+    found = run_local_json("jobs", "compare", *job_ids)
+    shown = run_local("jobs", "compare", *job_ids).stdout
 
     field = "training_config.hyperparameters.learning_rate"
     assert [(job["job_id"], job["project"]) for job in found["jobs"]] == [
@@ -33,8 +33,8 @@ def test_jobs_of_every_project_are_compared(db: Database) -> None:
 def test_bad_arguments_are_named(db: Database) -> None:
     job_id = stored(db, "default", "1e-3")
 
-    alone, twice, unknown = (run("jobs", "compare", job_id, *more) for more in ((), (job_id,), ("job-x",)))
+    alone, twice, unknown = (run_local("jobs", "compare", job_id, *more) for more in ((), (job_id,), ("job-x",)))
 
-    assert (alone.exit_code, "jobs: must be 2 to 20 ids of jobs" in alone.stderr) == (2, True)
-    assert (twice.exit_code, "jobs: is named twice" in twice.stderr) == (2, True)
+    assert (alone.exit_code, "must be 2 to 20 ids of jobs" in alone.stderr) == (1, True)
+    assert (twice.exit_code, "is named twice" in twice.stderr) == (1, True)
     assert (unknown.exit_code, "no job job-x" in unknown.stderr) == (1, True)

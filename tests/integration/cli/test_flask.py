@@ -22,7 +22,9 @@ def test_flask_lists_the_routes_of_the_application(tmp_path: Path, sqlite_url: s
 
 
 def test_administrators_groups_are_commands_of_flask(tmp_path: Path, sqlite_url: str) -> None:
-    assert "team-a" in flask(tmp_path, sqlite_url, "projects", "create", "team-a")
+    flask(tmp_path, sqlite_url, "db", "init")
+    assert "team-a" in flask(tmp_path, sqlite_url, "projects", "create", "team-a", "--local")
+    assert "no models" in flask(tmp_path, sqlite_url, "models", "list", "--local")
 
     checks = json.loads(flask(tmp_path, sqlite_url, "doctor", "--json"))["checks"]
     assert {"settings", "database"} <= {row["check"] for row in checks}

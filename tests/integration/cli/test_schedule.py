@@ -11,7 +11,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Project
 from simulation.planners import POLICIES
 from tests.builders.factories import make_attempt, make_document, make_job, make_node, make_project
-from tests.systems.commands import run, run_json
+from tests.systems.commands import run, run_json, run_local, run_local_json
 
 JOBS = "submitted_at,run_seconds,project,gpus,preemptible\n0,600,red,2,true\n10,60,blue,1,\n20,60,blue,2,\n"
 NODES = "name,gpus,gpu_type\nbox,2,H100-80GB\n"
@@ -33,7 +33,7 @@ def test_a_job_that_waits_is_explained_node_by_node(db: Database) -> None:
         wanted = make_document(resource_config={"gpu_count": 2})
         job_id = make_job(session, document=wanted, pending_reason="needs 2 CPU slots").id
 
-    answer = run_json("schedule", "explain", job_id)
+    answer = run_local_json("schedule", "explain", job_id)
 
     assert (answer["job"]["queue_position"], answer["job"]["pending_reason"]) == (1, "needs 2 CPU slots")
     assert [(fit["node"], fit["could_hold"], fit["starts_now"]) for fit in answer["nodes"]] == [
@@ -41,7 +41,7 @@ def test_a_job_that_waits_is_explained_node_by_node(db: Database) -> None:
         ("busy", True, False),
         ("small", False, False),
     ]
-    text = run("schedule", "explain", job_id).stdout
+    text = run_local("schedule", "explain", job_id).stdout
     assert "needs 2 CPU slots" in text
     assert "is drained" in text
     assert [line.split()[:2] for line in text.splitlines()[-3:]] == [
@@ -49,7 +49,7 @@ def test_a_job_that_waits_is_explained_node_by_node(db: Database) -> None:
         ["busy", "later"],
         ["small", "never"],
     ]
-    assert run("schedule", "explain", "job-1").exit_code == 1
+    assert run_local("schedule", "explain", "job-1").exit_code == 1
 
 
 def test_free_devices_of_a_node_that_is_too_small_are_not_shown(db: Database) -> None:
@@ -57,7 +57,7 @@ def test_free_devices_of_a_node_that_is_too_small_are_not_shown(db: Database) ->
         make_attempt(session, make_job(session), make_node(session, "small", devices=1))
         job_id = make_job(session, document=make_document(resource_config={"gpu_count": 2})).id
 
-    last = run("schedule", "explain", job_id).stdout.splitlines()[-1]
+    last = run_local("schedule", "explain", job_id).stdout.splitlines()[-1]
 
     assert last.endswith("has 1 of 2 such devices")
 
@@ -72,23 +72,23 @@ def test_shares_are_listed_in_serving_order(db: Database) -> None:
             make_attempt(session, make_job(session, project="blue"), node, device_indices=(index,))
         make_job(session, project="blue", state=JobState.QUEUED)
 
-    answer = run_json("schedule", "shares")["shares"]
+    answer = run_local_json("schedule", "shares")["shares"]
 
     blue = {"deserved": 1, "used": 2.0, "borrowed": 1.0, "limit": None, "over_quota_weight": 2.0}
     assert [each["project"] for each in answer] == ["red", "default", "blue"]
     assert answer[2] == {"project": "blue", "kind": "cpu_slots", "running_jobs": 2, "waiting_jobs": 1, **blue}
-    lines = [line.split() for line in run("schedule", "shares").stdout.splitlines()]
+    lines = [line.split() for line in run_local("schedule", "shares").stdout.splitlines()]
     assert lines[0] == ["project", "of", "used", "deserved", "borrowed", "limit", "weight", "running", "waiting"]
     assert lines[1] == ["red", "CPU", "slots", "1", "3", "0", "8", "1", "1", "0"]
 
 
 def test_shares_are_those_of_the_kinds_of_devices_that_there_are(db: Database) -> None:
-    assert run("schedule", "shares").stdout == "no registered nodes\n"
+    assert run_local("schedule", "shares").stdout == "no registered nodes\n"
 
     with db.write() as session:
         make_node(session, device_type="h100")
 
-    assert {each["kind"] for each in run_json("schedule", "shares")["shares"]} == {"gpus"}
+    assert {each["kind"] for each in run_local_json("schedule", "shares")["shares"]} == {"gpus"}
 
 
 def test_where_it_may_start_comes_first(db: Database) -> None:
@@ -97,8 +97,8 @@ def test_where_it_may_start_comes_first(db: Database) -> None:
         make_node(session, "b-free", devices=1)
         job_id = make_job(session).id
 
-    assert [fit["starts_now"] for fit in run_json("schedule", "explain", job_id)["nodes"]] == [True, False]
-    assert run("schedule", "explain", job_id).stdout.splitlines()[-2].split()[:2] == ["b-free", "now"]
+    assert [fit["starts_now"] for fit in run_local_json("schedule", "explain", job_id)["nodes"]] == [True, False]
+    assert run_local("schedule", "explain", job_id).stdout.splitlines()[-2].split()[:2] == ["b-free", "now"]
 
 
 def test_every_policy_is_compared_in_one_table(files: list[str], tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_all_wrong_settings_are_reported(tmp_path: Path) -> None:
     assert "TRAINYARD_API_THREADS" in started.stderr
 
 
-def test_an_administrator_finds_the_database_by_the_data_directory(up: RunningUp) -> None:
+def test_an_administrator_finds_server_and_key_by_the_data_directory(up: RunningUp) -> None:
     listed = subprocess.run(
         trainyard("nodes", "list"),
         env={**os.environ, "TRAINYARD_DATA_DIR": str(up.data_dir)},

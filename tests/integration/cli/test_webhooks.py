@@ -14,11 +14,11 @@ URL = "https://receiver.example/hook"
 
 
 def run(*arguments: str) -> Result:
-    return commands.run("webhooks", *arguments)
+    return commands.run_local("webhooks", *arguments)
 
 
 def run_json(*arguments: str) -> Any:
-    return commands.run_json("webhooks", *arguments)
+    return commands.run_local_json("webhooks", *arguments)
 
 
 def test_webhook_is_made_shown_switched_and_deleted(db: Database) -> None:
@@ -65,10 +65,10 @@ def test_test_event_and_redelivery_are_listed(db: Database) -> None:
 
 @pytest.mark.usefixtures("db")
 def test_invalid_requests_are_reported_in_one_line() -> None:
-    assert run("show", "whk-1").stderr == "Error: no webhook whk-1\n"
+    assert run("show", "whk-1").stderr == "Error: NOT_FOUND: no webhook whk-1\n"
     assert "TRAINYARD_WEBHOOK_ALLOW" in run("create", "http://127.0.0.1/").stderr
     assert run("create", URL, "--event", "job.finished").exit_code == 2
-    assert run("create", URL, "--project", "unknown").stderr == "Error: no project unknown\n"
+    assert run("create", URL, "--project", "unknown").stderr == "Error: NOT_FOUND: no project unknown\n"
 
 
 @pytest.mark.both_databases

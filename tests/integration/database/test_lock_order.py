@@ -12,7 +12,6 @@ import pytest
 from sqlalchemy import delete as sql_delete
 from sqlalchemy import text
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.database.engine import Database, make_engine
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
@@ -23,6 +22,7 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys, projects
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.attempts import leases, work_orders
 from app.services.attempts.leases import NO_RETRY
 from app.services.lifecycle import transitions

@@ -138,7 +138,7 @@ def test_everything_becomes_healthy_and_trains_a_job(composition: Composition) -
     (composition.folder / "shared" / "data.jsonl").write_text('{"text": "a line"}\n')
     (composition.folder / "shared" / "model").mkdir()
     (composition.folder / "shared" / "model" / "config.json").write_text("{}")
-    made = composition.execute("api", "trainyard", "keys", "create", "--role", "super_admin", "--json")
+    made = composition.execute("api", "trainyard", "keys", "create", "--role", "super_admin", "--local", "--json")
     key = json.loads(made.stdout)["key"]
     document = counting_job(steps=3)
     shared = composition.folder / "shared"

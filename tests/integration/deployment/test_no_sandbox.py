@@ -21,7 +21,7 @@ from app.services.scheduling import planner
 from tests.builders.factories import make_document, make_job, make_node
 from tests.doubles.bubblewraps import put_forbidden_bubblewrap, put_program
 from tests.systems.apps import Api
-from tests.systems.commands import run
+from tests.systems.commands import run_local
 from tests.systems.examining import Alive, said
 from tests.systems.supervising import NODE, World
 from workers.node import worker_step as node_worker
@@ -60,7 +60,7 @@ def test_a_node_without_a_sandbox_is_shown_with_the_remedies(db: Database) -> No
         make_node(session, "n1", sandbox="forbidden")
 
     for command in (["list"], ["show", "n1"]):
-        output = run("nodes", *command).stdout
+        output = run_local("nodes", *command).stdout
         assert "n1 takes no jobs: it has no sandbox for jobs: bubblewrap may not make namespaces there" in output
         assert "TRAINYARD_NODE_SANDBOX=process" in output
 

@@ -76,7 +76,8 @@ CHANGES: list[tuple[str, Any, int]] = [
     ("training_config.hyperparameters", {"learning_rat": "1e-4"}, 400),
     ("training_config.hyperparameters", {"learning_rate": "nan"}, 400),
     ("training_config.hyperparameters", {"learning_rate": "-1"}, 400),
-    ("training_config.hyperparameters", {"learning_rate": 0.1}, 422),
+    ("training_config.hyperparameters", {"learning_rate": 0.1}, 201),
+    ("training_config.hyperparameters", {"learning_rate": [0.1]}, 422),
     ("training_config.hyperparameters", {"num_train_epochs": "1" + "0" * 400}, 400),
     *(
         ("training_config.environment", {name: "x"}, 400)

@@ -8,7 +8,6 @@ from flask.testing import FlaskClient
 from werkzeug.routing import Rule
 
 from app.api.not_built import NOT_BUILT
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.compat.openai.dialect import BASE, OPENAI
 from app.database.engine import Database
 from app.factory import FOREIGN
@@ -17,6 +16,7 @@ from app.http.dialect import NATIVE, Dialect
 from app.http.operation import operation_of
 from app.security.permissions import PERMISSIONS, Role
 from app.services.access import api_keys
+from app.services.access.api_keys import ADMINISTRATOR
 from tests.builders.factories import make_document
 from tests.systems.apps import Api
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.lifecycle.states import JobState
 from app.http.slots import Slots, StreamPace
 from app.models import Job
 from app.security.permissions import Role
 from app.services.access import api_keys
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports

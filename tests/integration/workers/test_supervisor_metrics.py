@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from app.domain.lifecycle.states import JobState
@@ -88,3 +89,59 @@ def test_metrics_that_a_script_prints_are_found_by_patterns(any_world):
     assert job.report is not None
     assert job.report["final_metrics"]["accuracy"] == 0.75
     assert curve(any_world.storage.local_path(f"jobs/{job_id}/tensorboard"), "loss") == [1, 2, 3, 4, 5]
+
+
+FOLLOWED = """
+import json, os, time
+from trainyard import hooks
+run = hooks.init()
+for step in (1, 2, 3):
+    run.log_metrics({"loss": 1 / step}, step=step)
+time.sleep(SECONDS)
+with run.checkpoint(step=5) as path:
+    open(os.path.join(path, "state"), "w").write("5")
+run.log_metrics({"val": 1.0}, step=4)
+"""
+
+
+def test_current_step_follows_metrics_and_checkpoints_of_a_script_without_progress(world):
+    job_id = world.start(FOLLOWED.replace("SECONDS", "600"))
+
+    world.wait(lambda: world.job(job_id).current_step == 3, 10.0, job_id)
+    world.request(job_id, "cancel")
+    assert world.wait_for_end(job_id).state is JobState.CANCELLED
+
+
+def test_end_of_a_script_without_progress_keeps_its_step(world):
+    job = world.wait_for_end(job_id := world.start(FOLLOWED.replace("SECONDS", "0")))
+
+    assert job.state is JobState.COMPLETED, world.describe(job_id)
+    assert job.current_step == 5
+
+
+def test_a_script_that_reports_progress_is_at_that_step(world):
+    script = """
+from trainyard import hooks
+run = hooks.init()
+run.progress(2, 10)
+run.log_metrics({"loss": 1.0}, step=700)
+"""
+    job = world.wait_for_end(job_id := world.start(script))
+
+    assert job.state is JobState.COMPLETED, world.describe(job_id)
+    assert job.current_step == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ("", "ZeroDivisionError: division by zero (train.py:3); rank 0 ended with exit code 1"),
+        ("from trainyard import hooks; hooks.init()", "ZeroDivisionError: division by zero (train.py:3)"),
+    ],
+)
+def test_failure_of_a_script_says_what_it_raised_and_where(world, start, message):
+    job = world.wait_for_end(job_id := world.start(f"{start}\n\n1 / 0\n"))
+
+    assert job.state is JobState.FAILED, world.describe(job_id)
+    assert (job.error_type, job.error_message) == ("SCRIPT_ERROR", message)
+    assert "Traceback (most recent call last)" in job.error_stack

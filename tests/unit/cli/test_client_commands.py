@@ -18,9 +18,10 @@ from app.cli.main import main
 from tests.doubles.scripted_server import ScriptedServer, drop, failure, running, stream, success
 from tests.systems.servers import free_port
 
-JOB = {"job_id": "job-1", "name": "n", "attempt": 1, "node_names": ["local"], "total_steps": 10}
+JOB_ID = "job-00000000-0000-7000-8000-000000000001"
+JOB = {"job_id": JOB_ID, "name": "n", "attempt": 1, "node_names": ["local"], "total_steps": 10}
 SUBMITTED = {
-    "job_id": "job-1",
+    "job_id": JOB_ID,
     "status": "PENDING",
     "message": "",
     "estimated_wait_seconds": None,
@@ -73,9 +74,9 @@ def test_submit_dry_run_shows_plan_and_warnings_and_submits_nothing(server: Scri
 def test_checkpoint_asks_for_one(server: ScriptedServer) -> None:
     server.script(success(job("TRAINING"), 202))
 
-    assert run("checkpoint", "job-1").stdout == "job-1 TRAINING\n"
+    assert run("checkpoint", JOB_ID).stdout == "job-00000000-0000-7000-8000-000000000001 TRAINING\n"
 
-    assert server.seen[0][:2] == ("POST", "/v1/jobs/job-1/checkpoint")
+    assert server.seen[0][:2] == ("POST", "/v1/jobs/job-00000000-0000-7000-8000-000000000001/checkpoint")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_submit_sends_json_and_yaml(server: ScriptedServer, tmp_path: Path, name
 
     answer = run("submit", str(tmp_path / name))
 
-    assert (answer.exit_code, answer.stdout) == (0, "job-1\n")
+    assert (answer.exit_code, answer.stdout) == (0, "job-00000000-0000-7000-8000-000000000001\n")
     assert answer.stderr.startswith("Warning: x: no effect\n")
     assert json.loads(server.seen[0][3]) == DOCUMENT
 
@@ -110,7 +111,7 @@ def test_submit_sends_the_tokens_of_the_environment(server: ScriptedServer, monk
         "user",
         None,
     )
-    assert answer.stdout == "job-1\n"
+    assert answer.stdout == "job-00000000-0000-7000-8000-000000000001\n"
 
 
 def test_submit_names_the_project_that_the_job_is_for(server: ScriptedServer, tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_submit_reads_standard_input_and_prints_json(server: ScriptedServer) -> 
 def test_errors_of_a_command_that_prints_json_are_json(server: ScriptedServer) -> None:
     server.script(failure(409, {"code": "INVALID_STATE", "message": "it has ended"}))
 
-    answer = run("cancel", "job-1", "--json")
+    answer = run("cancel", JOB_ID, "--json")
 
     assert (answer.exit_code, answer.stdout) == (1, "")
     assert json.loads(answer.stderr)["error"] == {
@@ -203,14 +204,17 @@ def test_submit_and_watch_to_a_good_end(server: ScriptedServer, tmp_path: Path) 
     assert answer.exit_code == 0
     assert "QUEUED  needs 1 CPU slot" in answer.stdout
     assert "TRAINING  attempt 1 on local" in answer.stdout
-    assert answer.stdout.endswith("job-1 COMPLETED after 0:03, 10 steps\nModel: file:///somewhere\n")
+    assert answer.stdout.endswith(
+        "job-00000000-0000-7000-8000-000000000001 COMPLETED after 0:03, 10 steps\n"
+        "Model: trainyard download job-00000000-0000-7000-8000-000000000001\n"
+    )
 
 
 @pytest.mark.parametrize("status", ["FAILED", "CANCELLED", "PREEMPTED"])
 def test_watch_exits_with_3_unless_the_job_completed(server: ScriptedServer, status: str) -> None:
     server.script(success(job(status, error_type="DATA_INVALID", error_message="line 3 has no text")))
 
-    answer = run("watch", "job-1")
+    answer = run("watch", JOB_ID)
 
     assert answer.exit_code == 3
     assert "DATA_INVALID: line 3 has no text" in answer.stdout
@@ -223,7 +227,7 @@ def test_watch_prints_the_job_as_a_line_of_json_each_time_it_changed(server: Scr
         success(job("COMPLETED", version=5, current_step=10)),
     )
 
-    answer = run("watch", "job-1", "--json")
+    answer = run("watch", JOB_ID, "--json")
 
     assert [json.loads(line)["status"] for line in answer.stdout.splitlines()] == ["TRAINING", "COMPLETED"]
 
@@ -233,7 +237,7 @@ def test_watch_continues_after_a_rate_limit(server: ScriptedServer) -> None:
     server.script(success(job("TRAINING")), limited, success(job("COMPLETED")), success({}))
     began = time.monotonic()
 
-    answer = run("watch", "job-1")
+    answer = run("watch", JOB_ID)
 
     assert answer.exit_code == 0
     assert "too many requests" in answer.stdout
@@ -243,34 +247,42 @@ def test_watch_continues_after_a_rate_limit(server: ScriptedServer) -> None:
 def test_watch_continues_when_the_server_was_away(server: ScriptedServer) -> None:
     server.script(success(job("TRAINING")), drop, drop, success(job("CANCELLED")))
 
-    answer = run("watch", "job-1")
+    answer = run("watch", JOB_ID)
 
     assert answer.exit_code == 3
     assert answer.stdout.count("waiting for the server") == 1
 
 
-def test_watch_fails_at_once_when_no_server_was_ever_there(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", [("watch", JOB_ID), ("jobs", "list"), ("cancel", "sft")])
+def test_command_fails_at_once_when_no_server_was_ever_there(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("trainyard._calls.time.sleep", slept.append)
     monkeypatch.setenv("TRAINYARD_URL", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("TRAINYARD_API_KEY", "k")
 
-    answer = run("watch", "job-1")
+    answer = run(*command)
 
-    assert answer.exit_code == 1
+    assert (answer.exit_code, slept) == (1, [])
     assert "no Trainyard server at" in answer.stderr
 
 
 def test_an_unknown_job_exits_with_1(server: ScriptedServer) -> None:
-    server.script(failure(404, {"code": "NOT_FOUND", "message": "no job job-1"}))
+    server.script(failure(404, {"code": "NOT_FOUND", "message": "no job job-00000000-0000-7000-8000-000000000001"}))
 
-    answer = run("watch", "job-1")
+    answer = run("watch", JOB_ID)
 
-    assert (answer.exit_code, answer.stderr) == (1, "Error: NOT_FOUND: no job job-1\n")
+    assert (answer.exit_code, answer.stderr) == (
+        1,
+        "Error: NOT_FOUND: no job job-00000000-0000-7000-8000-000000000001\n",
+    )
 
 
 def test_ctrl_c_leaves_the_job_running_and_says_so(server: ScriptedServer) -> None:
     server.script(success(job("TRAINING")))
     process = subprocess.Popen(
-        [sys.executable, "-m", "app.cli.main", "watch", "job-1"],
+        [sys.executable, "-m", "app.cli.main", "watch", JOB_ID],
         env=dict(os.environ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -287,7 +299,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(server: ScriptedServer) -> No
     _, errors = process.communicate(timeout=10)
 
     assert process.returncode == 1
-    assert "job-1 continues to run" in errors
+    assert "job-00000000-0000-7000-8000-000000000001 continues to run" in errors
     assert "Traceback" not in errors
     assert {method for method, *_ in server.seen} == {"GET"}
 
@@ -296,17 +308,17 @@ def test_logs_prints_time_rank_and_line(server: ScriptedServer) -> None:
     line = {"id": "1:1", "attempt": 1, "n": 1, "at": "2026-11-20T11:22:33.444Z", "rank": 1, "line": "hello [1]"}
     server.script(success({"lines": [line]}))
 
-    answer = run("logs", "job-1", "--tail", "5", "--rank", "1")
+    answer = run("logs", JOB_ID, "--tail", "5", "--rank", "1")
 
     assert (answer.exit_code, answer.stdout) == (0, "11:22:33 [1] hello [1]\n")
-    assert server.seen[0][1] == "/v1/jobs/job-1/logs?tail=5&follow=false&rank=1"
+    assert server.seen[0][1] == "/v1/jobs/job-00000000-0000-7000-8000-000000000001/logs?tail=5&follow=false&rank=1"
 
 
 def test_logs_follows_the_stream(server: ScriptedServer) -> None:
     events = "".join(f'id: 1:{n}\ndata: {{"n": {n}, "line": "line {n}", "rank": 0}}\n\n' for n in (1, 2))
     server.script(stream(events + "data: [DONE]\n\n"))
 
-    answer = run("logs", "job-1", "-f", "--json")
+    answer = run("logs", JOB_ID, "-f", "--json")
 
     assert [json.loads(line)["n"] for line in answer.stdout.splitlines()] == [1, 2]
 
@@ -314,16 +326,16 @@ def test_logs_follows_the_stream(server: ScriptedServer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "path", "body"),
     [
-        (["cancel", "job-1", "--reason", "enough"], "cancel", {"reason": "enough"}),
-        (["pause", "job-1", "--no-checkpoint"], "pause", {"save_checkpoint": False}),
-        (["pause", "job-1", "--force"], "pause", {"save_checkpoint": True, "force": True}),
-        (["resume", "job-1", "--checkpoint", "ckpt-1"], "resume", {"checkpoint_id": "ckpt-1"}),
-        (["resume", "job-1", "--best"], "resume", {"checkpoint_id": "", "from_best": True}),
-        (["retry", "job-1", "--from-start"], "retry", {"checkpoint_id": "", "from_start": True}),
+        (["cancel", JOB_ID, "--reason", "enough"], "cancel", {"reason": "enough"}),
+        (["pause", JOB_ID, "--no-checkpoint"], "pause", {"save_checkpoint": False}),
+        (["pause", JOB_ID, "--force"], "pause", {"save_checkpoint": True, "force": True}),
+        (["resume", JOB_ID, "--checkpoint", "ckpt-1"], "resume", {"checkpoint_id": "ckpt-1"}),
+        (["resume", JOB_ID, "--best"], "resume", {"checkpoint_id": "", "from_best": True}),
+        (["retry", JOB_ID, "--from-start"], "retry", {"checkpoint_id": "", "from_start": True}),
         (
             [
                 "retry",
-                "job-1",
+                JOB_ID,
                 "--resource",
                 "gpu_count=1",
                 "--resource",
@@ -348,14 +360,17 @@ def test_verbs_pass_on_what_was_asked(
 
     answer = run(*arguments)
 
-    assert (server.seen[0][1], json.loads(server.seen[0][3])) == (f"/v1/jobs/job-1/{path}", body)
-    assert answer.stdout == "job-1 TRAINING (cancel requested)\n"
+    assert (server.seen[0][1], json.loads(server.seen[0][3])) == (
+        f"/v1/jobs/job-00000000-0000-7000-8000-000000000001/{path}",
+        body,
+    )
+    assert answer.stdout == "job-00000000-0000-7000-8000-000000000001 TRAINING (cancel requested)\n"
 
 
 def test_verbs_pass_on_what_the_server_says(server: ScriptedServer) -> None:
     server.script(failure(409, {"code": "INVALID_STATE", "message": "it cannot save"}))
 
-    answer = run("pause", "job-1")
+    answer = run("pause", JOB_ID)
 
     assert (answer.exit_code, answer.stderr) == (1, "Error: INVALID_STATE: it cannot save\n")
 
@@ -366,29 +381,13 @@ def test_pause_waits_until_the_control_request_is_done(server: ScriptedServer, s
     server.script(success(job("CHECKPOINTING", requested="pause")))
     server.script(success(job(status)))
 
-    answer = run("pause", "job-1", "--wait")
+    answer = run("pause", JOB_ID, "--wait")
 
-    assert (answer.exit_code, answer.stdout) == (exit_code, f"job-1 {status}\n")
+    assert (answer.exit_code, answer.stdout) == (exit_code, f"job-00000000-0000-7000-8000-000000000001 {status}\n")
 
 
 def test_invalid_resource_is_a_usage_error(server: ScriptedServer) -> None:
-    answer = run("retry", "job-1", "--resource", "gpu_count")
+    answer = run("retry", JOB_ID, "--resource", "gpu_count")
 
     assert (answer.exit_code, "KEY=VALUE" in answer.stderr) == (2, True)
     assert server.seen == []
-
-
-def test_url_and_key_come_from_the_data_directory(
-    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "url").write_text(server.url + "\n")
-    (tmp_path / "admin.key").write_text("from-the-file\n")
-    for name in ("TRAINYARD_URL", "TRAINYARD_API_KEY"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("TRAINYARD_DATA_DIR", str(tmp_path))
-    server.script(success(job("CANCELLED")))
-
-    run("cancel", "job-1")
-
-    assert server.seen[0][2]["Authorization"] == "Bearer from-the-file"

@@ -11,7 +11,7 @@ from tests.systems.commands import run
 
 JOBS: list[dict[str, Any]] = [
     {
-        "job_id": "job-1",
+        "job_id": "job-00000000-0000-7000-8000-000000000001",
         "name": "first",
         "status": "COMPLETED",
         "training_type": "SFT",
@@ -21,7 +21,7 @@ JOBS: list[dict[str, Any]] = [
         "model_hash": "0123456789abcdef",
     },
     {
-        "job_id": "job-2",
+        "job_id": "job-00000000-0000-7000-8000-000000000002",
         "name": "second",
         "status": "QUEUED",
         "training_type": "SFT",
@@ -54,13 +54,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
 def test_people_see_jobs_differences_and_final_metrics(server: ScriptedServer) -> None:
     server.script(success(COMPARED))
 
-    answer = run("compare", "job-1", "job-2")
+    answer = run("compare", "job-00000000-0000-7000-8000-000000000001", "job-00000000-0000-7000-8000-000000000002")
 
     assert (answer.exit_code, answer.stderr) == (0, "")
     assert answer.stdout.splitlines() == [
-        "   id     name    status     type  devices  duration  steps  weights",
-        "1  job-1  first   COMPLETED  SFT   2 × cpu  1:02      10     0123456789ab",
-        "2  job-2  second  QUEUED     SFT            0:00      0",
+        "   id        name    status     type  devices  duration  steps  weights",
+        "1  00000001  first   COMPLETED  SFT   2 × cpu  1:02      10     0123456789ab",
+        "2  00000002  second  QUEUED     SFT            0:00      0",
         "",
         "field                   1  2",
         "data_config.batch_size  4",
@@ -72,38 +72,62 @@ def test_people_see_jobs_differences_and_final_metrics(server: ScriptedServer) -
     ]
     method, path, _, body = server.seen[0]
     assert (method, path) == ("POST", "/v1/compare")
-    assert json.loads(body) == {"jobs": ["job-1", "job-2"], "metrics": [], "by": "step"}
+    assert json.loads(body) == {
+        "jobs": ["job-00000000-0000-7000-8000-000000000001", "job-00000000-0000-7000-8000-000000000002"],
+        "metrics": [],
+        "by": "step",
+    }
 
 
 def test_programs_see_the_whole_answer(server: ScriptedServer) -> None:
     server.script(success(COMPARED))
 
-    answer = run("compare", "job-1", "job-2", "--metric", "loss", "--metric", "kl", "--by", "seconds", "--json")
+    answer = run(
+        "compare",
+        "job-00000000-0000-7000-8000-000000000001",
+        "job-00000000-0000-7000-8000-000000000002",
+        "--metric",
+        "loss",
+        "--metric",
+        "kl",
+        "--by",
+        "seconds",
+        "--json",
+    )
 
     assert json.loads(answer.stdout) == COMPARED
-    assert json.loads(server.seen[0][3]) == {"jobs": ["job-1", "job-2"], "metrics": ["loss", "kl"], "by": "seconds"}
+    assert json.loads(server.seen[0][3]) == {
+        "jobs": ["job-00000000-0000-7000-8000-000000000001", "job-00000000-0000-7000-8000-000000000002"],
+        "metrics": ["loss", "kl"],
+        "by": "seconds",
+    }
 
 
 def test_what_is_the_same_and_what_is_missing_is_said(server: ScriptedServer) -> None:
     server.script(success({**COMPARED, "differences": [], "metrics": {}, "left_out": []}))
 
-    answer = run("compare", "job-1", "job-2")
+    answer = run("compare", "job-00000000-0000-7000-8000-000000000001", "job-00000000-0000-7000-8000-000000000002")
 
     assert answer.stdout.splitlines()[4:] == ["The documents are the same.", "", "No metrics yet."]
 
 
 def test_a_refusal_is_one_line(server: ScriptedServer) -> None:
-    server.script(failure(404, {"code": "NOT_FOUND", "message": "no job job-2"}))
+    server.script(failure(404, {"code": "NOT_FOUND", "message": "no job job-00000000-0000-7000-8000-000000000002"}))
 
-    answer = run("compare", "job-1", "job-2")
+    answer = run("compare", "job-00000000-0000-7000-8000-000000000001", "job-00000000-0000-7000-8000-000000000002")
 
     assert (answer.exit_code, answer.stdout) == (1, "")
-    assert "no job job-2" in answer.stderr
+    assert "no job job-00000000-0000-7000-8000-000000000002" in answer.stderr
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("job-1", "x" * 129), ("job-1", "job-2", "--by", "tokens"), ("job-1", "job-2", "--metric", "\udce4")],
+    [
+        (),
+        ("job-00000000-0000-7000-8000-000000000001", "x" * 129),
+        ("job-00000000-0000-7000-8000-000000000001", "job-00000000-0000-7000-8000-000000000002", "--by", "tokens"),
+        ("job-00000000-0000-7000-8000-000000000001", "job-00000000-0000-7000-8000-000000000002", "--metric", "\udce4"),
+    ],
 )
 def test_bad_arguments_are_a_usage_error(server: ScriptedServer, arguments: tuple[str, ...]) -> None:
     assert run("compare", *arguments).exit_code == 2

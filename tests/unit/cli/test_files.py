@@ -155,7 +155,8 @@ def test_get_saves_the_content_under_its_name_and_replaces_nothing(
 def test_get_writes_the_content_to_standard_output(server: ScriptedServer) -> None:
     server.script(lambda handler: handler.reply(200, CONTENT))
 
-    assert run("files", "get", "file-1", "--out", "-").stdout_bytes == CONTENT
+    assert run("files", "get", "upload://file-1", "--out", "-").stdout_bytes == CONTENT
+    assert server.seen[0][1] == "/v1/files/file-1/content"
 
 
 def test_get_to_standard_output_fails_where_the_content_breaks_off(server: ScriptedServer) -> None:
@@ -172,8 +173,9 @@ def test_rm_deletes_and_says_why_not(server: ScriptedServer) -> None:
     refusal = {"error": {"message": "job-1 needs it", "type": "invalid_request_error", "code": "conflict"}}
     server.script(plain({"id": "file-1", "deleted": True}), plain(refusal, 409))
 
-    answer = run("files", "rm", "file-1", "file-2")
+    answer = run("files", "rm", "upload://file-1", "file-2")
 
+    assert [path for _, path, *_ in server.seen] == ["/v1/files/file-1", "/v1/files/file-2"]
     assert (answer.exit_code, answer.stdout) == (1, "file-1 deleted\n")
     assert answer.stderr == "Error: conflict: job-1 needs it\n"
 

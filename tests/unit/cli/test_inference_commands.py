@@ -73,8 +73,8 @@ def test_infer_watches_records_and_says_how_many_failed(
         success(job("EVALUATING", current_step=512, **at_work)),
         success(job("EVALUATING", current_step=41_200, **at_work)),
         success(job("COMPLETED", current_step=120_000, progress=1.0)),
-        success({"model_uri": "file:///out/labels"}),
-        success({"failed_records": 1200, "output": {"path": "file:///out/labels"}}),
+        success({"model_uri": "s3://out/labels"}),
+        success({"failed_records": 1200, "output": {"path": "s3://out/labels"}}),
     )
 
     answer = run("infer", file, "--watch")
@@ -82,8 +82,8 @@ def test_infer_watches_records_and_says_how_many_failed(
     assert answer.exit_code == 0
     assert "41,200 of 120,000 records  1,310/s  1:00 left" in answer.stdout
     assert answer.stdout.endswith(
-        "job-1 COMPLETED after 1:32, 120,000 records\nOutput: file:///out/labels\n"
-        "1,200 records have an error in place of a result; see column error of file:///out/labels\n"
+        "job-1 COMPLETED after 1:32, 120,000 records\nOutput: s3://out/labels\n"
+        "1,200 records have an error in place of a result; see column error of s3://out/labels\n"
     )
 
 

@@ -32,6 +32,12 @@ def test_fields_without_a_value_are_left_out(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.splitlines() == ["a        1", "metrics  loss=1.235", "nodes    x, y"]
 
 
+def test_objects_inside_objects_are_in_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fields({"quota": {"gpus": {"deserved": 1, "limit": 2}, "running": 3, "slots": {}}})
+
+    assert capsys.readouterr().out == "quota  gpus=(deserved=1, limit=2), running=3, slots=\n"
+
+
 def test_json_has_times_as_the_api_writes_them(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"at": datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)})
 

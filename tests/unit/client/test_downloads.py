@@ -69,8 +69,8 @@ def test_a_file_that_changed_meanwhile_is_got_anew(server: ScriptedServer, tmp_p
 
 
 def test_local_bytes_beyond_the_end_of_the_file_are_discarded(server: ScriptedServer, tmp_path: Path) -> None:
-    (tmp_path / "m.part").write_bytes(CONTENT + b"more")
-    (tmp_path / "m.part.etag").write_text(TAG)
+    (tmp_path / ".m.trainyard-part").write_bytes(CONTENT + b"more")
+    (tmp_path / ".m.trainyard-etag").write_text(TAG)
     server.script(failure(416, {"code": "RANGE_NOT_SATISFIABLE", "message": "beyond"}), serving())
 
     assert Client(server.url).download("job-1", "m", tmp_path / "m").read_bytes() == CONTENT

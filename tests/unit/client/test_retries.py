@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.doubles.scripted_server import Answer, Handler, ScriptedServer, drop, failure, running, stream, success
+from tests.systems.servers import free_port
 from trainyard import _calls, _events, _waiting
 from trainyard.client import (
     ApiError,
@@ -16,6 +17,7 @@ from trainyard.client import (
     Forbidden,
     InvalidRequest,
     LimitExceeded,
+    NoServer,
     NotFound,
     RetryPolicy,
     ServerError,
@@ -107,6 +109,35 @@ def test_retries_are_bounded(server: ScriptedServer) -> None:
         Client(server.url, patience=RetryPolicy(tries=4)).get("job-1")
 
     assert len(server.seen) == 4
+
+
+@pytest.mark.parametrize(("retries", "pauses"), [(True, 2), (False, 0)])
+def test_refused_connection_is_retried_unless_the_policy_says_no(
+    monkeypatch: pytest.MonkeyPatch, *, retries: bool, pauses: int
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("trainyard._calls.time.sleep", slept.append)
+    url = f"http://127.0.0.1:{free_port()}"
+
+    with pytest.raises(NoServer) as caught:
+        Client(url, patience=RetryPolicy(retries_refused=retries)).get("job-1")
+
+    assert (caught.value.refused_here, len(slept)) == (True, pauses)
+
+
+def test_server_elsewhere_and_a_broken_connection_are_always_retried(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    policy = RetryPolicy(retries_refused=False)
+    server.script(drop, success(JOB))
+    assert Client(server.url, patience=policy).get("job-1").status == "TRAINING"
+
+    monkeypatch.setattr("trainyard._calls.time.sleep", slept.append)
+    with pytest.raises(NoServer):
+        Client("http://nowhere.invalid", patience=policy).get("job-1")
+
+    assert len(slept) == 2
 
 
 def test_a_header_says_when_to_ask_again_where_the_body_does_not(server: ScriptedServer, ours: Client) -> None:

@@ -127,6 +127,13 @@ def test_code_and_boot_file_become_a_script_that_receives_the_paths_of_its_chann
     assert named(native) == [f"algorithm.engine.engine_{part}" for part in ("id", "name", "version")]
 
 
+@pytest.mark.parametrize("code", ["file-01a226e9-136a-75a0-9250-9070ca3c628b", f"git+https://a.example/c@{'0' * 40}"])
+def test_bundle_is_code_as_it_is_named(code):
+    framework = translated({"code_dir": code, "boot_file": "train.py"}).document["training_config"]["framework"]
+
+    assert (framework["custom_code_dir"], framework["custom_script_path"]) == (code, "train.py")
+
+
 def test_command_is_a_shells_with_its_arguments_quoted():
     algorithm = {
         "command": "python /home/ma-user/modelarts/user-job-dir/x.py",
@@ -339,3 +346,34 @@ def test_user_is_shown_as_the_name_of_the_key():
 
     assert job_of(details, [], CLUSTER)["metadata"]["user_name"] == "ada"
     assert job_of(details, [], CLUSTER._replace(names={}))["metadata"]["user_name"] == "key-1"
+
+
+@pytest.mark.parametrize(
+    "code", ["upload://file-01935b5f-7c00-7abc-8def-0123456789ab", f"git+https://h.org/a@{'0' * 40}"]
+)
+def test_script_of_code_that_is_unpacked_is_named_by_its_path_in_it(code: str) -> None:
+    native = translated({"code_dir": code, "boot_file": "src/train.py"})
+
+    framework = native.document["training_config"]["framework"]
+    assert (framework["custom_code_dir"], framework["custom_script_path"]) == (code, "src/train.py")
+
+
+def test_pip_requirements_of_the_code_are_installed_if_they_are_there() -> None:
+    training = translated(ALGORITHM).document["training_config"]
+
+    assert training["packages"] == {"requirements_file": "pip-requirements.txt", "requirements_file_required": False}
+
+
+def test_jobs_in_an_image_and_without_code_have_no_packages() -> None:
+    image = {**ALGORITHM, "engine": {"image_url": "team/image:1"}}
+    body = validated(CreateSchema(), {"kind": "job", "metadata": {"name": "minist"}, "algorithm": image})
+
+    in_image = to_native(body, NODES, lambda _: True, uses_images=True)
+
+    assert "packages" not in translated({"command": "true"}).document["training_config"]
+    assert "packages" not in in_image.document["training_config"]
+    assert in_image.document["resource_config"]["image"]
+
+
+def test_requirements_file_is_not_shown() -> None:
+    assert "requirements" not in str(job_of(details_of(translated(ALGORITHM)), [], CLUSTER))

@@ -139,11 +139,11 @@ def test_bad_requests_name_the_field(schema: type[Schema], body: dict[str, Any],
 @pytest.mark.parametrize(
     ("body", "limits"),
     [
-        ({"temperature": 3}, "0 and less than or equal to 2"),
-        ({"n": 0}, "1 and less than or equal to 64"),
+        ({"temperature": 3}, "3 must be from 0 to 2"),
+        ({"n": 0}, "0 must be from 1 to 64"),
         ({"stop": ["a"] * 5}, "1 to 4 texts"),
         ({"logit_bias": {"5": 101}}, "from -100 to 100"),
-        ({"messages": []}, "between 1 and 10000"),
+        ({"messages": []}, "must have 1 to 10000 entries, not 0"),
     ],
 )
 def test_refusals_say_the_limits(body: dict[str, Any], limits: str) -> None:

@@ -31,6 +31,7 @@ ADDED_SINCE = {
     "max_output_files": 0,
     "benchmark_files": {},
     "proxy_port": 0,
+    "packages_path": "",
 }
 
 

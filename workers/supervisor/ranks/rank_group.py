@@ -94,7 +94,8 @@ class RankGroup:
         self._first_rank = plan.spec.first_rank
         # A script's ranks agree on the step of a stop through files, which several nodes do not share.
         self._can_be_asked = not self._observed.custom or plan.spec.nodes == 1
-        self.reports.start_from(prepared.start.step, metric_names, prepared.redaction)
+        custom = self._observed.custom
+        self.reports.start_from(prepared.start.step, metric_names, prepared.redaction, custom=custom)
         self._server = ChannelServer(
             self._run.channel, self._loop, self._receive, max_connections=connections_for(self._local_ranks)
         )
@@ -240,6 +241,7 @@ class RankGroup:
         if isinstance(report, messages.CheckpointReady) and report.kept:
             # Its metrics come from the output. It does not show that the script uses the hooks or makes progress.
             self._checkpoints.offer(replace(report, metrics=dict(self.reports.final_metrics)))
+            self.reports.reached(report.step)
             return
         self._observed.has_connected = True
         if isinstance(report, messages.Hello):
@@ -283,6 +285,7 @@ class RankGroup:
             self._logs.catch_up()
             self.reports.steps.offered(time.monotonic())
             self._checkpoints.offer(replace(report, metrics=self.reports.masked(report.metrics)))
+            self.reports.reached(report.step)
         elif isinstance(report, messages.Result):
             self.reports.steps.ended(time.monotonic())
             self._observed.result = replace(report, final_metrics=self.reports.masked(report.final_metrics))

@@ -50,13 +50,15 @@ class RankReports:
         self._start_step = 0
         self._eta = Eta()
         self._last_progress: messages.Progress | None = None
+        self._follows = False
         self._names = MetricNames()
         self._remarks = RateLimit(REMARK_BURST, REMARK_SECONDS)
         self.last_step = 0
         self.final_metrics: dict[str, float] = {}
 
-    def start_from(self, step: int, names: Sequence[str], redaction: Redaction) -> None:
-        """``names`` of metrics are those of earlier attempts."""
+    def start_from(self, step: int, names: Sequence[str], redaction: Redaction, *, custom: bool = False) -> None:
+        """``names`` of metrics are those of earlier attempts; ``custom``: the ranks run a script of the user's."""
+        self._follows = custom
         self.steps.begin(time.monotonic())
         self._start_step = self.last_step = step
         self._names = MetricNames(names, redaction=redaction)
@@ -103,6 +105,7 @@ class RankReports:
         elif isinstance(report, messages.MetricPoint):
             self.steps.values_of(report.step, now)
             self._metrics(report)
+            self.reached(report.step)
         elif isinstance(report, messages.Section):
             self.steps.section(report.name, report.max_seconds, now)
         elif isinstance(report, messages.Remark):
@@ -114,6 +117,15 @@ class RankReports:
             self._progress(report, time.monotonic())
         else:
             self._metrics(report)
+
+    def reached(self, step: int) -> None:
+        """A script that reports no progress is at the step of its newest metrics or checkpoint.
+
+        That feeds neither the watchdog nor the estimate of its end: it may report them as irregularly as it likes.
+        """
+        if self._follows and self._last_progress is None and step > self.last_step:
+            self.last_step = step
+            self._reporter.progress(messages.Progress(step=step))
 
     def _progress(self, report: messages.Progress, now: float) -> None:
         self.enter(self._phase or self.working)

@@ -10,6 +10,7 @@ from trainyard.protocol.commands import DRAIN
 from trainyard.protocol.messages import HALT, Failure, RankExit
 from workers.rank.agent import EXIT_STOPPED, TEARDOWN_SECONDS
 from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
+from workers.supervisor.ranks.tracebacks import last_raised, with_place
 
 # Causes that a rank may report about itself; all others are determined by the platform.
 CAUSES_FROM_RANKS = frozenset(
@@ -54,6 +55,7 @@ KILLED_AT_LIMIT = (
 )
 NEVER_ANSWERED = "the engine ended before it answered a request"
 ENDED_BY_ITSELF = "the engine ended although nothing had asked it to"
+UNCAUGHT_EXCEPTION = 1  # Python's exit code
 KILLED_CHILD = "killed by signal"  # PyTorch's wording
 
 
@@ -171,7 +173,7 @@ def _explain(observed: Observations) -> Outcome:
     if first is not None and first.signal is not None:
         return _of_rank(observed, first, own_fault, f"crashed ({first.signal})")
     if first is not None:
-        return _of_rank(observed, first, own_fault, f"ended with exit code {first.exit_code}")
+        return _ended(observed, first, own_fault)
     if observed.exit_code == 0:
         return _no_result(observed)
     if observed.out_of_memory_kills:
@@ -201,6 +203,8 @@ def _killed_for_memory(observed: Observations, first: RankExit | None) -> RankEx
 def _as_reported(observed: Observations, failure: Failure, first: RankExit | None, own_fault: str) -> Outcome:
     cause = failure.error_type if failure.error_type in CAUSES_FROM_RANKS else own_fault
     message = failure.message or f"rank {failure.rank} failed without giving a reason"
+    if observed.custom:
+        message = with_place(message, failure.stack)
     if cause == "STORAGE_ERROR" and observed.disk_error:
         cause, message = "DISK_FULL", f"{message} ({observed.disk_error})"
     elif cause == own_fault and observed.out_of_memory_kills and KILLED_CHILD in message:
@@ -220,6 +224,18 @@ def _no_result(observed: Observations) -> Outcome:
     if observed.result is not None:
         return _fault("NO_RESULT", f"the trainer stopped for a {observed.result.stopped} that was not requested")
     return _fault("NO_RESULT", "every rank exited with 0, but none reported a result", _tail(observed, 0))
+
+
+def _ended(observed: Observations, first: RankExit, own_fault: str) -> Outcome:
+    """Of a script without hooks, or whose hooks said nothing, the traceback in its output says why."""
+    outcome = _of_rank(observed, first, own_fault, f"ended with exit code {first.exit_code}")
+    is_uncaught = observed.custom and first.exit_code == UNCAUGHT_EXCEPTION
+    raised = last_raised(observed.last_lines.get(first.rank, ())) if is_uncaught else None
+    if raised is None:
+        return outcome
+    if not raised.is_end:  # it may have been handled
+        return replace(outcome, message=f"{outcome.message}; the last exception that it printed: {raised}")
+    return replace(outcome, message=f"{raised}; {outcome.message}")
 
 
 def _of_rank(observed: Observations, first: RankExit, cause: str, what: str) -> Outcome:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from app.cli.admin.administrator import ADMINISTRATOR
-from app.cli.admin.database import admin_database, cli_settings, failures_as_messages
+from app.cli.database import admin_database, cli_settings, failures_as_messages
 from app.cli.output import json_option, print_json
 from app.services.operations.diagnosis.findings import size
 
@@ -37,13 +36,14 @@ def restore(file: Path, yes: bool, as_json: bool) -> None:  # noqa: FBT001
     Jobs that were running when the backup was made are requeued and continue from their newest checkpoint.
     """
     from app.models.base import utc_now
+    from app.services.access.api_keys import CLI_ACTOR
     from app.services.operations.backups import database
 
     settings = cli_settings()
     if not yes:
         click.confirm("Everything recorded since the backup will be lost. Continue?", abort=True, err=as_json)
     with failures_as_messages():
-        done = database.restore(settings.database, file, actor=ADMINISTRATOR.actor, now=utc_now())
+        done = database.restore(settings.database, file, actor=CLI_ACTOR, now=utc_now())
     if as_json:
         print_json({"revision": done.revision, "requeued_jobs": done.requeued_jobs, "aside": done.aside})
         return
@@ -60,8 +60,9 @@ def settle(as_json: bool) -> None:  # noqa: FBT001
 
     Run it before starting any process: attempts from the lost period must not be mistaken for new ones.
     """
+    from app.services.access.api_keys import CLI_ACTOR
     from app.services.operations.backups import after_restore
 
     with admin_database() as db:
-        requeued = after_restore.settle(db, actor=ADMINISTRATOR.actor)
+        requeued = after_restore.settle(db, actor=CLI_ACTOR)
     print_json({"requeued_jobs": requeued}) if as_json else click.echo(f"{requeued} job(s) were requeued")

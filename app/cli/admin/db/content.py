@@ -5,7 +5,7 @@ from typing import IO
 
 import click
 
-from app.cli.admin.database import admin_database
+from app.cli.database import admin_database
 from app.cli.output import json_option, print_json, print_json_line
 
 

@@ -4,10 +4,10 @@ import importlib
 
 import click
 
-from app.cli.admin.database import cli_settings, failures_as_messages
 from app.cli.admin.db.backup import backup, restore, settle
 from app.cli.admin.db.content import check, export
 from app.cli.admin.db.prune import prune
+from app.cli.database import cli_settings, failures_as_messages
 from app.cli.output import json_option, print_fields, print_json
 
 

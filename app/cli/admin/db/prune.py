@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.admin.administrator import ADMINISTRATOR
-from app.cli.admin.database import admin_database, cli_settings
+from app.cli.database import admin_database, cli_settings
 from app.cli.output import json_option, print_json, print_table
 from app.services.operations.diagnosis.findings import size
 from config.settings import Settings
@@ -42,9 +41,10 @@ def prune(dry_run: bool, yes: bool, as_json: bool) -> None:  # noqa: FBT001
 
 
 def _pruned(db: "Database", settings: Settings, *, dry_run: bool) -> list[dict[str, Any]]:
+    from app.services.access.api_keys import CLI_ACTOR
     from app.services.operations.retention import rules
 
-    done = rules.prune(db, settings, actor=ADMINISTRATOR.actor, dry_run=dry_run)
+    done = rules.prune(db, settings, actor=CLI_ACTOR, dry_run=dry_run)
     return [
         {"what": rule.what, "setting": rule.variable, "count": p.count, "size_bytes": p.bytes, "still_needed": p.kept}
         for rule, p in done

@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
-from app.cli.client.connection import server
 from app.cli.client.inference import results
 from app.cli.client.inference.run import run
+from app.cli.connection import server
+from app.cli.handles import JobHandle, job_id_of
 from app.cli.output import duration, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_text
 from app.domain.lifecycle.states import JobState
@@ -25,14 +26,15 @@ evaluations.add_command(run)
 
 
 @evaluations.command("list")
-@click.option("--job", "job_id", default="", help="Only evaluations of this job's models.")
+@click.option("--job", "handle", type=JobHandle(), help="Only evaluations of this job's models.")
 @click.option("--status", multiple=True, type=click.Choice([str(state) for state in JobState], case_sensitive=False))
 @click.option("--project", default="", help="Only evaluations of this project.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @json_option
-def list_evaluations(job_id: str, status: tuple[str, ...], project: str, limit: int, as_json: bool) -> None:  # noqa: FBT001
+def list_evaluations(handle: str | None, status: tuple[str, ...], project: str, limit: int, as_json: bool) -> None:  # noqa: FBT001
     """List evaluations, newest first."""
     with server() as client:
+        job_id = job_id_of(client, handle) if handle is not None else ""
         found = list(islice(client.evaluations.list(status=status, job_id=job_id, project=project), limit))
     if as_json:
         print_json({"evaluations": found})
@@ -87,7 +89,7 @@ def _fields(found: Evaluation) -> dict[str, Any]:
         "waits because": found["pending_reason"],
         "error": f"{found['error_type']}: {found['error_message']}" if found["error_type"] else "",
         "elapsed": duration(found["elapsed_seconds"]),
-        "created": f"{found['created_at']} by {found['created_by']}",
+        "created": f"{found['created_at']} by {found['created_by_name'] or found['created_by']}",
     }
 
 

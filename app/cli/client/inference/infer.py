@@ -1,13 +1,15 @@
 """`trainyard infer`: submits the batch or features job described by a file."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from app.cli.client.connection import server
-from app.cli.client.submit import project_option, read_document, show_plan, warn
+from app.cli.client.documents.assignments import Assignment, set_option_like
+from app.cli.client.submit import completed, project_option, read_document, show_plan, warn
 from app.cli.client.watch import EXIT_NOT_COMPLETED, follow_to_end
+from app.cli.connection import server
 from app.cli.output import json_option, print_json
 from config.settings import client_tokens
 from trainyard.client import Client
@@ -16,13 +18,20 @@ from trainyard.records import InferenceJob
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
+@set_option_like("task.max_new_tokens=64")
 @click.option("--dry-run", is_flag=True, help="Validate the job and show the placement plan without submitting it.")
 @click.option("--watch", "watches", is_flag=True, help="Follow the job to its end; exit code 3 unless it completes.")
 @project_option
 @json_option
-def infer(file: Path, dry_run: bool, watches: bool, project: str, as_json: bool) -> None:  # noqa: FBT001
-    """Run a model over the records that FILE names, in JSON or YAML; - reads standard input."""
+def infer(
+    *, file: Path, assignments: Sequence[Assignment], dry_run: bool, watches: bool, project: str, as_json: bool
+) -> None:
+    """Run a model over the records that FILE names, in JSON or YAML; - reads standard input.
+
+    ${NAME} in its values stands for a variable of the environment.
+    """
     document = read_document(file, "inference document", see="examples/inference/ for documents")
+    document = completed(document, assignments)
     with server(project) as client:
         if dry_run:
             show_plan(client.inference.dry_run(document, tokens=client_tokens()), as_json=as_json)

@@ -8,12 +8,16 @@ from typing import Any
 
 import click
 
+from app.cli.handles import JobHandle, job_id_of
 from app.domain.ids import JOB_ID
 from app.domain.spec.inference import TASK_DIR
+from trainyard.client import Client
 
 BASE = "base"  # as a model: that which a job's training began with
 CHECKPOINTS = ("best", "latest")
 _SERVICE = "service:"
+_JOB = "job:"  # before the name of a job or the end of its id, which could be those of a directory
+_LAST = "@last"
 # Fields of an evaluation's `model` that say which base model it is and how it is loaded; credentials are never shown.
 OF_BASE_MODELS = (
     *("revision", "source", "tokenizer_id", "storage_options", "dtype", "trust_remote_code", "model_kwargs"),
@@ -25,15 +29,25 @@ _NAMED = re.compile(r"(?P<name>custom:.+?\.py|lm_eval:[^:]+|[^:]+)(?::(?P<datase
 
 
 def model_of(text: str) -> dict[str, Any]:
-    """``job-…``, ``job-…@best``, ``job-…@ckpt-…``, ``service:NAME``, or a model's id, directory or URI."""
+    """A job or a checkpoint of it, ``service:NAME``, or a model's id, directory or URI.
+
+    A job is its whole id, ``@last`` or ``job:HANDLE``; ``with_whole_id`` asks the server for the id of the latter two.
+    """
     if text.startswith(_SERVICE):
         return {"service": text.removeprefix(_SERVICE)}
-    job_id, _, checkpoint = text.partition("@")
-    if not JOB_ID.fullmatch(job_id):
+    handle, at, checkpoint = text.removeprefix(_JOB).rpartition("@")
+    if not handle or (text.startswith(_JOB) and not _is_checkpoint(checkpoint)):
+        handle, at, checkpoint = text.removeprefix(_JOB), "", ""
+    if not (text.startswith(_JOB) or handle == _LAST or JOB_ID.fullmatch(handle)):
         return {"model_uri": placed(text)}
-    if "@" in text and checkpoint not in CHECKPOINTS and not checkpoint.startswith("ckpt-"):
+    if at and not _is_checkpoint(checkpoint):
         raise click.BadParameter(f"{text!r}: write JOB@best, JOB@latest or JOB@CHECKPOINT, or JOB for its result")
-    return {"job_id": job_id, **({"checkpoint": checkpoint} if checkpoint else {})}
+    return {"job_id": JobHandle().convert(handle, None, None), **({"checkpoint": checkpoint} if at else {})}
+
+
+def with_whole_id(client: Client, model: Mapping[str, Any]) -> dict[str, Any]:
+    """A model of ``model_of`` with the job's whole id. Raises NotFound and AmbiguousHandle."""
+    return {**model, **({"job_id": job_id_of(client, model["job_id"])} if "job_id" in model else {})}
 
 
 def with_model(document: Mapping[str, Any], text: str | None) -> dict[str, Any]:
@@ -44,7 +58,8 @@ def with_model(document: Mapping[str, Any], text: str | None) -> dict[str, Any]:
         raise click.UsageError("the file names a model, too; leave MODEL or that of the file out")
     if text is None and not named:
         raise click.UsageError(
-            "name a MODEL: a job, JOB@best, JOB@CHECKPOINT, service:NAME, a model's id, directory or URI"
+            "name a MODEL: a job's id, @last or job:NAME, each with @best or @CHECKPOINT behind it, service:NAME, a "
+            "model's id, directory or URI"
         )
     rest = {name: value for name, value in document.items() if name not in (*_FLAT, "model")}
     return {**rest, "model": model_of(text) if text is not None else named}
@@ -58,6 +73,10 @@ def benchmark_of(text: str) -> dict[str, Any]:
     kind, _, script = found["name"].partition(":")
     name = f"custom:{placed(script)}" if kind == "custom" and script else found["name"]
     return {"name": name, **({"dataset": placed(found["dataset"])} if found["dataset"] else {})}
+
+
+def _is_checkpoint(text: str) -> bool:
+    return text in CHECKPOINTS or text.startswith("ckpt-")
 
 
 def placed(path: str) -> str:

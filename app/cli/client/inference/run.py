@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from app.cli.client.connection import server
+from app.cli.client.documents.assignments import Assignment, set_option_like
 from app.cli.client.inference import requests, results
-from app.cli.client.submit import project_option, read_document, show_plan, warn
+from app.cli.client.submit import completed, project_option, read_document, show_plan, warn
 from app.cli.client.watch import EXIT_NOT_COMPLETED, follow_to_end
+from app.cli.connection import server
 from app.cli.output import json_option, print_json, print_json_line
 from app.cli.resources import resource_option
 from config.settings import client_tokens
@@ -25,6 +26,7 @@ Document = dict[str, Any]
 @click.argument("model", required=False)
 @click.option("-b", "--benchmark", "benchmarks", multiple=True, help="NAME or NAME:DATASET; repeatable.")
 @click.option("--file", type=_FILE, help="An evaluation in JSON or YAML; benchmarks of -b are added to its own.")
+@set_option_like("benchmarks.0.num_samples=100")
 @click.option("-n", "--num-samples", type=click.IntRange(min=1), help="Of each -b only the first so many records.")
 @click.option("-p", "--parameter", "parameters", multiple=True, help="KEY=VALUE, a parameter of each -b; repeatable.")
 @click.option("--against", help="A model to measure, too, and to compare with; `base`: the one that MODEL began with.")
@@ -42,10 +44,13 @@ def run(
 ) -> None:
     """Measure MODEL: a job, JOB@best, JOB@latest, JOB@CHECKPOINT, service:NAME, or a model's id, directory or URI.
 
-    Without MODEL the one that --file names is measured.
+    Without MODEL the one that --file names is measured. JOB is a whole id, @last, or job:HANDLE with a name or the end
+    of an id. ${NAME} in a value of the file stands for a variable of the environment.
     """
     document = requests.with_model(_document(**options), model)
     with server(project) as client:
+        if model is not None:
+            document["model"] = requests.with_whole_id(client, document["model"])
         documents = [document, _other(client, document, against)] if against else [document]
         if dry_run:
             _show_plans([_plan(client, each) for each in documents], as_json=as_json)
@@ -64,6 +69,7 @@ def _document(
     *,
     benchmarks: tuple[str, ...],
     file: Path | None,
+    assignments: Sequence[Assignment],
     parameters: tuple[str, ...],
     resources: dict[str, Any],
     num_samples: int | None,
@@ -71,6 +77,7 @@ def _document(
 ) -> Document:
     """The request without its model."""
     document = read_document(file, "document of an evaluation", see="examples/inference/") if file else {}
+    document = completed(document, assignments)
     if not benchmarks and (parameters or num_samples):
         raise click.UsageError("-n and -p are for benchmarks of -b; name one, or write them into the file")
     given = dict(map(requests.parameter_of, parameters))
@@ -117,7 +124,10 @@ def _other(client: Client, document: Document, against: str) -> Document:
     job = client.get(job_id).data if job_id else {}
     if against == requests.BASE and not job:
         raise click.UsageError("--against base: MODEL is no job, so that it has no base model; name the other model")
-    other = requests.base_of(job) if against == requests.BASE else requests.model_of(against)
+    if against == requests.BASE:
+        other = requests.base_of(job)
+    else:
+        other = requests.with_whole_id(client, requests.model_of(against))
     return {**(requests.as_trained(job) if job else {}), **document, "model": other}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from app.cli.client.connection import server
 from app.cli.client.submit import project_option
+from app.cli.connection import server
 from app.cli.output import printable
 from trainyard.client import NO_RETRY, Client, ClientError
 

@@ -52,10 +52,16 @@ def fields(service: Service) -> dict[str, Any]:
         "defaults": service["defaults"],
         "resources": service["resource_config"],
         "revision": service["revision"],
-        "made by": "the first request for its model" if service["is_automatic"] else service["created_by"],
+        "made by": _maker(service),
         "created": service["created_at"],
         "last asked": service["requested_at"],
     }
+
+
+def _maker(service: Service) -> str:
+    if service["is_automatic"]:
+        return "the first request for its model"
+    return service["created_by_name"] or service["created_by"]
 
 
 def replica_row(replica: Replica) -> tuple[Any, ...]:

@@ -2,16 +2,18 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from app.cli.client.connection import server
-from app.cli.client.inference.requests import model_of
+from app.cli.client.documents.assignments import Assignment, set_option_like
+from app.cli.client.inference.requests import model_of, with_whole_id
 from app.cli.client.serving import facts
-from app.cli.client.submit import project_option, read_document, show_plan, warn
+from app.cli.client.submit import completed, project_option, read_document, show_plan, warn
 from app.cli.client.watch import EXIT_NOT_COMPLETED, poll_to_end
+from app.cli.connection import server
 from app.cli.output import json_option, print_json
 from app.cli.resources import resource_option
 from app.domain.names import NAME, NAME_RULE
@@ -34,6 +36,7 @@ def _name(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 @click.argument("model", required=False)
 @click.option("--name", default="", callback=_name, help="What requests call it.")
 @click.option("--file", type=_FILE, help="A service in JSON or YAML; options replace its parts.")
+@set_option_like("limits.max_output_tokens=512")
 @click.option(
     "--task", type=click.Choice(TASKS), help="generate: chat and completions; embed: embeddings; score: rerank."
 )
@@ -47,10 +50,14 @@ def _name(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 def serve(model: str | None, *, project: str, dry_run: bool, no_wait: bool, as_json: bool, **options: Any) -> None:
     """Serve MODEL: a job, JOB@best, JOB@CHECKPOINT, a model's id, directory or URI.
 
-    Waits until it answers; exit code 3 when it does not. Without MODEL the one that --file names is served.
+    Waits until it answers; exit code 3 when it does not. Without MODEL the one that --file names is served. JOB is a
+    whole id, @last, or job:HANDLE with a name or the end of an id. ${NAME} in a value of the file stands for a variable
+    of the environment.
     """
     document = _document(model, **options)
     with server(project) as client:
+        if model is not None:
+            document["model"] = with_whole_id(client, document["model"])
         if dry_run:
             show_plan(client.services.dry_run(document, tokens=client_tokens()), as_json=as_json)
             return
@@ -74,16 +81,20 @@ def _document(
     *,
     name: str,
     file: Path | None,
+    assignments: Sequence[Assignment],
     task: str | None,
-    least: int | None,
-    most: int | None,
     resources: dict[str, Any],
+    **bounds: int | None,
 ) -> dict[str, Any]:
     document = read_document(file, "document of a service", see="examples/services/") if file else {}
+    document = completed(document, assignments)
     if model is not None and document.get("model"):
         raise click.UsageError("the file names a model, too; leave MODEL or that of the file out")
     if model is None and not document.get("model"):
-        raise click.UsageError("name a MODEL: a job, JOB@best, JOB@CHECKPOINT, a model's id, directory or URI")
+        raise click.UsageError(
+            "name a MODEL: a job's id, @last or job:NAME, each with @best or @CHECKPOINT behind it, or a model's id, "
+            "directory or URI"
+        )
     if not name and not document.get("name"):
         raise click.UsageError("name the service with --name")
     found = {**document, **({"model": model_of(model)} if model is not None else {})}
@@ -91,7 +102,7 @@ def _document(
     found |= {"task": task} if task else {}
     if resources:
         found["resource_config"] = {**(found.get("resource_config") or {}), **resources}
-    return {**found, "replicas": _replicas(found.get("replicas") or {}, least, most)}
+    return {**found, "replicas": _replicas(found.get("replicas") or {}, **bounds)}
 
 
 def _replicas(stored: dict[str, Any], least: int | None, most: int | None) -> dict[str, Any]:

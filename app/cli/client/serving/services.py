@@ -4,8 +4,8 @@ from itertools import islice
 
 import click
 
-from app.cli.client.connection import server
 from app.cli.client.serving import facts
+from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table, printable
 from app.domain.serving.states import ServiceState
 

@@ -6,12 +6,11 @@ from typing import Any, TypeVar
 
 import click
 
-from app.cli.client.connection import server
 from app.cli.client.submit import read_document, warn
 from app.cli.client.sweeps.watch import watch_to_end
+from app.cli.connection import server
 from app.cli.output import json_option, print_json
 from app.cli.text_options import pair
-from app.domain.sweeps.spec import FREE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -25,7 +24,7 @@ BOUNDS = {
 
 
 class _Parallel(click.ParamType[int | str]):
-    name = f"N|{FREE}"
+    name = "N|free"
 
     def convert(
         self,
@@ -33,6 +32,8 @@ class _Parallel(click.ParamType[int | str]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> int | str:
+        from app.domain.sweeps.spec import FREE  # noqa: PLC0415 – slow to import
+
         if value == FREE or isinstance(value, int):
             return FREE if value == FREE else int(value)
         try:

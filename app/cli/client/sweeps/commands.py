@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from app.cli.client.connection import server
 from app.cli.client.submit import warn
 from app.cli.client.sweeps import table
 from app.cli.client.sweeps.changes import change, fork
@@ -15,6 +14,7 @@ from app.cli.client.sweeps.importance import importance
 from app.cli.client.sweeps.submit import submit
 from app.cli.client.sweeps.trials import add, promote, stop_trial, trial
 from app.cli.client.sweeps.watch import watch
+from app.cli.connection import server
 from app.cli.output import age, duration, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_text
 from app.domain.spec.secrets import MASK
@@ -225,7 +225,7 @@ def _fields(found: Sweep) -> dict[str, Any]:
         "elapsed": duration(found["elapsed_seconds"]),
         "time left": f"about {table.about(found['eta_seconds'])}" if found["eta_seconds"] is not None else "",
         "next device hour": table.forecast(found).removeprefix("next device hour "),
-        "created": f"{found['created_at']} by {found['created_by']}",
+        "created": f"{found['created_at']} by {found['created_by_name'] or found['created_by']}",
     }
 
 

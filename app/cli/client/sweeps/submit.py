@@ -1,15 +1,16 @@
 """`trainyard sweep submit`: creates the sweep described by a file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from app.cli.client.connection import server
-from app.cli.client.submit import project_option, read_document, warn
+from app.cli.client.documents.assignments import Assignment, set_option_like
+from app.cli.client.submit import completed, project_option, read_document, warn
 from app.cli.client.sweeps import table
-from app.cli.client.sweeps.wandb import NotTranslated, translated
 from app.cli.client.sweeps.watch import watch_to_end
+from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table
 from config.settings import client_tokens
 from trainyard.records import SweepPlan
@@ -19,6 +20,7 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 
 @click.command()
 @click.argument("file", type=_FILE)
+@set_option_like("job.training_config.hyperparameters.max_steps=200")
 @click.option(
     "--dry-run", is_flag=True, help="Validate the sweep; show its rungs and first values without creating it."
 )
@@ -27,11 +29,12 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 @click.option("--job", "job_file", type=_FILE, help="With --wandb: the job document of the trials, JSON or YAML.")
 @project_option
 @json_option
-def submit(
-    file: Path, job_file: Path | None, project: str, *, dry_run: bool, watches: bool, is_wandb: bool, as_json: bool
-) -> None:
-    """Create the sweep described by FILE, in JSON or YAML; - reads standard input."""
-    document = _document(file, job_file, is_wandb=is_wandb)
+def submit(*, project: str, dry_run: bool, watches: bool, as_json: bool, **source: Any) -> None:
+    """Create the sweep described by FILE, in JSON or YAML; - reads standard input.
+
+    ${NAME} in its values stands for a variable of the environment, except in custom_command and custom_arguments.
+    """
+    document = _document(**source)
     with server(project) as client:
         if dry_run:
             _show(client.sweeps.dry_run(document, tokens=client_tokens()), as_json=as_json)
@@ -50,7 +53,9 @@ def submit(
             click.echo(f"Follow it with: trainyard sweep watch {sweep_id}", err=True)
 
 
-def _document(file: Path, job_file: Path | None, *, is_wandb: bool) -> dict[str, Any]:
+def _document(
+    *, file: Path, job_file: Path | None, assignments: Sequence[Assignment], is_wandb: bool
+) -> dict[str, Any]:
     if is_wandb != (job_file is not None):
         raise click.UsageError(
             "a sweep file of Weights & Biases names no model and no data: give the job document of its trials by --job"
@@ -59,14 +64,16 @@ def _document(file: Path, job_file: Path | None, *, is_wandb: bool) -> dict[str,
         )
     document = read_document(file, "sweep document", see="docs/reference/sweeps.md")
     if job_file is None:
-        return document
+        return completed(document, assignments)
+    from app.cli.client.sweeps.wandb import NotTranslated, translated  # noqa: PLC0415 – slow to import
+
     job = read_document(job_file)
     try:
         found, warnings = translated(document, job, default_name=file.stem.strip("-") or "sweep")
     except NotTranslated as error:
         raise click.ClickException(f"{file}: {error}") from error
     warn(warnings)
-    return found
+    return completed(found, assignments)
 
 
 def _show(plan: SweepPlan, *, as_json: bool) -> None:

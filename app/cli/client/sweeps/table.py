@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from app.cli.output import duration
-from app.domain.sweeps.rungs import rungs_of
-from app.domain.sweeps.spec import NONE, PATIENCE, EarlyStopping
 from trainyard.records import BestTrial, EarlierResult, Sweep, Trial, Value
 
 # As short as in a sentence; the API's states are in capitals.
@@ -35,6 +33,9 @@ def header(sweep: Sweep) -> str:
 
 def method(sweep: Sweep) -> str:
     """``tpe + asha (100, 300, 900 steps)``."""
+    from app.domain.sweeps.rungs import rungs_of  # noqa: PLC0415 – slow to import, and most commands show no method
+    from app.domain.sweeps.spec import NONE, PATIENCE, EarlyStopping  # noqa: PLC0415 – as above
+
     document = sweep["document"]
     rule = EarlyStopping.from_json(document.get("early_stopping") or {})
     name = str((document.get("method") or {}).get("name", "tpe"))

@@ -7,13 +7,11 @@ from typing import Any
 
 import click
 
-from app.cli.client.connection import server
 from app.cli.client.sweeps import table
+from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table
-from app.domain.sweeps.documents import wire_text
-from app.domain.sweeps.parameters import Value
 from trainyard.client import Client
-from trainyard.records import Sweep, Trial, TrialReport
+from trainyard.records import Sweep, Trial, TrialReport, Value
 
 _NUMBER = click.IntRange(min=0)
 
@@ -98,6 +96,8 @@ def _assigned(assignments: tuple[str, ...]) -> dict[str, str]:
 
 def _typed(text: str, parameter: object) -> Value:
     """The value that a text stands for: one that the parameter lists, a number, true or false, or the text itself."""
+    from app.domain.sweeps.documents import wire_text  # noqa: PLC0415 – slow to import
+
     plain: object = text
     with suppress(ValueError):
         plain = json.loads(text, parse_constant=str)

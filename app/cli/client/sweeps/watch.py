@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from app.cli.client.connection import server
 from app.cli.client.sweeps import table
 from app.cli.client.sweeps.views import JsonView, LineView, Snapshot, TableView
 from app.cli.client.watch import EXIT_NOT_COMPLETED, View, poll_to_end
+from app.cli.connection import server
 from app.cli.output import json_option, printable
 from trainyard.client import Client, RetryPolicy
 from trainyard.records import SWEEP_TERMINAL, Sweep, Trial

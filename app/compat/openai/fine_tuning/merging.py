@@ -5,7 +5,7 @@ from typing import Any
 
 from app.compat.openai.fine_tuning.naming import REST
 from app.domain.errors import BadSpec
-from app.domain.names import did_you_mean
+from app.domain.suggestions import did_you_mean
 
 SECTIONS = (
     "name",

@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from app.domain.suggestions import did_you_mean
+
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 NAMES = {
     TRAIN: TRAIN,
@@ -59,7 +61,8 @@ def parse_split(text: str | None) -> Split:
         return Split()
     match = _FORM.fullmatch(text)
     if match is None or match[1] not in NAMES:
-        raise BadSplit(f"the split is {FORM}")
+        meant = did_you_mean(text.partition("[")[0], NAMES)
+        raise BadSplit(f"the split is {text[:64]!r}{meant}, and must be {FORM}")
     split = Split(NAMES[match[1]], _bound(match[2]), _bound(match[3]))
     _check_not_empty(split)
     return split

@@ -3,6 +3,7 @@
 import posixpath
 from pathlib import PurePosixPath
 
+from app.domain.spec.locations.code import is_bundle, path_in_bundle
 from app.domain.spec.model import JobDocument
 
 LAUNCHER = "launcher"  # what starts the ranks: the platform, one per device, or one of LAUNCHERS
@@ -59,8 +60,17 @@ def check_glob(pattern: str) -> None:
 
 def below(path: str, directory: str) -> str:
     """The path relative to the directory, by text only; empty if it is not below it."""
+    if is_bundle(directory):
+        return path_in_bundle(path)
     inner, outer = (posixpath.normpath(each.removeprefix("file://")) for each in (path, directory))
     return inner.removeprefix(f"{outer}/") if inner.startswith(f"{outer}/") else ""
+
+
+def way_into(directory: str) -> str:
+    """The way out for a script that is not below the code directory."""
+    if is_bundle(directory):
+        return "name it by its path in the code, such as train.py or scripts/train.py"
+    return "move the script there, or name another directory"
 
 
 class InvalidProcesses(ValueError):

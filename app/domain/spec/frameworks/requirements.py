@@ -40,12 +40,17 @@ IMAGES = "images"
 # How well a node isolates jobs: with control groups, or with all but these. The first includes the other.
 FULL, NAMESPACES = "sandbox:full", "sandbox:namespaces"
 
+# Nodes with it make package environments of `training_config.packages`, with the versions of Python that they name.
+PACKAGES, PYTHON = "packages", "python:"
+
 # How an operator makes a node offer an implicit capability.
 HOW_TO_OFFER = {
     LIMITS: f"resource_config.limits needs {LIMITS}, and a node offers it when its worker may make control groups: run "
     "it as root, or in a systemd unit with Delegate=yes",
     MOUNTS: f"resource_config.mounts, user and limits.shm_mb need {MOUNTS}, and a node offers it when its jobs run in "
     "a sandbox: remove TRAINYARD_NODE_SANDBOX=process there",
+    PACKAGES: f"training_config.packages needs {PACKAGES}, and a node offers it when its worker finds uv and "
+    "TRAINYARD_PACKAGES_ENABLED is not false: pip install 'trainyard[train]' there, and start the worker again",
     IMAGES: f"resource_config.image needs {IMAGES}, and a node offers it when its jobs run in a sandbox and its worker "
     "finds skopeo and umoci and may mount overlays: apt install skopeo umoci there",
     FULL: f"a node offers {FULL} when its jobs run in a sandbox and its worker may make control groups: run it as "
@@ -65,6 +70,17 @@ HOW_TO_OFFER = {
 }
 
 
+def how_to_offer(word: str) -> str:
+    """How an operator makes a node offer an implicit capability; empty for others."""
+    if word.startswith(PYTHON):
+        version = word.removeprefix(PYTHON)
+        return (
+            f"training_config.packages.python needs {word}, and a node offers it when its worker finds python{version} "
+            "in /usr/bin or /usr/local/bin: install it there with its venv module, or name a version that is offered"
+        )
+    return HOW_TO_OFFER.get(word, "")
+
+
 def needed(document: JobDocument) -> frozenset[str]:
     """The capabilities that a job document implies."""
     framework = document.training_config.framework.type
@@ -81,6 +97,9 @@ def needed(document: JobDocument) -> frozenset[str]:
         words.add(MOUNTS)
     if resources.image.reference:
         words.add(IMAGES)
+    packages = document.training_config.packages
+    if packages is not None and packages.are_certain:
+        words |= {PACKAGES, *([f"{PYTHON}{packages.python}"] if packages.python else [])}
     return frozenset(words | ({MPI} if launcher(document) == MPI else set()))
 
 

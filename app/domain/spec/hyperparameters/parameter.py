@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from app.domain.suggestions import did_you_mean
+
 Value = int | float | bool | str
 Kind = Literal["int", "float", "bool", "choice", "names", "text"]
 # From which step on a value has an effect on the weights: from the first one, from the first one whose learning rate it
@@ -43,7 +45,8 @@ class Hyperparameter:
         """The typed value of ``text``. Raises InvalidHyperparameter."""
         value = self._read(text.strip())
         if value is None:
-            raise InvalidHyperparameter(self.name, f"{self.name}: {_shortened(text)!r} is not {self.expected}")
+            meant = did_you_mean(text.strip(), self.choices)
+            raise InvalidHyperparameter(self.name, f"{self.name}: {_shortened(text)!r} is not {self.expected}{meant}")
         return value
 
     def describe(self) -> dict[str, Any]:

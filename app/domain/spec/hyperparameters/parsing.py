@@ -15,8 +15,10 @@ from app.domain.spec.hyperparameters.parameter import (
     display,
     names,
 )
+from app.domain.spec.hyperparameters.places import place_of
 from app.domain.spec.hyperparameters.tables import FIXED_ON_RESUME, PLATEAU, TABLES, USE_LORA
 from app.domain.spec.inference import ENGINES
+from app.domain.suggestions import did_you_mean, same
 
 __all__ = [
     "CUSTOM",
@@ -59,12 +61,25 @@ def parse(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[st
     table = {item.name: item for item in TABLES[framework, training_type]}
     for name in raw:
         if name not in table:
-            known = ", ".join(sorted(table))
-            raise InvalidHyperparameter(name, f"{name} is unknown to {framework} {training_type}; known: {known}")
+            raise InvalidHyperparameter(name, _unknown(name, framework, training_type))
     values = {name: item.parse(raw[name]) if name in raw else item.default for name, item in table.items()}
     _check_company([table[name] for name in raw], values)
     _check_together(values)
     return values
+
+
+def _unknown(name: str, framework: str, training_type: str) -> str:
+    """What to say about a name that is not in the trainer's table: what was meant, or where it belongs."""
+    table = sorted(item.name for item in TABLES[framework, training_type])
+    others = [t for (f, t), items in TABLES.items() if f == framework and name in (item.name for item in items)]
+    place, meant = place_of(name), same(name, table)
+    if not meant and others:
+        hint = f"; it is a hyperparameter of {', '.join(others)}"
+    elif not meant and place and not place.startswith("training_config.hyperparameters."):
+        hint = f"; it belongs at {place}"
+    else:
+        hint = did_you_mean(name, table)
+    return f"{name} is unknown to {framework} {training_type}{hint}; known: {', '.join(table)}"
 
 
 def fixed_on_resume(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[str, Value | frozenset[str]]:

@@ -9,6 +9,7 @@ from app.domain.errors import BadSpec
 from app.domain.spec.hyperparameters.parameter import Hyperparameter, InvalidHyperparameter, Value
 from app.domain.spec.hyperparameters.tables import TABLES
 from app.domain.spec.model import TrainingConfig
+from app.domain.suggestions import did_you_mean
 
 HF_TRAINER = "HF_TRAINER"
 _CONFIG = "training_config.framework.config"
@@ -27,6 +28,9 @@ ARGUMENTS = {
         Hyperparameter("torch_empty_cache_steps", "int", 1, "Steps after which unused GPU memory is freed", 1),
     )
 }
+_HYPERPARAMETERS = {
+    item.name: item for (framework, _), items in TABLES.items() if framework == HF_TRAINER for item in items
+}
 _OF_LOADERS = ("dataloader_persistent_workers", "dataloader_prefetch_factor")
 
 
@@ -35,9 +39,10 @@ def trainer_arguments(options: Mapping[str, str]) -> dict[str, Value]:
     found = {}
     for name, text in options.items():
         if name not in ARGUMENTS:
-            known = ", ".join(ARGUMENTS)
+            known, meant = ", ".join(ARGUMENTS), did_you_mean(name, [*ARGUMENTS, *_HYPERPARAMETERS])
             raise InvalidHyperparameter(
-                name, f"{name} is not passed on to the Trainer; known: {known}, and every name of hyperparameters"
+                name,
+                f"{name} is not passed on to the Trainer{meant}; known: {known}, and every name of hyperparameters",
             )
         found[name] = ARGUMENTS[name].parse(text)
     return found

@@ -2,7 +2,7 @@
 
 import os.path
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from urllib.parse import unquote
@@ -11,6 +11,7 @@ from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.spec.locations.hosts import refuse_private_host
 from app.domain.spec.locations.uploads import UPLOAD, UPLOAD_DIRECTORIES, is_upload
 from app.domain.spec.locations.uris import SCHEMES, Use, check_uri, leads_up, scheme_of
+from app.domain.spec.quoting import quoted
 
 __all__ = [
     "FILE",
@@ -39,6 +40,7 @@ NO_MODEL = "none"  # model_id of a CUSTOM job that brings its own model
 KINDS = tuple(dict.fromkeys((FILE, *(scheme.kind for scheme in SCHEMES.values()), UPLOAD)))
 
 _PROJECT = "{project}"
+_MOST_LISTED = 8  # directories in a message
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?$", re.ASCII)
 _NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -58,6 +60,7 @@ class ReadingRules:
     project: str = ""  # whose jobs these are, if that is known
     image_sources: tuple[str, ...] = ()  # registries and repositories of images, {project} in them
     image_digests: bool = False  # whether they are named with their digest
+    packages: bool = True  # whether jobs may ask for packages
     real_path: Callable[[str], str] = os.path.normpath
 
     def of(self, project: str) -> "ReadingRules":
@@ -81,8 +84,8 @@ def check_source(location: str, rules: ReadingRules, *, field: str) -> None:
 
 
 def check_model(model_id: str, rules: ReadingRules, *, field: str) -> None:
-    """Refuse a base model that is neither a hub id nor an allowed location."""
-    if not is_hub_id(model_id):
+    """Refuse a base model that is neither a hub id nor an allowed location. Uploaded ones are checked at submission."""
+    if not is_hub_id(model_id) and not is_upload(model_id):
         _check(model_id, Use.MODEL, rules, field=field)
 
 
@@ -121,7 +124,7 @@ def kind_of(location: str, *, field: str) -> str:
 
 def is_hub_id(model_id: str) -> bool:
     """Whether it has the form ``name`` or ``owner/name``; a relative directory may have that form, too."""
-    return _HUB_ID.match(model_id) is not None and ".." not in model_id
+    return _HUB_ID.match(model_id) is not None and ".." not in model_id and not is_upload(model_id)
 
 
 def local_path(location: str, *, field: str) -> str | None:
@@ -135,7 +138,10 @@ def local_path(location: str, *, field: str) -> str | None:
     for prefix in ("///", "//localhost/"):
         if rest.startswith(prefix):
             return "/" + unquote(rest[len(prefix) :])
-    raise BadSpec("a file URI names an absolute path on this cluster: file:///directory/file", field=field)
+    raise BadSpec(
+        f"{_shown(location)} is malformed; a file URI names an absolute path on this cluster: file:///directory/file",
+        field=field,
+    )
 
 
 def candidates(path: str, rules: ReadingRules) -> Iterator[str]:
@@ -149,12 +155,31 @@ def candidates(path: str, rules: ReadingRules) -> Iterator[str]:
 def check_path(path: str, rules: ReadingRules, *, field: str) -> None:
     """Refuse a path outside all roots. Existence is checked where the job runs."""
     _check_form(path, field=field)
-    if not any(readable(candidate, rules) for candidate in candidates(path, rules)):
+    found = list(candidates(path, rules))
+    if not any(readable(candidate, rules) for candidate in found):
+        if reason := _refused_inside(path, found, rules):
+            raise BadSpec(f"{_shown(path)} {reason}", field=field)
         raise BadSpec(
-            "the path lies outside every directory that jobs may read; move the files below one of them, "
-            "or have the administrator add the directory to TRAINYARD_STORAGE_ROOTS",
+            f"{_shown(path)} lies outside every directory that jobs may read: {_listed(rules.roots)}; move the files "
+            "below one of them, or have the administrator add the directory to TRAINYARD_STORAGE_ROOTS",
             field=field,
         )
+
+
+def _refused_inside(path: str, found: Sequence[str], rules: ReadingRules) -> str:
+    """Why a path that lies below a root can't be read; empty for one that lies below none."""
+    roots = [rules.real_path(root) for root in rules.roots]
+    if path.startswith("/") and any(within(real, root) for real in found for root in roots):
+        return (
+            "is, or contains, a directory of the installation itself, with keys, uploads or the results of all "
+            "projects, which jobs may not read; move the files to another directory below a storage root"
+        )
+    if any(within(os.path.normpath(path), os.path.normpath(root)) for root in rules.roots):
+        return (
+            "leads out of every directory that jobs may read, through a symbolic link; copy the files below a storage "
+            "root, or have the administrator add the link's target to TRAINYARD_STORAGE_ROOTS"
+        )
+    return ""
 
 
 def output_directory(path: str, rules: ReadingRules, *, field: str) -> str:
@@ -165,13 +190,15 @@ def output_directory(path: str, rules: ReadingRules, *, field: str) -> str:
             return candidate
     if rules.output_roots:
         raise BadSpec(
-            f"results are written below {' or '.join(rules.output_roots)}; name such a place, or have the "
+            f"{_shown(path)} is no place for results, which are written below "
+            f"{' or '.join(rules.output_roots)}; name such a place, or have the "
             "administrator change TRAINYARD_STORAGE_OUTPUT_ROOTS",
             field=field,
         )
     raise BadSpec(
-        "results are written below one of the storage roots, but not into the platform's own directory; name such a "
-        "place, or have the administrator add one to TRAINYARD_STORAGE_ROOTS",
+        f"{_shown(path)} is no place for results, which are written below one of the storage roots "
+        f"({_listed(rules.roots)}), but not into the platform's own directory; name such a place, or have the "
+        "administrator add one to TRAINYARD_STORAGE_ROOTS",
         field=field,
     )
 
@@ -229,11 +256,21 @@ def _check(location: str, use: Use, rules: ReadingRules, *, field: str) -> None:
 def _check_form(path: str, *, field: str) -> None:
     if not path or _NOT_IN_PATHS.search(path) or path.startswith("~"):
         raise BadSpec(
-            "a path is absolute, or relative to one of the storage roots, without backslashes; ~ is not expanded",
+            f"{_shown(path)} is no path that jobs can read: a path is absolute, or relative to one of the storage "
+            "roots, without backslashes; ~ is not expanded",
             field=field,
         )
     if leads_up(path):
-        raise BadSpec("the path leads up by ..; write it without", field=field)
+        raise BadSpec(f"{_shown(path)} leads up by ..; write it without", field=field)
+
+
+def _shown(path: str) -> str:
+    return quoted(path) or "the path"
+
+
+def _listed(directories: tuple[str, ...]) -> str:
+    more = f" and {len(directories) - _MOST_LISTED} more" if len(directories) > _MOST_LISTED else ""
+    return (", ".join(directories[:_MOST_LISTED]) or "none") + more
 
 
 def _writable(real_path: str, rules: ReadingRules) -> bool:

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.hosts import authority_of, refuse_private_host
+from app.domain.suggestions import did_you_mean
 
 
 class Use(StrEnum):
@@ -135,7 +136,8 @@ def scheme_of(name: str, *, field: str) -> Scheme:
     found = SCHEMES.get(name.lower())
     if found is None:
         known = ", ".join(f"{each}://" for each in ("file", *SCHEMES))
-        raise BadSpec(f"unknown scheme {name[:32]!r}; known: a bare path, {known}", field=field)
+        meant = did_you_mean(name, SCHEMES)
+        raise BadSpec(f"unknown scheme {name[:32]!r}{meant}; known: a bare path, {known}", field=field)
     return found
 
 

@@ -9,6 +9,7 @@ from app.domain.spec.document import NEEDING_A_GPU, locations
 from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
 from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
 from app.domain.spec.inference import TASK_DIR, TRAINING
+from app.domain.spec.locations.code import check_bundle, is_bundle
 from app.domain.spec.locations.egress import GATE
 from app.domain.spec.locations.images import FIELD as IMAGE_FIELD
 from app.domain.spec.locations.paths import (
@@ -32,6 +33,7 @@ from app.domain.spec.rules import (
     model,
     mounts,
     output,
+    packages,
     tracking,
     training,
 )
@@ -49,6 +51,7 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
         rule(document)
     _check_locations(document, rules)
     image.refuse_foreign_image(document, rules)
+    packages.check(document, rules)
     _check_access(document, rules)
     tracking.check(document, rules)
 
@@ -56,7 +59,8 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
 def devices_are_asked_for(document: JobDocument) -> None:
     if document.resource_config.gpu_count < 1:
         raise BadSpec(
-            "gpu_count must be at least 1; to train without GPUs ask for device_type cpu, where each one is a CPU slot",
+            f"gpu_count is {document.resource_config.gpu_count} and must be at least 1; to train without GPUs ask for "
+            "device_type cpu, where each one is a CPU slot",
             field="resource_config.gpu_count",
         )
 
@@ -147,6 +151,7 @@ RULES: tuple[Callable[[JobDocument], None], ...] = (
     *evaluations.RULES,
     *mounts.RULES,
     *image.RULES,
+    *packages.RULES,
 )
 
 
@@ -155,6 +160,10 @@ def _check_locations(document: JobDocument, rules: ReadingRules) -> None:
     for location, field in locations(document):
         if field.startswith("training_config.base_model") or field.endswith(REWARD_MODEL):
             check_model(location, rules, field=field)
+        elif field.endswith(CODE_DIR) and is_bundle(location):
+            check_bundle(location, rules.fetch_allow, field=field)
+        elif field.endswith(SCRIPT) and framework.custom_code_dir and is_bundle(framework.custom_code_dir):
+            continue  # relative to the bundle: there is nothing to find here
         elif field.endswith((CODE_DIR, TASK_DIR)) or (field.endswith(SCRIPT) and framework.custom_code_dir):
             check_code(location, rules, field=field)
         elif "benchmarks" in field and not field.endswith(".path"):

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.names import did_you_mean
 from app.domain.spec.document import asks_for_gpus, is_custom, trainer
 from app.domain.spec.locations.paths import FILE, NO_MODEL, is_hub_id, kind_of
 from app.domain.spec.model import BaseModel, JobDocument
+from app.domain.spec.quoting import quoted
+from app.domain.suggestions import did_you_mean
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
@@ -156,10 +157,12 @@ def model_kwargs_are_known(document: JobDocument) -> None:
     for name, value in model.model_kwargs.items():
         field = f"{_MODEL}.model_kwargs.{name}"
         if name not in _MODEL_KWARGS:
-            raise BadSpec(f"unknown option {name!r}; known: {', '.join(_MODEL_KWARGS)}", field=field)
+            known = ", ".join(_MODEL_KWARGS) + did_you_mean(name, _MODEL_KWARGS)
+            raise BadSpec(f"unknown option {name[:64]!r}; known: {known}", field=field)
         fits, expected = _MODEL_KWARGS[name]
         if not fits(value):
-            raise BadSpec(f"{name} must be {expected}", field=field)
+            meant = did_you_mean(value, ATTENTIONS) if name == _ATTENTION and isinstance(value, str) else ""
+            raise BadSpec(f"{quoted(value)} must be {expected}{meant}".lstrip(), field=field)
     _check_attention(document, model.model_kwargs, model.dtype)
 
 
@@ -182,8 +185,9 @@ def _is_length(value: object) -> bool:
 
 
 # Name → (test of its value, the values in words).
+_ATTENTION = "attn_implementation"
 _MODEL_KWARGS: dict[str, tuple[Callable[[object], bool], str]] = {
-    "attn_implementation": (lambda value: value in ATTENTIONS, f"one of {', '.join(ATTENTIONS)}"),
+    _ATTENTION: (lambda value: value in ATTENTIONS, f"one of {', '.join(ATTENTIONS)}"),
     "attention_dropout": (_is_share, "a number from 0 to 1"),
     "max_position_embeddings": (_is_length, "a whole number of tokens from 1 to 16777216"),
     "rope_scaling": (lambda value: isinstance(value, dict), "an object, as in the model's config.json"),

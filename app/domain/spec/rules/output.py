@@ -3,13 +3,13 @@
 import re
 
 from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.names import did_you_mean
 from app.domain.spec import metrics
 from app.domain.spec.document import evaluates, is_custom, method, trainer, typed_hyperparameters
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.metrics import EVAL_PREFIX
 from app.domain.spec.model import JobDocument
+from app.domain.suggestions import did_you_mean
 
 SAFETENSORS, PYTORCH, GGUF, ONNX = "safetensors", "pytorch", "gguf", "onnx"
 _WHOLE = (SAFETENSORS, PYTORCH, GGUF, ONNX)  # forms of a whole model
@@ -129,7 +129,8 @@ def best_checkpoint_has_a_metric(document: JobDocument) -> None:
     if metric:
         known = best_metrics(method(document))
         if metric not in known:
-            raise BadSpec(f"no checkpoint has a metric {metric[:64]!r}; known: {', '.join(known)}", field=_BEST)
+            meant = did_you_mean(metric, known)
+            raise BadSpec(f"no checkpoint has a metric {metric[:64]!r}{meant}; known: {', '.join(known)}", field=_BEST)
         if metric.startswith(EVAL_PREFIX) and not evaluates(document):
             raise BadSpec(
                 f"{metric} is a metric of the evaluation; {needs}, or choose a training metric such as loss",

@@ -4,13 +4,13 @@ import re
 from urllib.parse import unquote, urlsplit
 
 from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.names import did_you_mean
 from app.domain.spec.locations.hosts import address_of, is_allowed
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.locations.service_urls import check_service_url
 from app.domain.spec.model import JobDocument, Tracker
+from app.domain.suggestions import did_you_mean
 
-MLFLOW, WANDB = "mlflow", "wandb"
+MLFLOW, WANDB, TRACKIO = "mlflow", "wandb", "trackio"
 KINDS = (MLFLOW,)
 MOST_TRACKERS = 4
 ALLOW_SETTING = "TRAINYARD_TRACKING_ALLOW"
@@ -41,7 +41,13 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
 def _check_kind(tracker: Tracker, field: str) -> None:
     if tracker.kind == WANDB:
         raise NotSupportedYet(
-            f"kind {WANDB} is not served; use kind {MLFLOW}, or the metrics of GET /v1/jobs/JOB/metrics",
+            f"kind {WANDB} is not served: its client connects past the check of addresses; leave it out and upload the "
+            f"run yourself (`trainyard {WANDB} JOB`, then `wandb sync`), or use kind {MLFLOW}",
+            field=f"{field}.kind",
+        )
+    if tracker.kind == TRACKIO:
+        raise NotSupportedYet(
+            f"kind {TRACKIO} is not served: its protocol is documented for its own client alone; use kind {MLFLOW}",
             field=f"{field}.kind",
         )
     if tracker.kind not in KINDS:

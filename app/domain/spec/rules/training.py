@@ -18,6 +18,7 @@ from app.domain.spec.frameworks.custom import (
     checkpoint_glob,
     launcher,
     processes_per_node,
+    way_into,
 )
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED, STAGE, InvalidZero, zero
 from app.domain.spec.frameworks.fsdp import FSDP, InvalidSharding, sharding
@@ -98,8 +99,8 @@ def trainer_exists(document: JobDocument) -> None:
     others = ", ".join(sorted(f for f, t in parsing.TABLES if t == training_type))
     types = ", ".join(sorted(t for f, t in parsing.TABLES if f == framework))
     raise NotSupportedYet(
-        f"{framework} does not train {training_type}: say framework.type {others}, or {parsing.CUSTOM} for a "
-        f"script of your own; {framework} trains {types}",
+        f"{framework} does not train {training_type}: say framework.type {others and f'{others}, or '}{parsing.CUSTOM} "
+        f"for a script of your own; {framework} trains {types}",
         field="training_config.training_type",
     )
 
@@ -131,10 +132,7 @@ def script_belongs_to_custom(document: JobDocument) -> None:
     if command and not command[0].strip():
         raise BadSpec("the first of its words is the program to run", field=f"{field}.custom_command.0")
     if script and code and not below(script, code):
-        raise BadSpec(
-            f"must lie in the code directory, {code}; move the script there, or name another directory",
-            field=f"{field}.custom_script_path",
-        )
+        raise BadSpec(f"must lie in the code directory, {code}; {way_into(code)}", field=f"{field}.custom_script_path")
 
 
 def megatron_can_divide(document: JobDocument) -> None:
@@ -369,7 +367,8 @@ def start_is_named(document: JobDocument) -> None:
     start = document.training_config.resume_from_checkpoint
     if start and _START.fullmatch(start) is None:
         raise BadSpec(
-            "name a checkpoint (ckpt-…), a job (job-…, which means its newest one), job-…:latest or job-…:best",
+            f"{start[:100]!r} is no start: name a checkpoint (ckpt-…), a job (job-…, which means its newest one), "
+            "job-…:latest or job-…:best",
             field="training_config.resume_from_checkpoint",
         )
 

@@ -4,13 +4,13 @@ import math
 
 from app.domain.errors import BadSpec
 from app.domain.evaluations import open_metrics
-from app.domain.names import did_you_mean
 from app.domain.spec import metrics
 from app.domain.spec.data.splits import BadSplit
 from app.domain.spec.document import evaluates, is_custom, method
 from app.domain.spec.model import CHECKPOINT, JobDocument
 from app.domain.spec.rules.evaluations import FIELD
 from app.domain.spec.rules.output import best_metrics
+from app.domain.suggestions import did_you_mean
 from app.domain.sweeps import benchmarks
 from app.domain.sweeps.results import MAX_MEAN, is_select
 from app.domain.sweeps.spec import MAX_METRIC, MAX_OBJECTIVES, SweepSpec

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.names import did_you_mean
 from app.domain.spec.document import is_custom, trainer
 from app.domain.spec.hyperparameters.parameter import Hyperparameter, InvalidHyperparameter
 from app.domain.spec.hyperparameters.tables import TABLES
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.training import credentials_are_in_the_environment, is_reserved
 from app.domain.spec.secrets import is_secret, unsigned
+from app.domain.suggestions import did_you_mean
 from app.domain.sweeps.documents import ENVIRONMENT, references, wire_text
 from app.domain.sweeps.parameters import Parameter, Value
 from app.domain.sweeps.rules.paths import FieldKind, kind_of

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from app.domain.errors import BadSpec
-from app.domain.names import did_you_mean
 from app.domain.spec.model import JobDocument
 from app.domain.spec.section import Section
+from app.domain.suggestions import did_you_mean
 
 FieldKind = Literal["number", "whole number", "text", "true or false"]
 _KINDS: dict[object, FieldKind] = {int: "whole number", float: "number", str: "text", bool: "true or false"}

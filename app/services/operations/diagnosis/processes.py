@@ -32,7 +32,7 @@ def nodes(site: Site) -> Findings:
     if silent:
         findings += warning(
             f"{len(silent)} of {len(known)} nodes send no heartbeat: {_names(silent)}",
-            "restart them, or remove them with `trainyard nodes remove NAME`",
+            f"restart them, or remove each with `trainyard nodes remove {silent[0].name}`",
         )
     for lack, why in WHY_NONE.items():
         lacking = [pulse for pulse in alive if pulse.sandbox == lack]

@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import select
 from werkzeug.test import TestResponse
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.errors import TransientStorageError
 from app.domain.lifecycle.states import JobState
 from app.models import AuditEntry, Job
 from app.security.permissions import Role
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.jobs import deletion
 from app.services.operations.orphan_cleanup import OrphanSweep
 from app.storage.storage import Storage

@@ -79,4 +79,4 @@ def test_file_of_another_project_is_unknown_by_id_and_unreadable_by_path(sqlite_
 
     assert foreign["message"] == unknown["message"].replace(other, file_id)
     assert "the project other has no file" in foreign["message"]
-    assert all("outside every directory that jobs may read" in each["message"] for each in by_path)
+    assert all("which jobs may not read" in each["message"] for each in by_path)

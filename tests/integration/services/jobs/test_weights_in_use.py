@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.errors import BadSpec, StillNeeded
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.job_spec import JobSpec
 from app.domain.spec.model import JobDocument
 from app.models import Checkpoint, Job
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.attempts import checkpoints
 from app.services.jobs import deletion, start_points
 from tests.builders.factories import make_checkpoint, make_job

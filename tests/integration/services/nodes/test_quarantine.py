@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.cli.local.node_drain import NodeDrain
 from app.database.engine import Database
 from app.domain.lifecycle.outcomes import Outcome
@@ -16,12 +15,13 @@ from app.domain.lifecycle.states import JobState
 from app.domain.nodes.quarantine import QuarantineRule
 from app.models import AuditEntry, Job, Lease, Node, NodeFault
 from app.models.base import utc_now
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.nodes import maintenance, quarantine, registry, reliability
 from app.services.operations import cluster_summary
 from app.services.scheduling import planner
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.builders.recovering import tried_on
-from tests.systems.commands import run
+from tests.systems.commands import run_local
 
 pytestmark = pytest.mark.both_databases
 
@@ -241,7 +241,7 @@ def test_quarantine_is_shown_to_users(db: Database) -> None:
     with db.write() as session:
         make_node(session, "a", state="quarantined", quarantine_reason="attempts of 3 jobs were ended by the node")
 
-    listed, shown = run("nodes", "list").stdout, run("nodes", "show", "a").stdout
+    listed, shown = run_local("nodes", "list").stdout, run_local("nodes", "show", "a").stdout
 
     assert "a was quarantined: attempts of 3 jobs were ended by the node" in listed
     assert "quarantine_reason" in shown

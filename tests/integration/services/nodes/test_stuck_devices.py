@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.errors import Conflict
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
@@ -17,6 +16,7 @@ from app.domain.scheduling.start_estimates import DeviceRelease, starts
 from app.host import processes
 from app.models import Job, Node, StuckDevice
 from app.models.base import utc_now
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.attempts import leases, work_orders
 from app.services.nodes import maintenance, registry, stuck_devices
 from app.services.nodes.registry import NodeReport

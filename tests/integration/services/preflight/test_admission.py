@@ -96,3 +96,35 @@ def test_a_second_message_admits_nothing(database: Database, rules: ReadingRules
 
     assert [admission.admit(database, job_id, rules) for _ in range(2)] == [True, False]
     assert not admission.admit(database, "job-unknown", rules)
+
+
+@pytest.mark.parametrize(
+    ("framework", "message"),
+    [
+        (
+            {"custom_script_path": "code/train.py", "custom_code_dir": "code"},
+            "code directory {root}/code has no req.txt",
+        ),
+        ({"custom_script_path": "code"}, "custom script {root}/code is a directory; name the file to run"),
+        ({"custom_script_path": "code/train.py", "custom_code_dir": "train.jsonl"}, "train.jsonl is not a directory"),
+    ],
+    ids=["requirements", "script", "code"],
+)
+def test_a_program_that_can_not_run_fails_the_job_before_it_takes_a_device(
+    database: Database, rules: ReadingRules, framework: dict[str, str], message: str
+) -> None:
+    root = rules.roots[1]
+    (Path(root) / "code").mkdir()
+    (Path(root) / "code" / "train.py").write_text("")
+    placed = {name: f"{root}/{path}" for name, path in framework.items()}
+    training = {
+        "framework": {"type": "CUSTOM", **placed},
+        "packages": {"requirements_file": "req.txt"},
+        "base_model": {"model_id": "none"},
+    }
+    spec = make_document(training_config=training, data_config={"sources": []})
+
+    state, error_type, said = admitted(database, rules, spec)
+
+    assert (state, error_type) == (JobState.FAILED, "INVALID_CONFIG")
+    assert message.format(root=root) in (said or "")

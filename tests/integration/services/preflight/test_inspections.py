@@ -1,6 +1,5 @@
 """Jobs that wait for the inspection of model and data, on both databases, without an inspecting process."""
 
-import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 from sqlalchemy import select
 
 from app.database.engine import Database, make_engine
-from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
@@ -19,30 +17,24 @@ from app.services.jobs import control_requests
 from app.services.preflight import admission, inspections
 from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspection_queue import ABANDONED_SECONDS, AbandonedInspections, InspectionQueue
-from app.services.preflight.inspections import InspectionRequest, InspectionTask
+from app.services.preflight.inspections import InspectionRequest
 from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
 from tasks.background.preflight import PreflightRunner
 from tasks.celery_app import Runtime
-from tests.builders.factories import make_document
+from tests.builders.inspecting import INSPECTING, claim, document, preflight, reading_rules
 from tests.builders.walks import job_of, make_job
 from tests.systems.system import wait_for
 
 pytestmark = pytest.mark.both_databases
 
-INSPECTING = InspectionSettings(rows=100, waiting=3)
 PASSED: dict[str, Any] = {"warnings": [], "sources": [{"index": 0, "records_read": 1}]}
 BROKEN: dict[str, Any] = {"errors": [{"error_type": "DATA_INVALID", "message": "train.jsonl line 7 is not JSON"}]}
 
 
 @pytest.fixture
 def rules(tmp_path: Path) -> ReadingRules:
-    root = tmp_path / "inputs"
-    (root / "model").mkdir(parents=True)
-    (root / "model" / "config.json").write_text("{}")
-    (root / "train.jsonl").write_text("{}\n")
-    (tmp_path / "files").mkdir()
-    return ReadingRules(roots=(str(tmp_path / "files"), str(root)), real_path=os.path.realpath)
+    return reading_rules(tmp_path)
 
 
 @pytest.fixture
@@ -50,34 +42,10 @@ def line(database: Database) -> InspectionQueue:
     return InspectionQueue(database, "here:boot:1:1", is_dead=lambda _holder: False)
 
 
-def document(rules: ReadingRules, **changes: Any) -> dict[str, Any]:
-    made = make_document(
-        training_config={"base_model": {"model_id": f"{rules.roots[1]}/model"}},
-        data_config={"sources": [{"path": f"{rules.roots[1]}/train.jsonl", "format": "jsonl"}]},
-    )
-    made["data_config"].update(changes)
-    return made
-
-
 def submit(db: Database, rules: ReadingRules, inspection: InspectionSettings = INSPECTING, **changes: Any) -> str:
     job_id = make_job(db, document=document(rules, **changes))
     admission.admit(db, job_id, rules, inspection=inspection)
     return job_id
-
-
-def claim(db: Database, line: InspectionQueue, now: float = 0.0) -> InspectionTask:
-    (seen,) = line.free([], now)[:1]
-    work = inspections.claim(db, seen, line.me)
-    assert work is not None
-    return work
-
-
-def preflight(db: Database, job_id: str) -> JobEvent:
-    with db.read() as session:
-        (event,) = session.scalars(
-            select(JobEvent).where(JobEvent.job_id == job_id, JobEvent.type == EventType.PREFLIGHT)
-        ).all()
-        return event
 
 
 def test_a_job_waits_for_its_inspection_and_is_queued_when_nothing_was_found(database, rules, line):
@@ -178,42 +146,6 @@ def test_custom_jobs_and_what_this_machine_cannot_tell_do_not_wait(database, rul
             session.scalar(select(JobEvent.id).where(JobEvent.job_id == custom, JobEvent.type == "job.preflight"))
             is None
         )
-
-
-def test_script_waits_for_its_image_to_be_found_in_the_registry_each_time(database, rules, line):
-    image = {"gpu_count": 1, "image": {"reference": "registry.example/team/tool:v1"}}
-    asked = {**document(rules), "resource_config": image}
-    first, second = (make_job(database, document=asked, framework="CUSTOM") for _ in range(2))
-
-    admission.admit(database, first, rules, inspection=INSPECTING)
-    assert job_of(database, first).pending_reason == admission.ASKING
-    admission.conclude(database, claim(database, line), {"image": {"reference": "registry.example/team/tool:v1"}})
-    admission.admit(database, second, rules, inspection=INSPECTING)
-
-    assert [job_of(database, each).state for each in (first, second)] == [JobState.QUEUED, JobState.PENDING]
-    assert preflight(database, first).message == "the registry has the image"
-
-
-def test_script_whose_image_is_read_by_its_node_does_not_wait(database, rules):
-    never = {"reference": "registry.example/team/tool:v1", "pull_policy": "never"}
-    layout = {"reference": f"oci:{rules.roots[1]}"}
-    for image in (never, layout):
-        asked = {**document(rules), "resource_config": {"gpu_count": 1, "image": image}}
-        job_id = make_job(database, document=asked, framework="CUSTOM")
-        admission.admit(database, job_id, rules, inspection=INSPECTING)
-        assert job_of(database, job_id).state is JobState.QUEUED
-
-
-def test_image_that_is_not_in_its_storage_root_fails_the_job(database, rules):
-    image = {"reference": f"oci:{rules.roots[1]}/missing:v1"}
-    asked = {**document(rules), "resource_config": {"gpu_count": 1, "image": image}}
-    job_id = make_job(database, document=asked, framework="CUSTOM")
-
-    admission.admit(database, job_id, rules, inspection=INSPECTING)
-
-    job = job_of(database, job_id)
-    assert (job.state, job.error_type) == (JobState.FAILED, "INVALID_CONFIG")
-    assert f"image {rules.roots[1]}/missing does not exist" in str(job.error_message)
 
 
 def test_a_long_line_of_inspections_is_not_made_longer(database, rules):

@@ -21,8 +21,8 @@ RECORDS = 60
 def system(
     tmp_path_factory: pytest.TempPathFactory, forked_agents: ForkedAgents, demo_assets: Path, owned_pids: set[int]
 ) -> Iterator[System]:
-    """One without nodes: what is admitted stays queued."""
-    made = System(tmp_path_factory.mktemp("preflight"))
+    """One without nodes, where what is admitted stays queued, and with a hub at an address where no server listens."""
+    made = System(tmp_path_factory.mktemp("preflight"), HF_ENDPOINT="http://127.0.0.1:1")
     shutil.copytree(demo_assets, made.inputs, dirs_exist_ok=True)
     lines = (made.inputs / "train.jsonl").read_text().splitlines(keepends=True)
     (made.inputs / "train.jsonl").write_text("".join(lines[:RECORDS]))
@@ -194,3 +194,41 @@ def test_what_submit_refuses_is_an_error_with_its_field(system: System) -> None:
     assert error["field"] == "data_config.sources.0.path"
     assert not body["data"]["valid"]
     assert system.call("POST", "/v1/data/validate", {"data_config": {"paths": []}})[0] == 422
+
+
+def test_a_hub_that_does_not_answer_fails_the_job_by_name_and_without_a_device(system: System) -> None:
+    job_id = system.submit(document(model="acme/tiny"))
+
+    job = system.wait_for_status(job_id, "FAILED", seconds=60)
+
+    assert (job["error_type"], job["attempt"]) == ("HUB_UNREACHABLE", 0)
+    assert "http://127.0.0.1:1" in job["error_message"]
+    assert "HF_ENDPOINT" in job["error_message"]
+    assert "may be written to" not in job["error_message"]
+
+
+def test_a_repository_that_does_not_answer_fails_the_job_without_a_device(system: System) -> None:
+    framework = {
+        "type": "CUSTOM",
+        "custom_script_path": "train.py",
+        "custom_code_dir": f"git+https://no-such-host.invalid/a.git@{'0' * 40}",
+    }
+    training = {"training_type": "SFT", "base_model": {"model_id": "none"}, "framework": framework}
+    job_id = system.submit({**document(), "training_config": training, "data_config": {"sources": []}})
+
+    job = system.wait_for_status(job_id, "FAILED", seconds=60)
+
+    assert (job["error_type"], job["attempt"]) == ("HUB_UNREACHABLE", 0)
+    assert "the repository does not answer" in job["error_message"]
+
+
+def test_data_is_not_called_checked_where_the_hub_does_not_answer(system: System) -> None:
+    training = {"training_type": "SFT", "base_model": {"model_id": "acme/tiny"}}
+    question = {"data_config": document()["data_config"], "training_config": training}
+
+    report = system.call("POST", "/v1/data/validate", question)[1]["data"]
+
+    assert (report["errors"], report["sources"]) == ([], [])
+    assert report["left_out"][0].startswith(
+        "the model and the data, which are inspected together: base model acme/tiny"
+    )

@@ -6,13 +6,13 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.database.engine import Database
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
 from app.models import Attempt, Reservation
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.attempts import leases, recovery, work_orders
 from app.services.lifecycle import transitions
 from app.services.nodes import listing, registry, stuck_devices

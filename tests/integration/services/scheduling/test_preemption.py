@@ -21,7 +21,7 @@ from app.services.scheduling import planner, preemption
 from tests.builders import factories
 from tests.builders.recovering import events_of, failed, record_of, trained, training
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
-from tests.systems.commands import run, run_json
+from tests.systems.commands import run_local, run_local_json
 
 pytestmark = pytest.mark.both_databases
 
@@ -176,10 +176,10 @@ def test_an_administrator_preempts_a_job_at_the_machine(db: Database) -> None:
         factories.make_attempt(session, job, factories.make_node(session))
         job_id = job.id
 
-    asked = run("jobs", "preempt", job_id, "--reason", "the node is needed")
+    asked = run_local("jobs", "preempt", job_id, "--reason", "the node is needed")
 
     assert (asked.exit_code, asked.stdout) == (0, f"{job_id} PREPARING (preemption requested)\n")
-    assert run_json("jobs", "preempt", job_id)["status"] == "PREPARING"
+    assert run_local_json("jobs", "preempt", job_id)["status"] == "PREPARING"
     assert (job_of(db, job_id).requested, job_of(db, job_id).requested_reason) == ("preempt", "the node is needed")
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from app.cli.admin.administrator import ADMINISTRATOR
 from app.domain.errors import Conflict, IllegalTransition, StillNeeded
 from app.domain.lifecycle.outcomes import decide
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job, ModelUsage, Project, Replica, Service
 from app.models.base import utc_now
 from app.services.access import projects
+from app.services.access.api_keys import ADMINISTRATOR
 from app.services.attempts import checkpoints, leases
 from app.services.jobs import control_requests, deletion, details
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node

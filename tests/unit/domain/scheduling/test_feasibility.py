@@ -66,6 +66,11 @@ def test_a_busy_node_that_would_fit_is_enough() -> None:
             "DEEPSPEED needs it, and a node offers deepspeed when its worker finds the library: pip install",
         ),
         (
+            cuda(1, required_capabilities=frozenset({"packages", "python:3.13"})),
+            "scheduling_config.required_capabilities",
+            "training_config.packages.python needs python:3.13, and a node offers it when its worker finds python3.13",
+        ),
+        (
             asking(3, calls_for={"rack-1"}),
             "resource_config.required_node_labels",
             "that could hold this job are b (rack-2)",

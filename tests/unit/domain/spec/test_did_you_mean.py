@@ -6,10 +6,10 @@ import pytest
 from marshmallow import ValidationError
 
 from app.domain.errors import BadSpec
-from app.domain.names import did_you_mean
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.model import DTYPES, dtype_is_known, source_fits_the_model
 from app.domain.spec.rules.output import EXPORT_FORMATS
+from app.domain.suggestions import did_you_mean
 from app.schemas.spec.training_config import FRAMEWORKS, TRAINING_TYPES
 from app.schemas.strict_fields import Choice
 from tests.builders.factories import make_document

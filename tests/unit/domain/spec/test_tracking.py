@@ -43,7 +43,8 @@ def test_document_without_tracking_is_stored_without_it() -> None:
 @pytest.mark.parametrize(
     ("tracker", "field", "why"),
     [
-        ({"kind": "wandb"}, "kind", "kind wandb is not served; use kind mlflow"),
+        ({"kind": "wandb"}, "kind", "`trainyard wandb JOB`, then `wandb sync`), or use kind mlflow"),
+        ({"kind": "trackio"}, "kind", "kind trackio is not served"),
         ({"kind": "mlfow", "url": URL}, "kind", "known: mlflow (did you mean mlflow?)"),
         ({"kind": "mlflow"}, "url", "needs url"),
         (mlflow(url="ftp://mlflow.example"), "url", "other schemes are not served"),

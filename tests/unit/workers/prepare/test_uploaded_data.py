@@ -2,7 +2,9 @@
 
 import gzip
 import hashlib
+import io
 import os
+import tarfile
 from dataclasses import replace
 
 import pytest
@@ -10,8 +12,11 @@ import pytest
 from app.domain.spec.locations.paths import ReadingRules
 from app.storage.keys import user_file_key
 from app.storage.storage import Storage
+from config.fetching import CacheSettings
 from workers.attempt_failed import AttemptFailed
+from workers.fetching.child_client import run_child
 from workers.fetching.fetch import TooLargeHere
+from workers.prepare.files import directories
 from workers.prepare.input_library import Library, Sources, UploadedFile
 from workers.prepare.preview import Preview, all_local
 from workers.prepare.resolve_inputs import DataRequest, find_data
@@ -32,7 +37,9 @@ def found(storage, tmp_path):
     """The uploaded file as a node finds it, when it was stored with this content."""
     libraries = []
 
-    def resolved(content=LINES, *, filename="train.jsonl", purpose="fine-tune", fetch_bytes=None, **recorded):
+    def resolved(
+        content=LINES, *, filename="train.jsonl", purpose="fine-tune", fetch_bytes=None, cache_bytes=1 << 30, **recorded
+    ):
         if content is not None:
             storage.write(KEY, content)
         file = UploadedFile(
@@ -49,6 +56,7 @@ def found(storage, tmp_path):
             project="ours",
             project_of_job=lambda _: None,
             uploads={FILE_ID: file}.get,
+            cache=CacheSettings(max_bytes=cache_bytes),
         )
         library = library if fetch_bytes is None else Preview.of(library, fetch_bytes=fetch_bytes)
         libraries.append(library)
@@ -124,3 +132,57 @@ def test_file_of_another_project_is_not_there(tmp_path):
 
     with pytest.raises(AttemptFailed, match="the project other has no such file"):
         find_data(replace(library, uploads=lambda _: None), DataRequest(location=FILE_ID))
+
+
+def packed(size_bytes):
+    """A packed directory with one file of zeros."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        info = tarfile.TarInfo("a.jsonl")
+        info.size = size_bytes
+        tar.addfile(info, io.BytesIO(bytes(size_bytes)))
+    return stream.getvalue()
+
+
+def test_preflight_unpacks_no_more_than_it_may_fetch(found):
+    content = packed(3_000_000)
+    assert len(content) < 10_000
+
+    with pytest.raises(TooLargeHere, match="more than 10,000 bytes, the most allowed"):
+        found(content, filename="d.tar.gz", purpose="directory", fetch_bytes=10_000)
+
+
+def test_bad_directory_is_the_jobs_fault_in_a_preflight_too(found):
+    with pytest.raises(AttemptFailed, match="no archive") as failed:
+        found(b"no archive", filename="d.tar.gz", purpose="directory", fetch_bytes=10_000)
+
+    assert (failed.value.error_type, isinstance(failed.value, TooLargeHere)) == ("DATA_INVALID", False)
+
+
+@pytest.fixture
+def full_once(monkeypatch):
+    """The first unpacking finds a full disk; gives the requests."""
+    requests = []
+
+    def run(module, request, **options):
+        requests.append(request)
+        if len(requests) == 1:
+            return {"failure": "it can't be unpacked: No space left on device", "error_type": "DISK_FULL"}
+        return run_child(module, request, **options)
+
+    monkeypatch.setattr(directories, "run_child", run)
+    return requests
+
+
+def test_full_disk_gets_room_and_is_tried_again(found, full_once):
+    data = found(packed(1000), filename="d.tar.gz", purpose="directory")
+
+    assert [file.size_bytes for file in data.files] == [1000]
+    assert len({request["target"] for request in full_once}) == 2
+
+
+def test_disk_that_stays_full_may_be_free_later(found, full_once):
+    with pytest.raises(AttemptFailed, match="TRAINYARD_CACHE_MAX_BYTES") as failed:
+        found(packed(1000), filename="d.tar.gz", purpose="directory", cache_bytes=1 << 20)
+
+    assert (failed.value.error_type, len(full_once)) == ("DISK_FULL", 1)

@@ -1,0 +1,1 @@
+"""Completion in shells: commands and options by click, and what the server has by its answers."""

@@ -1,0 +1,1 @@
+"""`trainyard import`: configurations of axolotl and LLaMA-Factory as job documents."""

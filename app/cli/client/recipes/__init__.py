@@ -1,0 +1,1 @@
+"""`trainyard recipes`: job documents for well-known models, from the folder `recipes`."""

@@ -1,0 +1,9 @@
+"""Bounds of what administrators set for keys, queues and projects, which the command line and the API check alike."""
+
+DEFAULT_GRACE_SECONDS = 3600
+MAX_GRACE_SECONDS = 30 * 86400
+LONGEST_KEY_NAME = 128
+MAX_EXPIRES_DAYS = 36500
+LONGEST_DESCRIPTION = 255  # of a project
+MOST_JOBS = 1_000_000  # running or waiting, of a queue
+MOST_OF_QUOTA = 1_000_000  # devices or jobs of a project

@@ -1,0 +1,123 @@
+"""Processor time of ten commands of `trainyard` against a real server, beside that of `python -c pass`.
+
+    python -m benchmarks.cli [--rounds 11] [--jobs 200]
+
+Each command in an interpreter of its own, user and system time of the process; the server, on SQLite, is in this
+process and is not counted. One JSON line on standard output, a table on standard error.
+"""
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from app.database.engine import Database, make_engine
+from app.domain.lifecycle.states import JobState
+from app.migrations.runner import upgrade
+from app.services.lifecycle import transitions
+from benchmarks.machine import description
+from tests.builders.factories import make_attempt, make_document, make_job, make_node
+from tests.systems.apps import Api
+from tests.systems.served import serving
+
+GOALS = {"processor_seconds": 0.25}
+COMMANDS = (
+    "jobs list",
+    "jobs show {job}",
+    "logs {job}",
+    "watch {job}",
+    "events {job}",
+    "metrics {job}",
+    "checkpoints {job}",
+    "attempts {job}",
+    "usage",
+    "nodes list",
+)
+EXPECTED = {"watch JOB": (3,)}  # of a job that was cancelled
+BARE = [sys.executable, "-c", "pass"]
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.cli")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--jobs", type=int, default=200)
+    given = parser.parse_args(arguments)
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    machine = description()
+    taken = measured(given.rounds, given.jobs)
+    bare = taken.pop("bare")
+    report = {
+        "benchmark": "cli",
+        "jobs": given.jobs,
+        "rounds": given.rounds,
+        "bare_seconds": bare,
+        "commands": {name: {"processor_seconds": used, "ratio": round(used / bare, 1)} for name, used in taken.items()},
+        "goals": GOALS,
+        "met": max(taken.values()) <= GOALS["processor_seconds"],
+        "machine": machine,
+    }
+    print(json.dumps(report))
+    print(f"python -c pass: {bare:.3f} s", file=sys.stderr)
+    for name, used in taken.items():
+        print(f"| {name} | {used:.3f} s | {used / bare:.1f} |", file=sys.stderr)
+
+
+def measured(rounds: int, jobs: int) -> dict[str, float]:
+    """Medians in seconds; every command once per round. One that fails ends the benchmark."""
+    folder = Path(tempfile.mkdtemp(prefix="trainyard-cli-"))
+    db = Database().bind(make_engine(f"sqlite:///{folder}/trainyard.db"))
+    upgrade(db.engine)
+    api = Api(db, folder)
+    job_id = fill(api, jobs)
+    try:
+        with serving(api) as served:
+            environment = {**os.environ, "TRAINYARD_URL": served.url, "TRAINYARD_API_KEY": api.key}
+            return timed(job_id, environment, rounds)
+    finally:
+        db.close()
+        shutil.rmtree(folder)
+
+
+def fill(api: Api, jobs: int) -> str:
+    """Stores the jobs; returns the id of one that has ended."""
+    with api.db.write() as session:
+        ended = make_job(session, document=make_document(name="ended"))
+        make_attempt(session, ended, make_node(session))
+        job_id = str(ended.id)
+        transitions.transition(session, ended, JobState.CANCELLED, actor="benchmark")
+        for number in range(jobs - 1):
+            make_job(session, document=make_document(name=f"run-{number}"))
+    return job_id
+
+
+def timed(job_id: str, environment: Mapping[str, str], rounds: int) -> dict[str, float]:
+    module = [sys.executable, "-m", "app.cli.main"]
+    commands = {
+        "bare": BARE,
+        **{line.format(job="JOB"): [*module, *line.format(job=job_id).split()] for line in COMMANDS},
+    }
+    taken: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            taken[name].append(processor_seconds(name, command, environment))
+    return {name: round(statistics.median(each), 3) for name, each in taken.items()}
+
+
+def processor_seconds(name: str, command: Sequence[str], environment: Mapping[str, str]) -> float:
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in EXPECTED.get(name, (0,)):
+        raise RuntimeError(f"{name} ended with {process.returncode}")
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Code and other directories that arrive as archives: fetched from repositories, unpacked within limits."""
