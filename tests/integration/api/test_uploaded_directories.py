@@ -69,7 +69,7 @@ def test_commit_is_accepted_as_it_is(sqlite_api: Api) -> None:
         (f"git+https://127.0.0.1/a@{COMMIT}", "train.py", CODE, "TRAINYARD_FETCH_ALLOW"),
         (f"{REPOSITORY}@{COMMIT}", "/srv/train.py", "training_config.framework.custom_script_path", "by its path in"),
         ("upload://nothing", "train.py", CODE, "names no uploaded file"),
-        (new_id("file"), "train.py", CODE, "has no file"),
+        ("file-00000000-0000-7000-8000-000000000001", "train.py", CODE, "has no file"),
         ("user_data", "train.py", CODE, "was uploaded for user_data, and code or a model is an archive"),
     ],
 )
