@@ -90,7 +90,7 @@ def test_preflight_does_not_take_it_for_a_file_of_the_coordinator(found, tmp_pat
 @pytest.mark.parametrize(
     ("filename", "purpose", "content", "name"),
     [
-        ("train.jsonl", "fine-tune", gzip.compress(LINES), "train.jsonl.gz"),
+        ("train.jsonl", "fine-tune", gzip.compress(LINES, mtime=0), "train.jsonl.gz"),
         ("train.jsonl.zst", "fine-tune", b"\x28\xb5\x2f\xfd", "train.jsonl.zst"),
         ("train.jsonl.gz", "fine-tune", LINES, "train.jsonl"),
         ("train.txt", "fine-tune", LINES, "train.txt.jsonl"),
