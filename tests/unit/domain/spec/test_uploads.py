@@ -36,7 +36,7 @@ def test_no_job_reads_an_uploaded_file_by_its_path(store: str, name: str, below:
     path = f"{store}/{name}{below}"
 
     assert not readable(path, RULES)
-    with pytest.raises(BadSpec, match="outside every directory"):
+    with pytest.raises(BadSpec, match="which jobs may not read"):
         check_source(f"file://{path}", RULES, field="f")
 
 
