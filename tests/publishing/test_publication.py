@@ -132,7 +132,7 @@ def test_output_lies_below_the_root_of_its_project(publish, node):
     assert publish(settings=own, output_path=f"{node.root}/out/default/b").uri == f"file://{node.root}/out/default/b"
     for place in (f"{node.root}/out/other/a", f"{node.root}/a", f"{node.root}/out/default-2/a"):
         failures = publish(settings=own, output_path=place).failures
-        assert f"results are written below {node.root}/out/default;" in str(failures)
+        assert f"which are written below {node.root}/out/default;" in str(failures)
 
 
 @pytest.mark.parametrize("scheme", ["pvc", "oci", "obs"])
