@@ -11,6 +11,8 @@ from app.domain.memory.estimate import CUDA_CONTEXT, estimate
 from app.domain.spec.model import JobDocument
 from tests.trainers.memory_cases import Case
 
+pytestmark = pytest.mark.gpu
+
 _LARGER = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 12, "vocab_size": 32768}
 _CASES = {
     "full": Case(config=_LARGER, batch_size=8, length=512),
