@@ -184,7 +184,7 @@ def test_a_metric_that_fails_names_the_record(
 
 
 def test_a_benchmark_that_does_not_exist_ends_the_job_before_it_loads_a_model(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="there is no benchmark 'bleurt'; known: loss"):
+    with pytest.raises(InvalidConfig, match=r"there is no benchmark 'bleurt' .*; known: loss"):
         measured(tmp_path, tmp_path, {"name": "bleurt"})
 
 
