@@ -36,3 +36,4 @@ with OpenAI(timeout=150) as openai:
         assert isinstance(whole, Report), mode
         assert raw.usage.completion_tokens <= 80, mode
         assert partial[-1].kind in {"bug", "feature"}, mode
+sys.stdout.write("done\n")

@@ -69,3 +69,4 @@ def _watched(jobs: client.CustomObjectsApi) -> dict[str, Any]:
 
 
 run()
+sys.stdout.write("done\n")

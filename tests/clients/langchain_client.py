@@ -77,3 +77,4 @@ def vectors() -> None:
 answers()
 forms_and_tools()
 vectors()
+sys.stdout.write("done\n")

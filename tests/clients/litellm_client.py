@@ -74,3 +74,4 @@ model = fine_tuned()
 batch()  # before replicas, which take devices
 answers(model)
 refusals()
+sys.stdout.write("done\n")

@@ -71,7 +71,9 @@ def test_client_for_node(environment: dict[str, str], chats: Path, tmp_path: Pat
 def test_langchain(environment: dict[str, str], tmp_path: Path) -> None:
     program = str(CLIENTS / "langchain_client.py")
 
-    run([str(python_with("langchain")), program, "tiny"], environment, tmp_path)
+    said = run([str(python_with("langchain")), program, "tiny"], environment, tmp_path)
+
+    assert said.endswith("done\n")
 
 
 def test_litellm(environment: dict[str, str], chats: Path, tmp_path: Path) -> None:
@@ -79,10 +81,14 @@ def test_litellm(environment: dict[str, str], chats: Path, tmp_path: Path) -> No
     # It would fetch the prices of models.
     environment = {**environment, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
-    run([str(python_with("litellm")), program, str(chats), "tiny"], environment, tmp_path)
+    said = run([str(python_with("litellm")), program, str(chats), "tiny"], environment, tmp_path)
+
+    assert said.endswith("done\n")
 
 
 def test_instructor(environment: dict[str, str], tmp_path: Path) -> None:
     program = str(CLIENTS / "instructor_client.py")
 
-    run([str(python_with("instructor")), program, "tiny"], environment, tmp_path)
+    said = run([str(python_with("instructor")), program, "tiny"], environment, tmp_path)
+
+    assert said.endswith("done\n")

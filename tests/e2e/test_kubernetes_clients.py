@@ -245,7 +245,7 @@ def test_newest_client_of_python(secured: tuple[System, str, Path]) -> None:
         check=False,
     )
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 @pytest.mark.long

@@ -1,11 +1,8 @@
 """The unpacked images of this node, by the digests of their manifests; least recently used ones go first."""
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +10,14 @@ from pathlib import Path
 from app.domain.spec.locations.images import ALWAYS, NEVER, ImageReference
 from config.images import ImageSettings
 from workers.attempt_failed import AttemptFailed
+from workers.fetching.described_directories import DescribedDirectories
 from workers.fetching.directory_locks import DirectoryLock, locked, sweep
 from workers.images.image_config import ImageConfig, read_config
 from workers.images.image_tools import ROOT, ImageTools
 from workers.run_dir.sizes import allocated_bytes
 from workers.sandbox.sandbox import Sandbox
 
-_DESCRIPTION, _USE = "image.json", ".use"
-_held: list[int] = []  # descriptors of the images that this process uses, until it ends
+_DESCRIPTION = "image.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +76,7 @@ class ImageStore:
         if found is None:
             raise AttemptFailed("STORAGE_ERROR", f"the image {reference} vanished from this node's cache")
         self._remember(reference, digest)
-        self._make_room()
+        self._kept.make_room(self.settings.cache_bytes)
         return replace(found, seconds=seconds)
 
     def _unpack(self, tools: ImageTools, reference: ImageReference, digest: str) -> None:
@@ -95,44 +92,15 @@ class ImageStore:
 
     def _opened(self, digest: str) -> StoredImage | None:
         """An image that is here, kept from now on; None if it is not."""
-        place = self.directory / digest
-        descriptor = os.open(self.directory / f"{digest}{_USE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits while it is being deleted
-            described = json.loads((place / _DESCRIPTION).read_text())
-            os.utime(place / _DESCRIPTION)
-        except (OSError, ValueError):
-            os.close(descriptor)
+        described = self._kept.opened(digest, ROOT)
+        if described is None:
             return None
-        _held.append(descriptor)
-        return StoredImage(root=place / ROOT, config=ImageConfig.from_document(described["config"]), digest=digest)
+        config = ImageConfig.from_document(described["config"])
+        return StoredImage(root=self.directory / digest / ROOT, config=config, digest=digest)
 
-    def _make_room(self) -> None:
-        """Delete images that no process uses until the others are few enough."""
-        found = []
-        for description in self.directory.glob(f"*/{_DESCRIPTION}"):
-            with contextlib.suppress(OSError, ValueError):
-                found.append(
-                    (description.stat().st_mtime, description.parent, json.loads(description.read_text())["bytes"])
-                )
-        total = sum(size for _, _, size in found)
-        for _, place, size in sorted(found):
-            if total <= self.settings.cache_bytes:
-                return
-            if self._deleted(place):
-                total -= size
-
-    def _deleted(self, place: Path) -> bool:
-        descriptor = os.open(place.with_name(place.name + _USE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (place / _DESCRIPTION).unlink(missing_ok=True)  # first: without it there is no image
-            shutil.rmtree(place, ignore_errors=True)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(descriptor)
-        return True
+    @property
+    def _kept(self) -> DescribedDirectories:
+        return DescribedDirectories(self.directory, _DESCRIPTION)
 
     def _known(self, reference: ImageReference) -> str:
         """The digest under which the project used the reference before; empty if it did not."""

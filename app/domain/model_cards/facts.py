@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import Any
-from urllib.parse import urlsplit
 
 ADAPTER, MODEL = "adapter", "model"  # ModelCard.kind; other results are "files"
 FILES = "files"
@@ -99,14 +97,3 @@ class ModelCard:
     def library(self) -> str | None:
         """What loads it."""
         return {ADAPTER: "peft", MODEL: "transformers"}.get(self.kind)
-
-
-def published(location: str, *, is_of_hub: bool = False) -> str:
-    """A location without user, password, query and fragment; of a local path the last part alone."""
-    try:
-        parts = urlsplit(location)
-    except ValueError:
-        return ""
-    if parts.scheme and parts.scheme != "file" and parts.hostname is not None:
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return location if is_of_hub else PurePosixPath(parts.path).name

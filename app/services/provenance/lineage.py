@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from app.domain.model_cards.facts import published
 from app.domain.spec.locations.paths import NO_MODEL, is_hub_id
+from app.domain.spec.locations.published import published
 from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import JobDocument
 from app.models import Checkpoint, File, Job, RegisteredModel, Service, Sweep

@@ -12,12 +12,13 @@ from app.domain.evaluations.requirements import all_passed
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.model_cards import facts
-from app.domain.model_cards.facts import BaseOfModel, CardFile, CardSource, Compute, Measured, ModelCard, published
+from app.domain.model_cards.facts import BaseOfModel, CardFile, CardSource, Compute, Measured, ModelCard
 from app.domain.spec.defaults import SPLIT
 from app.domain.spec.document import method
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.locations.paths import NO_MODEL, is_hub_id
+from app.domain.spec.locations.published import published
 from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import BaseModel, JobDocument
 from app.models import Artifact, Attempt, File, Job, JobEvent

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from app.database.engine import Database
 from app.domain.json_numbers import json_number, number_of
 from app.domain.lifecycle.states import TERMINAL, JobState
-from app.domain.model_cards.facts import published
+from app.domain.spec.locations.published import published
 from app.domain.spec.model import JobDocument
 from app.domain.wandb_file import WandbFile, WandbRun
 from app.models import Job, Metric

@@ -371,6 +371,7 @@ def test_strangers_and_viewers_do_not_retry(sqlite_api: Api):
 
     refused(sqlite_api, parent, status=404, key=stranger)
     refused(sqlite_api, parent, status=403, key=viewer)
+    assert sqlite_api.get(f"/v1/jobs/{parent}")["child_job_ids"] == []
 
 
 def test_child_belongs_to_the_project_of_its_parent(api: Api):

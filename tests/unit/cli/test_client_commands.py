@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from app.cli.client import watch as watching
 from app.cli.main import main
-from tests.doubles.scripted_server import ScriptedServer, drop, failure, running, stream, success
+from tests.doubles.scripted_server import ScriptedServer, drop, failure, stream, success
 from tests.systems.servers import free_port
 
 JOB_ID = "job-00000000-0000-7000-8000-000000000001"
@@ -31,12 +30,9 @@ DOCUMENT = {"name": "n", "labels": {"a": "b"}}
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
-        yield server
+def server(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> ScriptedServer:
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
+    return server
 
 
 def run(*arguments: str, **options: Any) -> Result:

@@ -1,12 +1,11 @@
 """`trainyard compare` against a small real HTTP server: what is asked, and what people and programs see."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.doubles.scripted_server import ScriptedServer, failure, running, success
+from tests.doubles.scripted_server import ScriptedServer, failure, success
 from tests.systems.commands import run
 
 JOBS: list[dict[str, Any]] = [
@@ -41,14 +40,6 @@ COMPARED: dict[str, Any] = {
     "left_out": ["memory_mb"],
     "curves": {"loss": [[{"x": 1, "value": 1.5}], []]},
 }
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        yield server
 
 
 def test_people_see_jobs_differences_and_final_metrics(server: ScriptedServer) -> None:

@@ -1,7 +1,6 @@
 """`--set`, variables, and jobs as models in the commands besides `submit`, against a small real HTTP server."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from tests.builders.evaluation_answers import JOB_ID
 from tests.builders.service_answers import CREATED as CREATED_SERVICE
 from tests.builders.service_answers import service
 from tests.builders.sweep_answers import DOCUMENT as SWEEP
-from tests.doubles.scripted_server import ScriptedServer, running, success
+from tests.doubles.scripted_server import ScriptedServer, success
 from tests.systems.commands import run
 
 CREATED = {
@@ -34,13 +33,10 @@ parameters: {learning_rate: {min: 0.0001, max: 0.1}}
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        monkeypatch.setenv("RUN", "night")
-        server.script(success(CREATED, 201))
-        yield server
+def server(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> ScriptedServer:
+    monkeypatch.setenv("RUN", "night")
+    server.script(success(CREATED, 201))
+    return server
 
 
 def sent(server: ScriptedServer) -> Any:

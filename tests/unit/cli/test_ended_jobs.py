@@ -1,14 +1,12 @@
 """What watch and logs say of a job that has ended, against a small real HTTP server."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
 
 from app.cli.main import main
-from tests.doubles.scripted_server import ScriptedServer, running, success
+from tests.doubles.scripted_server import ScriptedServer, success
 
 WHOLE = "job-0197d2a4-7c1e-7d3a-9f53-1d2c5b0a9e11"
 WITH_TIMES = {
@@ -16,14 +14,6 @@ WITH_TIMES = {
     "started_at": "2026-11-29T09:01:05.000Z",
     "finished_at": "2026-11-29T10:00:00.500Z",
 }
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        yield server
 
 
 def run(*arguments: str) -> Result:

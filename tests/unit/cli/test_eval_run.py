@@ -1,7 +1,6 @@
 """`trainyard eval run`, against a small real HTTP server."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,13 @@ from app.cli.client.inference.requests import OF_BASE_MODELS
 from app.cli.main import main
 from app.schemas.inference import ModelReferenceSchema
 from tests.builders.evaluation_answers import COMPARISON, JOB_ID, created, evaluation, job, planned, sent
-from tests.doubles.scripted_server import ScriptedServer, failure, running, success
+from tests.doubles.scripted_server import ScriptedServer, failure, success
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
-        yield server
+def server(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> ScriptedServer:
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
+    return server
 
 
 def run(*arguments: str, **options: Any) -> Result:

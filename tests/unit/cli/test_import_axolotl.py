@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.cli.client.imports.axolotl import imported
 from app.cli.client.imports.axolotl_keys import REASONS
+from app.cli.client.imports.command import imported
 from app.cli.client.imports.draft import Imported
 from app.cli.client.imports.keys import NotImported
 from app.domain.spec.job_spec import from_document
@@ -73,7 +73,7 @@ my_own_option: 3
 
 
 def converted(text: str, folder: Path = Path(), gpus: int = 1, **changes: Any) -> Imported:
-    return imported({**yaml.safe_load(text), **changes}, folder, default_name="file", gpus=gpus)
+    return imported({**yaml.safe_load(text), **changes}, "axolotl", folder, default_name="file", gpus=gpus)
 
 
 def accepted(found: Imported) -> dict[str, Any]:

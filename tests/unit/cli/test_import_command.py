@@ -1,7 +1,6 @@
 """`trainyard import`: what it prints, writes and submits."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from app.cli.client.imports.keys import UNKNOWN
 from app.cli.main import main
-from tests.doubles.scripted_server import ScriptedServer, running, success
+from tests.doubles.scripted_server import ScriptedServer, success
 
 AXOLOTL = {
     "base_model": "/srv/models/base",
@@ -30,14 +29,6 @@ SUBMITTED: dict[str, Any] = {
     "estimated_wait_seconds": None,
     "warnings": [],
 }
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        yield server
 
 
 def run(*arguments: str) -> Result:

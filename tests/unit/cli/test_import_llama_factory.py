@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from app.cli.client.imports.command import imported
 from app.cli.client.imports.draft import Imported
 from app.cli.client.imports.keys import NotImported
-from app.cli.client.imports.llama_factory import imported
 from app.cli.client.imports.llama_factory_keys import REASONS
 from app.domain.spec.job_spec import from_document
 from app.domain.spec.locations.paths import ReadingRules
@@ -93,7 +93,7 @@ def folder(tmp_path: Path) -> Path:
 
 def converted(text: str, folder: Path, gpus: int = 1, **changes: Any) -> Imported:
     config = {**yaml.safe_load(text), "dataset_dir": "data", **changes}
-    return imported(config, folder, default_name="file", gpus=gpus)
+    return imported(config, "llamafactory", folder, default_name="file", gpus=gpus)
 
 
 def accepted(found: Imported) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def test_data_sets_that_nothing_explains_are_taken_for_files(tmp_path: Path) -> 
 def test_defaults_are_those_of_llama_factory(folder: Path) -> None:
     config = {name: value for name, value in yaml.safe_load(MINIMAL).items() if name != "learning_rate"}
 
-    document = accepted(imported(config, folder, default_name="file", gpus=1))
+    document = accepted(imported(config, "llamafactory", folder, default_name="file", gpus=1))
 
     data, hyperparameters = document["data_config"], document["training_config"]["hyperparameters"]
     assert (data["max_seq_length"], hyperparameters["learning_rate"]) == (2048, "5e-5")

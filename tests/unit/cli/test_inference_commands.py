@@ -1,7 +1,6 @@
 """`trainyard infer` and `trainyard eval`, against a small real HTTP server."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from click.testing import CliRunner, Result
 from app.cli.client import watch as watching
 from app.cli.main import main
 from tests.builders.evaluation_answers import COMPARISON, JOB_ID, PLAN, evaluation, job, sent
-from tests.doubles.scripted_server import ScriptedServer, failure, running, success
+from tests.doubles.scripted_server import ScriptedServer, failure, success
 
 DOCUMENT = {"name": "label", "model": {"job_id": JOB_ID}, "task": {"type": "generate"}}
 CREATED = {
@@ -24,12 +23,9 @@ CREATED = {
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
-        yield server
+def server(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> ScriptedServer:
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
+    return server
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli.main import main
-from tests.doubles.scripted_server import Answer, Handler, ScriptedServer, failure, running, success
+from tests.doubles.scripted_server import Answer, Handler, ScriptedServer, failure, success
 
 JOB_ID = "job-00000000-0000-7000-8000-000000000001"
 FILES = {"model/weights.bin": b"weights" * 1000, "model/config.json": b"{}", "logs/a.txt": b"a"}
@@ -54,12 +53,9 @@ class Files:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        monkeypatch.chdir(tmp_path)
-        yield server
+def server(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedServer:
+    monkeypatch.chdir(tmp_path)
+    return server
 
 
 def run(*arguments: str) -> Result:

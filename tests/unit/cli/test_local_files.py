@@ -1,7 +1,6 @@
 """Files on the user's machine that a document names as if the server had them: what the commands say."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli.main import main
-from tests.doubles.scripted_server import ScriptedServer, failure, running, success
+from tests.doubles.scripted_server import ScriptedServer, failure, success
 
 JOB_ID = "job-00000000-0000-7000-8000-000000000001"
 SUBMITTED: dict[str, Any] = {
@@ -25,14 +24,11 @@ PLAN = {"queue": "default", "priority": 5, "queue_position": 1, "candidate_nodes
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "train.py").write_text("")
-        (tmp_path / "mine.jsonl").write_text("")
-        yield server
+def server(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedServer:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "mine.jsonl").write_text("")
+    return server
 
 
 def submit(document: dict[str, Any], *arguments: str) -> Result:

@@ -1,7 +1,6 @@
 """`trainyard recipes`: list, show, submit."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from app.cli.client.recipes.catalog import recipes
 from app.cli.main import main
-from tests.doubles.scripted_server import ScriptedServer, running, success
+from tests.doubles.scripted_server import ScriptedServer, success
 
 SUBMITTED: dict[str, Any] = {
     "job_id": "job-1",
@@ -20,14 +19,6 @@ SUBMITTED: dict[str, Any] = {
     "warnings": [],
 }
 NAME = "llama-3.1-8b-qlora-24gb"
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        yield server
 
 
 def run(*arguments: str) -> Result:

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,13 @@ from app.cli.client import watch as watching
 from app.cli.client.serving import chat as chatting
 from app.cli.main import main
 from tests.builders.service_answers import CREATED, SERVICE_ID, page, replica, service
-from tests.doubles.scripted_server import Answer, ScriptedServer, failure, running, success
+from tests.doubles.scripted_server import Answer, ScriptedServer, failure, success
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
-        yield server
+def server(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> ScriptedServer:
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
+    return server
 
 
 def run(*arguments: str, **options: Any) -> Result:

@@ -1,7 +1,6 @@
 """`trainyard sweep change`, `fork`, `delete --jobs` and the commands for single trials, against a small server."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,10 @@ from click.testing import CliRunner, Result
 
 from app.cli.main import main
 from tests.builders.sweep_answers import DOCUMENT, page, report, sweep, trial
-from tests.doubles.scripted_server import ScriptedServer, failure, running, success
+from tests.doubles.scripted_server import ScriptedServer, failure, success
 
 CREATED = {"sweep_id": "sweep-2", "status": "PENDING", "message": "", "warnings": ["job.x: no effect"]}
 DELETED = {"sweep_id": "sweep-1", "jobs": 12, "jobs_left": 0}
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        yield server
 
 
 def run(*arguments: str, **options: Any) -> Result:

@@ -1,7 +1,6 @@
 """`trainyard sweep`, against a small real HTTP server."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from app.cli.client import watch as watching
 from app.cli.client.sweeps import watch as sweep_watching
 from app.cli.main import main
 from tests.builders.sweep_answers import DOCUMENT, page, report, sweep, trial
-from tests.doubles.scripted_server import ScriptedServer, drop, failure, running, success
+from tests.doubles.scripted_server import ScriptedServer, drop, failure, success
 
 CREATED = {"sweep_id": "sweep-1", "status": "PENDING", "message": "", "warnings": ["job.x: no effect"]}
 PLAN = {
@@ -25,12 +24,9 @@ PLAN = {
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
-        yield server
+def server(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> ScriptedServer:
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
+    return server
 
 
 @pytest.fixture

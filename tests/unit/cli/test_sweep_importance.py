@@ -1,12 +1,9 @@
 """`trainyard sweep importance` against a small real HTTP server: bars, JSON and a picture."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.doubles.scripted_server import Answer, ScriptedServer, failure, running, success
+from tests.doubles.scripted_server import Answer, ScriptedServer, failure, success
 from tests.systems.commands import run, run_json
 
 
@@ -29,14 +26,6 @@ FOUND: dict[str, Any] = {
     ],
 }
 DRAWN = '<svg xmlns="http://www.w3.org/2000/svg"><text>größe</text></svg>\n'
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with running() as server:
-        monkeypatch.setenv("TRAINYARD_URL", server.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", "the-key")
-        yield server
 
 
 def drawn(text: str) -> Answer:

@@ -1,21 +1,18 @@
 """The package environments that a node keeps: each built once, kept while a process uses it, oldest deleted first.
 
-``DIRECTORY/<key>/`` has ``env`` and ``packages.json``, which is there when all of it is; ``<key>.use`` is locked by
-those who use it, and ``<key>.lock`` by the one who builds it.
+``DIRECTORY/<key>/`` has ``env`` and ``packages.json``, which describes it; ``<key>.lock`` is locked by the one who
+builds it.
 """
 
-import contextlib
-import fcntl
 import json
-import os
 import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.storage.beneath import DIRECTORY
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.cache import FREE_BYTES
+from workers.fetching.described_directories import DescribedDirectories
 from workers.fetching.directory_locks import DirectoryLock, locked, sweep
 from workers.prepare.packages.build import ENVIRONMENT, Builder
 from workers.prepare.packages.failures import FIELD
@@ -23,9 +20,8 @@ from workers.prepare.packages.request import EnvironmentRequest
 from workers.prepare.packages.verified import installed
 from workers.run_dir.sizes import allocated_bytes
 
-_DESCRIPTION, _USE = "packages.json", ".use"
+_DESCRIPTION = "packages.json"
 _NEW = "new"  # environments that are being built
-_held: list[int] = []  # descriptors of the environments that this process uses, until it ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +51,12 @@ class EnvironmentStore:
             if (here := self._opened(key)) is not None:  # another job has built it meanwhile
                 return here
             began = time.monotonic()
-            self._make_room(at_least_free=FREE_BYTES)
+            self._kept.make_room(self.cache_bytes, least_free=FREE_BYTES)
             self._build(request, builder, key)
             found = self._opened(key)
         if found is None:
             raise AttemptFailed("STORAGE_ERROR", f"{FIELD}: the environment vanished from this node's cache")
-        self._make_room()
+        self._kept.make_room(self.cache_bytes)
         return replace(found, seconds=round(time.monotonic() - began, 3))
 
     def _build(self, request: EnvironmentRequest, builder: Builder, key: str) -> None:
@@ -80,41 +76,12 @@ class EnvironmentStore:
 
     def _opened(self, key: str) -> StoredEnvironment | None:
         """An environment that is here, kept from now on; None if it is not."""
-        place = self.directory / key
-        descriptor = os.open(self.directory / f"{key}{_USE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits while it is being deleted
-            described = json.loads((place / _DESCRIPTION).read_text())
-            os.close(os.open(place / ENVIRONMENT, DIRECTORY))  # not a link
-            os.utime(place / _DESCRIPTION)
-        except (OSError, ValueError):
-            os.close(descriptor)
+        described = self._kept.opened(key, ENVIRONMENT)
+        if described is None:
             return None
-        _held.append(descriptor)
-        return StoredEnvironment(path=place / ENVIRONMENT, key=key, packages=tuple(described["packages"]))
+        path = self.directory / key / ENVIRONMENT
+        return StoredEnvironment(path=path, key=key, packages=tuple(described["packages"]))
 
-    def _make_room(self, at_least_free: int = 0) -> None:
-        """Delete environments that no process uses until the others are small enough, and so much disk is free."""
-        found = []
-        for description in self.directory.glob(f"*/{_DESCRIPTION}"):
-            with contextlib.suppress(OSError, ValueError):
-                size = json.loads(description.read_text())["bytes"]
-                found.append((description.stat().st_mtime, description.parent, size))
-        total = sum(size for _, _, size in found)
-        for _, place, size in sorted(found):
-            if total <= self.cache_bytes and shutil.disk_usage(self.directory).free >= at_least_free:
-                return
-            if self._deleted(place):
-                total -= size
-
-    def _deleted(self, place: Path) -> bool:
-        descriptor = os.open(place.with_name(place.name + _USE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (place / _DESCRIPTION).unlink(missing_ok=True)  # first: without it there is no environment
-            shutil.rmtree(place, ignore_errors=True)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(descriptor)
-        return True
+    @property
+    def _kept(self) -> DescribedDirectories:
+        return DescribedDirectories(self.directory, _DESCRIPTION)

@@ -3,7 +3,6 @@
 Its options: https://docs.axolotl.ai/docs/config-reference.html
 """
 
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -60,17 +59,11 @@ _ADAPTERS = {"lora": "LORA", "qlora": "QLORA"}
 _ATTENTION = {"flash_attention": "flash_attention_2", "sdp_attention": "sdpa", "eager_attention": "eager"}
 
 
-def imported(config: Mapping[str, Any], folder: Path, *, default_name: str, gpus: int) -> Imported:
+def imported(keys: Keys, folder: Path, *, default_name: str, gpus: int) -> Imported:
     """The job document. ``folder`` is that of the configuration, for the files that it names.
 
     Raises NotImported for a training that no training type is.
     """
-    keys = Keys(config)
-    with keys.naming_what_is_no_value():
-        return _imported(keys, folder, default_name=default_name, gpus=gpus)
-
-
-def _imported(keys: Keys, folder: Path, *, default_name: str, gpus: int) -> Imported:
     output = PurePosixPath(str(keys.peek("output_dir") or "")).name
     draft = Draft(keys=keys, name=str(keys.peek("wandb_name") or output or default_name), gpus=gpus)
     _method(draft)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from app.cli.client.imports.draft import Imported
-from app.cli.client.imports.keys import LeftOut, NotImported
+from app.cli.client.imports.keys import Keys, LeftOut, NotImported
 from app.cli.client.submit import project_option, read_document, show_dry_run, submit_document
 from app.cli.connection import server
 from app.cli.output import json_option, print_json
@@ -35,7 +35,11 @@ def import_(file: Path, output: Path | None, *, as_json: bool, **options: Any) -
     both are in one object.
     """
     config = read_document(file, "configuration", see="the pages of axolotl or LLaMA-Factory")
-    found = _imported(config, file, options["tool"] or detected(config), options["gpus"])
+    tool = options["tool"] or detected(config)
+    try:
+        found = imported(config, tool, file.parent, default_name=file.stem, gpus=options["gpus"])
+    except NotImported as error:
+        raise click.ClickException(f"{file}: {error}") from error
     for left in () if as_json else found.left_out:
         click.echo(f"Not carried over: {_line(left)}", err=True)
     if output is not None:
@@ -79,12 +83,13 @@ def _write(output: Path, text: str) -> None:
         raise click.ClickException(f"{output} can't be written: {error.strerror or error}") from error
 
 
-def _imported(config: Mapping[str, Any], file: Path, tool: str, gpus: int) -> Imported:
-    read = importlib.import_module(TOOLS[tool]).imported
-    try:
-        found: Imported = read(config, file.parent, default_name=file.stem, gpus=gpus)
-    except NotImported as error:
-        raise click.ClickException(f"{file}: {error}") from error
+def imported(config: Mapping[str, Any], tool: str, folder: Path, *, default_name: str, gpus: int) -> Imported:
+    """The configuration of this tool as a job document. Raises NotImported."""
+    keys = Keys(config)
+    with keys.naming_what_is_no_value():
+        found: Imported = importlib.import_module(TOOLS[tool]).imported(
+            keys, folder, default_name=default_name, gpus=gpus
+        )
     return found
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 UNKNOWN = "is unknown to this import; look for its field in docs/reference/job-document.md"
@@ -78,3 +79,12 @@ class Keys:
                 self._unread.discard(name)
             else:
                 self.leave(name, reason or UNKNOWN)
+
+
+def json_object(path: Path) -> Mapping[str, Any] | None:
+    """The object in a file that a configuration names; None if there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

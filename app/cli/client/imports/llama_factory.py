@@ -5,7 +5,6 @@ Its options: https://llamafactory.readthedocs.io/en/latest/advanced/arguments.ht
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from app.cli.client.imports.datasets import Sources
 from app.cli.client.imports.draft import Draft, Imported
@@ -51,17 +50,11 @@ _STAGES = "pt, sft, rm, ppo, dpo"
 _ATTENTION = {"fa2": "flash_attention_2", "sdpa": "sdpa", "disabled": "eager"}
 
 
-def imported(config: Mapping[str, Any], folder: Path, *, default_name: str, gpus: int) -> Imported:
+def imported(keys: Keys, folder: Path, *, default_name: str, gpus: int) -> Imported:
     """The job document. ``folder`` is that of the configuration, for the files that it names.
 
     Raises NotImported for a training that no training type is.
     """
-    keys = Keys(config)
-    with keys.naming_what_is_no_value():
-        return _imported(keys, folder, default_name=default_name, gpus=gpus)
-
-
-def _imported(keys: Keys, folder: Path, *, default_name: str, gpus: int) -> Imported:
     output = PurePosixPath(str(keys.peek("output_dir") or "")).name
     draft = Draft(keys=keys, name=str(keys.peek("run_name") or output or default_name), gpus=gpus)
     _method(draft)

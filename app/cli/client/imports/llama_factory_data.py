@@ -3,14 +3,13 @@
 Its entries: https://llamafactory.readthedocs.io/en/latest/getting_started/data_preparation.html
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from app.cli.client.imports.datasets import Sources, located, of_messages, renamed
 from app.cli.client.imports.draft import Draft
-from app.cli.client.imports.keys import Keys
+from app.cli.client.imports.keys import Keys, json_object
 
 _INFO = "dataset_info.json"
 _JOINED = "prompt is the column {0} alone: join it with {1} into one column"
@@ -38,7 +37,7 @@ def add_datasets(draft: Draft, sources: Sources, key: str, folder: Path, *, spli
     given = draft.keys.take(key) or []
     names = [name.strip() for name in given.split(",")] if isinstance(given, str) else [str(name) for name in given]
     place = Path(str(draft.keys.take("dataset_dir", "data")))
-    info = _read(folder / place / _INFO) if names else {}
+    info = json_object(folder / place / _INFO) if names else {}
     if names and info is None:
         draft.note(
             key, given, f"{place / _INFO} is not here: each is taken for a file of {place}, in the form of Alpaca"
@@ -103,11 +102,3 @@ def _of_conversations(draft: Draft, columns: Keys, tags: Keys, name: str, *, ran
     draft.note(f"{name}.columns.chosen", chosen, reason)
     mapping = of_messages("messages", role, content, roles)
     return renamed(prompt=column, chosen=chosen, rejected=rejected) | mapping
-
-
-def _read(path: Path) -> Mapping[str, Any] | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None

@@ -1,13 +1,12 @@
 """Configurations of DeepSpeed and FSDP, as both tools name them, as a framework of ours."""
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from app.cli.client.imports.draft import Draft
-from app.cli.client.imports.keys import Keys
+from app.cli.client.imports.keys import Keys, json_object
 
 _STAGE = re.compile(r"(?:zero|z|stage)_?([0-3])", re.IGNORECASE)
 _QUANTIZED = "4-bit weights can't be divided: "
@@ -49,7 +48,7 @@ _WHOLE = "FSDP divides parameters, gradients and optimizer state over all device
 
 def apply_deepspeed(draft: Draft, value: str | Mapping[str, Any], folder: Path) -> None:
     """``deepspeed``: a configuration, or the path of one, which is read if it is there and else judged by its name."""
-    config = value if isinstance(value, Mapping) else _read(folder / value)
+    config = value if isinstance(value, Mapping) else json_object(folder / value)
     if config is not None:
         stage, optimizer, parameters = _said(draft, config)
     else:
@@ -101,14 +100,6 @@ def apply_fsdp(draft: Draft, options: object, config: Mapping[str, Any]) -> None
         draft.note("fsdp_config.sharding_strategy", strategy, _WHOLE)
     settings.leave_rest({"*": "framework.config of FSDP takes reshard_after_forward and cpu_offload"}, silent=_OF_FSDP)
     draft.keys.left += settings.left
-
-
-def _read(path: Path) -> Mapping[str, Any] | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _offloads(zero: Keys, name: str) -> bool:

@@ -35,10 +35,14 @@ def refusal(found: JobDocument, allowed: ReadingRules | None = None) -> BadSpec:
     return refused.value
 
 
-def check(found: JobDocument, allowed: ReadingRules | None = None) -> None:
+def check(found: JobDocument, allowed: ReadingRules | None = None) -> Packages:
+    """The packages that the rules accept."""
     for rule in rules.RULES:
         rule(found)
     rules.check(found, allowed or ReadingRules(roots=()))
+    accepted = rules.packages_of(found)
+    assert accepted is not None
+    return accepted
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,9 @@ def check(found: JobDocument, allowed: ReadingRules | None = None) -> None:
     ],
 )
 def test_packages_of_an_index_or_by_https_are_accepted(packages):
-    check(document(**packages))
+    found = check(document(**packages))
+
+    assert found.to_json() == packages
 
 
 @pytest.mark.parametrize(
@@ -114,10 +120,12 @@ def test_installation_may_have_none():
 
 
 def test_private_index_that_the_operator_allows_is_accepted():
-    check(
+    found = check(
         document(requirements=["a"], index_url="http://10.0.0.1:8080/simple"),
         ReadingRules(roots=(), fetch_allow=("10.0.0.0/8",)),
     )
+
+    assert found.index_url == "http://10.0.0.1:8080/simple"
 
 
 @pytest.mark.parametrize(

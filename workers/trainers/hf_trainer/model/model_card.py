@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import PurePosixPath
-from urllib.parse import urlsplit
 
 from app.domain.spec.defaults import SPLIT
 from app.domain.spec.frameworks.megatron import MEGATRON
 from app.domain.spec.hyperparameters.parsing import USE_LORA
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
+from app.domain.spec.locations.published import published
 from app.domain.spec.rules.model import is_drawn, is_result
 from app.domain.spec.rules.output import GGUF, LORA_TYPES, ONNX
 from workers.rank.run_context import RunSpec, method_of
@@ -114,7 +113,7 @@ class ModelCard:
         base = base_model(self.spec)
         if is_result(base):
             return f"the result of {base.job_id}"
-        return _public(base.model_id, hub=base.source == "hub") or "a local model"
+        return published(base.model_id, is_of_hub=base.source == "hub") or "a local model"
 
     @property
     def _sources(self) -> list[tuple[str, str]]:
@@ -174,18 +173,7 @@ class ModelCard:
 
 
 def _source(location: str, split: str, number: int) -> str:
-    return f"{_public(location, hub=False) or f'source {number}'} (split {split})"
-
-
-def _public(location: str, *, hub: bool) -> str:
-    """The publishable part of a location: no user, password, query or fragment; of a local path only the last part."""
-    try:
-        parts = urlsplit(location)
-    except ValueError:
-        return ""
-    if parts.scheme and parts.scheme != "file" and parts.hostname is not None:
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return location if hub else PurePosixPath(parts.path).name
+    return f"{published(location) or f'source {number}'} (split {split})"
 
 
 def _section(title: str, body: str) -> str:
