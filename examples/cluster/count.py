@@ -17,7 +17,7 @@ def main() -> None:
     done = 0
     if (path := run.resume_checkpoint()) is not None:
         done = json.loads((Path(path) / "count.json").read_text(encoding="utf-8"))["done"]
-        print(f"resumes after step {done}", flush=True)
+    print(f"counts from step {done}", flush=True)
     for step in range(done + 1, steps + 1):
         time.sleep(1)
         run.progress(step, steps)
