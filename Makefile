@@ -1,6 +1,6 @@
 # Thin on purpose: every line here can be typed by hand. CI runs exactly these targets.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-times test-examples test-nightly test-all test-contract test-gpu test-vm matrix faults soak check docs bench up
+.PHONY: help install demo test test-long test-times test-examples test-web test-nightly test-all test-contract test-gpu test-vm matrix faults soak check docs bench up
 SHELL := /bin/bash
 PYTHON ?= python3
 STAMP := .venv/.installed
@@ -41,6 +41,11 @@ test-examples: $(STAMP)  ## documents of examples/ through the real system, of d
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m "examples and not matrix and not nightly" tests/e2e/test_examples.py tests/e2e/test_sweep_example.py $(RECORD) $(ARGS)
 
+test-web: $(STAMP)  ## Chromium before the dashboard: every page and action, keyboard, contrast, hostile names; two minutes
+	@scripts/install-system-packages
+	@scripts/install-system-packages chromium
+	@$(RUN)/python -m pytest -m web tests/web $(RECORD) $(ARGS)
+
 test-nightly: DIST = loadfile
 test-nightly: WORKERS = 2
 test-nightly: $(STAMP)  ## the variants that CI skips (tests/nightly.toml): half an hour
@@ -51,6 +56,7 @@ test-all:  ## all of these, and every test of a database on PostgreSQL and on SQ
 	@$(MAKE) --no-print-directory test ARGS="--all-databases $(ARGS)"
 	@$(MAKE) --no-print-directory test-long ARGS="--all-databases $(ARGS)"
 	@$(MAKE) --no-print-directory test-examples
+	@$(MAKE) --no-print-directory test-web
 	@$(MAKE) --no-print-directory test-nightly
 
 test-times: $(STAMP)  ## the slowest files and tests of the latest runs, from build/tests

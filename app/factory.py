@@ -52,6 +52,8 @@ from app.services.operations.control_plane import control_plane
 from app.services.operations.data_dir import prepare_directory
 from app.services.requests.control_plane import ControlPlane, Rings
 from app.services.requests.wakeups import Dispatcher
+from app.web import blueprints as web
+from app.web.dialect import WEB
 from config.logging import configure_logging
 from config.metrics_directory import inherited_multiprocess_directory
 from config.redaction import Redaction
@@ -110,7 +112,7 @@ def create_app(
 
     ``administrator_key``: a key of this application alone, which grants full access as the actor `cli`.
     """
-    app = Flask("app", static_folder=None)
+    app = Flask("app", static_folder=None, template_folder="web/templates")
     app.config[ADMINISTRATOR_KEY] = administrator_key
     app.config.update(MAX_CONTENT_LENGTH=settings.api.max_body_bytes, MAX_FORM_PARTS=1)
     # Exact paths only: no redirects to a similar path.
@@ -130,9 +132,13 @@ def create_app(
     for foreign, blueprint in FOREIGN.items():
         prefix = foreign.bases[0] if foreign.prefix is None else foreign.prefix
         app.register_blueprint(blueprint, url_prefix=prefix)
+    if settings.web.enabled:
+        app.register_blueprint(web.ROOT)
+        for blueprint in web.BLUEPRINTS:
+            app.register_blueprint(blueprint, url_prefix=WEB.bases[0])
     app.wsgi_app = RequestIdMiddleware(app.wsgi_app)  # type: ignore[method-assign]  # Flask's documented way
     if settings.api.proxies:
-        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.api.proxies, x_proto=0)  # type: ignore[method-assign]  # the same
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=settings.api.proxies, x_proto=settings.api.proxies)  # type: ignore[method-assign]  # the same
     for view in app.view_functions.values():
         operation_of(view)  # every route must declare its permission
     return app
@@ -161,8 +167,14 @@ def backend_of(settings: Settings, *, db: Database | None = None, dispatcher: Ri
             what="unfinished request bodies",
             otherwise="send them whole, and fewer at a time",
         ),
+        viewers=Slots(
+            settings.web.max_streams,
+            max(1, settings.web.max_streams * 2 // 3),
+            what="streams of the dashboard",
+            otherwise="the page asks every few seconds instead",
+        ),
         limits=_rate_limits(settings),
-        dialects=(NATIVE, *FOREIGN),
+        dialects=(NATIVE, *FOREIGN, WEB),
     )
 
 

@@ -27,6 +27,7 @@ BENCHMARKS = {
     "sweep_beside_ray": "benchmarks.sweep_beside_ray",
     "sweeps": "benchmarks.sweeps",
     "vocabularies": "benchmarks.vocabularies",
+    "web": "benchmarks.web",
 }
 
 

@@ -19,6 +19,7 @@ from config.files import FilesSettings
 from config.gateway import GatewaySettings, ServingSettings
 from config.images import ImageSettings
 from config.node import NodeSettings
+from config.oidc import OidcSettings
 from config.packages import PackagesSettings
 from config.publishing import PublishSettings
 from config.redaction import masked_forms
@@ -28,6 +29,7 @@ from config.storage import StorageSettings
 from config.sweeps import SweepSettings
 from config.tracking import TrackingSettings
 from config.watchdog import WatchSettings
+from config.web import WebSettings
 from config.webhooks import WebhookSettings
 
 
@@ -149,6 +151,8 @@ class Settings:
     security: SecuritySettings
     flower: FlowerSettings
     tensorboard: TensorboardSettings
+    web: WebSettings
+    oidc: OidcSettings
     log: LogSettings
 
     @property
@@ -308,7 +312,8 @@ def _parse_bool(raw: str) -> bool:
     return values[raw.lower()]
 
 
-_SECRET = frozenset({"password", "secret_key", "s3_secret", "oci_secret", "obs_secret", "token_exchange_secret"})
+_SECRETS_OF_OTHERS = {"s3_secret", "oci_secret", "obs_secret", "token_exchange_secret", "client_secret"}
+_SECRET = frozenset({"password", "secret_key", *_SECRETS_OF_OTHERS})
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,
     int: int,
@@ -379,6 +384,7 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append("TRAINYARD_API_MAX_STREAMS must be below TRAINYARD_API_THREADS")
     elif settings.api.max_streams + settings.api.max_answers >= settings.api.threads:
         problems.append("TRAINYARD_API_MAX_STREAMS + TRAINYARD_API_MAX_ANSWERS must be below TRAINYARD_API_THREADS")
+    problems += settings.oidc.contradictions()
     for scheme in ("s3", "oci", "obs"):
         if bool(getattr(settings.fetch, f"{scheme}_key")) != bool(getattr(settings.fetch, f"{scheme}_secret")):
             names = f"TRAINYARD_FETCH_{scheme.upper()}_KEY and TRAINYARD_FETCH_{scheme.upper()}_SECRET"

@@ -50,6 +50,7 @@ SECTIONS = {
 SECTIONS_BY_KEY = {
     "app/domain/sweeps/documents.py": "writes documents of trials, whose sections a sweep may leave out",
     "app/services/jobs/details.py": "answers with the stored JSON, of which lists have many",
+    "app/services/recipes.py": "reads files that people copy, before a schema does",
     "workers/trainers/inspection_data.py": "the sources are those of its report",
 }
 # Who touches the environment beside config/, and why: none of them reads a setting.

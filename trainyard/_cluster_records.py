@@ -3,6 +3,31 @@
 from typing import Any, NotRequired, TypedDict
 
 
+class GpuHours(TypedDict):
+    """Sums; what they are not by is None. ``month`` as 2026-11."""
+
+    project: str | None
+    month: str | None
+    gpu_hours: float
+
+
+class DeviceUse(TypedDict):
+    """None: the device does not report it. ``utilization`` in percent."""
+
+    index: int
+    utilization: float | None
+    memory_used_mb: int | None
+
+
+class NodeSample(TypedDict):
+    """What a node and its devices did in the minute ``at``."""
+
+    at: str
+    cpu_percent: float | None
+    ram_used_mb: int | None
+    devices: list[DeviceUse]
+
+
 class Share(TypedDict):
     """What one project uses of its quota for one kind of device: ``gpus`` or ``cpu_slots``."""
 
@@ -73,4 +98,5 @@ class Project(TypedDict):
 
 # Aliases, as in trainyard.records.
 Shares = list[Share]
+GpuHoursList = list[GpuHours]
 RegisteredModels = list[RegisteredModel]

@@ -54,6 +54,13 @@ class Queues:
         """Shares of the projects that the key sees, of each kind of device the next to be served first."""
         return cast("records.Shares", self._calls.record("GET", "/v1/shares")["shares"])
 
+    def gpu_hours(
+        self, *, by: Sequence[str] = ("project", "month"), project: str = "", since: str = "", until: str = ""
+    ) -> records.GpuHoursList:
+        """GPU-hours of the projects that the key sees; ``since`` and ``until`` are months such as 2026-05."""
+        query = query_of(by=",".join(by), project=project, since=since, until=until)
+        return cast("records.GpuHoursList", self._calls.record("GET", "/v1/usage/devices", query=query)["usage"])
+
 
 class Nodes:
     def __init__(self, calls: Calls) -> None:
@@ -74,6 +81,11 @@ class Nodes:
         """Add and remove labels; the others are unchanged."""
         body = {"add": [*add], "remove": [*remove]}
         return cast("records.Node", self._calls.record("POST", f"/v1/nodes/{quote(name)}/labels", body=body))
+
+    def usage(self, name: str, *, minutes: int = 60) -> Sequence[records.NodeSample]:
+        """What the node and its devices did in the last minutes, at most a day: a sample each, the oldest first."""
+        answer = self._calls.record("GET", f"/v1/nodes/{quote(name)}/usage", query=query_of(minutes=minutes))
+        return cast("Sequence[records.NodeSample]", answer["samples"])
 
     def why(self, name: str, job_id: str) -> records.NodeFit:
         """Whether the job can start there: the result of every filter, and the node's scores."""
@@ -211,12 +223,12 @@ class Webhooks:
     def create(
         self, url: str, *, event_types: Sequence[str] = (), secret: str | None = None, **more: Any
     ) -> records.NewWebhook:
-        """``more``: ``description``, ``is_active``, ``project``. Without ``secret`` one is made."""
+        """``more``: ``description``, ``format``, ``is_active``, ``project``. Without ``secret`` one is made."""
         body = {"url": url, "event_types": list(event_types), **without_unset(secret=secret, **more)}
         return cast("records.NewWebhook", self._calls.record("POST", "/v1/webhooks", body=body))
 
     def change(self, webhook_id: str, **changes: Any) -> records.Webhook:
-        """``url``, ``description``, ``event_types``, ``secret``, ``is_active``; omitted fields stay unchanged."""
+        """``url``, ``description``, ``event_types``, ``format``, ``secret``, ``is_active``; others stay."""
         return cast("records.Webhook", self._calls.record("PATCH", _hook(webhook_id), body=changes))
 
     def delete(self, webhook_id: str) -> None:

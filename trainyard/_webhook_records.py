@@ -9,6 +9,7 @@ class Webhook(TypedDict):
     url: str
     description: str
     event_types: list[str]
+    format: NotRequired[str]
     is_active: bool
     failures: NotRequired[int]
     rests_until: NotRequired[str | None]

@@ -45,6 +45,7 @@ from trainyard._files import Files
 from trainyard._handles import find, is_job_id
 from trainyard._http import Query, Transport, quote
 from trainyard._inference import InferenceJobs
+from trainyard._job_logs import JobLogs
 from trainyard._provenance import Provenance
 from trainyard._resources import Audit, Data, Keys, Models, Nodes, Projects, Queues, Webhooks
 from trainyard._services import Services
@@ -85,7 +86,7 @@ _STARTED = {"TRAINING", "EVALUATING", "SERVING", "PAUSED", *TERMINAL}
 Patience, IMPATIENT = RetryPolicy, NO_RETRY  # former names, which programs of users import
 
 
-class Client:
+class Client(JobLogs):
     """A client of one server with one key; safe to use from several threads.
 
     ``project`` selects the project for a key that sees several. ``patience`` is the retry policy: how often to retry
@@ -279,14 +280,19 @@ class Client:
         return cast("Iterator[records.Event]", self._calls.pages(f"{_job(job_id)}/events", "events", query))
 
     def metrics(
-        self, job_id: str, *, names: Iterable[str] = (), since_step: int | None = None, max_points: int | None = None
+        self,
+        job_id: str,
+        *,
+        names: Iterable[str] = (),
+        since_step: int | None = None,
+        from_step: int | None = None,
+        to_step: int | None = None,
+        max_points: int | None = None,
     ) -> records.Metrics:
-        query = query_of(names=",".join(as_list(names)), since_step=since_step, max_points=max_points)
+        """Series of points, thinned to ``max_points`` each, of the steps above ``since_step`` or of a range."""
+        steps = {"since_step": since_step, "from_step": from_step, "to_step": to_step}
+        query = query_of(names=",".join(as_list(names)), max_points=max_points, **steps)
         return cast("records.Metrics", self._calls.record("GET", f"{_job(job_id)}/metrics", query=query))
-
-    def logs(self, job_id: str, *, tail: int = 200, rank: int | None = None) -> records.LogLines:
-        query = query_of(tail=tail, follow="false", rank=rank)
-        return cast("records.LogLines", self._calls.record("GET", f"{_job(job_id)}/logs", query=query)["lines"])
 
     def follow_events(self, job_id: str, *, last_id: str = "") -> Iterator[StreamEvent]:
         """The history and its additions, until the job has ended."""
@@ -294,11 +300,6 @@ class Client:
 
     def follow_metrics(self, job_id: str, *, names: Iterable[str] = (), last_id: str = "") -> Iterator[StreamEvent]:
         return self._stream(f"{_job(job_id)}/metrics/stream", query_of(names=",".join(as_list(names))), last_id)
-
-    def follow_logs(
-        self, job_id: str, *, tail: int | None = None, rank: int | None = None, last_id: str = ""
-    ) -> Iterator[StreamEvent]:
-        return self._stream(f"{_job(job_id)}/logs", query_of(follow="true", tail=tail, rank=rank), last_id)
 
     def checkpoints(self, job_id: str) -> records.Checkpoints:
         return cast("records.Checkpoints", self._calls.record("GET", f"{_job(job_id)}/checkpoints")["checkpoints"])

@@ -11,7 +11,10 @@ from typing import Any, NotRequired, TypedDict
 from trainyard._batch_records import BATCH_TERMINAL as BATCH_TERMINAL  # noqa: PLC0414 – part of what this offers
 from trainyard._batch_records import RequestBatch as RequestBatch  # noqa: PLC0414 – the same
 from trainyard._cluster_records import DrainedNode as DrainedNode  # noqa: PLC0414 – the same
+from trainyard._cluster_records import GpuHours as GpuHours  # noqa: PLC0414 – the same
+from trainyard._cluster_records import GpuHoursList as GpuHoursList  # noqa: PLC0414 – the same
 from trainyard._cluster_records import NodeFit as NodeFit  # noqa: PLC0414 – the same
+from trainyard._cluster_records import NodeSample as NodeSample  # noqa: PLC0414 – the same
 from trainyard._cluster_records import Placement as Placement  # noqa: PLC0414 – the same
 from trainyard._cluster_records import Project as Project  # noqa: PLC0414 – the same
 from trainyard._cluster_records import PutBack as PutBack  # noqa: PLC0414 – the same

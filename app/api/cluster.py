@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from flask import Blueprint
+from flask import Blueprint, Response, request
 
 from app.http.context import backend, base_path, caller, plane
+from app.http.csv_tables import CSV, table_of
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
@@ -20,10 +21,12 @@ from app.schemas.nodes import (
     NodeFitSchema,
     NodeQuerySchema,
     NodeSchema,
+    NodeUsageQuerySchema,
+    NodeUsageSchema,
     PlacementSchema,
     PutBackSchema,
 )
-from app.schemas.projects import SharesSchema
+from app.schemas.projects import GpuHoursListSchema, GpuHoursQuerySchema, SharesSchema
 from app.schemas.queues import (
     ChangeQueueSchema,
     CreateQueueSchema,
@@ -36,10 +39,10 @@ from app.schemas.registered_models import RegisteredModelSchema, RegisteredModel
 from app.security.permissions import Permission
 from app.services.jobs import details, explain_placement, lookup
 from app.services.model_registry import registered
-from app.services.nodes import labels, listing, maintenance, stuck_devices
+from app.services.nodes import device_usage, labels, listing, maintenance, stuck_devices
 from app.services.operations import cluster_summary
 from app.services.operations.readiness import failing_parts
-from app.services.queues import queues
+from app.services.queues import gpu_hours, queues
 from app.services.queues.shares import project_shares
 from app.services.scheduling import planner
 
@@ -47,6 +50,7 @@ blueprint = Blueprint("cluster", __name__)
 _QUEUE, _QUEUES, _ENTRY = QueueSchema(), QueuesSchema(), WaitingJobSchema()
 _NODE, _DRAINED, _FIT, _CLUSTER = NodeSchema(), DrainedNodeSchema(), NodeFitSchema(), ClusterSchema()
 _PLACEMENT, _SHARES, _PUT_BACK = PlacementSchema(), SharesSchema(), PutBackSchema()
+_NODE_USAGE, _GPU_HOURS = NodeUsageSchema(), GpuHoursListSchema()
 _MODEL, _MODELS = RegisteredModelSchema(), RegisteredModelsSchema()
 
 
@@ -104,6 +108,23 @@ def list_shares() -> Reply:
         return Reply(_SHARES.dump({"shares": project_shares(session, caller())}))
 
 
+@blueprint.get("/usage/devices")
+@operation(
+    "Get the GPU-hours of projects by month",
+    permission=Permission.VIEW,
+    query=GpuHoursQuerySchema,
+    answer=GpuHoursListSchema,
+    media="json or csv",
+)
+def get_gpu_hours(query: dict[str, Any]) -> Reply | Response:
+    with plane().db.read() as session:
+        found = gpu_hours.by_project_and_month(session, caller(), query)
+    if request.accept_mimetypes.best_match(["application/json", CSV]) == CSV:
+        columns = [name for name in gpu_hours.GROUPS if name in query["by"]]
+        return Response(table_of(found, (*columns, "gpu_hours")), mimetype=CSV)
+    return Reply(_GPU_HOURS.dump({"usage": found}))
+
+
 @blueprint.get("/jobs/<job_id>/placement")
 @operation("Explain why a job waits, and where it can start", permission=Permission.VIEW, answer=PlacementSchema)
 def explain_job(job_id: str) -> Reply:
@@ -126,6 +147,18 @@ def list_nodes(query: dict[str, Any]) -> dict[str, Any]:
 def get_node(name: str) -> Reply:
     with plane().db.read() as session:
         return Reply(_NODE.dump(listing.find(session, name)))
+
+
+@blueprint.get("/nodes/<name>/usage")
+@operation(
+    "Get what a node and its devices did, minute by minute",
+    permission=Permission.VIEW,
+    query=NodeUsageQuerySchema,
+    answer=NodeUsageSchema,
+)
+def get_node_usage(name: str, query: dict[str, Any]) -> Reply:
+    with plane().db.read() as session:
+        return Reply(_NODE_USAGE.dump({"name": name, "samples": device_usage.history(session, name, **query)}))
 
 
 @blueprint.patch("/nodes/<name>")

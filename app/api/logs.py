@@ -1,45 +1,57 @@
-"""A job's log: the last lines as JSON, or a stream that ends with the job."""
+"""A job's log: the last lines or those of a search as JSON, or a stream that ends with the job."""
 
-import re
 from typing import Any
 
 from flask import Blueprint, Response
 
+from app.domain.errors import InvalidRequest
 from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.sse import Feed, last_event_id, stream, wants_events
 from app.models import Job
-from app.schemas.logs import LogLinesSchema, LogQuerySchema, frames_on_the_wire, line_on_the_wire
+from app.schemas.logs import (
+    CURSOR,
+    FoundLogLinesSchema,
+    LogQuerySchema,
+    cursor_of,
+    found_on_the_wire,
+    frames_on_the_wire,
+    is_search,
+    line_on_the_wire,
+    wanted_lines,
+)
 from app.security.permissions import Permission
 from app.services.jobs import lookup
 from app.services.requests.control_plane import ControlPlane
+from app.services.telemetry.log_search import MAX_FOUND, search
 from app.storage.logs import START, Cursor, LogLines, LogReader
 
 blueprint = Blueprint("logs", __name__)
 DEFAULT_TAIL = 200
-_ID = re.compile(r"([0-9]{1,9}):([0-9]{1,15}(?:,[0-9]{1,15})*)")  # of several nodes, a number of each
 # Lines that are read at once, and characters after which no further block is: lines may have 16 KiB.
 _BATCH, _ENOUGH = 10_000, 1 << 20
 
 
 @blueprint.get("/jobs/<job_id>/logs")
 @operation(
-    "Read or follow the log of a job",
+    "Read, follow or search the log of a job",
     permission=Permission.VIEW,
     query=LogQuerySchema,
-    answer=LogLinesSchema,
+    answer=FoundLogLinesSchema,
     media="json or events",
 )
 def read_logs(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
     here = plane()
     with here.db.read() as session:
         live = lookup.find(session, caller(), job_id).state not in TERMINAL
+    if is_search(query):
+        return _found(here, job_id, query, live=live)
     reader, rank = LogReader(here.storage, job_id), query.get("rank")
     if not wants_events(by_default=True):
         lines = reader.tail(query.get("tail", DEFAULT_TAIL), rank=rank, live=live)
         return {"lines": [line_on_the_wire(line) for line in lines]}
-    last = last_event_id(_ID)
+    last = last_event_id(CURSOR)
     before: list[LogLines] = []
     after: Cursor = (int(last[1]), *map(int, last[2].split(","))) if last else START
     if last is None and "tail" in query:
@@ -47,6 +59,15 @@ def read_logs(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
         newest = reader.tail_blocks(max(query["tail"], 1), rank=rank, live=live)
         before, after = newest if query["tail"] else [], newest[-1].cursor if newest else START
     return stream(_feed(here, job_id, before, after, rank, follow=query["follow"]))
+
+
+def _found(here: ControlPlane, job_id: str, query: dict[str, Any], *, live: bool) -> dict[str, Any]:
+    if "tail" in query:
+        raise InvalidRequest(
+            "a search reads from the beginning; omit tail, or the parameters of the search", field="tail"
+        )
+    after, limit = cursor_of(query), query.get("limit", MAX_FOUND)
+    return found_on_the_wire(search(here.storage, job_id, wanted_lines(query), after, limit=limit, live=live))
 
 
 def _feed(

@@ -29,9 +29,10 @@ _ID = re.compile(r"([0-9]{1,18})")  # fits into the 64-bit column of sequence nu
 @blueprint.get("/jobs/<job_id>/metrics")
 @operation("Get the metrics of a job", permission=Permission.VIEW, query=MetricsQuerySchema, answer=MetricsSchema)
 def get_metrics(job_id: str, query: dict[str, Any]) -> Reply:
+    since = max(query.pop("since_step"), query.pop("from_step") - 1)
     with plane().db.read() as session:
         job = lookup.find(session, caller(), job_id)
-        found = progress.series(session, job_id, **query)
+        found = progress.series(session, job_id, since_step=since, **query)
         saved = checkpoints.list_for(session, job_id)
     series = {name: points_on_the_wire(points) for name, points in found.items()}
     return Reply(_METRICS.dump({"latest": job.latest_metrics, "series": series, "checkpoints": saved}))

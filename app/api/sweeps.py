@@ -1,6 +1,5 @@
 """Sweeps and their trials."""
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
@@ -11,7 +10,6 @@ from sqlalchemy.orm import Session
 
 from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.api.sweep_documents import complete
-from app.domain.errors import NotFound
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TERMINAL
 from app.http.context import base_path, caller, plane
@@ -57,7 +55,6 @@ _SWEEP, _TRIAL, _EVENT, _PLAN = SweepSchema(), TrialSchema(), EventSchema(), Swe
 # A control request that takes no fields.
 _request = partial(operation, permission=Permission.MANAGE, body=NothingSchema, body_optional=True)
 _BEST, _REPLAY, _DELETED = BestAnswerSchema(), ReplaySchema(), DeletedSweepSchema()
-_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 @blueprint.post("/sweeps")
@@ -195,21 +192,21 @@ def add_trial(sweep_id: str, body: dict[str, Any]) -> Reply:
 def get_trial(sweep_id: str, number: str) -> Reply:
     with plane().db.read() as session:
         sweep = lookup.find(session, caller(), sweep_id)
-        return Reply(_TRIAL.dump(listing.one_trial(session, sweep, trial_number(number))))
+        return Reply(_TRIAL.dump(listing.one_trial(session, sweep, lookup.trial_number(number))))
 
 
 @blueprint.post("/sweeps/<sweep_id>/trials/<number>/stop")
 @_request("End a running trial early; what it measured counts", answer=TrialSchema)
 def stop_trial(sweep_id: str, number: str, body: dict[str, Any]) -> Reply:
     del body
-    return _on_trial(partial(trial_commands.stop, plane(), caller(), sweep_id, trial_number(number)), 200)
+    return _on_trial(partial(trial_commands.stop, plane(), caller(), sweep_id, lookup.trial_number(number)), 200)
 
 
 @blueprint.post("/sweeps/<sweep_id>/trials/<number>/promote")
 @_request("Exempt a running trial from early stopping", answer=TrialSchema)
 def promote_trial(sweep_id: str, number: str, body: dict[str, Any]) -> Reply:
     del body
-    return _on_trial(partial(trial_commands.promote, plane(), caller(), sweep_id, trial_number(number)), 200)
+    return _on_trial(partial(trial_commands.promote, plane(), caller(), sweep_id, lookup.trial_number(number)), 200)
 
 
 @blueprint.get("/sweeps/<sweep_id>/best")
@@ -254,13 +251,6 @@ def _newer_events(sweep_id: str, session: Session, seq: int) -> tuple[bool, Sequ
     sweep = session.get(Sweep, sweep_id)
     has_ended = sweep is None or sweep.status in TERMINAL
     return has_ended, history.events_after(session, sweep_id, seq)
-
-
-def trial_number(text: str) -> int:
-    """Of a path. Raises NotFound for what is none."""
-    if _NUMBER.fullmatch(text) is None:
-        raise NotFound(f"no trial {text[:20]}; trials are numbered 0, 1, 2 …")
-    return int(text)
 
 
 def _created(_session: Session, created: Created) -> Reply:

@@ -28,7 +28,7 @@ COMMANDS = {
     "wandb": ("app.cli.client.jobs.provenance:wandb", "Save a job's metrics for `wandb sync`."),
     "report": ("app.cli.client.jobs.results:report", "Show what came of an ended job."),
     "download": ("app.cli.client.jobs.download:download", "Download a job's files."),
-    "open": ("app.cli.client.jobs.pages:open_job", "Open a job's TensorBoard in the browser."),
+    "open": ("app.cli.client.jobs.pages:open_page", "Open the dashboard, or a job's TensorBoard, in the browser."),
     "cancel": ("app.cli.client.jobs.verbs:cancel", "Cancel a job."),
     "checkpoint": ("app.cli.client.jobs.verbs:checkpoint", "Save a checkpoint of a running job; it continues."),
     "pause": ("app.cli.client.jobs.verbs:pause", "Save a job and stop it until it is resumed."),

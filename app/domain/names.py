@@ -1,4 +1,4 @@
-"""What projects and queues may be called, and what nodes are labelled."""
+"""What projects and queues may be called, and what nodes and jobs are labelled."""
 
 import re
 
@@ -11,6 +11,9 @@ DEFAULT_PROJECT = "default"
 # Labels and capabilities of nodes, as nodes offer and jobs require them.
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 WORD_RULE = "must be 1 to 128 of letters, digits and ._/:-, beginning with a letter or digit"
+
+# Labels of a job, by which lists of jobs are filtered.
+MOST_LABELS = 64
 
 # A label constraint of a job: one label, or several alternatives.
 EITHER = "|"

@@ -11,7 +11,9 @@ from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
 from app.security.rate_limits import RateLimits
 from app.services.access.denied_requests import DenialThrottle
+from app.services.operations.change_marks import ChangeMarks
 from app.services.requests.control_plane import ControlPlane
+from app.services.requests.short_cache import ShortCache
 from config.settings import Settings
 
 EXTENSION = "trainyard"
@@ -25,11 +27,14 @@ class Backend:
     streams: Slots
     answers: Slots
     bodies: Slots
+    viewers: Slots
     limits: RateLimits
     dialects: tuple[Dialect, ...] = (NATIVE,)
     key_cache: KeyCache = field(default_factory=KeyCache)
     denials: DenialThrottle = field(default_factory=DenialThrottle)
     pace: StreamPace = field(default_factory=StreamPace)
+    shared: ShortCache = field(default_factory=ShortCache)
+    marks: ChangeMarks = field(default_factory=ChangeMarks)
 
 
 def backend() -> Backend:

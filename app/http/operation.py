@@ -49,6 +49,7 @@ class Operation:
         "json or events",
         "json or picture",
         "json or markdown",
+        "json or csv",
         "run file",
         "bytes",
         "html",

@@ -28,7 +28,8 @@ def read_query(schema: Schema) -> dict[str, Any]:
         elif given[0] or name == "page_token":
             values[name] = given[0]
         elif name in schema.fields:
-            raise BadShape([(name, "must not be empty; omit it instead")])
+            if not getattr(schema, "of_form", False):
+                raise BadShape([(name, "must not be empty; omit it instead")])
         else:
             values[name] = ""
     if labels:

@@ -45,6 +45,11 @@ class Slots:
                 )
             self._taken[holder] += 1
 
+    @property
+    def in_use(self) -> int:
+        with self._lock:
+            return self._taken.total()
+
     def give_back(self, holder: str) -> None:
         with self._lock:
             self._taken[holder] -= 1

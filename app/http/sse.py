@@ -14,6 +14,7 @@ from app.domain.errors import InvalidRequest
 from app.http.context import backend, dialect, holder, plane
 from app.http.envelope import request_id, to_json
 from app.http.errors import stream_problem
+from app.http.slots import Slots
 from config.logging import log_context
 
 # Streams are often opened for what is about to start, and its first event should not wait: see StreamPace for later.
@@ -70,9 +71,9 @@ def last_event_id(pattern: re.Pattern[str]) -> re.Match[str] | None:
     return match
 
 
-def stream(feed: Feed, form: StreamFormat = EVENTS) -> Response:
-    """Stream a feed until it ends. Raises LimitExceeded when too many streams are open."""
-    slots, taker = backend().streams, holder()
+def stream(feed: Feed, form: StreamFormat = EVENTS, *, slots: Slots | None = None) -> Response:
+    """Stream a feed until it ends. Raises LimitExceeded when too many streams are open, as ``slots`` count them."""
+    slots, taker = slots or backend().streams, holder()
     slots.take(taker)
     response = Response(stream_with_context(_frames(feed, form)), mimetype=form.mimetype)
     response.headers["X-Accel-Buffering"] = "no"

@@ -18,7 +18,7 @@ from app.models.lease import Lease
 from app.models.manifest import BaseModel, TrainingRuntime
 from app.models.metric import Metric, MetricSummary
 from app.models.model_permission import ModelPermission
-from app.models.node import CachedSource, Device, Node, NodeFault, NodeRecord, Reservation, StuckDevice
+from app.models.node import CachedSource, Device, Node, NodeFault, NodeRecord, NodeSample, Reservation, StuckDevice
 from app.models.process import ProcessBeat
 from app.models.project import Project, ProjectUsage
 from app.models.queue import Queue, QueueWait
@@ -26,6 +26,8 @@ from app.models.registered_model import RegisteredModel
 from app.models.service import ModelUsage, Replica, Service, ServiceEvent, ServiceLoad
 from app.models.shard import Shard
 from app.models.sweep import Sweep, SweepEvent, Trial, TrialReport
+from app.models.web_session import WebSession
+from app.models.web_user import WebUser
 from app.models.webhook import Webhook, WebhookDelivery
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "Node",
     "NodeFault",
     "NodeRecord",
+    "NodeSample",
     "ProcessBeat",
     "Project",
     "ProjectUsage",
@@ -76,6 +79,8 @@ __all__ = [
     "TrialReport",
     "Upload",
     "UploadPart",
+    "WebSession",
+    "WebUser",
     "Webhook",
     "WebhookDelivery",
 ]

@@ -19,6 +19,7 @@ class ApiKey(Base):
     secret_hash: Mapped[str] = mapped_column(String(64))
     access_key: Mapped[str] = mapped_column(String(64), unique=True)
     sealed_secret_key: Mapped[str] = mapped_column(Text)  # encrypted, not hashed: verifying a signature needs it
+    user_id: Mapped[str | None] = mapped_column(ID, index=True)  # whose it is, if an identity provider vouches for them
     replaced_by: Mapped[str | None] = mapped_column(ID)  # the key that replaced it on rotation
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     expires_at: Mapped[datetime | None]

@@ -61,6 +61,12 @@ class Job(Base):
         _not_null_index("ix_job_resume_checkpoint_id", "resume_checkpoint_id"),
         _not_null_index("ix_job_not_before_at", "not_before_at"),
         Index("ix_job_status_order", "status", "priority", "queued_at"),
+        Index(
+            "ix_job_failed",
+            "finished_at",
+            postgresql_where=text("status = 'FAILED'"),
+            sqlite_where=text("status = 'FAILED'"),
+        ),
         # Counts of jobs by queue, state and project, by index-only scans.
         Index("ix_job_queue_status", "queue", "status", "project"),
         # The result mirror's query for changed jobs must not scan finished jobs.

@@ -3,7 +3,18 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, String, Text, text, true
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    String,
+    Text,
+    text,
+    true,
+)
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from app.domain.units import WHOLE
@@ -145,3 +156,18 @@ class StuckDevice(Base):
     since: Mapped[datetime]
     seen_at: Mapped[datetime]  # when its node last saw the process
     is_told: Mapped[bool] = mapped_column(default=False)  # whether an event was written to the job's history
+
+
+class NodeSample(Base):
+    """What a node's machine and devices did in one minute; kept for a day.
+
+    ``devices`` has [index, utilization in percent, memory used in MiB] of each device that reports; both may be null.
+    """
+
+    __tablename__ = "node_sample"
+
+    node: Mapped[str] = mapped_column(ForeignKey("node.name", ondelete="CASCADE"), primary_key=True)
+    at: Mapped[datetime] = mapped_column(primary_key=True, index=True)  # the beginning of the minute
+    cpu_percent: Mapped[float | None] = mapped_column(Double)
+    ram_used_mb: Mapped[int | None]
+    devices: Mapped[list[Any]] = mapped_column(default=list)

@@ -17,6 +17,7 @@ class Webhook(Base):
     url: Mapped[str] = mapped_column(Text)
     description: Mapped[str] = mapped_column(String(255), default="")
     event_types: Mapped[list[Any]]  # empty: all
+    format: Mapped[str] = mapped_column(String(16), default="json", server_default="json")
     sealed_secret: Mapped[str] = mapped_column(Text)  # encrypted, not hashed: signing needs it
     is_active: Mapped[bool] = mapped_column(default=True)
     created_by: Mapped[str] = mapped_column(String(96), default="")

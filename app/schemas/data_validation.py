@@ -47,6 +47,14 @@ class SourceReportSchema(Schema):
     format = fields.String()
     files = fields.Integer()
     columns = fields.List(fields.String())
+    first_records = AsStored(
+        {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "The beginnings of the first records as their training reads them: text, cut, tokens",
+            SOMETIMES: True,
+        }
+    )
     records_read = fields.Integer()
     complete = fields.Boolean()
     truncated_share = fields.Float()

@@ -11,6 +11,7 @@ class RequestSchema(Schema):
     """What a client sends."""
 
     of_job: ClassVar[bool] = False  # whether it is a part of a job document
+    of_form: ClassVar[bool] = False  # whether a browser's form sends it, with empty texts for what is left out
 
     def handle_error(self, error: ValidationError, data: Any, **_: Any) -> None:  # noqa: ANN401 – as marshmallow's
         """Say of each unknown field which one was probably meant."""

@@ -6,11 +6,12 @@ from typing import Any
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
 from app.domain.evaluations.documents import Options
+from app.domain.names import MOST_LABELS
 from app.domain.spec.inference import Requirement
 from app.domain.spec.model import DataConfig, PlannedBenchmark, ResourceConfig, SchedulingConfig
 from app.schemas.documents import DocumentSchema
 from app.schemas.inference import InferenceQuerySchema, ModelReferenceSchema
-from app.schemas.jobs import MOST_LABELS, display_name, label_map
+from app.schemas.jobs import display_name, label_map
 from app.schemas.spec.benchmarks import benchmark_list, requirements, seed
 from app.schemas.spec.data_config import PreprocessSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from marshmallow import Schema, ValidationError, fields, post_load, pre_load, validates_schema
 
 from app.domain.lifecycle.states import JobState
+from app.domain.names import MOST_LABELS
 from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.inference import ENGINES, KINDS, TYPES
 from app.domain.spec.model import JobDocument
@@ -29,7 +30,6 @@ from app.schemas.spec.training_config import (
 from app.schemas.strict_fields import NAME, AsStored, Flag, Matching, Moment, Section, Text, TextMap, Whole, says
 from app.services.jobs.details import JobDetails
 
-MOST_LABELS = 64
 LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
 _NAME_RULE = "must be 1 to 128 letters, digits, dots, dashes, underscores and spaces, not spaces alone"
 _METRICS = {"type": "object", "additionalProperties": {"type": ["number", "string"]}}

@@ -2,9 +2,10 @@
 
 from marshmallow import Schema, fields
 
-from app.schemas.documents import DocumentSchema
-from app.schemas.queries import ListQuerySchema, OrderBy
+from app.schemas.documents import DocumentSchema, RequestSchema
+from app.schemas.queries import ListQuerySchema, OrderBy, QueryWhole
 from app.schemas.strict_fields import AsStored, Flag, Moment, Texts, says
+from app.services.nodes.device_usage import MINUTES_OF_A_DAY
 
 _LIMITS = {"type": "object", "additionalProperties": True, "description": "the table [jobs] of node.toml"}
 _WORDS = {"type": "array", "items": {"type": "string"}}
@@ -128,3 +129,25 @@ class NoBodySchema(DocumentSchema):
 
 class DrainedNodeSchema(NodeSchema):
     requeued_jobs = fields.Integer(**says("number of jobs requested to save and requeue"))
+
+
+class NodeUsageQuerySchema(RequestSchema):
+    minutes = QueryWhole(1, MINUTES_OF_A_DAY, load_default=60, **says("How far back, at most a day"))
+
+
+class DeviceUseSchema(Schema):
+    index = fields.Integer()
+    utilization = fields.Float(allow_none=True, **says("in percent; null: the device does not report it"))
+    memory_used_mb = fields.Integer(allow_none=True)
+
+
+class NodeSampleSchema(Schema):
+    at = Moment(**says("the minute"))
+    cpu_percent = fields.Float(allow_none=True, **says("of all cores of the machine"))
+    ram_used_mb = fields.Integer(allow_none=True)
+    devices = fields.List(fields.Nested(DeviceUseSchema), **says("without CPU slots and simulated devices"))
+
+
+class NodeUsageSchema(Schema):
+    name = fields.String()
+    samples = fields.List(fields.Nested(NodeSampleSchema), **says("one a minute, the oldest first"))

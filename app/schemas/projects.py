@@ -1,14 +1,19 @@
 """Projects on the wire."""
 
-from marshmallow import Schema, fields
+import re
+from typing import Any
+
+from marshmallow import Schema, ValidationError, fields
 
 from app.domain.administration import LONGEST_DESCRIPTION, MOST_OF_QUOTA
 from app.domain.names import NAME, NAME_RULE
 from app.domain.spec.locations.egress import MOST_SERVICES, SERVICE, SERVICE_RULE
-from app.schemas.documents import DocumentSchema
-from app.schemas.queries import ListQuerySchema, OrderBy
+from app.schemas.documents import DocumentSchema, RequestSchema
+from app.schemas.queries import ListQuerySchema, OrderBy, QueryTexts, one_of
 from app.schemas.strict_fields import SOMETIMES, Matching, Moment, Number, Text, Texts, Whole, says
+from app.services.queues.gpu_hours import GROUPS
 
+_MONTH = re.compile("[0-9]{4}-(0[1-9]|1[0-2])")
 _EGRESS = says("services that jobs with resource_config.network gate may connect to: the whole list")
 
 
@@ -111,3 +116,29 @@ class ProjectShareSchema(Schema):
 
 class SharesSchema(Schema):
     shares = fields.List(fields.Nested(ProjectShareSchema), **says("of each kind the next to be served first"))
+
+
+class QueryMonth(fields.String):
+    """A month such as 2026-05."""
+
+    def _deserialize(self, value: object, *_: Any, **__: Any) -> str:
+        if not isinstance(value, str) or _MONTH.fullmatch(value) is None:
+            raise ValidationError("must be a month such as 2026-05")
+        return value
+
+
+class GpuHoursQuerySchema(RequestSchema):
+    by = QueryTexts(one_of(GROUPS), load_default=list(GROUPS), **says("Sums are of each; default project,month"))
+    since = QueryMonth(**says("The first month, in UTC"))
+    until = QueryMonth(**says("The last month, in UTC"))
+    project = Text(longest=63)
+
+
+class GpuHoursSchema(Schema):
+    project = fields.String(allow_none=True)
+    month = fields.String(allow_none=True, **says("in UTC"))
+    gpu_hours = fields.Float(**says("of ended and running attempts"))
+
+
+class GpuHoursListSchema(Schema):
+    usage = fields.List(fields.Nested(GpuHoursSchema), **says("the newest month first"))

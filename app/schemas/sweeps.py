@@ -4,6 +4,7 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
+from app.domain.names import MOST_LABELS
 from app.domain.sweeps.results import is_select
 from app.domain.sweeps.space import MAX_PARAMETERS
 from app.domain.sweeps.spec import (
@@ -28,7 +29,7 @@ from app.domain.sweeps.spec import (
 )
 from app.domain.sweeps.states import SweepState, TrialState
 from app.schemas.documents import DocumentSchema
-from app.schemas.jobs import MOST_LABELS, display_name, label_map
+from app.schemas.jobs import display_name, label_map
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryTexts, QueryWhole, one_of
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Number, Section, Text, TextMap, Whole, says
 

@@ -3,8 +3,9 @@
 import re
 from typing import Any
 
-from marshmallow import Schema, fields, validate
+from marshmallow import Schema, ValidationError, fields, validate
 
+from app.domain.webhook_messages import PLAIN_FORMAT, WEBHOOK_FORMATS
 from app.domain.webhooks import DELIVERY_STATES, EVENT_NAMES, LONGEST_URL
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy
@@ -24,6 +25,17 @@ def _event_types(**more: Any) -> fields.List[str]:
     return fields.List(Choice(EVENT_NAMES), validate=validate.Length(max=len(EVENT_NAMES)), **more, **says(meaning))
 
 
+class _Format(Choice):
+    def __init__(self, **more: Any) -> None:
+        meaning = "json: the event and its job; slack or teams: a message for an incoming webhook of that product"
+        super().__init__(WEBHOOK_FORMATS, **more, **says(meaning))
+
+    def _deserialize(self, value: object, *args: Any, **kwargs: Any) -> str:
+        if value == "email":
+            raise ValidationError("emails are not sent; let a receiver of your own, slack or teams tell of events")
+        return str(super()._deserialize(value, *args, **kwargs))
+
+
 def _secret() -> Matching:
     return Matching(_SECRET, _SECRET_RULE, **says("the signing secret; generated if omitted"))
 
@@ -32,6 +44,7 @@ class CreateWebhookSchema(DocumentSchema):
     url = _url(required=True)
     description = Text(longest=255, load_default="")
     event_types = _event_types(load_default=[])
+    format = _Format(load_default=PLAIN_FORMAT)
     secret = _secret()
     is_active = Flag(load_default=True)
     project = Text(longest=63, shortest=1)
@@ -41,6 +54,7 @@ class ChangeWebhookSchema(DocumentSchema):
     url = _url()
     description = Text(longest=255)
     event_types = _event_types()
+    format = _Format()
     secret = Matching(_SECRET, _SECRET_RULE, **says("replaces the signing secret, also for pending deliveries"))
     is_active = Flag(**says("false: new events are not delivered, and pending deliveries stay pending"))
 
@@ -56,6 +70,7 @@ class WebhookSchema(Schema):
     url = fields.String()
     description = fields.String()
     event_types = fields.List(fields.String())
+    format = fields.String()
     is_active = fields.Boolean()
     failures = fields.Integer(**says("consecutive failed attempts"))
     rests_until = Moment(allow_none=True, **says("end of the backoff after a failure"))
@@ -70,6 +85,7 @@ class NewWebhookSchema(Schema):
     url = fields.String(attribute="row.url")
     description = fields.String(attribute="row.description")
     event_types = fields.List(fields.String(), attribute="row.event_types")
+    format = fields.String(attribute="row.format")
     is_active = fields.Boolean(attribute="row.is_active")
     created_by = fields.String(attribute="row.created_by")
     created_at = Moment(attribute="row.created_at")

@@ -133,17 +133,24 @@ class LogReader:
         ``enough``: stop after the block with which they have so many characters.
         ``live``: the newest attempt may still be written, so stop at gaps; otherwise gaps are skipped.
         """
-        attempts = [attempt for attempt in self._attempts() if attempt >= after[0]]
         found: list[LogLines] = []
-        for attempt in attempts:
-            seen = after[1:] if attempt == after[0] else START[1:]
-            for lines in self._attempt_lines(attempt, seen, rank, live=live and attempt == attempts[-1]):
-                found.append(lines.head(limit))
-                limit -= len(found[-1].texts)
-                enough -= sum(map(len, found[-1].texts))
-                if limit <= 0 or enough <= 0:
-                    return found
+        for lines in self.blocks(after, rank=rank, live=live):
+            found.append(lines.head(limit))
+            limit -= len(found[-1].texts)
+            enough -= sum(map(len, found[-1].texts))
+            if limit <= 0 or enough <= 0:
+                break
         return found
+
+    def blocks(
+        self, after: Cursor = START, *, rank: int | None = None, attempt: int | None = None, live: bool = True
+    ) -> Iterator[LogLines]:
+        """All lines after the cursor as they are read, of one attempt or of all; ``live`` as of ``read_blocks``."""
+        attempts = self.attempts()
+        for each in attempts:
+            if each >= after[0] and attempt in (None, each):
+                seen = after[1:] if each == after[0] else START[1:]
+                yield from self._attempt_lines(each, seen, rank, live=live and each == attempts[-1])
 
     def tail(self, count: int, *, rank: int | None = None, live: bool = True) -> list[LogLine]:
         """The last ``count`` lines, oldest first."""
@@ -151,7 +158,7 @@ class LogReader:
 
     def tail_blocks(self, count: int, *, rank: int | None = None, live: bool = True) -> list[LogLines]:
         """The last ``count`` lines, oldest first, with cursors as of ``read_blocks``."""
-        attempts = self._attempts()
+        attempts = self.attempts()
         found: list[LogLines] = []
         for attempt in reversed(attempts):
             wanted = count - sum(len(lines.texts) for lines in found)
@@ -163,9 +170,18 @@ class LogReader:
             found = [*last, *found]
         return found
 
-    def _attempts(self) -> list[int]:
+    def attempts(self) -> list[int]:
+        """The attempts that have written lines."""
         names = self._storage.names(attempts_key(self._job_id))
         return sorted(int(name) for name in names if name.isdecimal())
+
+    def ranks(self, attempt: int) -> list[int]:
+        """The ranks that have written lines in an attempt."""
+        return list(self._chunks(attempt))
+
+    def newest(self, attempt: int, *, rank: int | None = None) -> int:
+        """The highest number of a stored line of an attempt, 0 without one. Lower ones may be missing still."""
+        return max((lines.last for of_rank in self._last_lines(attempt, 1, rank) for lines in of_rank), default=0)
 
     def _attempt_lines(
         self, attempt: int, seen: tuple[int, ...], rank: int | None, *, live: bool

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable
 
+from app.services.access import web_sessions
 from app.services.attempts.lost_leases_and_nodes import Reaper
-from app.services.nodes import quarantine
+from app.services.nodes import device_usage, quarantine
 from app.services.operations import housekeeping
 from app.services.preflight import inspections
 from app.services.queues import gpu_budgets
@@ -81,4 +82,6 @@ class ReaperLoop:
         housekeeping.drop_dead_coordinators(database)
         inspections.drop_old(database)
         quarantine.drop_old(database, quarantine.rule_of(settings))
+        device_usage.drop_old(database)
         deliveries.drop_old(database, kept_days=settings.webhook.kept_days)
+        web_sessions.drop_ended(database, web_sessions.lifetime(settings))

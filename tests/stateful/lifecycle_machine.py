@@ -16,12 +16,12 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from app.domain.errors import TrainyardError
+from app.domain.lifecycle.control_actions import SAVING
 from app.domain.lifecycle.states import HELD, TERMINAL, JobState
 from app.models import Attempt, Base, Checkpoint, Job, JobEvent, Lease, Node, Reservation
 from app.services.attempts import failed_pauses, leases, work_orders
 from app.services.attempts.lost_leases_and_nodes import Reaper
 from app.services.attempts.work_orders import Work
-from app.services.jobs import control_requests
 from app.services.lifecycle import transitions
 from app.services.scheduling import planner, preemption
 from config.settings import load_settings
@@ -123,7 +123,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     def save_now(self, job_id: str) -> None:
         before = self._job(job_id)
         answer = self.api.post(f"/v1/jobs/{job_id}/checkpoint")
-        can = before.state in control_requests.SAVING and before.requested is None
+        can = before.state in SAVING and before.requested is None
         assert answer.status_code == (202 if can else 409)
 
     @rule(job_id=jobs)

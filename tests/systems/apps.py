@@ -19,6 +19,7 @@ from app.services.access import api_keys
 from config.api import ApiSettings
 from config.metrics_directory import inherited_multiprocess_directory
 from config.settings import Settings, load_settings
+from config.web import WebSettings
 from tests.builders.factories import make_document, make_project, make_queue
 from tests.doubles.fakes import FakeDispatcher
 
@@ -27,14 +28,14 @@ BOARDS = "https://trainyard.example.com/tensorboard"
 
 
 # Applications whose tests have ended, by the settings that their routes depend on.
-_spare: dict[ApiSettings, list[Flask]] = defaultdict(list)
+_spare: dict[tuple[ApiSettings, WebSettings], list[Flask]] = defaultdict(list)
 
 
 def _application(settings: Settings, database: Database, dispatcher: FakeDispatcher) -> Flask:
     """A new one, or the routes of an old one on a backend and figures of its own: routes take 25 ms to make."""
-    if not _spare[settings.api]:
+    if not _spare[settings.api, settings.web]:
         return create_app(settings, db=database, dispatcher=dispatcher)
-    app = _spare[settings.api].pop()
+    app = _spare[settings.api, settings.web].pop()
     app.extensions[EXTENSION] = backend_of(settings, db=database, dispatcher=dispatcher)
     app.extensions[prometheus.EXTENSION] = prometheus.RequestMetrics(inherited_multiprocess_directory())
     return app
@@ -52,6 +53,7 @@ class Api:
             "TRAINYARD_SECURITY_SECRET_KEY": SECRET_KEY,
             "TRAINYARD_STORAGE_ROOTS": f"{self.inputs}:/srv",
             "TRAINYARD_TENSORBOARD_URL": BOARDS,
+            "TRAINYARD_WEB_ENABLED": "false",  # tests that walk over all routes are of the API
             "TRAINYARD_DATABASE_URL": str(database.engine.url.render_as_string(hide_password=False)),
             **settings,
         }
@@ -64,7 +66,8 @@ class Api:
 
     def close(self) -> None:
         """Its application may serve another test."""
-        _spare[self.app.extensions[EXTENSION].settings.api].append(self.app)
+        settings: Settings = self.app.extensions[EXTENSION].settings
+        _spare[settings.api, settings.web].append(self.app)
 
     def make_key(self, role: Role, project: str | None = "default", **more: Any) -> str:
         if project is not None:

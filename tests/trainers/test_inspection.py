@@ -84,9 +84,9 @@ def test_each_source_is_measured_and_the_first_batch_collates(inspect, assets):
     assert (validation["split"], validation["records_read"]) == ("validation", 12)
     assert train["lengths"]["0.5"] <= train["lengths"]["0.99"] <= train["lengths"]["max"]
     assert found["lengths"]["max"] == max(each["lengths"]["max"] for each in (train, validation))
-    assert found["batch"]["shape"][0] == 4
+    assert (found["batch"]["shape"][0], found["model"]["model_type"]) == (4, "llama")
     assert 0 < found["batch"]["learned_share"] < 1
-    assert found["model"]["model_type"] == "llama"
+    assert [each["tokens"] > 0 and not each["cut"] for each in train["first_records"]] == [True] * 3
 
 
 def _defined(inspect, assets, model=None, **definition):

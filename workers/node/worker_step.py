@@ -31,6 +31,7 @@ from config.settings import Settings, SettingsError
 from workers.fetching.cache_index import CacheIndex
 from workers.node.attempt_manager import AttemptManager
 from workers.node.background_thread import PeriodicThread
+from workers.node.device_samples import DeviceSamples
 from workers.node.inventory import found_capabilities, take_inventory
 from workers.node.node_config import NodeConfig, read_node_config
 from workers.node.warm_starts import WarmStarts
@@ -93,6 +94,7 @@ class Node:
         self._attempts = AttemptManager(settings, db, self._report.name)
         self._heart = PeriodicThread("heartbeat", self._heartbeat, heartbeat_seconds)
         self._care = PeriodicThread("attempts", self._attempts.poll, settings.node.poll_seconds)
+        self._samples = DeviceSamples(db, self._report.name, self._report.devices)
         # Not before: the start of the platform itself needs the processor.
         self._warm = WarmStarts(settings, may_start=lambda: self._registered)
 
@@ -105,10 +107,12 @@ class Node:
     def start(self) -> None:
         self._heart.start()
         self._care.start()
+        self._samples.start()
         self._warm.start()
 
     def stop(self) -> None:
         self._care.stop()
+        self._samples.stop()
         self._heart.stop()
         self._say_stopped()
         self._warm.stop()
@@ -131,6 +135,7 @@ class Node:
             self._attempts.clean()  # before offering devices that a dead attempt's processes may still use
             state = registry.register(self._db, self._report)
             self._registered, self._reported = True, None
+            self._samples.wake()
             log.info("node %s offers %d devices and is %s", self._report.name, len(self._report.devices), state)
             return
         try:

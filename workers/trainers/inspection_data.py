@@ -1,6 +1,7 @@
 """Inspects data: the first records of each source, tokenized, and one batch as for training."""
 
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ TRUNCATED_WARNS = 0.01
 UNLEARNED_WARNS = 0.01
 FEW_TO_MEASURE = 10
 MOST_COLUMNS = 100
+MOST_SHOWN, LONGEST_SHOWN = 3, 600  # records of a source that people see, and characters of each
 # Time limit for reading; what is not read then is left to the node.
 READ_SECONDS = 45.0
 
@@ -49,6 +51,7 @@ class _Read:
     columns: set[str] = field(default_factory=set)  # besides prompts, for the reward
     lengths: LengthStatistics = field(default_factory=LengthStatistics)
     batch: list[tuple[Encoded, ...]] = field(default_factory=list)  # the sequences of each record
+    shown: list[dict[str, Any]] = field(default_factory=list)  # the beginnings of the first records
 
 
 class _Reader:
@@ -83,8 +86,10 @@ class _Reader:
         found.conversational |= located.conversational
         found.columns |= set(located.record.get("columns") or ())
         if self.tokenizing is None:
+            _show(found, located, None)
             return
         encoded = self.tokenizing.encode(located)
+        _show(found, located, encoded.full_length)
         found.lengths.add(encoded.full_length, truncated=encoded.truncated, dropped=not encoded.learns)
         found.whole += not encoded.truncated
         found.ended += not encoded.truncated and any(self._eos in each.labels for each in encoded.sequences)
@@ -92,6 +97,12 @@ class _Reader:
         found.ties += first in others
         if encoded.learns and len(found.batch) < self._batch_size:
             found.batch.append(encoded.sequences)
+
+
+def _show(found: _Read, located: LocatedRecord, tokens: int | None) -> None:
+    if len(found.shown) < MOST_SHOWN:
+        text = json.dumps(located.record, ensure_ascii=False, default=str)
+        found.shown.append({"text": text[:LONGEST_SHOWN], "cut": len(text) > LONGEST_SHOWN, "tokens": tokens})
 
 
 def inspect_data(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, findings: Findings) -> None:
@@ -186,6 +197,7 @@ def _shown(read: _Read, columns: list[str], *, tokenized: bool) -> dict[str, Any
         "columns": columns,
         "records_read": read.count,
         "complete": read.complete,
+        "first_records": read.shown,
     }
     if not tokenized:
         return shown

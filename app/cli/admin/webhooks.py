@@ -9,6 +9,7 @@ from app.cli.connection import ServerGroup, server
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name
 from app.domain.names import DEFAULT_PROJECT
+from app.domain.webhook_messages import PLAIN_FORMAT, WEBHOOK_FORMATS
 from app.domain.webhooks import DELIVERY_STATES, EVENT_NAMES
 
 if TYPE_CHECKING:
@@ -57,11 +58,21 @@ def show(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
     help="An event type or job state; repeatable.  [all]",
 )
 @click.option("--description", default="", help="A description to show in lists.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(WEBHOOK_FORMATS),
+    default=PLAIN_FORMAT,
+    show_default=True,
+    help="The event itself, or a message for an incoming webhook of Slack or Teams.",
+)
 @json_option
-def create(url: str, project: str | None, events: tuple[str, ...], description: str, as_json: bool) -> None:  # noqa: FBT001
+def create(
+    *, url: str, project: str | None, events: tuple[str, ...], description: str, form: str, as_json: bool
+) -> None:
     """Create a webhook and print its secret; it is shown only once."""
     with server() as client:
-        item = client.webhooks.create(url, event_types=events, description=description, project=project)
+        item = client.webhooks.create(url, event_types=events, description=description, format=form, project=project)
     if as_json:
         print_json(item)
         return

@@ -1,6 +1,7 @@
-"""`trainyard logs`: a job's log lines; -f follows new ones."""
+"""`trainyard logs`: a job's log lines; -f follows new ones, --grep searches."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -18,17 +19,25 @@ _PREFLIGHT = "job.preflight"
 @click.option("-f", "--follow", "follows", is_flag=True, help="Follow new lines until the job ends.")
 @click.option("--tail", type=click.IntRange(0), default=200, show_default=True, help="Number of last lines to print.")
 @click.option("--rank", type=click.IntRange(0), help="Only lines of this rank.")
+@click.option("--grep", "pattern", metavar="PATTERN", help="Only lines of the whole log that match (RE2 syntax).")
+@click.option("-i", "--ignore-case", is_flag=True, help="With --grep: in any case.")
 @local_option
 @json_option
-def logs(*, handle: str, follows: bool, tail: int, rank: int | None, as_json: bool) -> None:
+def logs(
+    *, handle: str, follows: bool, tail: int, rank: int | None, pattern: str | None, ignore_case: bool, as_json: bool
+) -> None:
     """Print the log lines of the ranks of JOB."""
+    if pattern is not None and follows:
+        raise click.UsageError("--grep searches what is written so far; omit --follow")
     with server() as client:
         job_id = job_id_of(client, handle)
-        lines = (
-            (event.data for event in client.follow_logs(job_id, tail=tail, rank=rank))
-            if follows
-            else iter(client.logs(job_id, tail=tail, rank=rank))
-        )
+        lines: Iterator[Mapping[str, Any]]
+        if pattern is not None:
+            lines = client.search_logs(job_id, pattern=f"(?i){pattern}" if ignore_case else pattern, rank=rank)
+        elif follows:
+            lines = (event.data for event in client.follow_logs(job_id, tail=tail, rank=rank))
+        else:
+            lines = iter(client.logs(job_id, tail=tail, rank=rank))
         count = 0
         try:
             for line in lines:
@@ -37,6 +46,9 @@ def logs(*, handle: str, follows: bool, tail: int, rank: int | None, as_json: bo
         except KeyboardInterrupt:
             click.echo(f"\n{job_id} continues to run.", err=True)
             return
+        if not count and pattern is not None:
+            click.echo("No line matches.", err=True)
+            sys.exit(1)
         if not count and not as_json:
             _say_why_there_are_none(client, job_id)
 

@@ -200,6 +200,8 @@ class LocalPlatform:
     def _print_addresses(self) -> None:
         replace_secret(url_file(self._settings), self._readiness.url)
         _print(f"API     {self._readiness.url}   key in {self._settings.admin_key_file}")
+        if self._settings.web.enabled:
+            _print(f"Pages   {self._readiness.url}/ui/   sign in with that key")
         if self._with_flower:
             flower = self._settings.flower
             url = f"http://{reachable(flower.host)}:{flower.port}"

@@ -1,4 +1,4 @@
-"""What distinguishes jobs: the fields in which their documents differ, and which of two metric values is the better."""
+"""What distinguishes jobs: fields in which their documents differ, which metric value is the best, means of groups."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +17,41 @@ class Difference:
 
     field: str
     values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Jobs that have the same value of a label, by their places; ``value`` is None for those without the label."""
+
+    value: str | None
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Of the finite values of a group."""
+
+    count: int
+    mean: float
+    low: float
+    high: float
+
+
+def groups_by(labels: Sequence[Mapping[str, str]], key: str) -> list[Group]:
+    """The groups by value, those without the label last."""
+    found: dict[str | None, list[int]] = {}
+    for place, each in enumerate(labels):
+        found.setdefault(each.get(key), []).append(place)
+    ordered = sorted(found.items(), key=lambda item: (item[0] is None, item[0] or ""))
+    return [Group(value=value, places=tuple(places)) for value, places in ordered]
+
+
+def spread_of(values: Sequence[float | None]) -> Spread | None:
+    """None where no value is finite."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    if not finite:
+        return None
+    return Spread(count=len(finite), mean=math.fsum(finite) / len(finite), low=min(finite), high=max(finite))
 
 
 def document_differences(documents: Sequence[Mapping[str, Any]]) -> list[Difference]:

@@ -116,14 +116,23 @@ def _compute(card: ModelCard) -> Mapping[str, str]:
     }
 
 
-def _loading(card: ModelCard) -> str:
+def shell_lines(card: ModelCard) -> list[str]:
+    """Commands that fetch the result, and serve it where that is possible."""
+    serves = card.kind in (ADAPTER, MODEL) and not card.judges
+    return [f"trainyard download {card.job_id}", *([f"trainyard serve {card.job_id}"] if serves else [])]
+
+
+def python_lines(card: ModelCard) -> str:
+    """A program that loads the result; empty for files that no library is known to load."""
     what = "SequenceClassification" if card.judges else "CausalLM"
-    text = {
+    return {
         ADAPTER: _LOAD_ADAPTER.format(kind=f"AutoPeftModelFor{what}"),
         MODEL: _LOAD_MODEL.format(kind=f"AutoModelFor{what}"),
     }.get(card.kind, "")
-    serve = f"\ntrainyard serve {card.job_id}" if text and not card.judges else ""
-    shell = f"```sh\ntrainyard download {card.job_id}{serve}\n```"
+
+
+def _loading(card: ModelCard) -> str:
+    shell, text = "```sh\n{}\n```".format("\n".join(shell_lines(card))), python_lines(card)
     return f"{shell}\n\n```python\n{text}\n```" if text else shell
 
 

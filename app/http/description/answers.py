@@ -33,6 +33,7 @@ _MEDIA: dict[str, tuple[str, dict[str, Any]]] = {
     "text": ("text/plain", _TEXT),
     "picture": ("image/svg+xml", _TEXT),
     "markdown": ("text/markdown", _TEXT),
+    "csv": ("text/csv", _TEXT),
 }
 
 
@@ -136,7 +137,7 @@ def _success(endpoint: Endpoint, status: int, answer: BodySchema | None) -> dict
         return {"description": "Done", "headers": _REQUEST_ID}
     declared = endpoint.declared
     media: dict[str, Any] = {}
-    if declared.media in ("json", "json or events", "json or picture", "json or markdown"):
+    if declared.media in ("json", "json or events", "json or picture", "json or markdown", "json or csv"):
         media["application/json"] = {"schema": endpoint.dialect.answer_schema(answer, declared.items)}
     if declared.media == "document":
         media["application/json"] = {"schema": {"type": "object"}}

@@ -184,6 +184,7 @@ def rotate(
             box=box,
             expires_at=now + lifetime if lifetime is not None else None,
         )
+        new.row.user_id = old.user_id
         session.add(new.row)
         old.replaced_by = new.row.id
         ends_at = now + timedelta(seconds=grace_seconds)
@@ -208,6 +209,8 @@ def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, on_writ
     with db.write() as session:
         if project is not None:
             projects.require(session, project)
+        # What a person makes is theirs.
+        new.row.user_id = session.scalar(select(ApiKey.user_id).where(ApiKey.id == actor))
         session.add(new.row)
         session.flush()
         _record(session, actor, "create", new.row, {"role": str(role), "name": wanted.name})

@@ -1,12 +1,14 @@
 """Reads the audit log: pages, single entries, and complete exports."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, or_, select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import NotFound
 from app.models import AuditEntry, Project
 from app.models.audit_entry import DENIED, FREQUENT_ACTIONS, NOT_FREQUENT_ACTIONS
@@ -69,6 +71,16 @@ def everything(session: Session, caller: Caller, filters: Mapping[str, Any]) -> 
         if found.next_after is None:
             return
         request = PageRequest(size=EXPORT_PAGE, order="created_at", after=found.next_after)
+
+
+def batches(db: Database, caller: Caller, filters: Mapping[str, Any]) -> Iterator[Sequence[AuditEntry]]:
+    """All entries that match every filter, oldest first; each batch is read in a transaction of its own."""
+    request: PageRequest | None = PageRequest(size=EXPORT_PAGE, order="created_at")
+    while request is not None:
+        with db.read() as session:
+            found = page(session, caller, filters, request)
+        yield found.items
+        request = replace(request, after=found.next_after) if found.next_after is not None else None
 
 
 def find(session: Session, caller: Caller, entry_id: str) -> AuditEntry:

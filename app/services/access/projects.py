@@ -226,6 +226,12 @@ def page(session: Session, caller: Caller, request: PageRequest) -> Page[Project
     return page_of(session, query, ORDERS, request)
 
 
+def names(session: Session, caller: Caller) -> list[str]:
+    """The names of the projects that the caller sees."""
+    query = select(Project.name).order_by(Project.name)
+    return list(session.scalars(query if caller.project is None else query.where(Project.name == caller.project)))
+
+
 def visible(session: Session, caller: Caller, name: str, *, lock: bool = False) -> Project:
     """The project. Raises the same NotFound for a missing and a foreign one."""
     caller.require_project(name[:63])

@@ -30,12 +30,17 @@ MOST_POINTS = 100_000  # of all curves together: they are held in memory, and so
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRequest:
-    """``metrics`` empty: those that most of the jobs have. ``max_points``: of each curve."""
+    """``metrics`` empty: those that most of the jobs have. ``max_points``: of each curve.
+
+    ``reads``: how much is read of the metrics' points. "curves" is all of it; "best" is the best values alone, which
+    the database finds; "final" nothing.
+    """
 
     jobs: Sequence[str]
     metrics: Sequence[str] = ()
     by: Axis = "step"
     max_points: int = 200
+    reads: Literal["curves", "best", "final"] = "curves"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,20 +107,30 @@ def compare(session: Session, caller: Caller, request: ComparisonRequest) -> Com
     jobs = _compared(session, details_of(session, _found(session, caller, request.jobs)))
     finals = [each.final for each in jobs]
     names, left_out = _selected(finals, request.metrics)
-    most = min(request.max_points, max(FEWEST, MOST_POINTS // max(1, len(jobs) * len(names))))
-    series = [_series(session, each.job.id, names, most) for each in jobs]
+    series = [_series(session, each.job.id, names, request) for each in jobs]
     metrics = {}
     for name in names:
         goal = goal_in([each.details.document.output_config.checkpoint for each in jobs], name)
         parts = zip(jobs, series, strict=True)
-        best = [_best(session, each, name, found.get(name, []), goal) for each, found in parts]
+        if request.reads == "curves":
+            best = [_best(session, each, name, found.get(name, []), goal) for each, found in parts]
+        else:
+            best = [_best_stored(session, each, name, goal if request.reads == "best" else None) for each in jobs]
         metrics[name] = ComparedMetric(goal=goal, final=[final.get(name) for final in finals], best=best)
     return Comparison(
         jobs=jobs,
         differences=document_differences([_document(each.details) for each in jobs]),
         metrics=metrics,
         left_out=left_out,
-        curves=_curves(jobs, series, names, request.by),
+        curves=_curves([each.job for each in jobs], series, names, request.by),
+    )
+
+
+def curves(session: Session, caller: Caller, request: ComparisonRequest) -> Mapping[str, list[list[CurvePoint]]]:
+    """The curves alone, of the metrics that are named. Raises NotFound with the field of the id."""
+    jobs = _found(session, caller, request.jobs)
+    return _curves(
+        jobs, [_series(session, each.id, request.metrics, request) for each in jobs], request.metrics, request.by
     )
 
 
@@ -165,9 +180,13 @@ def _selected(finals: Sequence[Mapping[str, float]], wanted: Sequence[str]) -> t
     return ranked[:MOST_METRICS], ranked[MOST_METRICS:]
 
 
-def _series(session: Session, job_id: str, names: Sequence[str], most: int) -> dict[str, list[SeriesPoint]]:
-    # Without names all series would be read.
-    return progress.series(session, job_id, names=names, max_points=most) if names else {}
+def _series(
+    session: Session, job_id: str, names: Sequence[str], request: ComparisonRequest
+) -> dict[str, list[SeriesPoint]]:
+    if not names or request.reads != "curves":  # without names all series would be read
+        return {}
+    most = min(request.max_points, max(FEWEST, MOST_POINTS // (len(request.jobs) * len(names))))
+    return progress.series(session, job_id, names=names, max_points=most)
 
 
 def _best(
@@ -181,12 +200,20 @@ def _best(
     return best_of(values, goal)
 
 
+def _best_stored(session: Session, compared: ComparedJob, name: str, goal: Goal | None) -> float | None:
+    """As the database finds it, without the curve."""
+    if goal is None or name not in compared.final:
+        return None
+    found = progress.extreme(session, compared.job.id, name, greatest=goal == "maximize")
+    return best_of([compared.final[name]], goal) if found is None else found
+
+
 def _curves(
-    jobs: Sequence[ComparedJob], series: Sequence[Mapping[str, list[SeriesPoint]]], names: Sequence[str], by: Axis
+    jobs: Sequence[Job], series: Sequence[Mapping[str, list[SeriesPoint]]], names: Sequence[str], by: Axis
 ) -> dict[str, list[list[CurvePoint]]]:
     """The curves of each metric that has points."""
     return {
-        name: [_curve(each.job, found.get(name, []), by) for each, found in zip(jobs, series, strict=True)]
+        name: [_curve(each, found.get(name, []), by) for each, found in zip(jobs, series, strict=True)]
         for name in names
         if any(name in found for found in series)
     }

@@ -6,6 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import IllegalTransition
+from app.domain.lifecycle.control_actions import SAVING
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
 from app.domain.lifecycle.states import TERMINAL, UNHELD, JobState
@@ -19,8 +20,6 @@ from app.services.jobs import start_points
 from app.services.lifecycle import audit, transitions
 from app.services.queues import limits, project_quotas
 
-# States in which a job can save: it runs steps, or interrupts them for a moment.
-SAVING = (JobState.TRAINING, JobState.CHECKPOINTING, JobState.EVALUATING)
 _CANNOT_SAVE = "runs a script that has not declared that it can save on request"
 
 

@@ -34,13 +34,17 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Forecast: queue position, counted from 1 in the project, and candidate nodes."""
+    """Forecast: queue position, counted from 1 in the project, and candidate nodes.
+
+    ``refusals`` are those of the warnings that say why admission would fail the job.
+    """
 
     checked: Checked
     queue_position: int
     candidate_nodes: Sequence[Candidate]
     resumes_from: str | None
     warnings: Sequence[str] = field(default_factory=tuple)
+    refusals: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,7 @@ def plan(
             candidate_nodes=candidates,
             resumes_from=found.job.resume_checkpoint_id,
             warnings=[*warnings, *found.refusals],
+            refusals=found.refusals,
         )
 
 

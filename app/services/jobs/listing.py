@@ -13,7 +13,7 @@ from app.models import Job, JobLabel
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.jobs import handles
-from app.services.jobs.details import JobDetails, details_of
+from app.services.jobs.details import JobDetails, details_of, without_outlook
 from app.services.requests.existing_rows import existing_in
 from app.services.requests.pagination import Orders, Page, PageRequest, page_by_id
 
@@ -99,9 +99,12 @@ _LABEL_ORDERS: Orders = {"created_at": (JobLabel.created_at, JobLabel.job_id)}
 Conditions = Sequence[tuple[str, Any]]
 
 
-def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest) -> Page[JobDetails]:
+def page(
+    session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest, *, with_outlook: bool = True
+) -> Page[JobDetails]:
     """The caller's jobs that pass every filter. Raises NotFound for a project that is not the caller's.
 
+    ``with_outlook`` False: without queue positions and estimated starts, whose cost grows with the waiting jobs.
     ``handle``: a job's id, name, or the end of its id; of many matches only the newest are found.
     """
     if "project" in filters:
@@ -115,7 +118,7 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
     labels = filters.get("labels", ())
     found = _labelled(session, labels, asked, request) if labels else _plain(session, asked, request)
     return Page(
-        items=details_of(session, found.items),
+        items=(details_of if with_outlook else without_outlook)(session, found.items),
         next_after=found.next_after,
         total_count=found.total_count,
         total_count_capped=found.total_count_capped,

@@ -14,6 +14,7 @@ from app.domain.lifecycle.goodput import Goodput, Run, Spell, goodput
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.inference import TRAINING
 from app.models import Attempt, Job, JobEvent
+from app.models.base import utc_now
 from app.services.jobs import history
 
 # The three ways a completion is reported; a preempted job did not reach its goal.
@@ -73,19 +74,25 @@ def completion_report(session: Session, job: Job) -> CompletionReport:
     )
 
 
+def goodput_so_far(session: Session, job: Job, attempts: Sequence[Attempt]) -> Goodput | None:
+    """Of a job that may still run, whose running attempt counts until now; None for one that never started."""
+    return _goodput(session, job, attempts)
+
+
 def _goodput(session: Session, job: Job, attempts: Sequence[Attempt]) -> Goodput | None:
+    runs_until = None if job.state in TERMINAL else utc_now()
     runs = [
         Run(
             started_at=one.started_at,
             trained_at=one.trained_at,
-            ended_at=one.ended_at,
+            ended_at=ended_at,
             failed=one.cause is not None,
-            steps=max(0, (one.end_step or 0) - one.start_step),
+            steps=max(0, ((one.end_step if one.ended_at else job.current_step) or 0) - one.start_step),
             lost_steps=one.lost_steps or 0,
             detect_seconds=one.detect_seconds or 0.0,
         )
         for one in attempts
-        if one.started_at is not None and one.ended_at is not None
+        if one.started_at is not None and (ended_at := one.ended_at or runs_until) is not None
     ]
     steps = session.execute(
         select(JobEvent.at, JobEvent.to_status)
@@ -98,4 +105,6 @@ def _goodput(session: Session, job: Job, attempts: Sequence[Attempt]) -> Goodput
         # Only a training stands still while it evaluates.
         if job.kind == TRAINING or before.to_status != JobState.EVALUATING
     ]
-    return goodput(runs, spells, job.finished_at or job.updated_at)
+    if runs_until is not None and steps:
+        spells.append(Spell(state=job.state, since=steps[-1].at, until=max(steps[-1].at, runs_until)))
+    return goodput(runs, spells, job.finished_at or runs_until or job.updated_at)

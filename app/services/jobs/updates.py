@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from app.domain.errors import IllegalTransition, InvalidRequest
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.names import MOST_LABELS
 from app.models import Job, JobLabel
 from app.security.permissions import Caller
 from app.services.jobs import details, lookup
@@ -35,11 +36,7 @@ def change(
         expected = details.outlook(session, found, priority=changes.get("priority", found.priority))
     with plane.db.write() as session:
         lookup.find(session, caller, job_id)
-        job = transitions.load_for_change(session, job_id)
-        if job.state in TERMINAL:
-            raise IllegalTransition(
-                f"job {job_id} is {job.status} and cannot be changed; only a job that has not ended can"
-            )
+        job = _unfinished(session, job_id)
         changed = _apply(session, job, changes)
         if changed:
             _record_change(session, job, caller, changed)
@@ -47,6 +44,30 @@ def change(
     if "priority" in changed and job.state is JobState.PENDING:
         # Its admission message has the old priority: a second message is harmless and may be served earlier.
         plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
+    return job
+
+
+def label(plane: ControlPlane, caller: Caller, job_id: str, key: str, value: str | None) -> Job:
+    """Set one label and keep the others; None removes it. Raises IllegalTransition when the job has ended."""
+    with plane.db.write() as session:
+        lookup.find(session, caller, job_id)
+        job = _unfinished(session, job_id)
+        wanted = {name: text for name, text in job.labels.items() if name != key}
+        if value is not None:
+            wanted[key] = value
+        if len(wanted) > MOST_LABELS:
+            raise InvalidRequest(f"job {job_id} has {MOST_LABELS} labels, which are the most; remove one first")
+        if changed := _apply(session, job, {"labels": wanted}):
+            _record_change(session, job, caller, changed)
+    return job
+
+
+def _unfinished(session: Session, job_id: str) -> Job:
+    job = transitions.load_for_change(session, job_id)
+    if job.state in TERMINAL:
+        raise IllegalTransition(
+            f"job {job_id} is {job.status} and cannot be changed; only a job that has not ended can"
+        )
     return job
 
 

@@ -36,6 +36,7 @@ from app.services.preflight import file_inspections, fingerprints, inspections, 
 from app.services.preflight.file_inspections import FileHold
 from app.services.preflight.inspections import InspectionTask, Report
 
+_SOURCES = "sources"  # of a report
 _BATCH = 200
 _PASSED = {  # by part of the report
     "image": "the registry has the image",
@@ -258,8 +259,16 @@ def _apply(session: Session, job: Job, decision: _Decision, inspection: Inspecti
     return True
 
 
+def _without_content(report: Report) -> Report:
+    """Without the records themselves: events are kept, exported and sent to others."""
+    if not report.get(_SOURCES):
+        return report
+    kept = [{name: value for name, value in each.items() if name != "first_records"} for each in report[_SOURCES]]
+    return {**report, _SOURCES: kept}
+
+
 def _act_on(session: Session, job: Job, report: Report, actor: str) -> None:
-    shown = {name: value for name, value in report.items() if name != "fingerprint"}
+    shown = _without_content({name: value for name, value in report.items() if name != "fingerprint"})
     transitions.record_event(
         session,
         job.id,

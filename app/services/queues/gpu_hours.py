@@ -1,16 +1,23 @@
 """GPU-hours of projects by month, of ended and running attempts."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Insert, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from app.domain.errors import InvalidRequest
 from app.domain.lifecycle.states import HELD
 from app.domain.units import WHOLE
-from app.models import Attempt, Job, ProjectUsage, Reservation
+from app.models import Attempt, Job, Project, ProjectUsage, Reservation
 from app.models.base import utc_now
+from app.security.permissions import Caller
+
+PROJECT, MONTH = "project", "month"
+GROUPS = (PROJECT, MONTH)
 
 
 def used(session: Session, names: Collection[str]) -> dict[str, float]:
@@ -36,6 +43,39 @@ def used(session: Session, names: Collection[str]) -> dict[str, float]:
             ran = max(0.0, (now - max(row.started_at, begin)).total_seconds())
             seconds[row.project] += ran * row.share / WHOLE
     return {name: each / 3600 for name, each in seconds.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuHours:
+    """Sums; what they are not by is None. ``month`` as 2026-11."""
+
+    project: str | None
+    month: str | None
+    gpu_hours: float
+
+
+def by_project_and_month(session: Session, caller: Caller, filters: Mapping[str, Any]) -> list[GpuHours]:
+    """GPU-hours of the projects that the caller sees, of ended and running attempts: the newest month first.
+
+    ``filters``: ``by``, any of GROUPS, and ``project``, ``since`` and ``until``, the first and the last month. Raises
+    InvalidRequest for months in the wrong order.
+    """
+    since, until = filters.get("since") or "", filters.get("until") or "9999-12"
+    if until < since:
+        raise InvalidRequest(f"until ({until}) is before since ({since}); exchange them", field="until")
+    names = set(session.scalars(select(Project.name)))
+    wanted = {name for name in names if caller.sees(name) and filters.get("project") in (None, name)}
+    ended = select(ProjectUsage).where(ProjectUsage.project.in_(wanted), ProjectUsage.month.between(since, until))
+    hours = {(row.project, row.month): row.gpu_seconds / 3600 for row in session.scalars(ended)}
+    this_month = f"{month_of(utc_now()):%Y-%m}"
+    if since <= this_month <= until:
+        hours |= {(name, this_month): each for name, each in used(session, wanted).items() if each}
+    sums: dict[tuple[str | None, str | None], float] = {}
+    for (project, month), each in hours.items():
+        key = (project if PROJECT in filters["by"] else None, month if MONTH in filters["by"] else None)
+        sums[key] = sums.get(key, 0.0) + each
+    rows = (GpuHours(project=key[0], month=key[1], gpu_hours=round(each, 3)) for key, each in sums.items())
+    return sorted(sorted(rows, key=lambda row: row.project or ""), key=lambda row: row.month or "", reverse=True)
 
 
 def count_gpu_seconds(session: Session, project: str, ran_seconds: float, devices: float) -> None:

@@ -13,6 +13,7 @@ from app.models import Job, Sweep, Trial
 from app.security.permissions import Caller
 
 SWEEP_ID = re.compile(r"sweep-[0-9a-f-]{36}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _HIGHEST = 2**31 - 1
 
 
@@ -39,6 +40,13 @@ def find_for_change(session: Session, caller: Caller, sweep_id: str) -> Sweep:
     """The sweep with its row locked until the transaction ends; raises NotFound as `find`."""
     find(session, caller, sweep_id)
     return locked(session, sweep_id)
+
+
+def trial_number(text: str) -> int:
+    """Of a path. Raises NotFound for what is none."""
+    if _NUMBER.fullmatch(text) is None:
+        raise NotFound(f"no trial {text[:20]}; trials are numbered 0, 1, 2 …")
+    return int(text)
 
 
 def locked(session: Session, sweep_id: str) -> Sweep:

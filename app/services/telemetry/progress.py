@@ -19,6 +19,7 @@ from app.domain.lifecycle.states import HELD
 from app.models import Job
 from app.models.base import Base, utc_now
 from app.services.telemetry import summaries
+from app.services.telemetry.summaries import LAST_STEP, StepRange
 from trainyard.protocol.messages import Progress
 
 _METRIC = Base.metadata.tables["metric"]  # without the ORM: there may be a million points
@@ -109,12 +110,24 @@ def add_points(session: Session, job: Job, points: Sequence[MetricPoint]) -> Non
 
 
 def series(
-    session: Session, job_id: str, *, names: Sequence[str] = (), since_step: int = -1, max_points: int = 1000
+    session: Session,
+    job_id: str,
+    *,
+    names: Sequence[str] = (),
+    since_step: int = -1,
+    to_step: int = LAST_STEP,
+    max_points: int = 1000,
 ) -> dict[str, list[SeriesPoint]]:
-    """Points per metric with a step above ``since_step``, at most ``max_points`` each."""
-    selected = sorted(set(names)) or session.scalars(_NAMES, {"job_id": job_id}).all()
-    found = {name: _one_series(session, job_id, name, since_step, max_points) for name in selected}
+    """Points per metric with a step above ``since_step`` and up to ``to_step``, at most ``max_points`` each."""
+    selected = sorted(set(names)) or names_of(session, job_id)
+    steps = StepRange(since_step, to_step)
+    found = {name: _one_series(session, job_id, name, steps, max_points) for name in selected}
     return {name: points for name, points in found.items() if points}
+
+
+def names_of(session: Session, job_id: str) -> Sequence[str]:
+    """The metrics of a job that have points, by name."""
+    return session.scalars(_NAMES, {"job_id": job_id}).all()
 
 
 def extreme(session: Session, job_id: str, name: str, *, greatest: bool) -> float | None:
@@ -126,14 +139,15 @@ def extreme(session: Session, job_id: str, name: str, *, greatest: bool) -> floa
     return found
 
 
-def _one_series(session: Session, job_id: str, name: str, since_step: int, max_points: int) -> list[SeriesPoint]:
+def _one_series(session: Session, job_id: str, name: str, within: StepRange, max_points: int) -> list[SeriesPoint]:
     of_it = (_METRIC.c.job_id == job_id, _METRIC.c.name == name)
-    few = select(_METRIC.c.step).where(*of_it, _METRIC.c.step > since_step).limit(max_points + 1).subquery()
+    wanted = (*of_it, _METRIC.c.step > within.since, _METRIC.c.step <= within.to)
+    few = select(_METRIC.c.step).where(*wanted).limit(max_points + 1).subquery()
     if (session.scalar(select(func.count()).select_from(few)) or 0) <= max_points:
-        return _read(session, *of_it, _METRIC.c.step > since_step)
-    steps = summaries.thinned_steps(session, job_id, name, since_step=since_step, most=max_points)
+        return _read(session, *wanted)
+    steps = summaries.thinned_steps(session, job_id, name, within, most=max_points)
     if steps is None:
-        steps = _selected_steps(session, *of_it, _METRIC.c.step > since_step, max_points=max_points)
+        steps = _selected_steps(session, *wanted, max_points=max_points)
     return _read(session, *of_it, _METRIC.c.step.in_(_as_rows(session, steps)))
 
 

@@ -7,7 +7,7 @@ newest points have none yet. A level has no gaps: it is built from its start, an
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, case, delete, func, insert, select, update
 from sqlalchemy.orm import Session
@@ -32,6 +32,18 @@ ORDER = func.coalesce(
 )
 DUE = FAN_OUT**2  # number of new points of a series that triggers a write
 _POINTS_AT_ONCE = 4096  # keeps transactions short, even after an attempt that left many points unsummarised
+
+LAST_STEP = 2**31 - 1  # the greatest that the database stores
+
+
+class StepRange(NamedTuple):
+    """Steps above ``since``, up to ``to``."""
+
+    since: int = -1
+    to: int = LAST_STEP
+
+
+ALL_STEPS = StepRange()
 
 
 class SummaryCount:
@@ -90,23 +102,23 @@ def forget(session: Session, job_id: str, steps: Mapping[str, int]) -> None:
             )
 
 
-def thinned_steps(session: Session, job_id: str, name: str, *, since_step: int, most: int) -> list[int] | None:
+def thinned_steps(session: Session, job_id: str, name: str, within: StepRange, *, most: int) -> list[int] | None:
     """Steps of the points that remain after down-sampling to ``most``; None when there are too few summaries."""
     for level in range(LEVELS, 0, -1):
-        of_it = (*_of(job_id, name, level), _SUMMARY.c.first_step > since_step)
+        of_it = (*_of(job_id, name, level), *_inside(within))
         count = session.scalar(select(func.count()).select_from(_SUMMARY).where(*of_it)) or 0
         # Half of the allowed points show as much, for a sixteenth of the reads.
         if count >= max(1, (most - 2) // 4):
-            return selected_steps(_covering(session, job_id, name, level, since_step), most)
+            return selected_steps(_covering(session, job_id, name, level, within), most)
     return None
 
 
-def _covering(session: Session, job_id: str, name: str, level: int, since_step: int) -> list[Span]:
-    """Rows of a level from a step on; the points before and after them are summarised on the fly."""
-    rows = _rows(session, job_id, name, level, since_step)
+def _covering(session: Session, job_id: str, name: str, level: int, within: StepRange) -> list[Span]:
+    """Rows of a level in a range; the points before and after them are summarised on the fly."""
+    rows = _rows(session, job_id, name, level, within)
     size = FAN_OUT**level
-    before = _points(session, job_id, name, _METRIC.c.step > since_step, _METRIC.c.step < rows[0].first_step)
-    behind = _points(session, job_id, name, _METRIC.c.step > rows[-1].last_step)
+    before = _points(session, job_id, name, _METRIC.c.step > within.since, _METRIC.c.step < rows[0].first_step)
+    behind = _points(session, job_id, name, _METRIC.c.step > rows[-1].last_step, _METRIC.c.step <= within.to)
     return [*spans_of(before, size), *rows, *spans_of(behind, size)]
 
 
@@ -116,7 +128,7 @@ def _extend_series(session: Session, job_id: str, name: str, below_step: int) ->
     points = _points(session, job_id, name, *conditions, limit=_POINTS_AT_ONCE)
     _add(session, job_id, name, 1, [span_of(group) for group in _whole_groups(points)])
     for level in range(2, LEVELS + 1):
-        rows = _rows(session, job_id, name, level - 1, _last_step(session, job_id, name, level))
+        rows = _rows(session, job_id, name, level - 1, StepRange(_last_step(session, job_id, name, level)))
         _add(session, job_id, name, level, [merged(group) for group in _whole_groups(rows)])
 
 
@@ -127,10 +139,9 @@ def _add(session: Session, job_id: str, name: str, level: int, spans: Sequence[S
         )
 
 
-def _rows(session: Session, job_id: str, name: str, level: int, after_step: int) -> list[Span]:
-    query = select(*(_SUMMARY.c[field] for field in Span._fields)).where(
-        *_of(job_id, name, level), _SUMMARY.c.first_step > after_step
-    )
+def _rows(session: Session, job_id: str, name: str, level: int, within: StepRange = ALL_STEPS) -> list[Span]:
+    columns = (_SUMMARY.c[field] for field in Span._fields)
+    query = select(*columns).where(*_of(job_id, name, level), *_inside(within))
     return [Span(*row) for row in session.execute(query.order_by(_SUMMARY.c.first_step)).all()]
 
 
@@ -149,6 +160,10 @@ def _points(
 
 def _of(job_id: str, name: str, level: int) -> tuple[ColumnElement[bool], ...]:
     return _SUMMARY.c.job_id == job_id, _SUMMARY.c.name == name, _SUMMARY.c.level == level
+
+
+def _inside(within: StepRange) -> tuple[ColumnElement[bool], ...]:
+    return _SUMMARY.c.first_step > within.since, _SUMMARY.c.last_step <= within.to
 
 
 def _whole_groups(items: Sequence[Any]) -> list[Sequence[Any]]:

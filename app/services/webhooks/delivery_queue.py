@@ -6,7 +6,7 @@ dies; the interrupted delivery is then sent again. Times are the database's.
 
 import json
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Select, case, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app.database.engine import Database
+from app.domain.webhook_messages import in_format
 from app.domain.webhooks import GIVEN_UP_AFTER, TRIES_IN_LINE, pause_after, rest_after
 from app.models import Webhook, WebhookDelivery
 from app.models.base import database_now
@@ -128,7 +129,7 @@ class Turns:
             event_type=delivery.event_type,
             url=hook.url,
             secret=secret,
-            body=body_of(delivery.payload),
+            body=body_of(in_format(hook.format, delivery.payload)),
             at=now,
             problem=problem,
         )
@@ -171,7 +172,7 @@ def give_up(session: Session, now: datetime, *which: ColumnElement[bool]) -> Non
     )
 
 
-def body_of(payload: dict[str, Any]) -> bytes:
+def body_of(payload: Mapping[str, Any]) -> bytes:
     return json.dumps(payload, separators=(",", ":")).encode()
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.errors import NotFound, QuotaExceeded
 from app.domain.ids import new_id
+from app.domain.webhook_messages import PLAIN_FORMAT
 from app.domain.webhooks import check_url
 from app.models import Project, Webhook
 from app.security.permissions import Caller
@@ -39,6 +40,7 @@ class WantedWebhook:
     url: str
     description: str = ""
     event_types: tuple[str, ...] = ()
+    format: str = PLAIN_FORMAT
     secret: str | None = None
     is_active: bool = True
     project: str | None = None
@@ -74,6 +76,7 @@ class Webhooks:
                 url=wanted.url,
                 description=wanted.description,
                 event_types=_sorted(wanted.event_types),
+                format=wanted.format,
                 sealed_secret=self._box.seal({"secret": secret}),
                 is_active=wanted.is_active,
                 created_by=caller.actor,
@@ -91,7 +94,7 @@ class Webhooks:
             check_url(changes["url"], self._rules.allow, field="url")
         with self._db.write() as session:
             row = find(session, caller, webhook_id)
-            for name in ("url", "description", "is_active"):
+            for name in ("url", "description", "format", "is_active"):
                 if name in changes:
                     setattr(row, name, changes[name])
             if "event_types" in changes:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.cli.client.recipes.catalog import Recipe, recipes
 from app.cli.client.recipes.submit import filled_in
 from app.domain.memory.estimate import estimate
 from app.domain.memory.known_models import known_config
 from app.schemas.jobs import SubmitJobSchema
+from app.services.recipes import Recipe, recipes
 from tests.builders.factories import make_node
 from tests.systems.apps import Api
 

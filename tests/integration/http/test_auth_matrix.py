@@ -70,6 +70,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/queue"): Row(VIEWER),
     ("GET", "/v1/nodes"): Row(VIEWER),
     ("GET", "/v1/nodes/<name>"): Row(VIEWER),
+    ("GET", "/v1/nodes/<name>/usage"): Row(VIEWER),
     ("PATCH", "/v1/nodes/<name>"): Row(SUPER, body={"labels": ["rack-7"]}),
     ("POST", "/v1/nodes/<name>/labels"): Row(SUPER, body={"add": ["rack-7"]}),
     ("DELETE", "/v1/nodes/<name>"): Row(SUPER, 409),  # it is not lost
@@ -77,6 +78,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/v1/nodes/<name>/why/<job_id>"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/jobs/<job_id>/placement"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/shares"): Row(VIEWER),
+    ("GET", "/v1/usage/devices"): Row(VIEWER),
     ("GET", "/v1/registered-models"): Row(VIEWER),
     ("POST", "/v1/registered-models"): Row(SUPER, 201, body={"name": "NEW", "location": "/srv/models/tiny"}),
     ("DELETE", "/v1/registered-models/<name>"): Row(SUPER, 404),

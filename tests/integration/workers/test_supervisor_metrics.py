@@ -21,13 +21,13 @@ def test_event_files_outlive_failures_and_go_on_after_a_resume(world):
     job_id = world.start(training(steps=6, save_at=(3,), fail_at_end=True))
     assert world.wait_for_end(job_id).state is JobState.FAILED
     folder = world.storage.local_path(f"jobs/{job_id}/tensorboard")
-    assert curve(folder, "loss") == [1, 2, 3, 4, 5, 6]
+    assert curve(folder, "train/loss") == [1, 2, 3, 4, 5, 6]
     (first,) = rows(world, Artifact)
 
     job = try_again(world, job_id)
 
     assert job.state is JobState.COMPLETED, world.describe(job_id)
-    assert curve(folder, "loss") == [1, 2, 3, 4, 5, 6]
+    assert curve(folder, "train/loss") == [1, 2, 3, 4, 5, 6]
     recorded = {a.path: a for a in rows(world, Artifact) if a.path.startswith("tensorboard/")}
     assert len(recorded) == 2
     assert recorded[first.path].sha256 == first.sha256
@@ -59,7 +59,7 @@ raise SystemExit(1)
     assert memory.value is not None
     assert 64 < memory.value < 1024
     assert job.latest_metrics == {"cpu_percent": -1.0, "memory_mb": memory.value}
-    assert curve(world.storage.local_path(f"jobs/{job_id}/tensorboard"), "memory_mb") == [7]
+    assert curve(world.storage.local_path(f"jobs/{job_id}/tensorboard"), "system/memory_mb") == [7]
 
 
 PRINTS = """
@@ -88,7 +88,7 @@ def test_metrics_that_a_script_prints_are_found_by_patterns(any_world):
     assert (job.current_step, job.total_steps) == (5, 5)
     assert job.report is not None
     assert job.report["final_metrics"]["accuracy"] == 0.75
-    assert curve(any_world.storage.local_path(f"jobs/{job_id}/tensorboard"), "loss") == [1, 2, 3, 4, 5]
+    assert curve(any_world.storage.local_path(f"jobs/{job_id}/tensorboard"), "train/loss") == [1, 2, 3, 4, 5]
 
 
 FOLLOWED = """

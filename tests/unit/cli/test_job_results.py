@@ -233,7 +233,14 @@ def test_metrics_are_shown_drawn_and_printed(server: ScriptedServer) -> None:
 def test_open_prints_the_address_of_the_tensorboard(server: ScriptedServer) -> None:
     server.script(success({"url": "http://boards/job-1/", "token": "t"}))
 
-    assert run("open", JOB_ID, "--print").stdout == "http://boards/job-1/?token=t\n"
+    assert run("open", JOB_ID, "--tensorboard", "--print").stdout == "http://boards/job-1/?token=t\n"
+
+
+def test_open_prints_the_address_of_the_dashboard_and_of_a_job_in_it(server: ScriptedServer) -> None:
+    assert run("open", "--print").stdout == f"{server.url}/ui/\n"
+    assert run("open", JOB_ID, "--print").stdout == f"{server.url}/ui/jobs/{JOB_ID}\n"
+    refused = run("open", "--tensorboard")
+    assert (refused.exit_code, "--tensorboard needs a JOB" in refused.stderr) == (2, True)
 
 
 def test_validate_prints_what_is_wrong_and_exits_with_1(server: ScriptedServer, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from app.cli.client.recipes.catalog import recipes
 from app.cli.main import main
+from app.services.recipes import recipes
 from tests.doubles.scripted_server import ScriptedServer, success
 
 SUBMITTED: dict[str, Any] = {

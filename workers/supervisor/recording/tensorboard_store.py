@@ -11,6 +11,7 @@ from datetime import datetime
 from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, TransientStorageError
 from app.domain.lifecycle.outcomes import NewArtifact
+from app.domain.metric_groups import tag_of
 from app.storage.keys import event_file, run_file_key
 from app.storage.storage import Storage
 from workers.supervisor.recording import tensorboard_format
@@ -142,7 +143,8 @@ class TensorboardStore:
         with self._changed:
             while self._waiting and room > 0:
                 step, at, values = self._waiting.popleft()
-                parts.append(tensorboard_format.scalars_event(at.timestamp(), step, values))
+                tagged = {tag_of(name): value for name, value in values.items()}
+                parts.append(tensorboard_format.scalars_event(at.timestamp(), step, tagged))
                 room -= len(parts[-1])
         return b"".join(parts)
 

@@ -1,22 +1,35 @@
-"""`trainyard open`: a job's TensorBoard in the browser."""
+"""`trainyard open`: the dashboard, or a job's TensorBoard, in the browser."""
 
 import webbrowser
 
 import click
 
-from app.cli.connection import server
-from app.cli.handles import job_argument, job_id_of
+from app.cli.connection import address, server
+from app.cli.handles import JobHandle, job_id_of
+from trainyard.client import Client
 
 
 @click.command("open")
-@job_argument
-@click.option("--print", "prints", is_flag=True, help="Print the address instead; it is valid for one day.")
-def open_job(*, handle: str, prints: bool) -> None:
-    """Open JOB's TensorBoard in the browser."""
+@click.argument("handle", required=False, type=JobHandle(), metavar="[JOB]")
+@click.option("--tensorboard", "with_boards", is_flag=True, help="JOB's TensorBoard; its address is valid for one day.")
+@click.option("--print", "prints", is_flag=True, help="Print the address instead.")
+def open_page(*, handle: str | None, with_boards: bool, prints: bool) -> None:
+    """Open the dashboard in the browser, at JOB or at its overview. The browser asks for the key once."""
+    if with_boards and handle is None:
+        raise click.UsageError("--tensorboard needs a JOB")
     with server() as client:
-        board = client.tensorboard(job_id_of(client, handle))
-    address = f"{board['url']}?token={board['token']}"
+        job_id = job_id_of(client, handle) if handle is not None else ""
+        url = _board(client, job_id) if with_boards else f"{address()[0].rstrip('/')}/ui/{_page(job_id)}"
     if prints:
-        click.echo(address)
-    elif not webbrowser.open(address):
-        raise click.ClickException(f"there is no browser here; open {address}")
+        click.echo(url)
+    elif not webbrowser.open(url):
+        raise click.ClickException(f"there is no browser here; open {url}")
+
+
+def _page(job_id: str) -> str:
+    return f"jobs/{job_id}" if job_id else ""
+
+
+def _board(client: Client, job_id: str) -> str:
+    board = client.tensorboard(job_id)
+    return f"{board['url']}?token={board['token']}"

@@ -4,11 +4,11 @@ from typing import Any
 
 import click
 
-from app.cli.client.recipes.catalog import FAMILIES, METHODS, SIZES_GB, Recipe
-from app.cli.client.recipes.catalog import recipes as all_recipes
 from app.cli.client.recipes.recipe_name import RecipeName
 from app.cli.lazy_group import LazyGroup
 from app.cli.output import json_option, print_json, print_table
+from app.services.recipes import FAMILIES, METHODS, SIZES_GB, Recipe
+from app.services.recipes import recipes as all_recipes
 
 _COLUMNS = ("name", "method", "model", "framework", "GPUs")
 

@@ -5,8 +5,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from app.cli.client.recipes.catalog import Recipe, recipe, recipe_names
 from app.domain.suggestions import did_you_mean
+from app.services.recipes import Recipe, recipe, recipe_names
 
 
 class RecipeName(click.ParamType[Recipe]):

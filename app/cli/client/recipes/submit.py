@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from app.cli.client.documents.assignments import Assignment, set_option
-from app.cli.client.recipes.catalog import Recipe
 from app.cli.client.recipes.recipe_name import RecipeName
 from app.cli.client.submit import completed, show_dry_run, submit_document, submitting
 from app.cli.connection import server
+from app.services.recipes import Recipe
 
 
 @click.command()

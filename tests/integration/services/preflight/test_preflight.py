@@ -94,6 +94,7 @@ def test_what_is_found_out_stands_in_an_event_and_is_remembered(system: System) 
     assert "to measure on" in event["message"]
     assert source["columns"] == ["completion", "prompt"]
     assert (source["records_read"], source["complete"]) == (RECORDS, True)
+    assert "first_records" not in source  # events are no place for data
     assert 0 < source["lengths"]["0.5"] <= source["lengths"]["max"]
     assert event["data"]["batch"]["shape"][0] == 8
     assert event["data"]["model"]["model_type"] == "llama"

@@ -14,7 +14,7 @@ from app.models import Job, Metric, MetricSummary
 from app.services.jobs.reports import completion_report
 from app.services.telemetry import progress, summaries
 from app.services.telemetry.progress import MetricPoint, Reports
-from app.services.telemetry.summaries import SummaryCount
+from app.services.telemetry.summaries import LAST_STEP, StepRange, SummaryCount
 from tests.builders.factories import make_attempt, make_job, make_node
 
 pytestmark = pytest.mark.both_databases
@@ -58,18 +58,20 @@ class Writer:
             below = [span_of([p]) for p in points]
             counts = {}
             for level in range(1, LEVELS + 1):
-                rows = summaries._rows(session, self.job_id, name, level, -1)
+                rows = summaries._rows(session, self.job_id, name, level)
                 whole = range(0, len(below) - FAN_OUT + 1, FAN_OUT)
                 expected = [merged(below[i : i + FAN_OUT]) for i in whole]
                 assert rows == expected[: len(rows)], level
                 below, counts[level] = rows, len(rows)
             return counts
 
-    def thinned(self, most: int, *, since_step: int = -1) -> dict[int, float]:
+    def thinned(self, most: int, *, since_step: int = -1, to_step: int = LAST_STEP) -> dict[int, float]:
+        within = StepRange(since_step, to_step)
         with self.db.read() as session:
-            steps = summaries.thinned_steps(session, self.job_id, "loss", since_step=since_step, most=most)
+            steps = summaries.thinned_steps(session, self.job_id, "loss", within, most=most)
             assert steps is not None, "the summaries were not enough"
-            series = progress.series(session, self.job_id, since_step=since_step, max_points=most)["loss"]
+            found = progress.series(session, self.job_id, since_step=since_step, to_step=to_step, max_points=most)
+        series = found["loss"]
         assert [p.step for p in series] == steps
         assert len(steps) <= most
         return {p.step: p.value for p in series}
@@ -99,6 +101,19 @@ def test_a_part_of_it_is_thinned_from_its_own_beginning(writer: Writer) -> None:
     assert min(kept) == 6002
     assert max(kept) == 19_998
     assert kept[6002] == 9.0
+
+
+def test_a_range_in_the_middle_is_thinned_between_its_own_ends(writer: Writer) -> None:
+    writer.write(range(20_000), step_3999=9.0, step_4003=11.0, step_8001=-7.0, step_8002=13.0)
+
+    kept = writer.thinned(60, since_step=3999, to_step=8001)
+
+    assert (min(kept), max(kept)) == (4000, 8001)
+    assert (kept[4003], kept[8001]) == (11.0, -7.0)
+    assert len(kept) > 30
+    with writer.db.read() as session:
+        few = progress.series(session, writer.job_id, since_step=41, to_step=44, max_points=4)["loss"]
+    assert [point.step for point in few] == [42, 43, 44]
 
 
 def test_steps_done_again_replace_what_was_said_of_them(writer: Writer) -> None:
@@ -142,7 +157,7 @@ def test_short_series_have_none_and_are_read_whole(writer: Writer) -> None:
     writer.write(range(200))
 
     with writer.db.read() as session:
-        assert summaries.thinned_steps(session, writer.job_id, "loss", since_step=-1, most=100) is None
+        assert summaries.thinned_steps(session, writer.job_id, "loss", StepRange(), most=100) is None
         assert len(progress.series(session, writer.job_id)["loss"]) == 200
         assert len(progress.series(session, writer.job_id, max_points=100)["loss"]) <= 100
 

@@ -127,6 +127,10 @@ def test_four_points_are_enough_for_ends_and_extremes(database: Database) -> Non
         (f"since_step={2**53}", 422),
         ("max_points=3", 422),
         ("max_points=4", 200),
+        ("from_step=-1", 422),
+        (f"to_step={2**31}", 422),
+        ("from_step=5&to_step=5", 200),
+        ("from_step=6&to_step=5", 422),
     ],
 )
 def test_numbers_that_the_database_cannot_store_are_refused(api: Api, query: str, status: int) -> None:

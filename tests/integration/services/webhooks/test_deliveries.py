@@ -1,5 +1,6 @@
 """Deliveries to real receivers that are good, slow, failing, redirecting and hanging, by one coordinator and by two."""
 
+import json
 import logging
 import threading
 import time
@@ -115,6 +116,23 @@ def test_transition_arrives_and_the_documented_check_finds_it_genuine(database: 
     assert is_genuine(SECRET, header, seen.body)
     assert not is_genuine(SECRET, header, seen.body + b" ")
     assert not is_genuine("another-secret-of-it", header, seen.body)
+
+
+def test_a_channel_of_slack_gets_a_message_in_its_form(database: Database, receiver: WebServer) -> None:
+    receiver.answers["/slack"] = status(200)
+    hook_id = hook(database, receiver.url("/slack"), event_types=["FAILED"], format="slack")
+    with database.write() as session:
+        job = make_job(session)
+        transitions.transition(session, job, JobState.FAILED, actor="node-1", message="out of <memory>")
+        name, job_id = job.name, job.id
+
+    with delivering(database):
+        wait_until(lambda: states(database, hook_id) == {"delivered"})
+
+    (seen,) = receiver.asked("/slack")
+    place = f"job {job_id} in project default"
+    assert json.loads(seen.body) == {"text": f"❌ {name} is FAILED\n{place}\nout of &lt;memory&gt;", "mrkdwn": False}
+    assert documented_check()(SECRET, seen.headers["x-trainyard-signature"], seen.body)
 
 
 def test_machine_without_room_for_a_thread_delivers_a_little_later(

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from app.domain.lifecycle.comparison import best_of, differences_to_first, document_differences, goal_in
+from app.domain.lifecycle.comparison import (
+    Spread,
+    best_of,
+    differences_to_first,
+    document_differences,
+    goal_in,
+    groups_by,
+    spread_of,
+)
 from app.domain.spec.model import CheckpointConfig
 
 
@@ -91,3 +99,16 @@ def test_differences_are_those_to_the_first() -> None:
     assert differences_to_first([1.0, 1.5, None, math.nan, math.inf]) == [0.0, 0.5, None, None, None]
     assert differences_to_first([None, 1.0]) == [None, None]
     assert differences_to_first([math.inf, math.inf, 1.0]) == [None, None, None]
+
+
+def test_groups_are_by_value_and_those_without_the_label_are_last() -> None:
+    labels = [{"lr": "b"}, {}, {"lr": "a", "other": "x"}, {"lr": "b"}]
+
+    found = [(group.value, group.places) for group in groups_by(labels, "lr")]
+
+    assert found == [("a", (2,)), ("b", (0, 3)), (None, (1,))]
+
+
+def test_spread_is_of_finite_values() -> None:
+    assert spread_of([1.0, None, math.nan, 4.0, math.inf]) == Spread(count=2, mean=2.5, low=1.0, high=4.0)
+    assert spread_of([None, math.nan]) is None

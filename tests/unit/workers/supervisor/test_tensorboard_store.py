@@ -52,9 +52,9 @@ def test_tensorboard_reads_every_value_with_its_time(world):
         store.add(step, NOW + timedelta(seconds=step), {"loss": 1 / (step + 1), "ä/λ": -float(step)})
     store.close(5)
 
-    assert world.curve("loss") == [(step, round(1 / (step + 1), 4)) for step in range(300)]
-    assert world.curve("ä/λ")[299] == (299, -299.0)
-    assert world.read().Scalars("loss")[2].wall_time == (NOW + timedelta(seconds=2)).timestamp()
+    assert world.curve("train/loss") == [(step, round(1 / (step + 1), 4)) for step in range(300)]
+    assert world.curve("train/ä/λ")[299] == (299, -299.0)
+    assert world.read().Scalars("train/loss")[2].wall_time == (NOW + timedelta(seconds=2)).timestamp()
 
 
 def test_what_is_no_number_or_too_large_is_kept_as_far_as_32_bits_go(world):
@@ -63,7 +63,7 @@ def test_what_is_no_number_or_too_large_is_kept_as_far_as_32_bits_go(world):
         store.add(step, NOW, {"loss": value})
     store.close(5)
 
-    values = [event.value for event in world.read().Scalars("loss")]
+    values = [event.value for event in world.read().Scalars("train/loss")]
     assert math.isnan(values[0])
     assert values[1:4] == [math.inf, -math.inf, math.inf]
     assert values[4] == pytest.approx(3.4e38)
@@ -90,7 +90,7 @@ def test_a_later_attempt_takes_back_the_steps_that_it_does_again(world):
         second.add(step, NOW + timedelta(hours=1), {"loss": 100.0 + step})
     second.close(5)
 
-    assert world.curve("loss") == [*((n, float(n)) for n in range(1, 7)), (7, 107.0), (8, 108.0)]
+    assert world.curve("train/loss") == [*((n, float(n)) for n in range(1, 7)), (7, 107.0), (8, 108.0)]
     assert sorted(world.recorded) == [f"tensorboard/events.out.tfevents.00000{n}.000001" for n in (1, 2)]
 
 
@@ -103,7 +103,7 @@ def test_files_stay_small_and_are_read_as_one_curve(world, monkeypatch):
 
     assert len(world.recorded) > 3
     assert all(recorded.size_bytes < 2200 for recorded in world.recorded.values())
-    assert world.curve("loss") == [(step, float(step)) for step in range(200)]
+    assert world.curve("train/loss") == [(step, float(step)) for step in range(200)]
 
 
 def test_event_files_exist_while_the_job_runs(world, monkeypatch):
@@ -118,7 +118,7 @@ def test_event_files_exist_while_the_job_runs(world, monkeypatch):
     store.add(1, NOW, {"loss": 1.0})
 
     assert seen.wait(5)
-    assert world.curve("loss") == [(1, 1.0)]
+    assert world.curve("train/loss") == [(1, 1.0)]
     store.close(5)
 
 
@@ -138,7 +138,7 @@ def test_a_storage_that_stumbles_loses_nothing(world, monkeypatch):
     store.add(1, NOW, {"loss": 1.0})
     store.close(5)
 
-    assert world.curve("loss") == [(1, 1.0)]
+    assert world.curve("train/loss") == [(1, 1.0)]
 
 
 def test_remote_storage_gets_the_whole_file_each_time(world):
@@ -165,7 +165,7 @@ def test_lost_lease_or_a_bug_ends_storing_without_failing_the_job(world, error):
     store.add(2, NOW, {"loss": 1.0})
 
     assert len(refused) == 1
-    assert world.curve("loss") == [(1, 1.0)]
+    assert world.curve("train/loss") == [(1, 1.0)]
 
 
 def test_without_metrics_nothing_is_stored(world):

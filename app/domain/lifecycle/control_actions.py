@@ -1,0 +1,24 @@
+"""What can be asked of a job in its state, so that pages offer nothing that would be refused anyway."""
+
+from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.spec.inference import REPLICA, TRAINING
+
+PAUSE, RESUME, SAVE, CANCEL, RETRY, CHANGE = "pause", "resume", "save", "cancel", "retry", "change"
+# States in which a job can save: it runs steps, or interrupts them for a moment.
+SAVING = (JobState.TRAINING, JobState.CHECKPOINTING, JobState.EVALUATING)
+
+
+def offered(state: JobState, kind: str, requested: str | None) -> frozenset[str]:
+    """``requested``: what the job has been asked for and has not carried out yet. The commands check more."""
+    if state in TERMINAL:
+        return frozenset() if kind == REPLICA else frozenset({RETRY})
+    found = {CHANGE}
+    if requested != "cancel":
+        found.add(CANCEL)
+    if state is JobState.PAUSED:
+        found.add(RESUME)
+    elif kind != REPLICA and state is not JobState.EXPORTING and requested not in ("pause", "cancel"):
+        found.add(PAUSE)
+    if kind == TRAINING and state in SAVING and requested is None:
+        found.add(SAVE)
+    return frozenset(found)

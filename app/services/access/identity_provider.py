@@ -1,0 +1,154 @@
+"""The identity provider that people sign in with: authorization code flow with PKCE (RFC 6749, RFC 7636)."""
+
+import base64
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from app.domain.errors import CredentialsInvalid, Unavailable
+from app.security.id_tokens import claims_of
+from app.services.access.guarded_http import FAILURES, Request, exchange, problem_of
+from config.oidc import OidcSettings
+
+_MOST_BYTES = 1 << 20
+_KNOWN_SECONDS = 300.0
+_DISCOVERY = "/.well-known/openid-configuration"
+_FORM = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A sign-in that continues at the provider; the browser keeps the secrets of it, sealed."""
+
+    url: str
+    state: str
+    nonce: str
+    verifier: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """A person, as the provider says; ``claims`` are those of the ID token and of the user information."""
+
+    issuer: str
+    subject: str
+    name: str
+    email: str
+    claims: Mapping[str, Any]
+
+
+class IdentityProvider:
+    """One provider. Its description is kept for five minutes, its keys are read at every sign-in."""
+
+    def __init__(self, settings: OidcSettings) -> None:
+        self._settings = settings
+        self._issuer = settings.issuer
+        self._described: tuple[float, dict[str, Any]] = (-_KNOWN_SECONDS, {})
+
+    def start(self, redirect_uri: str) -> Started:
+        """Raises Unavailable while the provider cannot be reached."""
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        query = {
+            "response_type": "code",
+            "client_id": self._settings.client_id,
+            "redirect_uri": redirect_uri,
+            "scope": self._settings.scopes,
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        address = self._endpoint("authorization_endpoint")
+        joint = "&" if urlsplit(address).query else "?"
+        return Started(url=f"{address}{joint}{urlencode(query)}", state=state, nonce=nonce, verifier=verifier)
+
+    def finish(self, code: str, *, redirect_uri: str, nonce: str, verifier: str) -> Identity:
+        """Who has signed in. Raises CredentialsInvalid for a code that does not count, Unavailable."""
+        granted = self._redeem(code, redirect_uri=redirect_uri, verifier=verifier)
+        keys = self._asked(Request(method="GET", url=self._endpoint("jwks_uri"), headers={}))
+        claims = claims_of(
+            str(granted.get("id_token", "")), keys, issuer=self._issuer, client_id=self._settings.client_id, nonce=nonce
+        )
+        if self._settings.claim not in claims and "userinfo_endpoint" in self._description():
+            claims = {**self._user_information(str(granted.get("access_token", "")), claims["sub"]), **claims}
+        return Identity(
+            issuer=self._issuer,
+            subject=str(claims["sub"]),
+            name=str(claims.get("name") or claims.get("preferred_username") or claims.get("email") or claims["sub"]),
+            email=str(claims.get("email") or ""),
+            claims=claims,
+        )
+
+    def _redeem(self, code: str, *, redirect_uri: str, verifier: str) -> dict[str, Any]:
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "code_verifier": verifier,
+            "client_id": self._settings.client_id,
+        }
+        # RFC 6749, section 2.3.1: encoded before they are joined. A space as %20, which every provider decodes.
+        pair = ":".join(quote(each, safe="") for each in (self._settings.client_id, self._settings.client_secret))
+        headers = {"Content-Type": _FORM, "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        address = self._endpoint("token_endpoint")
+        return self._asked(Request(method="POST", url=address, headers=headers, body=urlencode(form).encode()))
+
+    def _user_information(self, access_token: str, subject: str) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {access_token}"}
+        found = self._asked(Request(method="GET", url=self._endpoint("userinfo_endpoint"), headers=headers))
+        if found.get("sub") != subject:
+            raise CredentialsInvalid("the provider's user information is of another person")
+        return found
+
+    def _endpoint(self, name: str) -> str:
+        address = self._description().get(name)
+        if not isinstance(address, str) or urlsplit(address).scheme not in ("http", "https"):
+            raise Unavailable(f"the identity provider {self._issuer} describes no {name}")
+        return address
+
+    def _description(self) -> dict[str, Any]:
+        read_at, known = self._described
+        if time.monotonic() - read_at < _KNOWN_SECONDS:
+            return known
+        found = self._asked(Request(method="GET", url=self._issuer.rstrip("/") + _DISCOVERY, headers={}))
+        if found.get("issuer") != self._issuer:
+            raise Unavailable(
+                f"the identity provider names itself {found.get('issuer')!r}; set TRAINYARD_OIDC_ISSUER to that"
+            )
+        self._described = (time.monotonic(), found)
+        return found
+
+    def _asked(self, request: Request) -> dict[str, Any]:
+        """The JSON object that it answers with. Raises CredentialsInvalid when it refuses, Unavailable."""
+        deadline = time.monotonic() + self._settings.timeout_seconds
+        host = urlsplit(request.url).hostname or ""
+        try:
+            # The operator names the provider, which may be within the private network.
+            with exchange(request, (host,), deadline) as (response, _):
+                status, body = response.status, response.read(_MOST_BYTES, decode_content=True)
+            found = json.loads(body)
+        except TimeoutError as error:
+            raise self._unreachable(f"no answer within {self._settings.timeout_seconds:g} seconds") from error
+        except FAILURES as error:
+            raise self._unreachable(problem_of(error, setting="TRAINYARD_OIDC_ISSUER")) from error
+        if status in (400, 401, 403) and isinstance(found, dict):
+            raise CredentialsInvalid(f"the identity provider refuses the sign-in: {found.get('error', status)}")
+        if status != 200 or not isinstance(found, dict):
+            raise self._unreachable(f"it answers {status}")
+        return found
+
+    def _unreachable(self, why: str) -> Unavailable:
+        return Unavailable(f"the identity provider {self._issuer} cannot be asked: {why}; sign in with a key meanwhile")
+
+
+@cache
+def provider(settings: OidcSettings) -> IdentityProvider:
+    """The provider of these settings, one for a process."""
+    return IdentityProvider(settings)

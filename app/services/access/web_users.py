@@ -1,0 +1,114 @@
+"""People of an identity provider: their sign-ins, and the keys that are theirs."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.errors import Forbidden, NotFound
+from app.domain.ids import new_id
+from app.models import ApiKey, WebUser
+from app.models.base import utc_now
+from app.security.api_key_format import is_live, make_key
+from app.security.permissions import Caller
+from app.security.role_rules import Grant
+from app.security.secrets import SecretBox
+from app.services.access import projects
+from app.services.access.identity_provider import Identity
+from app.services.lifecycle import audit
+
+
+def enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None) -> Caller:
+    """The caller that a person is. A person whose grant has changed loses every key that was made before.
+
+    Raises Forbidden for a person without a grant, or whose project does not exist.
+    """
+    try:
+        return _enter(db, box, identity, grant)
+    except IntegrityError:
+        # Signed in twice at once for the first time: by now the row is there.
+        return _enter(db, box, identity, grant)
+
+
+def of_key(session: Session, key: ApiKey) -> WebUser | None:
+    """The person whose key it is; None for one that an administrator made."""
+    return session.get(WebUser, key.user_id) if key.user_id else None
+
+
+def _enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None) -> Caller:
+    with db.write() as session:
+        user = _user_of(session, identity)
+        key = session.get(ApiKey, user.key_id) if user.key_id else None
+        if grant is not None and key is not None and is_live(key, now=utc_now()) and _same(key, grant):
+            key.name = user.name
+            return Caller(key_id=key.id, role=grant.role, project=grant.project)
+        if key is None or grant is None or not _same(key, grant):
+            _revoke_all(session, user)
+        problem = _problem_of(session, grant)
+        caller = _with_new_key(session, box, user, grant) if grant is not None and not problem else None
+    if caller is None:
+        raise Forbidden(problem)
+    return caller
+
+
+def _user_of(session: Session, identity: Identity) -> WebUser:
+    """The row of the person, made at the first sign-in, with the name that the provider has now."""
+    who = (WebUser.issuer == identity.issuer, WebUser.subject == identity.subject)
+    user = session.scalar(select(WebUser).where(*who).with_for_update())
+    if user is None:
+        user = WebUser(id=new_id("user"), issuer=identity.issuer, subject=identity.subject)
+        session.add(user)
+        session.flush()
+        data = {"issuer": user.issuer, "subject": user.subject}
+        audit.record(session, actor=user.id, action="user.create", project=None, target=user.id, data=data)
+    user.name, user.email, user.last_seen_at = identity.name[:128], identity.email[:255], utc_now()
+    return user
+
+
+def _same(key: ApiKey, grant: Grant) -> bool:
+    return (key.role, key.project) == (str(grant.role), grant.project)
+
+
+def _problem_of(session: Session, grant: Grant | None) -> str:
+    if grant is None:
+        return "no rule gives you a role here; ask an administrator to add you to a group of TRAINYARD_OIDC_ROLES"
+    try:
+        if grant.project is not None:
+            projects.require(session, grant.project)
+    except NotFound:
+        return f"there is no project {grant.project}; ask an administrator to create it"
+    return ""
+
+
+def _with_new_key(session: Session, box: SecretBox, user: WebUser, grant: Grant) -> Caller:
+    new = make_key(
+        key_id=new_id("key"), project=grant.project, role=grant.role, name=user.name, expires_at=None, box=box
+    )
+    new.row.user_id = user.id
+    session.add(new.row)
+    session.flush()
+    user.key_id = new.row.id
+    data = {"role": str(grant.role), "name": user.name, "user": user.id}
+    audit.record(session, actor=user.id, action="key.create", project=grant.project, target=new.row.id, data=data)
+    return Caller(key_id=new.row.id, role=grant.role, project=grant.project)
+
+
+def _revoke_all(session: Session, user: WebUser) -> None:
+    """Revoke what was made for or by the person, whose role has changed or ended."""
+    for key in _keys_of(session, user):
+        key.revoked_at = utc_now()
+        audit.record(
+            session,
+            actor=user.id,
+            action="key.revoke",
+            project=key.project,
+            target=key.id,
+            message="the role of its user has changed",
+        )
+
+
+def _keys_of(session: Session, user: WebUser) -> Sequence[ApiKey]:
+    good = select(ApiKey).where(ApiKey.user_id == user.id, ApiKey.revoked_at.is_(None)).order_by(ApiKey.id)
+    return session.scalars(good.with_for_update()).all()

@@ -1,0 +1,190 @@
+"""What the first page shows: what needs a person, what runs with its loss, and what waits in order of service."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.database.engine import Database
+from app.domain.lifecycle.states import HELD
+from app.domain.loss_names import loss_of
+from app.models import Job
+from app.models.base import utc_now
+from app.security.permissions import Caller, Permission
+from app.services.operations import attention, cluster_summary
+from app.services.operations.attention import Concern, FailedJobs
+from app.services.operations.cluster_summary import DeviceCount
+from app.services.operations.diagnosis import outcomes, stuck
+from app.services.operations.diagnosis.findings import Finding, Level
+from app.services.operations.diagnosis.site import Site
+from app.services.operations.readiness import failing_parts
+from app.services.queues import queues
+from app.services.requests.pagination import PageRequest
+from app.services.requests.short_cache import ShortCache
+from app.services.scheduling import start_estimates
+from app.services.telemetry.sparklines import sampled
+from config.settings import Settings
+
+SHOWN = 20
+CURVE_POINTS = 60
+# Viewers share what is shown for so long; what costs more is kept for longer.
+SECONDS, WAITING_SECONDS, CURVE_SECONDS, DOCTOR_SECONDS = 1.0, 3.0, 5.0, 30.0
+_AT_ONCE = timedelta(seconds=5)
+_CHECKS = (stuck.jobs, stuck.leases, stuck.messages, outcomes.written, outcomes.suspected_nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A job that holds devices, with the curve of its loss; an empty one when it reports none."""
+
+    job_id: str
+    name: str
+    project: str
+    status: str
+    progress: float
+    step: int
+    total_steps: int | None
+    eta_seconds: float | None
+    started_at: datetime | None
+    nodes: Sequence[str]
+    loss_name: str
+    losses: Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    job_id: str
+    name: str
+    project: str
+    status: str
+    position: int
+    reason: str
+    waiting_seconds: float
+    starts_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    failed: FailedJobs
+    concerns: Sequence[Concern]
+    running: Sequence[Running]
+    running_count: int
+    waiting: Sequence[Waiting]
+    waiting_count: int
+    devices: Sequence[DeviceCount]
+    nodes: Mapping[str, int]
+
+
+def overview(db: Database, caller: Caller, settings: Settings, shared: ShortCache) -> Overview:
+    """Shared by all callers of a project for a moment; operators see what `doctor` finds besides."""
+    found = shared.get(("overview", caller.project), SECONDS, lambda: _read(db, caller, shared))
+    if not (caller.may(Permission.CLUSTER_ADMIN) and caller.project is None):
+        return found
+    doctor = shared.get(("overview of operators",), DOCTOR_SECONDS, lambda: findings(db, settings))
+    return Overview(**{**vars(found), "concerns": [*doctor, *found.concerns]})
+
+
+def findings(db: Database, settings: Settings) -> list[Concern]:
+    """What those checks of `trainyard doctor` find that only read a few rows."""
+    site = Site(settings, lambda: db)
+    found = [
+        Concern(kind="platform", text=f"The {part} {problem}")
+        for part, problem in failing_parts(db, settings.broker.url).items()
+        if part != "coordinator"  # a concern of all callers
+    ]
+    for check in _CHECKS:
+        found += [_concern(each) for each in check(site) if each.level is Level.FAILED]
+    return found
+
+
+def _concern(finding: Finding) -> Concern:
+    return Concern(kind="platform", text=finding.message[:1].upper() + finding.message[1:], detail=finding.fix)
+
+
+def _read(db: Database, caller: Caller, shared: ShortCache) -> Overview:
+    now = utc_now()
+    with db.read() as session:
+        devices = cluster_summary.devices_by_type(session)
+        waiting, waiting_count = shared.get(
+            ("waiting", caller.project), WAITING_SECONDS, lambda: _waiting(session, caller, now)
+        )
+        return Overview(
+            failed=attention.failed_jobs(session, caller, now),
+            concerns=[
+                *attention.coordinators(session),
+                *attention.nodes(session),
+                *attention.quotas(session, caller),
+                *attention.waiting_beside_free(session, caller, devices, now),
+            ],
+            running=_running(session, caller, shared),
+            running_count=_count_running(session, caller),
+            waiting=waiting,
+            waiting_count=waiting_count,
+            devices=devices,
+            nodes=cluster_summary.nodes_by_state(session),
+        )
+
+
+def _running(session: Session, caller: Caller, shared: ShortCache) -> list[Running]:
+    query = select(Job).where(Job.status.in_(HELD))
+    if caller.project is not None:
+        query = query.where(Job.project == caller.project)
+    jobs = session.scalars(query.order_by(Job.started_at.desc(), Job.id.desc()).limit(SHOWN)).all()
+    return [_as_running(session, job, shared) for job in jobs]
+
+
+def _as_running(session: Session, job: Job, shared: ShortCache) -> Running:
+    name = loss_of(job.latest_metrics)
+    losses: Sequence[float] = ()
+    if name is not None:
+        losses = shared.get(
+            ("curve", job.id, name),
+            CURVE_SECONDS,
+            lambda: sampled(session, job.id, name, last_step=job.current_step, points=CURVE_POINTS),
+        ) or (float(job.latest_metrics[name]),)
+    return Running(
+        job_id=job.id,
+        name=job.name,
+        project=job.project,
+        status=job.status,
+        progress=job.progress,
+        step=job.current_step,
+        total_steps=job.total_steps,
+        eta_seconds=job.eta_seconds,
+        started_at=job.started_at,
+        nodes=tuple(job.node_names),
+        loss_name=name or "",
+        losses=losses,
+    )
+
+
+def _count_running(session: Session, caller: Caller) -> int:
+    query = select(func.count()).select_from(Job).where(Job.status.in_(HELD))
+    if caller.project is not None:
+        query = query.where(Job.project == caller.project)
+    return session.scalar(query) or 0
+
+
+def _waiting(session: Session, caller: Caller, now: datetime) -> tuple[list[Waiting], int]:
+    page = queues.line(session, caller, PageRequest(size=SHOWN, order=queues.SERVICE), now=now)
+    expected = start_estimates.of_waiting(session, {each.job.id: each.position_in_project for each in page.items})
+    return [
+        Waiting(
+            job_id=each.job.id,
+            name=each.job.name,
+            project=each.job.project,
+            status=each.job.status,
+            position=each.position,
+            reason=each.pending_reason,
+            waiting_seconds=each.waiting_seconds,
+            starts_at=_later(expected.get(each.job.id), each.pending_reason, now),
+        )
+        for each in page.items
+    ], page.total_count
+
+
+def _later(starts_at: datetime | None, reason: str, now: datetime) -> datetime | None:
+    """Estimates know of devices alone: for a job that something else holds back, "at once" means unknown."""
+    return None if reason and starts_at is not None and starts_at - now < _AT_ONCE else starts_at

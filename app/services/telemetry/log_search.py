@@ -1,0 +1,86 @@
+"""Searches a job's log. Each request does a bounded amount of work and says where the next one continues."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.domain.errors import InvalidRequest
+from app.patterns.log_patterns import InvalidPattern, log_pattern
+from app.storage.logs import START, Cursor, LogLine, LogLines, LogReader
+from app.storage.storage import Storage
+
+MAX_FOUND = 1000
+# What one request reads at most, which takes about a tenth of a second.
+MOST_LINES, MOST_CHARACTERS = 50_000, 8 << 20
+_Matches = Callable[[str], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WantedLines:
+    """``text``: in the line, in any case. ``pattern``: RE2. ``since`` and ``until`` include their moment."""
+
+    text: str = ""
+    pattern: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    rank: int | None = None
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundLines:
+    """``after``: the cursor to continue at, None where all lines that there are were searched."""
+
+    lines: list[LogLine]
+    searched: int
+    after: Cursor | None
+
+
+def search(
+    storage: Storage,
+    job_id: str,
+    wanted: WantedLines,
+    after: Cursor = START,
+    *,
+    limit: int = MAX_FOUND,
+    live: bool,
+    most_lines: int = MOST_LINES,
+) -> FoundLines:
+    """The next matching lines after the cursor, oldest first. Raises InvalidRequest for an invalid pattern."""
+    matches = _matcher(wanted)
+    found: list[LogLine] = []
+    searched, characters = 0, 0
+    blocks = LogReader(storage, job_id).blocks(after, rank=wanted.rank, attempt=wanted.attempt, live=live)
+    for block in blocks:
+        lines = block.head(most_lines - searched)
+        if _is_within(lines, wanted):
+            for line in lines:
+                if matches is None or matches(line.line):
+                    found.append(line)
+                    if len(found) >= limit:
+                        count = lines.number_up_to(line.n)
+                        return FoundLines(lines=found, searched=searched + count, after=lines.head(count).cursor)
+        searched += len(lines.texts)
+        characters += sum(map(len, lines.texts))
+        if searched >= most_lines or characters >= MOST_CHARACTERS:
+            return FoundLines(lines=found, searched=searched, after=lines.cursor)
+    return FoundLines(lines=found, searched=searched, after=None)
+
+
+def _matcher(wanted: WantedLines) -> _Matches | None:
+    """None: every line matches."""
+    text = wanted.text.lower()
+    if not wanted.pattern:
+        return (lambda line: text in line.lower()) if text else None
+    try:
+        pattern = log_pattern(wanted.pattern)
+    except InvalidPattern as error:
+        raise InvalidRequest(str(error), field="pattern") from error
+    return lambda line: text in line.lower() and pattern.search(line.encode("utf-8", "replace")) is not None
+
+
+def _is_within(lines: LogLines, wanted: WantedLines) -> bool:
+    if wanted.since is None and wanted.until is None:
+        return True
+    at = datetime.fromisoformat(lines.at)
+    return (wanted.since is None or at >= wanted.since) and (wanted.until is None or at <= wanted.until)

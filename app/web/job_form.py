@@ -1,0 +1,213 @@
+"""The fields of the form to submit a job: read from the schemas of its document and the table of hyperparameters."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from marshmallow import Schema, fields, validate
+
+from app.domain.spec.catalog import training_types
+from app.domain.spec.hyperparameters.parsing import CUSTOM
+from app.schemas.jobs import SubmitJobSchema
+from app.schemas.spec.field_verdicts import Verdict
+from app.schemas.spec.job_fields import FIELDS
+from app.schemas.spec.training_config import TRAINING_TYPES
+from app.schemas.strict_fields import Choice, Flag, Number, OneOrSeveral, Text, TextMap, Texts, Whole
+
+_HYPERPARAMETERS, _FRAMEWORK = "training_config.hyperparameters", "training_config.framework.type"
+_MOST_NAMED = 3  # values of another hyperparameter that a field needs
+_TRAINING_TYPE = "training_config.training_type"
+# In the words of a form, where those of the schema are for programs.
+_MEANINGS = {
+    _TRAINING_TYPE: "What is trained, and on which records",
+    _FRAMEWORK: "CUSTOM is a script of your own",
+    "training_config.base_model.model_id": "An ID of the hub, a directory, a URI, or file-… of an upload",
+}
+# Beside the hyperparameters of a script of one's own, and nowhere else.
+_OF_SCRIPT = tuple(f"training_config.framework.custom_{name}" for name in ("script_path", "code_dir", "retry_on_error"))
+# Left to the document: they hold objects of any form, or say the same as another field.
+_ONLY_IN_DOCUMENT = {_HYPERPARAMETERS, "training_config.framework.config", "training_config.priority"}
+# Beside each other at the top; all others are in the groups below.
+_FIRST = (
+    ("Job", ("name", "labels")),
+    ("Training", (_TRAINING_TYPE, _FRAMEWORK, "training_config.base_model.model_id")),
+    ("Data", ("data_config.max_seq_length", "data_config.batch_size", "data_config.validation_split")),
+    ("Resources", ("resource_config.gpu_count", "resource_config.gpu_type", "resource_config.node_count")),
+    ("Scheduling", ("scheduling_config.queue", "scheduling_config.priority", "scheduling_config.preemptible")),
+)  # fmt: skip
+_GROUPS = (
+    ("More of the model and framework", ("training_config.base_model", "training_config.framework", "training_config")),
+    ("More of the data", ("data_config", "data_config.preprocess")),
+    ("More of the resources", ("resource_config",)),
+    ("More of the scheduling", ("scheduling_config",)),
+    ("Output and checkpoints", ("output_config", "output_config.checkpoint")),
+)
+# Of hyperparameters: those that most people set.
+_USUAL = (
+    "learning_rate", "num_train_epochs", "max_steps", "warmup_ratio", "lr_scheduler_type", "lora_r", "lora_alpha",
+    "lora_target_modules", "algorithm", "reward", "beta", "gradient_checkpointing",
+)  # fmt: skip
+_WORDS = {"gpu": "GPU", "cpu": "CPU", "id": "ID", "ram": "RAM", "mb": "MB", "lora": "LoRA", "eos": "EOS", "bos": "BOS"}
+_KINDS: tuple[tuple[type[fields.Field[Any]], str], ...] = (
+    (Choice, "choice"),
+    (Flag, "flag"),
+    (Whole, "whole"),
+    (Number, "number"),
+    (Texts, "texts"),
+    (TextMap, "map"),
+    (OneOrSeveral, "text"),
+    (Text, "text"),
+    (fields.String, "text"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormField:
+    """``kind``: text, whole, number, flag, choice, texts (with commas) or map (lines of key=value)."""
+
+    path: str
+    kind: str
+    meaning: str
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    is_required: bool = False
+
+    @property
+    def label(self) -> str:
+        """The field's name in words; of the many called type, the section's."""
+        if self.path == _FRAMEWORK:
+            return "Framework"
+        words = [_WORDS.get(word, word) for word in self.path.rpartition(".")[2].split("_")]
+        return " ".join((words[0][:1].upper() + words[0][1:], *words[1:]))
+
+    @property
+    def id(self) -> str:
+        return "field-" + self.path.replace(".", "-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    title: str
+    fields: Sequence[FormField]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A training type on a framework. ``found`` False: they do not go together; ``frameworks`` are those that do."""
+
+    training_type: str
+    framework: str
+    found: bool
+    description: str
+    record_shapes: Sequence[str]
+    usual: Sequence[FormField]
+    others: Sequence[FormField]
+    any_hyperparameter: bool
+    frameworks: Sequence[str]
+
+
+@cache
+def first() -> tuple[Group, ...]:
+    return tuple(Group(title=title, fields=[_field(path) for path in paths]) for title, paths in _FIRST)
+
+
+@cache
+def groups() -> tuple[Group, ...]:
+    shown = {*_OF_SCRIPT, *(path for _, paths in _FIRST for path in paths)}
+    found = []
+    for title, sections in _GROUPS:
+        listed = [each for section in sections for each in _scalars(section) if each.path not in shown]
+        found.append(Group(title=title, fields=listed))
+    return tuple(found)
+
+
+@cache
+def method(training_type: str, framework: str) -> Method:
+    """What a training type on a framework takes."""
+    training_type = training_type or (CUSTOM if framework == CUSTOM else "")
+    of_type = {each["framework"]: each for each in _catalog() if each["training_type"] == training_type}
+    entry = of_type.get(framework)
+    listed = [_hyperparameter(each) for each in entry["hyperparameters"]] if entry else []
+    usual = [each for each in listed if each.path.rpartition(".")[2] in _USUAL]
+    usual += [_field(path) for path in _OF_SCRIPT if framework == CUSTOM]
+    return Method(
+        training_type=training_type,
+        framework=framework,
+        found=entry is not None,
+        description=entry["description"] if entry else "",
+        record_shapes=entry["record_shapes"] if entry else (),
+        usual=usual,
+        others=[each for each in listed if each not in usual],
+        any_hyperparameter=bool(entry and entry["any_hyperparameter"]),
+        frameworks=list(of_type),
+    )
+
+
+@cache
+def _catalog() -> tuple[dict[str, Any], ...]:
+    return tuple(training_types((*TRAINING_TYPES, CUSTOM)))
+
+
+def _field(path: str) -> FormField:
+    section, _, name = path.rpartition(".")
+    found = _form_field(path, _section(section).fields[name])
+    if found is None:
+        raise TypeError(f"{path} is of no kind that the form has")
+    return found
+
+
+def _scalars(section: str) -> Iterator[FormField]:
+    for name, field in _section(section).fields.items():
+        found = _form_field(f"{section}.{name}", field)
+        rule = FIELDS.get(f"{section}.{name}")
+        is_taken = rule is None or rule.verdict is Verdict.ACTED_ON
+        if found is not None and is_taken and found.path not in _ONLY_IN_DOCUMENT:
+            yield found
+
+
+def _section(path: str) -> Schema:
+    found: Schema = SubmitJobSchema()
+    for name in path.split(".") if path else ():
+        nested = found.fields[name]
+        if not isinstance(nested, fields.Nested):
+            raise TypeError(f"{path} is no section")
+        found = nested.schema
+    return found
+
+
+def _form_field(path: str, field: fields.Field[Any]) -> FormField | None:
+    kind = next((kind for cls, kind in _KINDS if isinstance(field, cls)), "")
+    if not kind:
+        return None
+    choices = next((each.choices for each in field.validators if isinstance(each, validate.OneOf)), ())
+    default = field.metadata.get("default", field.load_default)
+    return FormField(
+        path=path,
+        kind="choice" if choices else kind,
+        meaning=_MEANINGS.get(path) or str(field.metadata.get("description", "")),
+        default=_text(default) if isinstance(default, str | int | float) else "",
+        choices=tuple(map(str, choices)),
+        is_required=field.required,
+    )
+
+
+def _hyperparameter(entry: Mapping[str, Any]) -> FormField:
+    kinds = {"int": "whole", "float": "number", "bool": "flag", "choice": "choice"}
+    conditions = [_condition(name, values) for name, values in entry["only_with"].items()]
+    only = f". Only with {'; '.join(conditions)}" if conditions else ""
+    return FormField(
+        path=f"{_HYPERPARAMETERS}.{entry['name']}",
+        kind=kinds.get(entry["type"], "text"),
+        meaning=f"{entry['meaning']}{only}",
+        default=_text(entry["default"]) if entry["default"] is not None else "",
+        choices=tuple(map(str, entry["choices"])),
+    )
+
+
+def _condition(name: str, values: Sequence[object]) -> str:
+    return f"{name} {' or '.join(map(_text, values))}" if len(values) <= _MOST_NAMED else f"some of {name}"
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""The pages, a module each: parse, call the services that the API calls, render."""

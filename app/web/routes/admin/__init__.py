@@ -1,0 +1,1 @@
+"""Pages of what administrators manage: one module per tab."""

@@ -1,0 +1,167 @@
+"""Submitting a job: a form beside the document, checks while it is written, and the submission."""
+
+from functools import cache
+from typing import Any
+
+from flask import Blueprint, Response, url_for
+from marshmallow import fields
+
+from app.domain.errors import NotFound, NotSupportedYet, TrainyardError, Unavailable
+from app.http.context import backend, caller, holder, plane
+from app.http.errors import problem_of
+from app.http.operation import operation
+from app.schemas.documents import RequestSchema
+from app.security.permissions import Permission
+from app.services.access import projects
+from app.services.jobs import data_validation, details, dry_run, lookup, submission
+from app.services.jobs.data_validation import ValidationLimits
+from app.services.jobs.submission import Origin, Submitted
+from app.services.preflight.admission import InspectionSettings
+from app.services.queues import queues
+from app.services.recipes import Recipe, recipe, recipes
+from app.services.requests.pagination import PageRequest
+from app.web import job_documents, job_form
+from app.web.forms import form
+from app.web.pages import done, page, part
+
+blueprint = Blueprint("web_submit", __name__)
+_MOST_PROJECTS = 100
+# The thread of the server waits as long; the report is kept, so that asking again continues the wait.
+_DATA_SECONDS = 20.0
+
+
+class SubmitPageQuerySchema(RequestSchema):
+    clone = fields.String(load_default="")
+    recipe = fields.String(load_default="")
+    project = fields.String(load_default="")
+
+
+class MethodQuerySchema(RequestSchema):
+    training_type = fields.String(load_default="")
+    framework = fields.String(load_default="")
+
+
+class DocumentFormSchema(RequestSchema):
+    document = fields.String(load_default="")
+    project = fields.String(load_default="")
+
+
+@blueprint.get("/submit")
+@operation("Show the form to submit a job", permission=Permission.MANAGE, query=SubmitPageQuerySchema, media="html")
+def submit(query: dict[str, Any]) -> Response:
+    document, project, origin = _start(query)
+    training = document.get("training_config") or {}
+    framework = (training.get("framework") or {}).get("type", "")
+    with plane().db.read() as session:
+        found = projects.page(session, caller(), PageRequest(size=_MOST_PROJECTS, order="name"))
+    return page(
+        "submit/submit.html",
+        text=job_documents.text_of(document),
+        origin=origin,
+        project=project or caller().home_project,
+        pairs=[(each.name, each.name) for each in found.items],
+        queues=queues.names(plane().db),
+        recipes=_by_family(),
+        first=job_form.first(),
+        groups=job_form.groups(),
+        method=job_form.method(training.get("training_type") or "", framework),
+    )
+
+
+@blueprint.get("/submit/hyperparameters")
+@operation("Show the hyperparameters of a method", permission=Permission.MANAGE, query=MethodQuerySchema, media="html")
+def hyperparameters(query: dict[str, Any]) -> Response:
+    return part("submit/hyperparameters.html", method=job_form.method(query["training_type"], query["framework"]))
+
+
+@blueprint.post("/submit/check")
+@operation(
+    "Check a document, and show where its job would run",
+    permission=Permission.MANAGE,
+    media="html",
+    **form(DocumentFormSchema),
+)
+def check(body: dict[str, Any]) -> Response:
+    try:
+        document, warnings = job_documents.read(body["document"])
+        plan = dry_run.plan(plane(), caller(), document, project=body["project"] or None)
+    except TrainyardError as error:
+        return _problem(error, "submit/check.html")
+    return part("submit/check.html", problem=None, plan=plan, warnings=[*warnings, *plan.warnings])
+
+
+@blueprint.post("/submit/data")
+@operation(
+    "Read a document's data as its training would",
+    permission=Permission.MANAGE,
+    media="html",
+    **form(DocumentFormSchema),
+)
+def data(body: dict[str, Any]) -> Response:
+    try:
+        document, _ = job_documents.read(body["document"])
+        # A slot of the dashboard's own: it waits for a coordinator, and must not take the API's.
+        with backend().viewers.held(holder()):
+            report = data_validation.validate(plane(), caller(), document, _patience(), project=body["project"] or None)
+    except Unavailable:
+        return part("submit/data.html", problem=None, report=None)
+    except TrainyardError as error:
+        return _problem(error, "submit/data.html")
+    return part("submit/data.html", problem=None, report=report)
+
+
+@blueprint.post("/submit")
+@operation("Submit a job", permission=Permission.MANAGE, media="html", **form(DocumentFormSchema))
+def send(body: dict[str, Any]) -> Response:
+    document, warnings = job_documents.read(body["document"])
+    made: list[Submitted] = []
+    submission.submit(
+        plane(),
+        caller(),
+        document,
+        project=body["project"] or None,
+        origin=Origin(foreign={}, warnings=warnings),
+        on_written=lambda _, submitted: made.append(submitted),
+        alone=True,
+    )
+    job = made[-1].job
+    said = [f"{job.name} is accepted into the queue {job.queue}.", *made[-1].warnings]
+    return done(" ".join(said), url_for("web_job.job", job_id=job.id))
+
+
+def _start(query: dict[str, Any]) -> tuple[dict[str, Any], str, list[str]]:
+    """The document to begin with, its project, and what to know of its origin. Raises NotFound."""
+    if query["clone"]:
+        with plane().db.read() as session:
+            found = details.details(session, lookup.find(session, caller(), query["clone"]))
+            return job_documents.copy_of(found), found.job.project, [f"A copy of the job {found.job.name}."]
+    if query["recipe"]:
+        known = recipe(query["recipe"])
+        if known is None:
+            raise NotFound(f"there is no recipe {query['recipe'][:80]}; choose one of the list")
+        document = {**known.document, "data_config": {**known.document["data_config"], "sources": []}}
+        data = [f"Data: {known.data}"] if known.data else []
+        return document, query["project"], [known.summary, *data, *known.notes]
+    return dict(job_documents.EMPTY), query["project"], []
+
+
+@cache
+def _by_family() -> dict[str, list[Recipe]]:
+    found: dict[str, list[Recipe]] = {}
+    for each in recipes():
+        found.setdefault(each.family, []).append(each)
+    return found
+
+
+def _problem(error: TrainyardError, template: str) -> Response:
+    """What is wrong with the document, which is still being written. Raises errors that are not about it."""
+    problem = problem_of(error)
+    if not isinstance(error, NotSupportedYet) and (problem.status in (401, 403) or problem.status >= 500):
+        raise error
+    return part(template, problem=problem)
+
+
+def _patience() -> ValidationLimits:
+    preflight = backend().settings.preflight
+    inspection = InspectionSettings(rows=preflight.rows, waiting=preflight.waiting) if preflight.enabled else None
+    return ValidationLimits(inspection=inspection, seconds=_DATA_SECONDS)

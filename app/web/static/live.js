@@ -1,0 +1,136 @@
+// One stream of changes for the whole page, while it is visible.
+//
+// An element with data-live="TOPIC …" receives the event `live` when one of its topics has changed, at most once a
+// second and after the last change; htmx elements ask for themselves anew with hx-trigger="live". A script that adds
+// such elements itself calls `follow` again.
+const POLL_MS = 5_000, POLLS_BEFORE_STREAM = 6, CLAIM_MS = 250;
+// Browsers open six connections to a server over HTTP/1.1: the streams of all tabs leave some to pages and actions.
+const MOST_STREAMS = 3;
+
+const label = document.getElementById("live-state");
+const address = label?.dataset.url;
+const me = Math.random();
+const channel = globalThis.BroadcastChannel && new BroadcastChannel("trainyard-live");
+const streams = new Set(); // of other tabs, who answered
+const told = new Map(); // element's key → when it got its last event, or will get one
+let topics = "", after = "", made = label?.dataset.made;
+let gap = 1_100; // htmx has its own throttle of a second, which would drop an earlier event
+let source = null, timer = 0, round = 0, claims = false, polls = 0, wasOffline = false;
+
+function show(text) {
+  if (label.textContent !== text) label.textContent = text;
+}
+
+const query = () => new URLSearchParams({ topic: topics, ...(after ? { after } : made ? { made } : {}) });
+const wanted = () => [...new Set([...document.querySelectorAll("[data-live]")].flatMap((each) => each.dataset.live.split(/\s+/)))]
+  .filter(Boolean).sort().join(",");
+
+// Whoever is asked and has a stream, or asked before, says so.
+if (channel) {
+  channel.onmessage = ({ data }) => {
+    if (data.to === me) streams.add(data.from);
+    else if (data.asks !== undefined && claims && (source || me < data.asks)) channel.postMessage({ to: data.asks, from: me });
+  };
+}
+
+async function claim() {
+  claims = true;
+  if (!channel) return true;
+  streams.clear();
+  channel.postMessage({ asks: me });
+  await new Promise((resolve) => setTimeout(resolve, CLAIM_MS));
+  claims = streams.size < MOST_STREAMS;
+  return claims;
+}
+
+// A part is not replaced while a person answers a question or types in it.
+function isBusy(element) {
+  const focused = document.activeElement;
+  return document.querySelector("dialog[open]") || (focused !== document.body && element.contains(focused) && focused.matches("input:not([type=checkbox], [type=radio]), select, textarea"));
+}
+
+function tell(key) {
+  const element = [...document.querySelectorAll("[data-live]")].find((each) => keyOf(each) === key);
+  if (!element) return;
+  if (isBusy(element)) setTimeout(tell, gap, key);
+  else element.dispatchEvent(new CustomEvent("live"));
+}
+
+const keyOf = (element) => `${element.id} ${element.dataset.live}`;
+
+function take({ changed, id, pace }) {
+  after = id;
+  gap = 1_000 * pace + 100;
+  const now = Date.now();
+  for (const element of document.querySelectorAll("[data-live]")) {
+    if (!element.dataset.live.split(/\s+/).some((topic) => changed.includes(topic))) continue;
+    const key = keyOf(element), last = told.get(key) ?? 0;
+    if (last > now) continue; // it will hear of it
+    const wait = Math.max(0, last + gap - now);
+    told.set(key, now + wait);
+    setTimeout(tell, wait, key);
+  }
+}
+
+function stop() {
+  round += 1;
+  clearTimeout(timer);
+  source?.close();
+  source = null;
+  claims = false;
+}
+
+async function start() {
+  stop();
+  if (document.hidden || !topics) return;
+  const mine = round, isFree = await claim();
+  if (mine !== round) return;
+  polls = 0;
+  if (!isFree) return poll();
+  source = new EventSource(`${address}?${query()}`);
+  source.onopen = () => show("live");
+  source.onmessage = (event) => take(JSON.parse(event.data));
+  source.onerror = (event) => {
+    // The server has said why it ends, or has not opened it: the answer to a poll tells more.
+    if (event.data !== undefined || source.readyState === EventSource.CLOSED) {
+      stop();
+      poll();
+    } else show("offline");
+  };
+}
+
+async function poll() {
+  const mine = round;
+  try {
+    const answer = await fetch(`${address}/marks?${query()}`, { headers: { "X-Background": "true", "HX-Request": "true" } });
+    if (mine !== round) return;
+    if (answer.status === 401) return show("signed out");
+    if (!answer.ok) throw new Error(answer.status);
+    take(await answer.json());
+    show("every 5 s");
+    if (wasOffline || ++polls >= POLLS_BEFORE_STREAM) {
+      wasOffline = false;
+      return start();
+    }
+  } catch {
+    if (mine !== round) return;
+    wasOffline = true;
+    show("offline");
+  }
+  timer = setTimeout(poll, POLL_MS);
+}
+
+export function follow() {
+  const found = wanted();
+  if (found === topics) return;
+  if (topics) after = made = "";
+  topics = found;
+  start();
+}
+
+if (address) {
+  document.addEventListener("visibilitychange", start);
+  addEventListener("pagehide", stop);
+  addEventListener("pageshow", (event) => event.persisted && start());
+  document.addEventListener("htmx:afterSettle", follow);
+}

@@ -1,0 +1,19 @@
+"""Settings of the dashboard in the browser."""
+
+from dataclasses import dataclass
+
+from config import value_rules as rules
+from config.fields import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebSettings:
+    enabled: bool = setting(True, "the API serves a dashboard for browsers at `/ui`")
+    session_seconds: float = setting(43_200.0, "a sign-in ends after this time")
+    idle_seconds: float = setting(7_200.0, "a sign-in ends after this time without a page or an action")
+    max_streams: int = setting(
+        24,
+        "tabs per process that receive changes as events; further ones poll. With `TRAINYARD_API_MAX_STREAMS` below "
+        "`TRAINYARD_API_THREADS`",
+        rules.at_least_one,
+    )

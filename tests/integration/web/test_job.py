@@ -1,0 +1,257 @@
+"""A job's pages: what they say of jobs in each situation, and to whom."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from app.domain.lifecycle.states import JobState
+from app.models import Artifact, Attempt, Job, JobEvent
+from app.models.base import utc_now
+from app.security.permissions import Role
+from app.storage.keys import artifact_key
+from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.integration.web.conftest import Browser
+
+CANARY = "<img src=x onerror=alert(1)>"
+TABS = ("", "/head", "/events", "/attempts", "/checkpoints", "/results", "/document", "/system")
+FORMS = ("/retry", "/change")
+
+
+def make(web: Browser, **columns: Any) -> str:
+    with web.api.db.write() as session:
+        return make_job(session, **columns).id
+
+
+@pytest.mark.parametrize("tab", [*TABS, *FORMS])
+@pytest.mark.parametrize("state", JobState)
+def test_every_page_is_shown_in_every_state(web: Browser, state: JobState, tab: str):
+    job_id = make(web, state=state)
+
+    page = web.get(f"/ui/jobs/{job_id}{tab}")
+
+    assert "tiny-sft" in page.text
+
+
+@pytest.mark.parametrize("tab", [*TABS, *FORMS, "/files/model.safetensors", "/model-card.md"])
+def test_pages_of_other_projects_do_not_exist(web: Browser, tab: str):
+    job_id = make(web, state=JobState.TRAINING)
+    stranger = Browser(web.api)
+    stranger.sign_in(web.api.make_key(Role.ADMIN, "elsewhere"))
+
+    page = stranger.get(f"/ui/jobs/{job_id}{tab}", 404)
+
+    assert "tiny-sft" not in page.html
+
+
+def test_a_failed_job_says_what_it_means_and_what_to_do(web: Browser):
+    job_id = make(
+        web,
+        state=JobState.FAILED,
+        error_type="DATA_NOT_FOUND",
+        error_message="/srv/data/a.jsonl is missing",
+        error_stack="Traceback (most recent call last):\n  ...\nFileNotFoundError: a.jsonl",
+    )
+
+    text = web.get(f"/ui/jobs/{job_id}").text
+
+    assert "Failed: DATA_NOT_FOUND" in text
+    assert "A data source could not be found or read." in text
+    assert "/srv/data/a.jsonl is missing" in text
+    assert "What to do:" in text
+    assert "The traceback ends with FileNotFoundError: a.jsonl" in text
+    assert "Traceback (most recent call last)" in web.get(f"/ui/jobs/{job_id}/attempts").text
+
+
+def test_a_waiting_job_says_why_and_what_each_node_lacks(web: Browser):
+    with web.api.db.write() as session:
+        make_node(session, "small-1", devices=1)
+        make_node(session, "small-2", devices=1)
+        job_id = make_job(session, document=make_document(resource_config={"gpu_count": 2})).id
+
+    text = web.get(f"/ui/jobs/{job_id}").text
+
+    assert "Why it waits" in text
+    assert "Number 1 in the order of service." in text
+    assert "small-1 , small-2 has 1 of 2 such devices" in text
+
+
+def test_a_job_that_could_start_says_where(web: Browser):
+    with web.api.db.write() as session:
+        make_node(session, "idle", devices=4)
+        job_id = make_job(session).id
+
+    assert "idle nothing: it can start here" in web.get(f"/ui/jobs/{job_id}").text
+
+
+def test_attempts_are_bars_of_one_time_axis_with_their_causes(web: Browser):
+    now = utc_now()
+    with web.api.db.write() as session:
+        job = make_job(session, state=JobState.QUEUED)
+        node = make_node(session)
+        make_attempt(session, job, node).released_at = now
+        make_attempt(session, job, node, device_indices=(1,))
+        first, second = (session.get_one(Attempt, (job.id, number)) for number in (1, 2))
+        first.created_at, first.started_at, first.trained_at = (now - timedelta(seconds=age) for age in (100, 95, 90))
+        first.ended_at, first.cause, first.end_step = now - timedelta(seconds=50), "WORKER_CRASH", 40
+        second.created_at, second.started_at = now - timedelta(seconds=20), now - timedelta(seconds=15)
+        job.status, job_id = JobState.TRAINING, job.id
+        make_checkpoint(session, job, attempt=1, step=30, created_at=now - timedelta(seconds=75))
+
+    page = web.get(f"/ui/jobs/{job_id}/attempts")
+
+    assert re.search(r'class="trained failed" x="(100.0|99.\d+)"', page.html)
+    assert page.html.count('class="saved"') == 2  # one of the legend
+    assert "WORKER_CRASH" in page.text
+    assert "it runs" in page.text
+    assert "made progress (goodput)" in page.text
+
+
+def test_checkpoints_offer_to_continue_from_them_where_that_is_possible(web: Browser):
+    with web.api.db.write() as session:
+        paused, ended, running = (
+            make_job(session, state=state) for state in (JobState.PAUSED, JobState.FAILED, JobState.TRAINING)
+        )
+        for job in (paused, ended, running):
+            make_checkpoint(session, job, step=12, is_best=True, metrics={"loss": 1.25})
+        ids = paused.id, ended.id, running.id
+
+    texts = [web.get(f"/ui/jobs/{job_id}/checkpoints").text for job_id in ids]
+
+    assert all("12 ★ best" in text and "1.25" in text for text in texts)
+    assert "Resume from here" in texts[0]
+    assert "Retry from here" in texts[1]
+    assert "To continue from one of them, pause the job first." in texts[2]
+
+
+def test_results_are_downloaded_through_the_dashboard(web: Browser):
+    with web.api.db.write() as session:
+        job = make_job(session, state=JobState.COMPLETED, report={"model_hash": "a" * 64, "final_metrics": {"loss": 2}})
+        session.add(Artifact(job_id=job.id, path="sub/config.json", size_bytes=2, sha256="b" * 64))
+        session.add(Artifact(job_id=job.id, path="config.json", size_bytes=2, sha256="b" * 64))
+        job_id = job.id
+    web.api.app.extensions["trainyard"].plane.storage.write(artifact_key(job_id, "config.json"), b"{}")
+
+    page = web.get(f"/ui/jobs/{job_id}/results")
+    answer = web.client.get(f"/ui/jobs/{job_id}/files/config.json")
+    card = web.client.get(f"/ui/jobs/{job_id}/model-card.md")
+
+    assert "a" * 64 in page.text
+    assert f"trainyard serve {job_id}" in page.text
+    assert "AutoModelForCausalLM" in page.text
+    assert (answer.status_code, answer.data, answer.headers["Content-Disposition"]) == (200, b"{}", "attachment")
+    assert card.headers["Content-Disposition"] == f'attachment; filename="{job_id}.md"'
+    assert web.client.get(f"/ui/jobs/{job_id}/files/none.json").status_code == 404
+
+
+def test_document_shows_what_a_retry_changed(web: Browser):
+    with web.api.db.write() as session:
+        parent = make_job(session, state=JobState.FAILED)
+        document = make_document(resource_config={"gpu_count": 4})
+        job_id = make_job(session, document=document, parent_job_id=parent.id).id
+
+    text = web.get(f"/ui/jobs/{job_id}/document").text
+
+    assert "resource_config.gpu_count 1 4" in text
+
+
+def test_events_have_pages_of_fifty(web: Browser):
+    with web.api.db.write() as session:
+        job = make_job(session)
+        for seq in range(1, 61):
+            event = {"type": "job.warning", "message": f"warning {seq};", "actor": "planner"}
+            session.add(JobEvent(id=f"evt-{seq:04}", job_id=job.id, seq=seq, **event))
+        job_id = job.id
+
+    first = web.get(f"/ui/jobs/{job_id}/events")
+    link = next(each for each in first.links if "page_token" in each)
+    second = web.get(link)
+
+    assert "warning 60;" in first.text
+    assert "warning 10;" not in first.text
+    assert "warning 10;" in second.text
+    assert "First page" in second.text
+
+
+def test_texts_of_users_are_texts(web: Browser):
+    document = make_document(name="tiny", labels={"key": CANARY})
+    with web.api.db.write() as session:
+        columns = {"error_type": "SCRIPT_ERROR", "error_message": CANARY, "error_stack": CANARY}
+        job = make_job(session, state=JobState.FAILED, document=document, labels={"key": CANARY}, **columns)
+        job.latest_metrics = {CANARY: 1.0}
+        job.name = CANARY
+        session.add(JobEvent(id="evt-1", job_id=job.id, seq=1, type="job.warning", message=CANARY, data={"a": CANARY}))
+        make_checkpoint(session, job, metrics={CANARY: 1.0})
+        job_id = job.id
+
+    for tab in (*TABS, *FORMS):
+        page = web.get(f"/ui/jobs/{job_id}{tab}")
+        assert "onerror" not in page.html.replace("&lt;img src=x onerror=alert(1)&gt;", "").replace(
+            "\\u003cimg src=x onerror=alert(1)\\u003e", ""
+        ), tab
+
+
+def test_a_viewer_has_no_buttons(web: Browser, viewer: Browser):
+    job_id = make(web, state=JobState.TRAINING)
+
+    page = viewer.get(f"/ui/jobs/{job_id}")
+
+    assert "Cancel" not in page.text
+    assert "Clone" not in page.text
+    assert viewer.get(f"/ui/jobs/{job_id}/change", 403)
+
+
+def test_the_head_renews_buttons_only_when_they_change(web: Browser):
+    job_id = make(web, state=JobState.PAUSED)
+
+    same = web.get(f"/ui/jobs/{job_id}/head?known=cancel,change,resume")
+    other = web.get(f"/ui/jobs/{job_id}/head?known=cancel,change,pause")
+
+    assert "hx-swap-oob" not in same.html
+    assert 'hx-swap-oob="true"' in other.html
+    assert "Resume" in other.text
+
+
+def test_a_long_list_of_checkpoints_is_cut_and_keeps_the_best(web: Browser):
+    with web.api.db.write() as session:
+        job: Job = make_job(session, state=JobState.TRAINING)
+        for step in range(1, 81):
+            make_checkpoint(session, job, step=step, is_best=step == 3)
+        job_id = job.id
+
+    page = web.get(f"/ui/jobs/{job_id}/checkpoints")
+
+    assert "The newest 51 of 80, with the best one." in page.text
+    assert "3 ★ best" in page.text
+
+
+@pytest.mark.parametrize("tab", ["events", "attempts", "checkpoints"])
+def test_a_part_that_is_still_right_stays_as_it_is(web: Browser, tab: str):
+    with web.api.db.write() as session:
+        job = make_job(session, state=JobState.FAILED)
+        session.add(JobEvent(id="evt-1", job_id=job.id, seq=1, type="job.warning"))
+        job_id = job.id
+    asks = re.search(rf'hx-get="(/ui/jobs/{job_id}/{tab}\?known=[^"]+)"', web.get(f"/ui/jobs/{job_id}/{tab}").html)
+    assert asks is not None
+
+    unchanged = web.client.get(asks[1])
+    with web.api.db.write() as session:
+        session.add(JobEvent(id="evt-2", job_id=job_id, seq=2, type="job.warning"))
+        changed = session.get_one(Job, job_id)
+        make_checkpoint(session, changed)
+
+    assert unchanged.status_code == 204
+    assert web.client.get(asks[1]).status_code == 200
+
+
+def test_other_tabs_of_a_waiting_job_name_its_reason_and_lead_to_the_nodes(web: Browser):
+    with web.api.db.write() as session:
+        make_node(session, "idle", devices=4)
+        job_id = make_job(session, pending_reason="the queue default is paused").id
+
+    page = web.get(f"/ui/jobs/{job_id}/events")
+
+    assert "The queue default is paused" in page.text
+    assert "What prevents the start there" not in page.text
+    assert f"/ui/jobs/{job_id}/head?known=cancel,change,pause&amp;brief=true" in page.html

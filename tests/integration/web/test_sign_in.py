@@ -1,0 +1,188 @@
+"""Signing in with a key: what the cookie is worth, and for how long."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select, update
+
+from app.models import ApiKey, AuditEntry, WebSession
+from app.models.base import utc_now
+from app.security.permissions import Role
+from tests.integration.web.conftest import SITE, Browser
+from tests.systems.apps import Api
+
+
+def key_id_of(api: Api, key: str) -> str:
+    with api.db.read() as session:
+        found = session.scalar(select(ApiKey.id).where(ApiKey.prefix == key.rpartition("_")[0]))
+    assert found is not None
+    return found
+
+
+def test_root_leads_to_the_dashboard_and_the_dashboard_to_the_sign_in(web_api: Api):
+    browser = Browser(web_api)
+
+    assert browser.client.get("/").headers["Location"] == "/ui/"
+    assert browser.client.get("/ui/jobs?name=a").headers["Location"] == "/ui/login?next=/ui/jobs?name%3Da"
+    assert "Sign in" in browser.get("/ui/login").text
+
+
+def test_a_key_signs_in_and_the_page_asked_for_follows(web_api: Api):
+    browser = Browser(web_api)
+
+    answer = browser.client.post(
+        "/ui/login", data={"key": f" {web_api.key}\n", "next": "/ui/jobs?name=a"}, headers={"Origin": SITE}
+    )
+
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/ui/jobs?name=a")
+    assert re.fullmatch(
+        r"trainyard-session=[\w-]{43}; Expires=[^;]+; Max-Age=43200; HttpOnly; Path=/; SameSite=Strict",
+        answer.headers["Set-Cookie"],
+    )
+    with web_api.db.read() as session:
+        row = session.scalars(select(WebSession)).one()
+        assert row.secret_hash not in answer.headers["Set-Cookie"]
+        actions = session.scalars(select(AuditEntry.action).where(AuditEntry.target == row.id)).all()
+    assert actions == ["session.create"]
+
+
+def test_behind_tls_the_cookie_is_of_this_host_alone(web_api: Api):
+    answer = Browser(web_api).client.post(
+        "/ui/login", data={"key": web_api.key}, headers={"Origin": "https://localhost"}, base_url="https://localhost"
+    )
+
+    assert answer.headers["Set-Cookie"].startswith("__Host-trainyard-session=")
+    assert "; Secure; HttpOnly; Path=/; SameSite=Strict" in answer.headers["Set-Cookie"]
+
+
+@pytest.mark.parametrize("key", ["", "nonsense", "ty_000000000000_" + "x" * 38])
+def test_a_wrong_key_is_refused_and_audited(web_api: Api, key: str):
+    browser = Browser(web_api)
+
+    answer = browser.sign_in(key)
+
+    assert answer.status_code == 401
+    assert "unknown, revoked or expired" in answer.get_data(as_text=True)
+    assert "Set-Cookie" not in answer.headers
+    with web_api.db.read() as session:
+        assert session.scalars(select(AuditEntry.target).where(AuditEntry.action == "auth.denied")).all() == [
+            "POST /ui/login"
+        ]
+
+
+def test_a_key_that_only_asks_models_cannot_sign_in(web_api: Api):
+    answer = Browser(web_api).sign_in(web_api.make_key(Role.INFERENCE))
+
+    assert answer.status_code == 403
+    assert "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("wanted", ["https://evil.example/ui", "//evil.example", "/v1/jobs", "/ui\\@evil.example"])
+def test_the_sign_in_continues_within_the_dashboard_alone(web_api: Api, wanted: str):
+    answer = Browser(web_api).client.post(
+        "/ui/login", data={"key": web_api.key, "next": wanted}, headers={"Origin": SITE}
+    )
+
+    assert answer.status_code == 400
+
+
+def test_revoking_the_key_ends_its_sessions(web_api: Api):
+    key = web_api.make_key(Role.USER)
+    browser = Browser(web_api)
+    browser.sign_in(key)
+    browser.get("/ui/jobs")
+
+    assert web_api.call("DELETE", f"/v1/keys/{key_id_of(web_api, key)}").status_code == 204
+
+    assert browser.client.get("/ui/jobs").status_code == 303
+
+
+@pytest.mark.parametrize(("column", "age"), [("created_at", timedelta(hours=13)), ("last_seen_at", timedelta(hours=3))])
+def test_a_session_ends_by_age_and_by_idleness(web: Browser, column: str, age: timedelta):
+    with web.api.db.write() as session:
+        session.execute(update(WebSession).values({column: utc_now() - age}))
+
+    assert web.client.get("/ui/jobs").status_code == 303
+
+
+def test_what_a_script_asks_by_itself_does_not_extend_the_session(web: Browser):
+    long_ago = utc_now() - timedelta(minutes=30)
+    seen = []
+    for headers in ({"X-Background": "true"}, {}):
+        with web.api.db.write() as session:
+            session.execute(update(WebSession).values(last_seen_at=long_ago))
+        web.get("/ui/jobs", headers=headers)
+        with web.api.db.read() as session:
+            moment = session.scalars(select(WebSession.last_seen_at)).one()
+        seen.append(moment > long_ago + timedelta(minutes=1))
+
+    assert seen == [False, True]
+
+
+def test_signing_out_ends_the_session_for_good(web: Browser):
+    cookie = web.client.get_cookie("trainyard-session")
+    assert cookie is not None
+
+    web.act("/ui/logout")
+    web.client.set_cookie("trainyard-session", cookie.value)
+
+    assert web.client.get("/ui/jobs").status_code == 303
+
+
+def test_own_sessions_are_listed_and_can_be_ended_and_others_cannot(web: Browser, member: Browser):
+    second = Browser(web.api)
+    second.sign_in(web.api.key)
+    with web.api.db.read() as session:
+        rows = session.scalars(select(WebSession).order_by(WebSession.created_at)).all()
+    mine = [row.id for row in rows if row.key_id == rows[0].key_id]
+    foreign = next(row.id for row in rows if row.key_id != rows[0].key_id)
+
+    assert web.get("/ui/sessions").text.count("this one") == 1
+    assert web.post(f"/ui/sessions/{foreign}/end").status_code == 404
+    assert web.act(f"/ui/sessions/{mine[-1]}/end") == "The sign-in has ended."
+
+    assert second.client.get("/ui/jobs").status_code == 303
+    member.get("/ui/jobs")
+
+
+def test_the_cookie_counts_below_the_dashboard_only(web: Browser):
+    assert web.client.get("/v1/jobs").status_code == 401
+    assert web.client.get("/ui/jobs", headers={"Authorization": f"Bearer {web.api.key}"}).status_code == 200
+    assert (
+        Browser(web.api).client.get("/ui/jobs", headers={"Authorization": f"Bearer {web.api.key}"}).status_code == 303
+    )
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": ""},
+        {"Origin": SITE, "Sec-Fetch-Site": "cross-site"},
+        {"Origin": SITE, "Sec-Fetch-Site": "same-site"},
+    ],
+    ids=["another site", "null", "none", "says cross-site", "a neighbor"],
+)
+@pytest.mark.parametrize("path", ["/ui/login", "/ui/logout"])
+def test_forms_of_other_sites_do_nothing(web: Browser, path: str, headers: dict[str, str]):
+    answer = web.post(path, {"key": web.api.key} if path == "/ui/login" else {}, headers=headers)
+
+    assert answer.status_code == 403
+    web.get("/ui/jobs")
+
+
+def test_a_form_without_the_token_of_its_session_does_nothing(web: Browser, member: Browser):
+    assert web.post("/ui/logout", {"csrf": member.csrf}).status_code == 403
+    assert web.post("/ui/logout", {"csrf": ""}).status_code == 403
+    web.get("/ui/jobs")
+
+
+def test_pages_allow_no_script_of_others(web: Browser):
+    headers = web.client.get("/ui/jobs").headers
+
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'; ")
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert headers["Cache-Control"] == "private, no-store"
+    assert headers["Referrer-Policy"] == "same-origin"

@@ -1,0 +1,44 @@
+"""The actions that pages offer, for every state of a job."""
+
+import pytest
+
+from app.domain.lifecycle.control_actions import offered
+from app.domain.lifecycle.states import JobState
+
+_S = JobState
+OFFERED = {
+    _S.PENDING: {"pause", "cancel", "change"},
+    _S.QUEUED: {"pause", "cancel", "change"},
+    _S.SCHEDULING: {"pause", "cancel", "change"},
+    _S.PREPARING: {"pause", "cancel", "change"},
+    _S.TRAINING: {"pause", "save", "cancel", "change"},
+    _S.CHECKPOINTING: {"pause", "save", "cancel", "change"},
+    _S.EVALUATING: {"pause", "save", "cancel", "change"},
+    _S.SERVING: {"pause", "cancel", "change"},
+    _S.EXPORTING: {"cancel", "change"},
+    _S.PAUSED: {"resume", "cancel", "change"},
+    _S.COMPLETED: {"retry"},
+    _S.FAILED: {"retry"},
+    _S.CANCELLED: {"retry"},
+    _S.PREEMPTED: {"retry"},
+}
+
+
+@pytest.mark.parametrize("state", JobState)
+def test_each_state_of_a_training_offers_what_its_commands_accept(state: JobState):
+    assert offered(state, "training", None) == OFFERED[state]
+
+
+def test_a_job_that_is_about_to_stop_cannot_be_asked_again():
+    assert offered(_S.TRAINING, "training", "pause") == {"cancel", "change"}
+    assert offered(_S.TRAINING, "training", "cancel") == {"change"}
+    assert offered(_S.TRAINING, "training", "drain") == {"pause", "cancel", "change"}
+
+
+def test_a_replica_is_only_cancelled():
+    assert offered(_S.SERVING, "replica", None) == {"cancel", "change"}
+    assert offered(_S.COMPLETED, "replica", None) == set()
+
+
+def test_jobs_that_do_not_train_have_no_checkpoints_to_save():
+    assert "save" not in offered(_S.EVALUATING, "evaluation", None)

@@ -1,0 +1,76 @@
+"""Comparison in Chromium: curves over each other, groups with their mean, and which job is the best."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.web.site import Site
+
+_TRAINS = """
+from trainyard import hooks
+
+run = hooks.init()
+for step in range(1, 51):
+    run.log_metrics({"loss": FACTOR / step}, step=step)
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(site: Site) -> list[str]:
+    """Three jobs that have ended, two of which have a label in common."""
+    made = [
+        site.submit_script(f"compared-{i}", _TRAINS.replace("FACTOR", str(i)), labels={"rate": rate})
+        for i, rate in ((1, "low"), (2, "low"), (3, "high"))
+    ]
+    for job in made:
+        site.wait_for(job, "COMPLETED")
+    return made
+
+
+def url(runs: list[str], **more: str) -> str:
+    return "/ui/compare?" + "&".join([*(f"job={job}" for job in runs), *(f"{k}={v}" for k, v in more.items())])
+
+
+def drawn(page: Page, metric: str) -> bool:
+    """Whether the curve has points that are not of one color."""
+    return bool(
+        page.locator(f".curve[data-metric='{metric}'] canvas").evaluate(
+            "c => new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size > 20"
+        )
+    )
+
+
+def test_curves_are_drawn_and_the_best_is_marked(page: Page, runs: list[str]):
+    page.goto(url(runs))
+    page.locator(".curve[data-metric=loss]").scroll_into_view_if_needed()
+    expect(page.locator(".curve[data-metric=loss] canvas")).to_be_visible()
+
+    assert drawn(page, "loss")
+    best = page.get_by_role("region", name="Metrics of the jobs").get_by_role("row", name="loss")
+    expect(best).to_contain_text("★ 0.02")
+
+
+def test_the_cursor_tells_the_value_of_each_job(page: Page, runs: list[str]):
+    page.goto(url(runs))
+    plot = page.locator(".curve[data-metric=loss] .u-over")
+    plot.scroll_into_view_if_needed()
+
+    plot.hover()
+
+    expect(page.locator(".curve[data-metric=loss] .curve-value")).to_contain_text("1. ")
+    expect(page.locator(".curve[data-metric=loss] .curve-value")).to_contain_text("3. ")
+
+
+def test_groups_have_a_mean(page: Page, runs: list[str]):
+    page.goto(url(runs))
+    page.get_by_label("Group by label").select_option("rate")
+    page.get_by_role("button", name="Apply").click()
+
+    expect(page.get_by_role("region", name="Means of the groups").get_by_role("row", name="loss")).to_contain_text(
+        "0.03 (0.02 to 0.04)"
+    )
+    page.locator(".curve[data-metric=loss]").scroll_into_view_if_needed()
+    page.locator(".curve[data-metric=loss] .u-over").hover()
+    expect(page.locator(".curve[data-metric=loss] .curve-value")).to_contain_text("group 2:")
+    page.get_by_label("Mean and range of each group").uncheck()
+    page.locator(".curve[data-metric=loss] .u-over").hover(position={"x": 30, "y": 30})
+    expect(page.locator(".curve[data-metric=loss] .curve-value")).to_contain_text("3. ")

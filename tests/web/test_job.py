@@ -1,0 +1,121 @@
+"""A job's page in a browser: every action, and that it follows the job while it is used."""
+
+from playwright.sync_api import Page, expect
+
+from tests.systems.running_up import wait_until
+from tests.web.site import Site
+
+STATE = "#job-head h1 .state"
+
+
+def open_job(page: Page, site: Site, name: str) -> str:
+    """The page of a new job whose script has begun: before that it has not said that it can save."""
+    job_id = site.submit(name)
+    wait_until(lambda: site.ask("GET", f"/v1/jobs/{job_id}")["current_step"] > 0, 90)
+    page.goto(f"/ui/jobs/{job_id}")
+    return job_id
+
+
+def press(page: Page, name: str) -> None:
+    page.get_by_role("group", name="Actions").get_by_role("button", name=name, exact=True).click()
+
+
+def notice(page: Page, text: str) -> None:
+    expect(page.locator("#notices")).to_contain_text(text)
+
+
+def test_a_job_is_saved_paused_resumed_and_cancelled_without_leaving_its_page(page: Page, site: Site):
+    job_id = open_job(page, site, "acted-on")
+
+    press(page, "Save now")
+    notice(page, "The job saves a checkpoint")
+    press(page, "Pause")
+    notice(page, "pauses")
+    expect(page.locator(STATE)).to_contain_text("PAUSED", timeout=60_000)
+    expect(page.get_by_role("button", name="Resume", exact=True)).to_be_visible()
+    press(page, "Resume")
+    notice(page, "waits for devices")
+    expect(page.locator(STATE)).to_contain_text("TRAINING", timeout=60_000)
+    press(page, "Cancel")
+    page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).click()
+    notice(page, "The job stops now.")
+    expect(page.locator(STATE)).to_contain_text("CANCELLED", timeout=60_000)
+    expect(page.get_by_role("button", name="Retry", exact=True)).to_be_visible()
+
+    assert site.status(job_id) == "CANCELLED"
+
+
+def test_a_question_before_cancelling_can_be_answered_with_no_and_by_keyboard(page: Page, site: Site):
+    job_id = open_job(page, site, "kept")
+    button = page.get_by_role("group", name="Actions").get_by_role("button", name="Cancel", exact=True)
+
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("Cancel this job?")
+    page.keyboard.press("Escape")
+
+    expect(page.get_by_role("dialog")).not_to_be_visible()
+    expect(button).to_be_focused()
+    assert site.status(job_id) in ("TRAINING", "QUEUED")
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel")
+
+
+def test_progress_moves_while_a_button_keeps_the_focus(page: Page, site: Site):
+    job_id = open_job(page, site, "moves")
+    head = page.locator("#job-head")
+    expect(head).to_contain_text(" of 600", timeout=30_000)
+    before = head.inner_text()
+    button = page.get_by_role("button", name="Pause", exact=True)
+    button.focus()
+
+    expect(head).not_to_have_text(before, timeout=30_000)
+
+    expect(button).to_be_focused()
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel")
+
+
+def test_an_open_question_is_answered_after_the_job_has_changed(page: Page, site: Site):
+    job_id = open_job(page, site, "asked")
+    press(page, "Cancel")
+
+    site.ask("POST", f"/v1/jobs/{job_id}/pause")
+    site.wait_for(job_id, "PAUSED")
+    page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).click()
+
+    expect(page.locator(STATE)).to_contain_text("CANCELLED", timeout=60_000)
+
+
+def test_a_retry_with_changes_is_a_new_job(page: Page, site: Site):
+    job_id = open_job(page, site, "again")
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel")
+    expect(page.locator(STATE)).to_contain_text("CANCELLED", timeout=60_000)
+
+    page.get_by_role("link", name="Retry with changes").click()
+    page.get_by_label("Devices on each node").fill("2")
+    page.get_by_label("Start from").select_option("beginning")
+    page.get_by_role("button", name="Retry", exact=True).click()
+    notice(page, "This new job does the work again.")
+
+    child = page.url.rpartition("/")[2]
+    found = site.ask("GET", f"/v1/jobs/{child}")
+    assert (found["parent_job_id"], found["resource_config"]["gpu_count"]) == (job_id, 2)
+    page.get_by_role("navigation", name="Job").get_by_role("link", name="Document").click()
+    expect(page.get_by_role("row", name="resource_config.gpu_count")).to_contain_text("2")
+    site.ask("POST", f"/v1/jobs/{child}/cancel")
+
+
+def test_priority_and_labels_are_changed_and_a_broken_rule_is_reported_beside_the_form(page: Page, site: Site):
+    job_id = open_job(page, site, "changed")
+
+    page.get_by_role("link", name="Change priority or labels").click()
+    page.get_by_label("Labels").fill("nonsense")
+    page.get_by_role("button", name="Change", exact=True).click()
+    notice(page, "write key=value")
+    page.get_by_label("Labels").fill("team=nlp")
+    page.get_by_role("spinbutton", name="Priority").fill("7")
+    page.get_by_role("button", name="Change", exact=True).click()
+    notice(page, "The job is changed.")
+
+    found = site.ask("GET", f"/v1/jobs/{job_id}")
+    assert (found["labels"], found["scheduling_config"]["priority"]) == ({"team": "nlp"}, 7)
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel")

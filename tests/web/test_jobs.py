@@ -1,0 +1,95 @@
+"""The list of jobs in Chromium: filters in the URL, columns, and actions on several jobs at once."""
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.web.site import Site
+
+
+def open_list(page: Page, prefix: str, **more: str) -> None:
+    page.goto("/ui/jobs")
+    page.get_by_label("Name begins with").fill(prefix)
+    page.get_by_role("button", name="Apply").click()
+    expect(page).to_have_url(re.compile(rf"/ui/jobs\?name={prefix}$"))
+
+
+def test_selected_jobs_are_cancelled_after_a_question(page: Page, site: Site):
+    jobs = [site.submit(f"bulk-cancel {i}") for i in range(3)]
+    open_list(page, "bulk-cancel")
+
+    page.get_by_label("Select bulk-cancel 0").check()
+    page.get_by_label("Select bulk-cancel 2").check()
+    page.get_by_role("group", name="Selected jobs").get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("heading", name="Cancel the 2 selected jobs?")).to_be_visible()
+    page.get_by_role("button", name="Keep as it is").click()
+    assert site.status(jobs[0]) != "CANCELLED"
+    page.get_by_role("group", name="Selected jobs").get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel jobs").click()
+
+    expect(page.locator("#results")).to_contain_text("2 of 2 jobs: the cancellation is accepted")
+    site.wait_for(jobs[0], "CANCELLED")
+    site.wait_for(jobs[2], "CANCELLED")
+    assert site.status(jobs[1]) != "CANCELLED"
+    expect(page.locator("#job-list tr", has_text="bulk-cancel 0")).to_contain_text("CANCELLED")
+    expect(page.get_by_label("Select bulk-cancel 0")).to_be_checked()
+    site.ask("POST", f"/v1/jobs/{jobs[1]}/cancel")
+
+
+def test_a_label_is_set_on_all_jobs_of_the_page(page: Page, site: Site):
+    jobs = [site.submit(f"bulk-label {i}", labels={"team": "a"}) for i in range(2)]
+    open_list(page, "bulk-label")
+
+    page.get_by_label("Select all jobs of this page").check()
+    page.get_by_label("Key of the label").fill("phase")
+    page.get_by_label("Value of the label").fill("two")
+    page.get_by_role("button", name="Set label").click()
+
+    expect(page.locator("#results")).to_contain_text("2 of 2 jobs: the label is set")
+    for job in jobs:
+        assert site.ask("GET", f"/v1/jobs/{job}")["labels"] == {"team": "a", "phase": "two"}
+        site.ask("POST", f"/v1/jobs/{job}/cancel")
+
+
+def test_a_metric_becomes_a_column_and_the_choice_is_in_the_url(page: Page, site: Site):
+    site.submit("columns", labels={"team": "a"})
+    open_list(page, "columns")
+
+    page.locator("summary", has_text="Columns").click()
+    page.get_by_role("checkbox", name="Queue").uncheck()
+    page.get_by_label("Add a metric").fill("eval_loss")
+    page.get_by_role("button", name="Apply").click()
+
+    heads = page.locator("#job-list thead")
+    expect(heads).to_contain_text("eval_loss")
+    expect(heads).not_to_contain_text("Queue")
+    assert "column=metric%3Aeval_loss" in page.url
+    assert "label=" not in page.url
+
+
+def test_the_list_follows_jobs_and_keeps_the_selection(page: Page, site: Site):
+    job = site.submit("followed")
+    open_list(page, "followed")
+    page.get_by_label("Select followed").check()
+
+    site.ask("POST", f"/v1/jobs/{job}/cancel")
+
+    expect(page.locator("#job-list")).to_contain_text("CANCELLED", timeout=20_000)
+    expect(page.get_by_label("Select followed")).to_be_checked()
+
+
+def test_two_selected_jobs_are_compared_by_keyboard_alone(page: Page, site: Site):
+    jobs = [site.submit(f"by-keys {i}", steps=600 + i) for i in range(2)]
+    open_list(page, "by-keys")
+
+    page.get_by_label("Select by-keys 0").focus()
+    page.keyboard.press("Space")
+    page.get_by_label("Select by-keys 1").focus()
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="Compare").focus()
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("heading", name="Compare 2 jobs")).to_be_visible()
+    expect(page.get_by_role("row", name="training_config.hyperparameters.steps")).to_contain_text("600")
+    for job in jobs:
+        site.ask("POST", f"/v1/jobs/{job}/cancel")

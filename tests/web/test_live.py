@@ -1,0 +1,109 @@
+"""Pages follow what happens: by a stream for each visible tab, without one by questions, and after interruptions."""
+
+import re
+import time
+from typing import Any
+
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.web.site import Site
+
+HIDE = """(hidden) => {
+    Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+LIVE_OR_POLLS = re.compile("^(live|every 5 s)$")
+
+
+def state(page: Page) -> Any:
+    return expect(page.locator("#live-state"))
+
+
+def row(page: Page, name: str) -> Any:
+    return page.get_by_role("row").filter(has_text=name)
+
+
+def test_the_overview_moves_by_itself(page: Page, site: Site):
+    page.goto("/ui/")
+    state(page).to_have_text("live")
+
+    job_id = site.submit("moves-by-itself", steps=600)
+    expect(row(page, "moves-by-itself")).to_contain_text("TRAINING", timeout=60_000)
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
+
+    expect(row(page, "moves-by-itself")).to_have_count(0)
+
+
+def test_a_hidden_tab_has_no_stream_and_learns_later_what_it_missed(page: Page, site: Site):
+    asked: list[str] = []
+    page.goto("/ui/")
+    state(page).to_have_text("live")
+    page.on("request", lambda request: asked.append(request.url))
+
+    page.evaluate(HIDE, True)
+    job_id = site.submit("missed-by-hidden", steps=600)
+    site.wait_for(job_id, "TRAINING", "QUEUED")
+    page.wait_for_timeout(1500)
+    while_hidden = [url for url in asked if "/ui/live" in url]
+    page.evaluate(HIDE, False)
+
+    expect(row(page, "missed-by-hidden")).to_have_count(1)
+    assert while_hidden == []
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
+
+
+def test_a_revoked_key_ends_the_stream_at_once(context: BrowserContext, site: Site):
+    key = site.project("revoked-in-stream", "viewer")
+    page = context.new_page()
+    site.sign_in(page, key)
+    page.goto("/ui/")
+    state(page).to_have_text("live")
+    rows = site.ask("GET", "/v1/keys?page_size=100")["keys"]
+
+    site.ask("DELETE", f"/v1/keys/{next(each['key_id'] for each in rows if each['project'] == 'revoked-in-stream')}")
+    revoked = time.monotonic()
+
+    state(page).to_have_text("signed out")
+    assert time.monotonic() - revoked < 3
+
+
+def test_eight_tabs_of_one_browser_work_side_by_side(page: Page, context: BrowserContext, site: Site):
+    tabs = [page, *(context.new_page() for _ in range(7))]
+    for tab in tabs:
+        tab.goto("/ui/")
+    for tab in tabs:
+        state(tab).to_have_text(LIVE_OR_POLLS, timeout=30_000)
+
+    began = time.monotonic()
+    tabs[-1].goto("/ui/sessions")
+
+    expect(tabs[-1].get_by_role("heading", level=1)).to_be_visible()
+    assert time.monotonic() - began < 5
+    streaming = sum(tab.locator("#live-state").inner_text() == "live" for tab in tabs[:-1])
+    assert 1 <= streaming <= 4
+
+
+def test_an_interrupted_page_says_so_and_goes_on(page: Page, context: BrowserContext, site: Site):
+    page.goto("/ui/")
+    state(page).to_have_text("live")
+
+    context.set_offline(True)
+    page.evaluate(HIDE, True)
+    page.evaluate(HIDE, False)
+    state(page).to_have_text("offline", timeout=20_000)
+    context.set_offline(False)
+
+    state(page).to_have_text("live", timeout=30_000)
+
+
+def test_the_overview_has_no_violations(page: Page, site: Site, violations: Any):
+    job_id = site.submit("for-axe", steps=600)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.goto("/ui/")
+        state(page).to_have_text(LIVE_OR_POLLS)
+        assert violations(page) == [], scheme
+    page.set_viewport_size({"width": 320, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    assert page.evaluate("document.getElementsByTagName('*').length") <= 2000
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
