@@ -173,6 +173,12 @@ def backend_of(settings: Settings, *, db: Database | None = None, dispatcher: Ri
             what="streams of the dashboard",
             otherwise="the page asks every few seconds instead",
         ),
+        previews=Slots(
+            max(2, settings.api.threads // 16),
+            max(1, settings.api.threads // 32),
+            what="previews of data",
+            otherwise="try again in a moment",
+        ),
         limits=_rate_limits(settings),
         dialects=(NATIVE, *FOREIGN, WEB),
     )

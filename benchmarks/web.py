@@ -9,6 +9,7 @@ on standard output, a table on standard error; the exit code is 1 where a budget
 """
 
 import argparse
+import gc
 import gzip
 import json
 import re
@@ -89,6 +90,8 @@ def measured(url: str, folder: Path, given: argparse.Namespace) -> dict[str, Any
     try:
         api = Api(db, folder, TRAINYARD_WEB_ENABLED="true")
         long, many = filled(db, api, given)
+        gc.collect()
+        gc.freeze()  # as the server does before it serves: a collection would look at all of this program's imports
         pages = {name: path for name, path in paths(db, many).items() if given.only in name}
         client = signed_in(api)
         figures = {name: page_figures(client, path, given.reads) for name, path in pages.items()}

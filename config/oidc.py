@@ -29,7 +29,9 @@ class OidcSettings:
     client_id: str = setting("", "the dashboard's client id at the provider")
     client_secret: str = setting("", "the client secret of that id")
     scopes: str = setting("openid profile email", "scopes to ask for")
-    claim: str = setting("groups", "the claim whose values `TRAINYARD_OIDC_ROLES` lists")
+    claim: str = setting(
+        "groups", "the claim whose values `TRAINYARD_OIDC_ROLES` lists; `email` counts only with `email_verified`"
+    )
     roles: str = setting(
         "",
         "who may do what: `VALUE=ROLE:PROJECT` or `VALUE=super_admin`, separated by `;`; the first that fits counts, "
@@ -37,7 +39,7 @@ class OidcSettings:
         role_rules,
     )
     label: str = setting("single sign-on", "what the sign-in page calls the provider")
-    timeout_seconds: float = setting(10.0, "timeout of a request to the provider")
+    timeout_seconds: float = setting(5.0, "how long a sign-in waits for the provider, in all its requests")
 
     def contradictions(self) -> list[str]:
         if not self.issuer or (self.client_id and self.client_secret and self.roles):

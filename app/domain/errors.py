@@ -234,12 +234,12 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
     ),
     "SCRIPT_ERROR": ErrorType(
         "the custom script ended with an error of its own",
-        "Read error_stack and the log, correct the script, and retry the job.",
+        "Read the traceback and the log, correct the script, and retry the job.",
         is_appended=False,
     ),
     "TRAINER_ERROR": ErrorType(
         "a built-in trainer ended with an error",
-        "Read error_stack; most often a model that does not suit the type of training, or versions that disagree.",
+        "Read the traceback; most often a model that does not suit the type of training, or versions that disagree.",
         is_appended=False,
     ),
     "OUT_OF_MEMORY": ErrorType(

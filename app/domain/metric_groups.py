@@ -39,6 +39,13 @@ def tag_of(name: str) -> str:
     return f"{group}/{plain.removeprefix(f'{group}/')}"
 
 
+def order_of(name: str) -> tuple[int, int, str]:
+    """A sort key over all groups: the training loss, evaluation, what else is of training, and the system."""
+    group = group_of(name)
+    rest = {"train": 2, "eval": 1, "system": 3}[group]
+    return (0 if group == "train" and name.lower().endswith("loss") else rest, *rank_of(name))
+
+
 def rank_of(name: str) -> tuple[int, str]:
     """A sort key within a group: the metrics that people look at first come first."""
     return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)

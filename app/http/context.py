@@ -28,6 +28,7 @@ class Backend:
     answers: Slots
     bodies: Slots
     viewers: Slots
+    previews: Slots
     limits: RateLimits
     dialects: tuple[Dialect, ...] = (NATIVE,)
     key_cache: KeyCache = field(default_factory=KeyCache)

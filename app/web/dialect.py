@@ -1,6 +1,6 @@
 """How pages authenticate and fail: the caller is the one of the session's cookie, and problems are pages."""
 
-from flask import Response, g, redirect, request, url_for
+from flask import Response, g, request, url_for
 
 from app.database.engine import Database
 from app.domain.errors import CredentialsMissing
@@ -11,9 +11,11 @@ from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
 from app.services.access import web_sessions
 from app.web import cookies
-from app.web.pages import is_partial, problem_page, problem_part
+from app.web.forms import is_within
+from app.web.pages import is_partial, problem_page, problem_part, redirected
 
 BASE = "/ui"
+_ENDED = "You are signed out: the sign-in has ended, or its key is no longer valid."
 
 
 class Web(Dialect):
@@ -23,7 +25,7 @@ class Web(Dialect):
     bases = (BASE,)
 
     def caller(self, db: Database, known: KeyCache | None) -> Caller:  # noqa: ARG002 – sessions are always read
-        secret = request.cookies.get(cookies.session_name())
+        secret = cookies.session()
         if not secret:
             raise CredentialsMissing("sign in with an API key")
         found = web_sessions.find(db, secret, web_sessions.lifetime(backend().settings), is_used=not _is_background())
@@ -49,11 +51,12 @@ def _is_background() -> bool:
 
 def _to_sign_in() -> Response:
     wanted = request.full_path.rstrip("?") if request.method == "GET" and not is_partial() else ""
-    page = url_for("web_sign_in.sign_in", next=wanted) if wanted else url_for("web_sign_in.sign_in")
+    page = url_for("web_sign_in.sign_in", next=wanted if is_within(wanted) else None)
     if is_partial():
         response = Response(status=401)
         response.headers["HX-Redirect"] = page
-        return response
-    response = Response(status=303)
-    response.headers["Location"] = redirect(page).location
+    else:
+        response = redirected(page)
+    if cookies.session() and not _is_background():
+        cookies.set_notice(response, _ENDED)
     return response

@@ -2,8 +2,9 @@
 
 import hashlib
 import hmac
+import re
+import secrets
 from typing import Any
-from urllib.parse import urlsplit
 
 from flask import g, request
 from marshmallow import Schema, fields
@@ -14,6 +15,8 @@ from app.http.request_body import check_content, validated, whole_body
 from app.schemas.documents import RequestSchema
 
 TOKEN, HEADER = "csrf", "X-CSRF-Token"
+_TOKEN_BYTES = 32
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class NoFieldsSchema(RequestSchema):
@@ -55,24 +58,47 @@ def form(schema: type[Schema] = NoFieldsSchema) -> dict[str, Any]:
 
 
 def token() -> str:
-    """The token of the forms of this session; who cannot read its pages cannot know it."""
-    return hmac.new(g.session_secret.encode(), b"csrf", hashlib.sha256).hexdigest()
+    """The token of the forms of this session; who cannot read its pages cannot know it.
+
+    Another text in every answer, so that the sizes of compressed pages tell nothing of it.
+    """
+    pad = secrets.token_bytes(_TOKEN_BYTES)
+    return (pad + _mixed(pad, _token())).hex()
 
 
 def check_origin() -> None:
     """Raises Forbidden unless the browser says that a page of this site sends the request."""
     origin, site = request.headers.get("Origin", ""), request.headers.get("Sec-Fetch-Site", "same-origin")
-    if urlsplit(origin).netloc != request.host or site != "same-origin":
+    # Plain HTTP may be the way behind a proxy that ends TLS. With TLS, a page without it is no page of this site.
+    schemes = ("https",) if request.is_secure else ("https", "http")
+    if origin not in [f"{scheme}://{request.host}" for scheme in schemes] or site != "same-origin":
         raise Forbidden(
             "this request does not come from a page of this site; open the dashboard itself. Behind a proxy, let it "
             "pass on the header Host"
         )
 
 
+def is_within(wanted: str) -> bool:
+    """Whether it is a path of the dashboard, for a browser to continue at: it begins with it, so no host can."""
+    return wanted.startswith("/ui") and "\\" not in wanted and _CONTROL.search(wanted) is None
+
+
 def _check_token() -> None:
     given = request.headers.get(HEADER) or request.form.get(TOKEN, "")
-    if not hmac.compare_digest(given.encode(), token().encode()):
+    try:
+        masked = bytes.fromhex(given)
+    except ValueError:
+        masked = b""
+    if not hmac.compare_digest(_mixed(masked[:_TOKEN_BYTES], masked[_TOKEN_BYTES:]), _token()):
         raise Forbidden("the form is of another sign-in; reload the page and try again")
+
+
+def _token() -> bytes:
+    return hmac.new(g.session_secret.encode(), b"csrf", hashlib.sha256).digest()
+
+
+def _mixed(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=False))
 
 
 def _is_list(schema: Schema, name: str) -> bool:

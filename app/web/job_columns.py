@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from app.domain.errors import InvalidRequest
+from app.domain.lifecycle.states import TERMINAL
 from app.domain.suggestions import did_you_mean
 from app.security.permissions import Caller
 from app.services.jobs.details import JobDetails
 
 METRIC, PARAMETER = "metric:", "parameter:"
+_MOST_OF_NOTE = 160
 Form = Literal["text", "id", "number", "share", "seconds", "moment", "state", "labels"]
 
 
@@ -29,13 +31,28 @@ class Column:
 
 
 def _note(job: JobDetails) -> str:
-    """Why it waits or how it failed, in one line."""
-    return job.pending_reason or job.job.error_type or job.job.status_reason
+    """Why it waits or how it failed, in one line; not what its state says already."""
+    row = job.job
+    if row.error_type:
+        lines = (row.error_message or "").strip().splitlines()
+        return _shortened(f"{row.error_type}: {lines[0]}" if lines else row.error_type)
+    reason = job.pending_reason or row.status_reason
+    return "" if reason.upper() == row.status else _shortened(reason)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_OF_NOTE else text[: _MOST_OF_NOTE - 1] + "…"
+
+
+def _progress(job: JobDetails) -> float | None:
+    """None when it is unknown: the job has ended, or counts steps, without having said how far it is."""
+    row = job.job
+    return None if not row.progress and (row.current_step or row.state in TERMINAL) else row.progress
 
 
 _COLUMNS = (
     Column(name="state", title="State", form="state", order="status", value=lambda job: job),
-    Column(name="progress", title="Progress", form="share", value=lambda job: job.job.progress),
+    Column(name="progress", title="Progress", form="share", value=_progress),
     Column(name="note", title="Note", value=_note),
     Column(name="method", title="Method", value=lambda job: job.job.training_type),
     Column(name="framework", title="Framework", value=lambda job: job.job.framework),

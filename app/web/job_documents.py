@@ -1,6 +1,7 @@
 """Documents of jobs as people write them: read as the API reads a body, and filled in from recipes and other jobs."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from app.schemas.spec.job_fields import FIELDS
 from app.services.jobs.details import JobDetails
 
 _SCHEMA = SubmitJobSchema()
+_COPY = re.compile(r"(.+)-([2-9]|[1-9]\d)")
+_LONGEST_NAME = 128
 EMPTY: Mapping[str, Any] = {
     "name": "my-job",
     "training_config": {
@@ -55,4 +58,13 @@ def copy_of(job: JobDetails) -> dict[str, Any]:
             f"{job.job.id} is of kind {job.document.kind}, and this form is for trainings; retry it on its page instead"
         )
     found = {**job.stored, "labels": dict(job.job.labels)}
+    if found.get("name"):
+        found["name"] = _next_name(found["name"])
     return {name: value for name, value in found.items() if name in _SCHEMA.fields and value not in ({}, None)}
+
+
+def _next_name(name: str) -> str:
+    """NAME-2 for a copy of NAME, and NAME-3 for a copy of that."""
+    found = _COPY.fullmatch(name)
+    end = f"-{int(found[2]) + 1}" if found else "-2"
+    return (found[1] if found else name)[: _LONGEST_NAME - len(end)] + end

@@ -5,8 +5,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from marshmallow import ValidationError, fields, validate
+from marshmallow import fields, validate
 
+from app.domain.errors import InvalidRequest
 from app.domain.lifecycle.states import HELD, TERMINAL, JobState
 from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.inference import ENGINES, KINDS, TYPES
@@ -61,16 +62,6 @@ class Given(QueryTexts):
         return super(QueryTexts, self)._deserialize([text for text in value if text], attr, data, **kwargs)
 
 
-class _Label(Text):
-    """`key=value`, as (key, value)."""
-
-    def _deserialize(self, value: object, *more: Any, **kwargs: Any) -> Any:  # noqa: ANN401 – a pair, not a text
-        key, equals, text = super()._deserialize(value, *more, **kwargs).strip().partition("=")
-        if not equals or LABEL_KEY.fullmatch(key.strip()) is None:
-            raise ValidationError("must be a label as key=value, such as team=vision")
-        return key.strip(), text.strip()
-
-
 class JobsQuerySchema(RequestSchema):
     """Lists, of which most filters take the last value."""
 
@@ -81,7 +72,7 @@ class JobsQuerySchema(RequestSchema):
     method = Given(fields.String(validate=validate.OneOf(METHODS)))
     framework = Given(fields.String(validate=validate.OneOf(FRAMEWORK_NAMES)))
     kind = Given(fields.String(validate=validate.OneOf(KINDS)))
-    label = Given(_Label(longest=320))
+    label = Given(Text(longest=320))
     creator = Given()
     within = Given(fields.String(validate=validate.OneOf(list(SPANS))))
     after = Given(fields.Date())
@@ -102,7 +93,7 @@ def asked(query: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
     if states:
         found["status"] = list(dict.fromkeys(str(state) for state in states))
     if query["label"]:
-        found["labels"] = query["label"]
+        found["labels"] = [label_of(text) for text in query["label"]]
     # The latest start and the earliest end of those that are given; days are of UTC.
     starts = [now - SPANS[each][1] for each in query["within"]] + [_midnight(each) for each in query["after"]]
     ends = [_midnight(each + timedelta(days=1)) for each in query["before"]]
@@ -133,6 +124,22 @@ def with_changed(path: str, arguments: Sequence[tuple[str, str]], **changes: str
     kept = [(name, value) for name, value in arguments if name not in changes and name != "page_token"]
     found = urlencode([*kept, *((name, value) for name, value in changes.items() if value)])
     return f"{path}?{found}" if found else path
+
+
+def label_of(text: str) -> tuple[str, str]:
+    """Key and value of a filter as a person types it. Raises InvalidRequest."""
+    key, equals, value = text.partition("=")
+    if not equals or LABEL_KEY.fullmatch(key.strip()) is None:
+        raise InvalidRequest("must be a label as key=value, such as team=vision", field="label")
+    return key.strip(), value.strip()
+
+
+def is_label(text: str) -> bool:
+    try:
+        label_of(text)
+    except InvalidRequest:
+        return False
+    return True
 
 
 def _midnight(day: date) -> datetime:

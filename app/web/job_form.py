@@ -28,6 +28,16 @@ _MEANINGS = {
 _OF_SCRIPT = tuple(f"training_config.framework.custom_{name}" for name in ("script_path", "code_dir", "retry_on_error"))
 # Left to the document: they hold objects of any form, or say the same as another field.
 _ONLY_IN_DOCUMENT = {_HYPERPARAMETERS, "training_config.framework.config", "training_config.priority"}
+# Of an input that is not there: the field that names it, by the words that the failure begins with.
+_FIELDS_OF_INPUTS = {
+    "base model ": "training_config.base_model.model_id",
+    "tokenizer ": "training_config.base_model.tokenizer_id",
+    "data source ": "data_config.sources",
+    "custom script ": "training_config.framework.custom_script_path",
+    "code directory ": "training_config.framework.custom_code_dir",
+    "reward ": "training_config.hyperparameters.reward",
+    "reward model ": "training_config.hyperparameters.reward_model_id",
+}
 # Beside each other at the top; all others are in the groups below.
 _FIRST = (
     ("Job", ("name", "labels")),
@@ -122,25 +132,53 @@ def groups() -> tuple[Group, ...]:
     return tuple(found)
 
 
-@cache
 def method(training_type: str, framework: str) -> Method:
-    """What a training type on a framework takes."""
+    """What a training type on a framework takes; any texts may be asked for."""
     training_type = training_type or (CUSTOM if framework == CUSTOM else "")
-    of_type = {each["framework"]: each for each in _catalog() if each["training_type"] == training_type}
-    entry = of_type.get(framework)
-    listed = [_hyperparameter(each) for each in entry["hyperparameters"]] if entry else []
+    frameworks = _frameworks(training_type)
+    if framework in frameworks:
+        return _known(training_type, framework)
+    return Method(
+        training_type=training_type,
+        framework=framework,
+        found=False,
+        description="",
+        record_shapes=(),
+        usual=(),
+        others=(),
+        any_hyperparameter=False,
+        frameworks=list(frameworks),
+    )
+
+
+def field_of_input(failure: str) -> str:
+    """The field of what is missing; empty if the form has none for it."""
+    return next((path for words, path in reversed(_FIELDS_OF_INPUTS.items()) if failure.startswith(words)), "")
+
+
+def _frameworks(training_type: str) -> dict[str, dict[str, Any]]:
+    """Framework → its entry in the catalog."""
+    return {each["framework"]: each for each in _catalog() if each["training_type"] == training_type}
+
+
+@cache
+def _known(training_type: str, framework: str) -> Method:
+    """Only of what the catalog has, so that no request makes the cache grow beyond it."""
+    frameworks = _frameworks(training_type)
+    entry = frameworks[framework]
+    listed = [_hyperparameter(each) for each in entry["hyperparameters"]]
     usual = [each for each in listed if each.path.rpartition(".")[2] in _USUAL]
     usual += [_field(path) for path in _OF_SCRIPT if framework == CUSTOM]
     return Method(
         training_type=training_type,
         framework=framework,
-        found=entry is not None,
-        description=entry["description"] if entry else "",
-        record_shapes=entry["record_shapes"] if entry else (),
+        found=True,
+        description=entry["description"],
+        record_shapes=entry["record_shapes"],
         usual=usual,
         others=[each for each in listed if each not in usual],
-        any_hyperparameter=bool(entry and entry["any_hyperparameter"]),
-        frameworks=list(of_type),
+        any_hyperparameter=bool(entry["any_hyperparameter"]),
+        frameworks=list(frameworks),
     )
 
 

@@ -33,6 +33,7 @@ TABS = (
 _WAITING = (JobState.PENDING, JobState.QUEUED)
 _OF_THE_JOB = ("job_waits", "enough_nodes")  # filters that say the same of every node
 _MOST_GROUPS = 12
+_SHARED_SECONDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +92,12 @@ def _offered_to_caller(job: JobDetails) -> list[str]:
 def _waiting(job: JobDetails, *, brief: bool) -> Waiting:
     if brief:
         return Waiting(reasons=[job.pending_reason] if job.pending_reason else [], groups=[], groups_left_out=0)
+    # All viewers share it for a moment; what is about the job alone shows at once, since its version changes.
+    key = ("why it waits", job.job.id, job.job.version)
+    return backend().shared.get(key, _SHARED_SECONDS, lambda: _examined(job))
+
+
+def _examined(job: JobDetails) -> Waiting:
     weights = planner.weights_of(backend().settings)
     with plane().db.read() as session:
         fits = explain_placement.why_everywhere(session, caller(), job.job.id, weights)

@@ -32,6 +32,8 @@ SECTIONS = (
     ("Submit", "web_submit.submit", Permission.MANAGE),
     ("Admin", "web_admin.admin", Permission.MANAGE),
 )
+# Pages that belong to a section under another name.
+_OF_JOBS = ("web_job", "web_job_actions", "web_job_results", "web_curves", "web_log", "web_compare")
 
 
 def is_partial() -> bool:
@@ -60,6 +62,13 @@ def done(message: str, to: str) -> Response:
     return response
 
 
+def redirected(to: str) -> Response:
+    """To ``to``, a URL of ours, by a GET."""
+    response = Response(status=303)
+    response.headers["Location"] = to
+    return response
+
+
 def problem_page(problem: Problem) -> Response:
     return _rendered("problem.html", problem.status, {"problem": problem})
 
@@ -79,6 +88,7 @@ def _rendered(template: str, status: int, values: dict[str, Any]) -> Response:
         "may": caller.may if caller is not None else _nothing,
         "Permission": Permission,
         "sections": SECTIONS,
+        "section": "web_jobs" if request.blueprint in _OF_JOBS else request.blueprint or "",
         "csrf": forms.token() if "session_secret" in g else "",
         "notice": cookies.notice(),
         "provider": _provider_name(),
@@ -87,7 +97,6 @@ def _rendered(template: str, status: int, values: dict[str, Any]) -> Response:
         "made": int(time.time() * 1000),
     }
     html = render_template(template, **common, **values).encode()
-    # Sizes tell another site nothing of the form's token: it cannot make a browser send the session's cookie.
     packs = len(html) > LEAST_PACKED and request.accept_encodings["gzip"] > 0
     response = Response(gzip.compress(html, 3, mtime=0) if packs else html, status, mimetype="text/html")
     response.headers.update(HEADERS)

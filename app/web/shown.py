@@ -4,7 +4,25 @@ import math
 from datetime import UTC, datetime
 
 from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
+from app.domain.spec.model import ResourceConfig
 
+# A mark in what a browser says of itself, and the name; those that others also claim to be come last.
+_BROWSERS = (
+    ("Edg", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("Chrom", "Chrome"),
+    ("Safari/", "Safari"),
+    ("curl/", "curl"),
+)
+_SYSTEMS = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+)
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # A symbol beside the name of each state: no state differs by its color alone.
 _SYMBOLS = {
@@ -47,11 +65,39 @@ def amount(size: float | None) -> str:
     raise AssertionError("unreachable")
 
 
+def hours(value: float) -> str:
+    """Small use is not nothing: two decimals below one hour."""
+    if 0 < value < 0.01:
+        return "< 0.01"
+    return f"{value:,.2f}" if 0 < value < 1 else f"{value:,.1f}"
+
+
+def browser(user_agent: str) -> str:
+    """The name of a browser and its system, of what it says of itself; that text if it names neither."""
+    name = next((name for mark, name in _BROWSERS if mark in user_agent), "")
+    system = next((name for mark, name in _SYSTEMS if mark in user_agent), "")
+    return " on ".join(filter(None, (name, system))) or user_agent[:60] or "–"
+
+
 def number(value: object) -> str:
     """A metric: four significant digits; not a number and infinities by their names."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "–" if value is None else str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def devices(asked: ResourceConfig) -> str:
+    """What a job asks for on each node: `2 h100 or a100, each with at least 40,000 MB`."""
+    names = [asked.gpu_type] if isinstance(asked.gpu_type, str) else list(asked.gpu_type or ())
+    noun = {"cpu": "CPU slot", "cuda": "GPU"}.get(asked.device_type, "device") + ("" if asked.gpu_count == 1 else "s")
+    kind = " or ".join(names) or noun
+    if asked.mig_profile:
+        kind = f"slice {asked.mig_profile}" + (f" of {kind}" if names else "")
+    part = f"{asked.gpu_fraction:g} of " if asked.gpu_fraction else ""
+    if asked.gpu_memory_request_mb:
+        part = f"{asked.gpu_memory_request_mb:,} MB of "
+    least = f", each with at least {asked.gpu_memory_min_mb:,} MB" if asked.gpu_memory_min_mb else ""
+    return f"{part}{asked.gpu_count} {kind}{least}"
 
 
 def percent(part: float | None) -> str:

@@ -94,7 +94,7 @@ def populate(site: Site) -> Content:
     labels = {"team": HOSTILE}
     completed = site.submit_script("trains", _TRAINS, labels=labels)
     failed = site.submit_script("fails", _FAILS, labels=labels)
-    running = site.submit("counts", steps=3600, labels=labels)
+    running = site.submit("counts", steps=3600, labels=labels, resource_config={"gpu_count": 1, "gpu_type": "h100"})
     waiting = site.submit("waits", resource_config={"gpu_count": 8, "gpu_type": "h100"})
     site.wait_for(completed, "COMPLETED")
     site.wait_for(failed, "FAILED")

@@ -16,6 +16,15 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
+def wait_for(page: Page, expression: str) -> None:
+    """Until the script's value is true. Playwright's own way evaluates text in the page, which its policy forbids."""
+    for _ in range(150):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"still not true: {expression}")
+
+
 class Site:
     def __init__(self, running: RunningUp) -> None:
         self.running = running

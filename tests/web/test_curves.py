@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.site import Site
+from tests.web.site import Site, wait_for
 
 CANARY = "<img src=x onerror=alert(1)>"
 # Thirty metrics, of which most are below the first screen; it runs until it is cancelled.
@@ -88,10 +88,28 @@ def test_dragging_asks_the_server_for_the_range(curves: Page) -> None:
     assert "from_step=" in curves.url
     first, last = (int(curves.get_by_label(name).input_value()) for name in ("From step", "To step"))
     assert 0 < first < last
+    curves.mouse.move(0, 0)  # no cursor: the value is the last one
     expect(panel(curves, "loss").locator(".curve-value")).to_contain_text(f"at step {last}")
     curves.get_by_role("button", name="Whole run").click()
     expect(panel(curves, "loss").locator(".curve-value")).not_to_contain_text(f"at step {last}")
     assert "from_step=" not in curves.url
+
+
+def test_back_undoes_a_zoom_and_forward_does_it_again(curves: Page) -> None:
+    curves.get_by_label("Log scale").check()
+    curves.get_by_label("From step").fill("10")
+    curves.get_by_label("To step").fill("60")
+    curves.get_by_role("button", name="Show these steps").click()
+    expect(panel(curves, "loss").locator(".curve-value")).to_contain_text("at step 60")
+
+    curves.go_back()
+
+    expect(panel(curves, "loss").locator(".curve-value")).not_to_contain_text("at step 60")
+    expect(curves.get_by_label("From step")).to_have_value("")
+    assert curves.url.endswith("/curves?log=1")
+    curves.go_forward()
+    expect(panel(curves, "loss").locator(".curve-value")).to_contain_text("at step 60")
+    assert curves.get_by_label("To step").input_value() == "60"
 
 
 def test_cursors_move_together(curves: Page) -> None:
@@ -142,4 +160,4 @@ def test_everybody_can_use_it(curves: Page, violations, scheme: Literal["light",
 
     assert violations(curves) == []
     curves.set_viewport_size({"width": 320, "height": 700})
-    assert curves.evaluate("document.documentElement.scrollWidth") == 320
+    wait_for(curves, "document.documentElement.scrollWidth === 320")

@@ -1,6 +1,6 @@
 """A job's page in a browser: every action, and that it follows the job while it is used."""
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.systems.running_up import wait_until
 from tests.web.site import Site
@@ -37,7 +37,7 @@ def test_a_job_is_saved_paused_resumed_and_cancelled_without_leaving_its_page(pa
     notice(page, "waits for devices")
     expect(page.locator(STATE)).to_contain_text("TRAINING", timeout=60_000)
     press(page, "Cancel")
-    page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the job", exact=True).click()
     notice(page, "The job stops now.")
     expect(page.locator(STATE)).to_contain_text("CANCELLED", timeout=60_000)
     expect(page.get_by_role("button", name="Retry", exact=True)).to_be_visible()
@@ -80,7 +80,7 @@ def test_an_open_question_is_answered_after_the_job_has_changed(page: Page, site
 
     site.ask("POST", f"/v1/jobs/{job_id}/pause")
     site.wait_for(job_id, "PAUSED")
-    page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the job", exact=True).click()
 
     expect(page.locator(STATE)).to_contain_text("CANCELLED", timeout=60_000)
 
@@ -94,7 +94,7 @@ def test_a_retry_with_changes_is_a_new_job(page: Page, site: Site):
     page.get_by_label("Devices on each node").fill("2")
     page.get_by_label("Start from").select_option("beginning")
     page.get_by_role("button", name="Retry", exact=True).click()
-    notice(page, "This new job does the work again.")
+    notice(page, "This new job does the work again, from the beginning.")
 
     child = page.url.rpartition("/")[2]
     found = site.ask("GET", f"/v1/jobs/{child}")
@@ -119,3 +119,36 @@ def test_priority_and_labels_are_changed_and_a_broken_rule_is_reported_beside_th
     found = site.ask("GET", f"/v1/jobs/{job_id}")
     assert (found["labels"], found["scheduling_config"]["priority"]) == ({"team": "nlp"}, 7)
     site.ask("POST", f"/v1/jobs/{job_id}/cancel")
+
+
+def test_a_viewer_sees_a_running_job_move_and_no_notice(context: BrowserContext, site: Site):
+    job_id = site.submit("watched", key=site.project("watched"))
+    page = context.new_page()
+    site.sign_in(page, str(site.ask("POST", "/v1/keys", {"role": "viewer", "project": "watched"})["key"]))
+    page.goto(f"/ui/jobs/{job_id}")
+    expect(page.locator(STATE)).to_contain_text("TRAINING", timeout=90_000)
+    step = page.locator("#job-head p", has_text=" of 600")
+    before = step.inner_text()
+
+    expect(step).not_to_have_text(before, timeout=30_000)
+
+    expect(page.locator("#notices .notice")).to_have_count(0)
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel")
+
+
+def test_the_facts_and_the_loss_follow_a_job_from_its_submission(page: Page, site: Site):
+    source = (
+        "import time\nfrom trainyard import hooks\nrun = hooks.init()\n"
+        "for step in range(1, 600):\n    run.log_metrics({'loss': 3 / step}, step=step)\n    time.sleep(0.5)\n"
+    )
+    job_id = site.submit_script("followed", source)
+    page.goto(f"/ui/jobs/{job_id}")
+    facts = page.locator("#facts-of-its-run")
+
+    expect(facts.locator("dt:text-is('Started') + dd")).not_to_have_text("–", timeout=90_000)
+    expect(facts.locator("dt:text-is('Ran') + dd")).to_contain_text("s", timeout=30_000)
+    expect(facts.locator("dt:text-is('Attempts') + dd")).to_have_text("1")
+    expect(page.get_by_role("img", name="loss:")).to_be_visible(timeout=30_000)
+
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel")
+    expect(facts.locator("dt:text-is('Ended')")).to_be_visible(timeout=30_000)

@@ -65,6 +65,9 @@ def test_a_revoked_key_ends_the_stream_at_once(context: BrowserContext, site: Si
 
     state(page).to_have_text("signed out")
     assert time.monotonic() - revoked < 3
+    expect(page.locator("#notices")).to_contain_text("This page is not updated")
+    page.get_by_role("link", name="Sign in again").click()
+    expect(page.locator("#notices")).to_contain_text("its key is no longer valid")
 
 
 def test_eight_tabs_of_one_browser_work_side_by_side(page: Page, context: BrowserContext, site: Site):
@@ -106,4 +109,18 @@ def test_the_overview_has_no_violations(page: Page, site: Site, violations: Any)
     page.set_viewport_size({"width": 320, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
     assert page.evaluate("document.getElementsByTagName('*').length") <= 2000
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
+
+
+def test_a_part_that_is_replaced_keeps_the_focus(page: Page, site: Site):
+    job_id = site.submit("keeps-focus", steps=600)
+    for path, part in (("/ui/", "overview"), ("/ui/jobs?name=keeps-focus", "job-list")):
+        page.goto(path)
+        state(page).to_have_text(LIVE_OR_POLLS)
+        page.evaluate(f"document.getElementById('{part}').dataset.old = 'true'")
+        page.get_by_role("link", name="keeps-focus").first.focus()
+
+        expect(page.locator(f"#{part}:not([data-old])")).to_have_count(1, timeout=30_000)
+
+        expect(page.get_by_role("link", name="keeps-focus").first).to_be_focused()
     site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from app.storage.log_blocks import LogBlock
 from app.storage.log_writer import LogWriter
 from app.storage.storage import Storage
-from tests.web.site import Site
+from tests.web.site import Site, wait_for
 
 BEGUN = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 MANY = 1_000_000
@@ -61,6 +61,14 @@ def of_ranks(site: Site) -> str:
     return log_of(site, "of-ranks", texts)
 
 
+@pytest.fixture(scope="session")
+def long_lines(site: Site) -> str:
+    """Of different lengths, also of wide letters, spaces, and tabs."""
+    parts = ("word " * 60, "", "x" * 700, "列車 " * 50, " " * 300, "a\tb\t" * 20)
+    texts = [f"line {n} {parts[n % len(parts)]}" for n in range(1, 3001)]
+    return log_of(site, "long-lines", (lines(first, texts[first - 1 : first + 499]) for first in range(1, 3001, 500)))
+
+
 def rows(page: Page) -> list[int]:
     return [int(text) for text in page.locator(".log-row a").all_inner_texts()]
 
@@ -97,19 +105,17 @@ def test_a_million_lines_are_a_list_that_draws_those_in_sight(page: Page, millio
 def test_keys_and_wheel_move_line_by_line_also_in_a_list_taller_than_browsers_allow(page: Page, million: str):
     page.goto(f"/ui/jobs/{million}/log?line=700000")
     expect(page.locator(".log-row.selected")).to_contain_text("step 700000")
+    expect(page.locator(".log-row", has_text="step 700003")).to_be_visible()  # of the next page: all is loaded
     before = page.locator(".log-row.selected").bounding_box()
 
     page.locator("#log").focus()
     page.keyboard.press("ArrowDown")
     page.locator("#log").hover()
     page.mouse.wheel(0, 60)
-    page.wait_for_function(
-        "top => document.querySelector('.log-row.selected').getBoundingClientRect().top < top - 70",
-        arg=before["y"] if before else 0,
-    )
+    assert before
+    wait_for(page, f"document.querySelector('.log-row.selected').getBoundingClientRect().top < {before['y'] - 70}")
     after = page.locator(".log-row.selected").bounding_box()
 
-    assert before
     assert after
     assert before["y"] - after["y"] == pytest.approx(80, abs=2)
 
@@ -140,6 +146,59 @@ def test_the_server_searches_a_million_lines_and_a_line_found_is_shown(page: Pag
 
     expect(page.locator(".log-row.selected")).to_contain_text("step 500000 Overflow")
     expect(page.locator(".log-row.selected mark")).to_have_text("Overflow")
+
+
+def test_hits_are_stepped_through(page: Page, million: str):
+    page.goto(f"/ui/jobs/{million}/log?q=overflow")
+    expect(page.locator("#log-hits li")).to_have_count(4, timeout=60_000)
+
+    page.get_by_role("button", name="Next").click()
+    expect(page.locator("#log-at")).to_have_text("1 of 4")
+    expect(page.locator(".log-row.selected")).to_contain_text("step 250000")
+    page.get_by_role("button", name="Previous").click()
+
+    expect(page.locator("#log-at")).to_have_text("4 of 4")
+    expect(page.locator(".log-row.selected")).to_contain_text("step 1000000")
+
+
+def test_an_invalid_pattern_is_reported_and_the_hits_before_it_are_gone(page: Page, of_ranks: str):
+    page.goto(f"/ui/jobs/{of_ranks}/log?q=of+1")
+    expect(page.locator(".log-row mark").first).to_be_visible()
+    page.get_by_label("Pattern").check()
+    page.get_by_label("Search", exact=True).fill("[")
+    page.keyboard.press("Enter")
+
+    expect(page.locator("#log-found")).to_contain_text("Pattern: missing ] in '['; use")
+    expect(page.locator("mark")).to_have_count(0)
+    expect(page.locator("#log-hits li")).to_have_count(0)
+
+
+def test_long_lines_are_wrapped_and_the_address_says_so(page: Page, long_lines: str):
+    page.goto(f"/ui/jobs/{long_lines}/log?line=1500")
+    expect(page.locator(".log-row.selected")).to_be_visible()
+    assert page.locator("#log").evaluate("log => log.scrollWidth > log.clientWidth")
+
+    page.get_by_role("button", name="Wrap lines").click()
+    wait_for(page, "document.querySelector('#log').scrollWidth <= document.querySelector('#log').clientWidth")
+    assert "wrap=true" in page.url
+    page.reload()
+
+    expect(page.get_by_role("button", name="Wrap lines")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".log-row.selected")).to_contain_text("line 1500 ")
+    assert place_of(page, 1500)
+    tall = page.locator(".log-row").evaluate_all("rows => rows.map((row) => row.getBoundingClientRect().height)")
+    assert max(tall) > 40
+    page.get_by_role("button", name="First").click()
+    expect(page.locator(".log-row a").first).to_have_text("1")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.locator("#log").focus()
+    page.keyboard.press("End")
+    expect(page.locator(".log-row a").last).to_have_text("3000")
+    wait_for(
+        page,
+        "Math.abs(document.querySelector('.log-row:last-child').getBoundingClientRect().bottom"
+        " - document.getElementById('log').getBoundingClientRect().bottom) < 3",
+    )
 
 
 def test_an_invalid_pattern_is_reported(page: Page, of_ranks: str):

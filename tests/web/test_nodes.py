@@ -67,7 +67,7 @@ def test_a_node_is_labelled_and_says_why_a_job_does_not_start(page: Page, site: 
     page.get_by_label("Job id").fill(job_id)
     page.get_by_role("button", name="Explain").click()
 
-    expect(page.get_by_role("region", name="What keeps the job away")).to_contain_text("has 0 of 1 such devices")
+    expect(page.get_by_role("region", name="What keeps the job away")).to_contain_text("has no h100")
     site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
 
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Response
 
 from tests.web.content import HOSTILE, Content
-from tests.web.site import Site
+from tests.web.site import Site, wait_for
 
 PICTURES = os.environ.get("TESTS_SCREENSHOTS", "")
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -23,7 +23,7 @@ LOADED = "document.readyState === 'complete' && !document.querySelector('.htmx-r
 def opened(page: Page, path: str) -> Response:
     answer = page.goto(path)
     assert answer is not None
-    page.wait_for_function(LOADED)
+    wait_for(page, LOADED)
     return answer
 
 
@@ -107,3 +107,24 @@ def test_pictures_of_every_page(page: Page, content: Content, scheme: Any, width
         opened(page, path)
         page.wait_for_timeout(400)  # curves are drawn when they come into sight
         page.screenshot(path=Path(PICTURES) / f"{name}-{scheme}-{width}.png", full_page=True)
+
+
+@pytest.mark.parametrize("width", [390, 1366])
+def test_cells_of_tables_do_not_break_words(page: Page, content: Content, width: int):
+    page.set_viewport_size({"width": width, "height": 900})
+    narrow: dict[str, list[str]] = {}
+    for name in ("audit", "sign-ins", "keys", "sessions", "projects", "jobs", "overview"):
+        opened(page, content.paths[name])
+        # A cell of one word stands in one line.
+        found = page.evaluate("""() => [...document.querySelectorAll("td")].filter((cell) => {
+            const text = cell.innerText.trim(), style = getComputedStyle(cell);
+            if (!text || cell.children.length || /[\\s-]/.test(text) || text.length > 24) return false;
+            const room = cell.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            return room && range.getClientRects().length > 1;
+        }).map((cell) => cell.innerText)""")
+        if found:
+            narrow[name] = found
+
+    assert narrow == {}

@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
-from playwright.sync_api import Page, expect
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.web.site import Site
+from tests.web.site import DOCUMENT, Site
 
 SCRIPT = "training_config.framework.custom_script_path"
 
@@ -100,3 +101,105 @@ def test_markup_in_a_document_stays_text(page: Page):
 
     assert page.locator("main img, main b").count() == 0
     assert "hacked" not in page.title()
+
+
+def test_what_was_typed_outlives_a_reload_another_page_and_going_back(page: Page):
+    page.goto("/ui/submit")
+    typed = document(page) | {"name": "draft", "output_config": {"hub_token": "hf_very_secret"}}
+    typed["training_config"]["environment"] = {"API_KEY": "very_secret", "MODE": "fast"}
+    page.fill("#document", json.dumps(typed))
+    field(page, "name").fill("a draft")
+    page.reload()
+
+    expect(field(page, "name")).to_have_value("a draft")
+    expect(page.locator("#draft")).to_contain_text("write them anew")
+    assert document(page)["output_config"] == {"hub_token": "***"}
+    assert document(page)["training_config"]["environment"] == {"API_KEY": "***", "MODE": "fast"}
+    assert "very_secret" not in page.evaluate("JSON.stringify({...sessionStorage})")
+    page.goto("/ui/nodes")
+    page.go_back()
+    expect(field(page, "name")).to_have_value("a draft")
+
+    page.get_by_role("button", name="Start anew").click()
+    expect(field(page, "name")).to_have_value("my-job")
+    page.get_by_role("button", name="Take it back").click()
+    expect(field(page, "name")).to_have_value("a draft")
+    page.get_by_role("button", name="Start anew").click()
+    page.reload()
+    expect(field(page, "name")).to_have_value("my-job")
+    expect(page.locator("#draft")).to_be_hidden()
+
+
+def test_a_document_that_was_sent_is_there_for_those_who_go_back_alone(page: Page, site: Site):
+    page.goto("/ui/submit")
+    page.fill("#document", json.dumps({**DOCUMENT, "name": "sent"}))
+    page.get_by_role("button", name="Submit job").click()
+    page.wait_for_url("**/ui/jobs/job-*")
+    job_id = page.url.rpartition("/")[2]
+
+    page.go_back()
+    expect(field(page, "name")).to_have_value("sent")
+    page.goto("/ui/submit")
+    expect(field(page, "name")).to_have_value("my-job")
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
+
+
+def test_a_sign_in_that_ends_leaves_the_text(context: BrowserContext, site: Site):
+    key = site.project("ends-while-typing")
+    page = context.new_page()
+    site.sign_in(page, key)
+    page.goto("/ui/submit")
+    field(page, "name").fill("kept")
+    rows = site.ask("GET", "/v1/keys?page_size=100")["keys"]
+    site.ask("DELETE", f"/v1/keys/{next(row['key_id'] for row in rows if row['project'] == 'ends-while-typing')}")
+    field(page, "name").fill("kept here")
+
+    expect(page.locator("#signed-out")).to_contain_text("Your sign-in has ended")
+    page.get_by_role("button", name="Submit job").click()
+    expect(page.locator("#signed-out")).to_have_count(1)
+    assert document(page)["name"] == "kept here"
+    page.get_by_role("link", name="Sign in again").click()
+    expect(page).to_have_url(f"{site.url}/ui/login?next=%2Fui%2Fsubmit")
+
+
+def test_a_script_of_ones_own_needs_no_method_and_no_model(page: Page):
+    page.goto("/ui/submit")
+    field(page, "training_config.base_model.model_id").fill("org/model")
+    field(page, "training_config.framework.type").select_option("CUSTOM")
+
+    expect(field(page, "training_config.training_type")).to_be_hidden()
+    expect(field(page, "training_config.base_model.model_id")).to_be_hidden()
+    assert {"training_type", "base_model"}.isdisjoint(document(page)["training_config"])
+    field(page, "training_config.framework.type").select_option("HF_TRAINER")
+    expect(field(page, "training_config.base_model.model_id")).to_have_value("org/model")
+    assert document(page)["training_config"]["training_type"] == "LORA"
+
+
+def test_lines_that_are_no_pairs_are_told_and_not_left_out(page: Page, site: Site):
+    page.goto("/ui/submit")
+    page.fill("#document", json.dumps({**DOCUMENT, "name": "labelled"}))
+    field(page, "labels").fill("team=red\nnokey")
+    page.get_by_role("button", name="Submit job").click()
+
+    expect(page.locator("#field-labels-wrong")).to_contain_text("write key=value instead of “nokey”")
+    expect(field(page, "labels")).to_be_focused()
+    field(page, "labels").fill("team=red\nteam=blue")
+    field(page, "name").focus()
+    expect(page.locator("#field-labels-wrong")).to_contain_text("team stands here twice")
+    assert page.url == f"{site.url}/ui/submit"
+
+
+@pytest.mark.parametrize("act", ["leaves the field", "submits"])
+def test_nothing_is_red_before_a_person_came_to_it_or_submits(page: Page, act: str):
+    page.goto("/ui/submit")
+    expect(page.locator("#check")).to_contain_text("Not ready yet")
+    expect(page.locator("#job-form [aria-invalid]")).to_have_count(0)
+    model = field(page, "training_config.base_model.model_id")
+
+    if act == "leaves the field":
+        model.focus()
+        model.blur()
+    else:
+        page.get_by_role("button", name="Submit job").click()
+
+    expect(model).to_have_attribute("aria-invalid", "true")

@@ -13,13 +13,13 @@ import click
 from app.cli.admin.columns import picked
 from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_fields, print_json, print_json_line, print_table
+from app.domain.spreadsheet_cells import as_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 COLUMNS = ("at", "actor", "action", "target", "project", "outcome", "message")
 FIELDS = ("id", "at", "project", "actor", "action", "target", "outcome", "message", "request_id", "address", "data")
 # Prefixes that spreadsheets evaluate as a formula; targets and messages may hold user input.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @click.group(cls=ServerGroup)
@@ -111,4 +111,4 @@ def _csv(items: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def _cell(value: object) -> str:
     text = json.dumps(value) if isinstance(value, dict) else "" if value is None else str(value)
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return as_text(text)

@@ -4,6 +4,7 @@ from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.inference import REPLICA, TRAINING
 
 PAUSE, RESUME, SAVE, CANCEL, RETRY, CHANGE = "pause", "resume", "save", "cancel", "retry", "change"
+PAUSE_NOW = "pause-now"  # without a checkpoint, for a job that was asked to pause and has not saved yet
 # States in which a job can save: it runs steps, or interrupts them for a moment.
 SAVING = (JobState.TRAINING, JobState.CHECKPOINTING, JobState.EVALUATING)
 
@@ -19,6 +20,8 @@ def offered(state: JobState, kind: str, requested: str | None) -> frozenset[str]
         found.add(RESUME)
     elif kind != REPLICA and state is not JobState.EXPORTING and requested not in ("pause", "cancel"):
         found.add(PAUSE)
+    elif kind != REPLICA and state is not JobState.EXPORTING and requested == "pause":
+        found.add(PAUSE_NOW)
     if kind == TRAINING and state in SAVING and requested is None:
         found.add(SAVE)
     return frozenset(found)

@@ -85,7 +85,25 @@ def open_devices(request: Request, node: NodeCapacity) -> list[Device]:
 
 def _enough_devices(request: Request, node: NodeCapacity) -> str:
     usable = len(usable_devices(request, node))
-    return "" if usable >= request.device_count else f"has {usable} of {request.device_count} such devices"
+    if usable >= request.device_count:
+        return ""
+    if not usable and not any(_is_alike(request, d) for d in node.devices):
+        return f"has no {_noun(request)}"
+    return f"has {usable} of {request.device_count} such devices"
+
+
+def _is_alike(request: Request, device: Device) -> bool:
+    """Whether the device has the requested kind and chip, whatever its memory."""
+    if request.device_kind == "cpu" or device.is_cpu:
+        return device.is_cpu and request.device_kind == "cpu"
+    names = request.gpu_type_names
+    return device.mig_profile == request.mig_profile and (not names or device.chip in names)
+
+
+def _noun(request: Request) -> str:
+    if request.mig_profile:
+        return f"slice {request.mig_profile} of {request.gpu_type or 'a GPU'}"
+    return "CPU slot" if request.device_kind == "cpu" else request.gpu_type or "GPU"
 
 
 def _enough_cpu(request: Request, node: NodeCapacity) -> str:

@@ -20,7 +20,7 @@ from app.security.api_key_format import NewKey, PresentedKey, StoredKey, is_live
 from app.security.key_cache import KeyCache
 from app.security.permissions import PROJECT_ROLES, Caller, Permission, Role
 from app.security.secrets import SecretBox
-from app.services.access import projects
+from app.services.access import person_keys, projects
 from app.services.lifecycle import audit
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
@@ -153,12 +153,19 @@ def names(session: Session, key_ids: Collection[str]) -> dict[str, str]:
 
 
 def revoke(db: Database, caller: Caller, key_id: str) -> None:
-    """Revoke a key at once; idempotent. Raises NotFound for an unknown or foreign key."""
+    """Revoke a key at once; idempotent. With the one of a person's sign-ins, every key that they made ends.
+
+    Raises NotFound for an unknown or foreign key.
+    """
     with db.write() as session:
+        user_id = person_keys.hold_owner(session, key_id)
         row = _find(session, caller, key_id, lock=True)
         if row.revoked_at is None:
             row.revoked_at = utc_now()
             _record(session, caller.actor, "revoke", row, {})
+        if user_id is not None and person_keys.stands_for_sign_ins(session, row):
+            why = "the key of its user's sign-ins was revoked"
+            person_keys.revoke_all(session, user_id, actor=caller.actor, why=why)
 
 
 def rotate(
@@ -166,15 +173,18 @@ def rotate(
 ) -> NewKey:
     """Create a key with the same role, name and lifetime; the old one stays valid for ``grace_seconds``.
 
-    Raises NotFound for an unknown or foreign key, Conflict for one that is invalid or already rotated.
+    Raises NotFound for an unknown or foreign key, Conflict for one that is invalid, already rotated or of sign-ins.
     """
     now = utc_now()
     with db.write() as session:
+        person_keys.hold_owner(session, key_id)
         project = _find(session, caller, key_id, lock=False).project
         if project is not None:
             projects.hold(session, project)
         old = _find(session, caller, key_id, lock=True)
         _refuse_if_replaced(old, now)
+        if person_keys.stands_for_sign_ins(session, old):
+            raise Conflict(f"the key {old.id} stands for a person's sign-ins and has no holder; create another key")
         lifetime = old.expires_at - old.created_at if old.expires_at is not None else None
         new = make_key(
             key_id=new_id("key"),
@@ -207,10 +217,12 @@ def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, on_writ
     expires_at = utc_now() + timedelta(days=wanted.expires_days) if wanted.expires_days is not None else None
     new = make_key(key_id=new_id("key"), project=project, role=role, name=wanted.name, expires_at=expires_at, box=box)
     with db.write() as session:
+        # What a person makes is theirs, and ends with them, even if that is now.
+        new.row.user_id = person_keys.hold_owner(session, actor)
+        if new.row.user_id is not None and not is_live(session.get_one(ApiKey, actor), now=utc_now()):
+            raise _invalid()
         if project is not None:
             projects.require(session, project)
-        # What a person makes is theirs.
-        new.row.user_id = session.scalar(select(ApiKey.user_id).where(ApiKey.id == actor))
         session.add(new.row)
         session.flush()
         _record(session, actor, "create", new.row, {"role": str(role), "name": wanted.name})

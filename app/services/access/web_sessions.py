@@ -18,12 +18,14 @@ from app.models import ApiKey, WebSession
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.access import api_keys
+from app.services.access.key_names import key_names
 from app.services.lifecycle import audit
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 from config.settings import Settings
 
 _TOUCH_AFTER = timedelta(minutes=1)
 _SECRET_BYTES = 32
+MOST = 100
 ORDERS: Orders = {"created_at": (WebSession.created_at, WebSession.id)}
 
 
@@ -79,21 +81,30 @@ def find(db: Database, secret: str, lifetime: Lifetime, *, is_used: bool) -> Sig
     now = utc_now()
     with db.read() as session:
         row = session.scalar(select(WebSession).where(WebSession.secret_hash == _hash(secret)))
-        name = session.scalar(select(ApiKey.name).where(ApiKey.id == row.key_id)) if row is not None else None
+        names = key_names(session, [row.key_id] if row is not None else [])
     if row is None or lifetime.has_ended(row, now):
         raise _ended()
     caller = api_keys.of_id(db, row.key_id)
     if is_used and row.last_seen_at < now - _TOUCH_AFTER:
         _touch(db, row.id, now)
-    return SignedIn(session_id=row.id, caller=caller, key_name=name or "")
+    return SignedIn(session_id=row.id, caller=caller, key_name=names.get(row.key_id, ""))
 
 
 def of_key(db: Database, caller: Caller, lifetime: Lifetime) -> Sequence[WebSession]:
-    """The sessions of the caller's key that count, the newest first."""
+    """The sessions of the caller's key that count, the newest first, `MOST` of them."""
     now = utc_now()
-    query = select(WebSession).where(WebSession.key_id == caller.key_id).order_by(WebSession.created_at.desc())
+    query = (
+        select(WebSession)
+        .where(
+            WebSession.key_id == caller.key_id,
+            WebSession.created_at >= now - lifetime.most,
+            WebSession.last_seen_at >= now - lifetime.idle,
+        )
+        .order_by(WebSession.created_at.desc(), WebSession.id.desc())
+        .limit(MOST)
+    )
     with db.read() as session:
-        return [row for row in session.scalars(query).all() if not lifetime.has_ended(row, now)]
+        return session.scalars(query).all()
 
 
 def page(session: Session, caller: Caller, lifetime: Lifetime, request: PageRequest) -> Page[WebSession]:
@@ -137,6 +148,18 @@ def end(db: Database, caller: Caller, session_id: str) -> None:
         audit.record(
             session, actor=caller.actor, action="session.delete", project=caller.project, target=row.id, data={}
         )
+
+
+def end_of_browser(db: Database, secret: str) -> None:
+    """End the session of a cookie that another takes the place of, if there is one."""
+    if not secret:
+        return
+    with db.write() as session:
+        row = session.scalar(select(WebSession).where(WebSession.secret_hash == _hash(secret)))
+        if row is not None:
+            project = session.scalar(select(ApiKey.project).where(ApiKey.id == row.key_id))
+            session.delete(row)
+            audit.record(session, actor=row.key_id, action="session.delete", project=project, target=row.id, data={})
 
 
 def drop_ended(db: Database, lifetime: Lifetime) -> None:

@@ -1,7 +1,5 @@
 """People of an identity provider: their sign-ins, and the keys that are theirs."""
 
-from collections.abc import Sequence
-
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -15,7 +13,7 @@ from app.security.api_key_format import is_live, make_key
 from app.security.permissions import Caller
 from app.security.role_rules import Grant
 from app.security.secrets import SecretBox
-from app.services.access import projects
+from app.services.access import person_keys, projects
 from app.services.access.identity_provider import Identity
 from app.services.lifecycle import audit
 
@@ -32,11 +30,6 @@ def enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None)
         return _enter(db, box, identity, grant)
 
 
-def of_key(session: Session, key: ApiKey) -> WebUser | None:
-    """The person whose key it is; None for one that an administrator made."""
-    return session.get(WebUser, key.user_id) if key.user_id else None
-
-
 def _enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None) -> Caller:
     with db.write() as session:
         user = _user_of(session, identity)
@@ -45,8 +38,9 @@ def _enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None
             key.name = user.name
             return Caller(key_id=key.id, role=grant.role, project=grant.project)
         if key is None or grant is None or not _same(key, grant):
-            _revoke_all(session, user)
-        problem = _problem_of(session, grant)
+            why = "the role of its user has changed"
+            person_keys.revoke_all(session, user.id, actor=user.id, why=why)
+        problem = _problem_of(session, identity, grant)
         caller = _with_new_key(session, box, user, grant) if grant is not None and not problem else None
     if caller is None:
         raise Forbidden(problem)
@@ -71,7 +65,12 @@ def _same(key: ApiKey, grant: Grant) -> bool:
     return (key.role, key.project) == (str(grant.role), grant.project)
 
 
-def _problem_of(session: Session, grant: Grant | None) -> str:
+def _problem_of(session: Session, identity: Identity, grant: Grant | None) -> str:
+    if identity.is_unverified:
+        return (
+            "the identity provider does not say that your e-mail address is verified (email_verified), and it decides "
+            "your role here; have it verified there"
+        )
     if grant is None:
         return "no rule gives you a role here; ask an administrator to add you to a group of TRAINYARD_OIDC_ROLES"
     try:
@@ -93,22 +92,3 @@ def _with_new_key(session: Session, box: SecretBox, user: WebUser, grant: Grant)
     data = {"role": str(grant.role), "name": user.name, "user": user.id}
     audit.record(session, actor=user.id, action="key.create", project=grant.project, target=new.row.id, data=data)
     return Caller(key_id=new.row.id, role=grant.role, project=grant.project)
-
-
-def _revoke_all(session: Session, user: WebUser) -> None:
-    """Revoke what was made for or by the person, whose role has changed or ended."""
-    for key in _keys_of(session, user):
-        key.revoked_at = utc_now()
-        audit.record(
-            session,
-            actor=user.id,
-            action="key.revoke",
-            project=key.project,
-            target=key.id,
-            message="the role of its user has changed",
-        )
-
-
-def _keys_of(session: Session, user: WebUser) -> Sequence[ApiKey]:
-    good = select(ApiKey).where(ApiKey.user_id == user.id, ApiKey.revoked_at.is_(None)).order_by(ApiKey.id)
-    return session.scalars(good.with_for_update()).all()

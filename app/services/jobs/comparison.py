@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sqlalchemy import select
@@ -14,12 +14,14 @@ from app.domain.errors import NotFound
 from app.domain.json_numbers import number_of
 from app.domain.lifecycle.comparison import Difference, best_of, differences_to_first, document_differences, goal_in
 from app.domain.lifecycle.states import TERMINAL
+from app.domain.metric_groups import group_of, order_of
 from app.domain.spec.metric_goals import Goal
 from app.models import Attempt, Job, Node
 from app.security.permissions import Caller
 from app.services.jobs import history, lookup, reports
 from app.services.jobs.details import JobDetails, details_of
 from app.services.jobs.reports import CompletionReport
+from app.services.queues import gpu_hours
 from app.services.telemetry import progress
 from app.services.telemetry.progress import SeriesPoint
 
@@ -45,12 +47,16 @@ class ComparisonRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedJob:
-    """``attempt`` is the newest, ``report`` that of an ended job; ``versions`` maps nodes of the attempt."""
+    """``attempt`` is the newest, ``report`` that of an ended job; ``versions`` maps nodes of the attempt.
+
+    ``gpu_seconds``: of ended attempts and the running one.
+    """
 
     details: JobDetails
     attempt: Attempt | None
     report: CompletionReport | None
     versions: Mapping[str, str]
+    gpu_seconds: float
 
     @property
     def job(self) -> Job:
@@ -126,6 +132,17 @@ def compare(session: Session, caller: Caller, request: ComparisonRequest) -> Com
     )
 
 
+def missing(session: Session, caller: Caller, job_ids: Sequence[str]) -> list[str]:
+    """The ids that are of no job, or of none that the caller sees."""
+    found = []
+    for job_id in job_ids:
+        try:
+            lookup.find(session, caller, job_id)
+        except NotFound:
+            found.append(job_id)
+    return found
+
+
 def curves(session: Session, caller: Caller, request: ComparisonRequest) -> Mapping[str, list[list[CurvePoint]]]:
     """The curves alone, of the metrics that are named. Raises NotFound with the field of the id."""
     jobs = _found(session, caller, request.jobs)
@@ -150,7 +167,9 @@ def _compared(session: Session, found: Sequence[JobDetails]) -> list[ComparedJob
     names = {name for attempt in attempts.values() for name in attempt.node_names}
     rows = session.execute(select(Node.name, Node.version).where(Node.name.in_(names)))
     versions: dict[str, str] = {row.name: row.version for row in rows}
-    return [_compared_job(session, each, attempts.get(each.job.id), versions) for each in found]
+    running = gpu_hours.of_running(session, [each.job.id for each in found])
+    compared = (_compared_job(session, each, attempts.get(each.job.id), versions) for each in found)
+    return [replace(each, gpu_seconds=each.gpu_seconds + running.get(each.job.id, 0.0)) for each in compared]
 
 
 def _compared_job(
@@ -163,6 +182,7 @@ def _compared_job(
         attempt=attempt,
         report=reports.completion_report(session, job) if job.state in TERMINAL else None,
         versions={name: versions[name] for name in nodes if versions.get(name)},
+        gpu_seconds=job.gpu_seconds,
     )
 
 
@@ -172,11 +192,19 @@ def _document(details: JobDetails) -> dict[str, Any]:
 
 
 def _selected(finals: Sequence[Mapping[str, float]], wanted: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The metrics to compare, and those that are left out: the ones that most jobs have come first."""
+    """The metrics to compare, and those that are left out.
+
+    First come those that all jobs have and losses, then those that most jobs have; those of the system are the last.
+    """
     if wanted:
         return list(wanted), []
     counts = Counter(name for final in finals for name in final)
-    ranked = sorted(counts, key=lambda name: (-counts[name], name))
+
+    def rank(name: str) -> tuple[Any, ...]:
+        is_first = counts[name] == len(finals) or "loss" in name.lower()
+        return group_of(name) == "system", not is_first, -counts[name], order_of(name)
+
+    ranked = sorted(counts, key=rank)
     return ranked[:MOST_METRICS], ranked[MOST_METRICS:]
 
 

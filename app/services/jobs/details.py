@@ -11,13 +11,16 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import RUNNING
 from app.domain.memory.fit import Fit
+from app.domain.scheduling.start_estimates import LOOK_AHEAD
 from app.domain.spec.model import JobDocument
 from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services.access.key_names import key_names
 from app.services.queues import queues
+from app.services.requests.short_cache import ShortCache
 from app.services.scheduling import start_estimates
 
+OUTLOOK_SECONDS = 3.0
 SHOWN_REQUESTS = ("pause", "cancel", "drain")
 
 
@@ -75,6 +78,18 @@ def outlook(session: Session, job: Job, *, priority: int) -> Outlook | None:
         return None
     place = queues.place_at(session, job, priority)
     return Outlook(position=place, starts_at=start_estimates.of_moved(session, job, place, priority=priority))
+
+
+def viewed(session: Session, job: Job, shared: ShortCache) -> JobDetails:
+    """As `details`, with an outlook that all viewers of a page share for a moment."""
+    if job.state not in queues.WAITING:
+        return _details_of(session, [job], {})[0]
+    key = ("place", job.id, job.version)
+    place = shared.get(key, OUTLOOK_SECONDS, lambda: queues.place_at(session, job, job.priority))
+    expected: Mapping[str, datetime] = {}
+    if place <= LOOK_AHEAD:
+        expected = shared.get(("front",), OUTLOOK_SECONDS, lambda: start_estimates.of_front(session))
+    return _details_of(session, [job], {job.id: Outlook(position=place, starts_at=expected.get(job.id))})[0]
 
 
 def changed(session: Session, job: Job, expected: Outlook | None = None) -> JobDetails:

@@ -20,6 +20,7 @@ from app.services.jobs import submission
 from app.services.jobs.submission import Checked, Origin
 from app.services.nodes import registry
 from app.services.preflight import admission
+from app.services.preflight.admission import AdmissionFailure
 from app.services.requests.control_plane import ControlPlane
 
 
@@ -36,7 +37,8 @@ class Candidate:
 class Plan:
     """Forecast: queue position, counted from 1 in the project, and candidate nodes.
 
-    ``refusals`` are those of the warnings that say why admission would fail the job.
+    ``refusals`` are those of the warnings that say why admission would fail the job; ``missing`` is the input behind
+    them.
     """
 
     checked: Checked
@@ -45,6 +47,7 @@ class Plan:
     resumes_from: str | None
     warnings: Sequence[str] = field(default_factory=tuple)
     refusals: Sequence[str] = ()
+    missing: AdmissionFailure | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +55,14 @@ class Preview:
     """A submission that passed every check.
 
     ``job`` is the row that would be stored, in no session; ``warnings`` are those of the answer to the submission;
-    ``refusals`` say why admission would fail the job.
+    ``refusals`` say why admission would fail the job; ``missing`` is the input behind them.
     """
 
     checked: Checked
     job: Job
     warnings: Sequence[str]
     refusals: Sequence[str]
+    missing: AdmissionFailure | None
 
 
 def plan(
@@ -82,6 +86,7 @@ def plan(
             resumes_from=found.job.resume_checkpoint_id,
             warnings=[*warnings, *found.refusals],
             refusals=found.refusals,
+            missing=found.missing,
         )
 
 
@@ -108,6 +113,7 @@ def preview(
         job=submission.new_job(plane, caller, checked, entered.start, origin=origin),
         warnings=submission.shown_warnings(checked, origin),
         refusals=[f"admission would fail it with {missing.cause}: {missing.message}"] if missing is not None else [],
+        missing=missing,
     )
 
 

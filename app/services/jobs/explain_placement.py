@@ -46,7 +46,7 @@ def why(session: Session, caller: Caller, name: str, job_id: str, weights: Weigh
     node = next(iter(registry.capacities(session, only_ready=False, names=[name])), None)
     if row is None or node is None:
         raise NotFound(f"no node {name[:63]!r}")
-    return _fit(job, row, node, _Context.at(session, job, weights), weights)
+    return _fit(job, row, node, _Context.at(session, job, weights, registry.capacities(session)), weights)
 
 
 def why_everywhere(session: Session, caller: Caller, job_id: str, weights: Weights) -> list[NodeFit]:
@@ -55,13 +55,11 @@ def why_everywhere(session: Session, caller: Caller, job_id: str, weights: Weigh
     Raises NotFound for a job that does not exist or is not visible to the caller.
     """
     job = lookup.find(session, caller, job_id)
-    context = _Context.at(session, job, weights)
+    nodes = registry.capacities(session, only_ready=False)
     rows = {row.name: row for row in session.scalars(select(Node))}
-    fits = [
-        _fit(job, rows[node.name], node, context, weights)
-        for node in registry.capacities(session, only_ready=False)
-        if node.name in rows
-    ]
+    ready = [node for node in nodes if node.name in rows and rows[node.name].state == "ready"]
+    context = _Context.at(session, job, weights, ready)
+    fits = [_fit(job, rows[node.name], node, context, weights) for node in nodes if node.name in rows]
     return sorted(fits, key=lambda fit: (not fit.starts_now, not fit.could_hold, -fit.score, fit.node))
 
 
@@ -76,9 +74,8 @@ class _Context:
     cached: Cached
 
     @classmethod
-    def at(cls, session: Session, job: Job, weights: Weights) -> "_Context":
+    def at(cls, session: Session, job: Job, weights: Weights, ready: Sequence[NodeCapacity]) -> "_Context":
         request = device_kinds.request_of_job(session, job)
-        ready = registry.capacities(session)
         caches = None if request.is_gang else data_locality.caches(session, weights)
         return cls(
             request=request,

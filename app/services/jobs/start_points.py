@@ -89,6 +89,13 @@ def next_start(session: Session, job: Job) -> Checkpoint | None:
     return session.get(Checkpoint, first.checkpoint_id) if first is not None else None
 
 
+def of_first_attempt(session: Session, job: Job) -> Checkpoint | None:
+    """The checkpoint that a training started from, also one that was deleted since; None: from the beginning."""
+    if job.kind != TRAINING or job.resume_checkpoint_id is None:
+        return None
+    return session.get(Checkpoint, job.resume_checkpoint_id)
+
+
 def _model_checkpoint(session: Session, project: str, model: ModelReference) -> Checkpoint | None:
     """The checkpoint whose weights the job uses, locked. Raises BadSpec."""
     if model.checkpoint_id is None:

@@ -37,6 +37,7 @@ class Concern:
     job_id: str = ""
     name: str = ""  # of the job, node or project
     at: datetime | None = None
+    is_lost: bool = False  # a node that may be removed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,7 @@ def nodes(session: Session) -> list[Concern]:
             text=f"is {row.state}",
             detail=row.quarantine_reason if row.state == "quarantined" else "sends no heartbeat",
             at=(row.lost_at or row.last_seen_at) if row.state == "lost" else None,
+            is_lost=row.state == "lost",
         )
         for row in bad
     ]

@@ -31,11 +31,14 @@ T = TypeVar("T")
 SECONDS = 0.25
 # Of a log, which is files that may be in an object store.
 LOG_SECONDS = 1.0
-MOST_TOPICS = 64
+# Pages follow fewer: those that compare follow 20 jobs, and none more than one log, whose mark asks the storage.
+MOST_TOPICS = 32
+MOST_LOGS = 2
 NOTHING = "0"  # the mark of what is not there, or not the caller's
 _TOPIC = re.compile(r"(jobs|nodes|queue)|(job|metrics|log):(job-[0-9a-f-]{36})|(sweep):([a-z]+-[0-9a-f-]{36})")
 _ACTIVE = sorted(set(JobState) - TERMINAL)
 _MOST_RANKS = 16
+_OF_JOB = ("job", "metrics", "log")
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ def topics_of(texts: Sequence[str]) -> list[Topic]:
     """Raises InvalidRequest for a text that is no topic."""
     if len(texts) > MOST_TOPICS:
         raise InvalidRequest(f"names {len(texts)} topics; at most {MOST_TOPICS} can be followed", field="topic")
-    return [_topic(text) for text in texts]
+    topics = [_topic(text) for text in texts]
+    if (logs := sum(topic.kind == "log" for topic in topics)) > MOST_LOGS:
+        raise InvalidRequest(f"names {logs} logs; at most {MOST_LOGS} can be followed", field="topic")
+    return topics
 
 
 class ChangeMarks:
@@ -80,27 +86,44 @@ class ChangeMarks:
         self._cache = cache or ShortCache()
 
     def of(self, db: Database, storage: Storage, caller: Caller, topics: Sequence[Topic]) -> list[Mark]:
-        return [self._mark(db, storage, caller, topic) for topic in topics]
+        jobs = self._all(db, "job", [topic.of for topic in topics if topic.kind in _OF_JOB], _read_jobs)
+        sweeps = self._all(db, "sweep", [topic.of for topic in topics if topic.kind == "sweep"], _read_sweeps)
+        marks = []
+        for topic in topics:
+            if topic.kind in _OF_JOB:
+                marks.append(self._of_job(storage, caller, topic, jobs[topic.of]))
+            elif topic.kind == "sweep":
+                project, mark = sweeps[topic.of] or ("", Mark())
+                marks.append(mark if caller.sees(project) else Mark())
+            else:
+                marks.append(self._of_all(db, caller, topic))
+        return marks
 
-    def _mark(self, db: Database, storage: Storage, caller: Caller, topic: Topic) -> Mark:
-        if topic.kind in ("job", "metrics", "log"):
-            return self._of_job(db, storage, caller, topic)
-        if topic.kind == "sweep":
-            project, mark = self._shared(db, ("sweep", topic.of), lambda session: _sweep(session, topic.of))
-            return mark if caller.sees(project) else Mark()
+    def _of_all(self, db: Database, caller: Caller, topic: Topic) -> Mark:
         if topic.kind == "nodes":
             return self._shared(db, ("nodes",), _nodes)
         seen = {"jobs": _jobs, "queue": _queue}[topic.kind]
         return self._shared(db, (topic.kind, caller.project), lambda session: seen(session, caller.project))
 
-    def _of_job(self, db: Database, storage: Storage, caller: Caller, topic: Topic) -> Mark:
-        found = self._shared(db, ("job", topic.of), lambda session: _job(session, topic.of))
+    def _of_job(self, storage: Storage, caller: Caller, topic: Topic, found: _JobMarks | None) -> Mark:
         if found is None or not caller.sees(found.project):
             return Mark()
         if topic.kind != "log":
             return found.job if topic.kind == "job" else found.metrics
         key = ("log", topic.of, found.attempt, found.has_ended)
         return self._cache.get(key, LOG_SECONDS, lambda: _log(storage, topic.of, found))
+
+    def _all(
+        self, db: Database, kind: str, ids: Sequence[str], read: Callable[[Session, Sequence[str]], dict[str, T]]
+    ) -> dict[str, T | None]:
+        """What is known of each id; by one query of those whose marks are not kept now."""
+
+        def compute(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], T]:
+            with db.read() as session:
+                return {(kind, of): each for of, each in read(session, [of for _, of in keys]).items()}
+
+        found = self._cache.get_all([(kind, of) for of in ids], SECONDS, compute)
+        return {of: each for (_, of), each in found.items()}
 
     def _shared(self, db: Database, key: tuple[str | None, ...], compute: Callable[[Session], T]) -> T:
         def read() -> T:
@@ -162,9 +185,10 @@ def _nodes(session: Session) -> Mark:
     return Mark(_text(nodes, tuple(held), tuple(stuck)), max(moments, default=None))
 
 
-def _job(session: Session, job_id: str) -> _JobMarks | None:
-    row = session.execute(
+def _read_jobs(session: Session, ids: Sequence[str]) -> dict[str, _JobMarks]:
+    rows = session.execute(
         select(
+            Job.id,
             Job.project,
             Job.status,
             Job.attempt,
@@ -173,23 +197,25 @@ def _job(session: Session, job_id: str) -> _JobMarks | None:
             Job.metric_seq,
             Job.current_step,
             Job.updated_at,
-        ).where(Job.id == job_id)
-    ).one_or_none()
-    if row is None:
-        return None
-    return _JobMarks(
-        project=row.project,
-        job=Mark(_text(tuple(row)), row.updated_at),
-        metrics=Mark(_text(row.metric_seq, row.attempt), row.updated_at),
-        attempt=row.attempt,
-        has_ended=row.status in TERMINAL,
+        ).where(Job.id.in_(ids))
     )
+    return {
+        row.id: _JobMarks(
+            project=row.project,
+            job=Mark(_text(tuple(row)), row.updated_at),
+            metrics=Mark(_text(row.metric_seq, row.attempt), row.updated_at),
+            attempt=row.attempt,
+            has_ended=row.status in TERMINAL,
+        )
+        for row in rows
+    }
 
 
-def _sweep(session: Session, sweep_id: str) -> tuple[str, Mark]:
-    columns = Sweep.project, Sweep.status, Sweep.version, Sweep.event_seq, Sweep.seq, Sweep.next_number
-    row = session.execute(select(*columns, Sweep.updated_at).where(Sweep.id == sweep_id)).one_or_none()
-    return (row.project, Mark(_text(tuple(row)), row.updated_at)) if row is not None else ("", Mark())
+def _read_sweeps(session: Session, ids: Sequence[str]) -> dict[str, tuple[str, Mark]]:
+    """Id → its project and mark."""
+    columns = Sweep.id, Sweep.project, Sweep.status, Sweep.version, Sweep.event_seq, Sweep.seq, Sweep.next_number
+    rows = session.execute(select(*columns, Sweep.updated_at).where(Sweep.id.in_(ids)))
+    return {row.id: (row.project, Mark(_text(tuple(row)), row.updated_at)) for row in rows}
 
 
 def _log(storage: Storage, job_id: str, of: _JobMarks) -> Mark:

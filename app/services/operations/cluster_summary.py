@@ -24,13 +24,16 @@ FRESH = timedelta(seconds=10)
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCount:
-    """``free``: unused devices of schedulable nodes; ``out_of_service``: devices held by an unkillable process."""
+    """``free``: unused devices of schedulable nodes; ``idle``: of other nodes, such as lost ones; ``out_of_service``:
+    devices held by an unkillable process.
+    """
 
     type: str
     total: int = 0
     in_use: int = 0
     share_in_use: float = 0.0  # in devices: half of one is 0.5
     free: int = 0
+    idle: int = 0
     out_of_service: int = 0
 
 
@@ -103,6 +106,7 @@ def devices_by_type(session: Session) -> list[DeviceCount]:
             in_use=sum(row.number for row in of_kind if row.in_use),
             share_in_use=int(sum(row.share for row in of_kind)) / WHOLE,
             free=sum(row.number for row in of_kind if not row.in_use and not row.stuck and row.takes_jobs),
+            idle=sum(row.number for row in of_kind if not row.in_use and not row.stuck and not row.takes_jobs),
             out_of_service=sum(row.number for row in of_kind if row.stuck),
         )
         for kind in sorted({row.type for row in rows})

@@ -9,28 +9,27 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.lifecycle.states import HELD
-from app.domain.loss_names import loss_of
 from app.models import Job
 from app.models.base import utc_now
 from app.security.permissions import Caller, Permission
+from app.services.jobs.details import OUTLOOK_SECONDS
 from app.services.operations import attention, cluster_summary
 from app.services.operations.attention import Concern, FailedJobs
 from app.services.operations.cluster_summary import DeviceCount
 from app.services.operations.diagnosis import outcomes, stuck
 from app.services.operations.diagnosis.findings import Finding, Level
 from app.services.operations.diagnosis.site import Site
+from app.services.operations.loss_curves import loss_curves
 from app.services.operations.readiness import failing_parts
 from app.services.queues import queues
 from app.services.requests.pagination import PageRequest
 from app.services.requests.short_cache import ShortCache
 from app.services.scheduling import start_estimates
-from app.services.telemetry.sparklines import sampled
 from config.settings import Settings
 
 SHOWN = 20
-CURVE_POINTS = 60
 # Viewers share what is shown for so long; what costs more is kept for longer.
-SECONDS, WAITING_SECONDS, CURVE_SECONDS, DOCTOR_SECONDS = 1.0, 3.0, 5.0, 30.0
+SECONDS, WAITING_SECONDS, DOCTOR_SECONDS = 1.0, 3.0, 30.0
 _AT_ONCE = timedelta(seconds=5)
 _CHECKS = (stuck.jobs, stuck.leases, stuck.messages, outcomes.written, outcomes.suspected_nodes)
 
@@ -108,7 +107,7 @@ def _read(db: Database, caller: Caller, shared: ShortCache) -> Overview:
     with db.read() as session:
         devices = cluster_summary.devices_by_type(session)
         waiting, waiting_count = shared.get(
-            ("waiting", caller.project), WAITING_SECONDS, lambda: _waiting(session, caller, now)
+            ("waiting", caller.project), WAITING_SECONDS, lambda: _waiting(session, caller, now, shared)
         )
         return Overview(
             failed=attention.failed_jobs(session, caller, now),
@@ -132,18 +131,11 @@ def _running(session: Session, caller: Caller, shared: ShortCache) -> list[Runni
     if caller.project is not None:
         query = query.where(Job.project == caller.project)
     jobs = session.scalars(query.order_by(Job.started_at.desc(), Job.id.desc()).limit(SHOWN)).all()
-    return [_as_running(session, job, shared) for job in jobs]
+    curves = loss_curves(session, jobs, shared)
+    return [_as_running(job, *curve) for job, curve in zip(jobs, curves, strict=True)]
 
 
-def _as_running(session: Session, job: Job, shared: ShortCache) -> Running:
-    name = loss_of(job.latest_metrics)
-    losses: Sequence[float] = ()
-    if name is not None:
-        losses = shared.get(
-            ("curve", job.id, name),
-            CURVE_SECONDS,
-            lambda: sampled(session, job.id, name, last_step=job.current_step, points=CURVE_POINTS),
-        ) or (float(job.latest_metrics[name]),)
+def _as_running(job: Job, name: str, losses: Sequence[float]) -> Running:
     return Running(
         job_id=job.id,
         name=job.name,
@@ -155,7 +147,7 @@ def _as_running(session: Session, job: Job, shared: ShortCache) -> Running:
         eta_seconds=job.eta_seconds,
         started_at=job.started_at,
         nodes=tuple(job.node_names),
-        loss_name=name or "",
+        loss_name=name,
         losses=losses,
     )
 
@@ -167,9 +159,9 @@ def _count_running(session: Session, caller: Caller) -> int:
     return session.scalar(query) or 0
 
 
-def _waiting(session: Session, caller: Caller, now: datetime) -> tuple[list[Waiting], int]:
+def _waiting(session: Session, caller: Caller, now: datetime, shared: ShortCache) -> tuple[list[Waiting], int]:
     page = queues.line(session, caller, PageRequest(size=SHOWN, order=queues.SERVICE), now=now)
-    expected = start_estimates.of_waiting(session, {each.job.id: each.position_in_project for each in page.items})
+    expected = shared.get(("front",), OUTLOOK_SECONDS, lambda: start_estimates.of_front(session))
     return [
         Waiting(
             job_id=each.job.id,

@@ -18,6 +18,14 @@ from app.security.permissions import Caller
 
 PROJECT, MONTH = "project", "month"
 GROUPS = (PROJECT, MONTH)
+# Of each running attempt on GPUs its start, and the share of all its devices together.
+_RUNNING = (
+    select(Job.project, Attempt.job_id, Attempt.started_at, func.sum(Reservation.share).label("share"))
+    .join(Job, Job.id == Attempt.job_id)
+    .join(Reservation, (Reservation.job_id == Attempt.job_id) & (Reservation.attempt == Attempt.number))
+    .where(Job.status.in_(HELD), Attempt.device_type != "cpu", Attempt.started_at.is_not(None))
+    .group_by(Job.project, Attempt.job_id, Attempt.number, Attempt.started_at)
+)
 
 
 def used(session: Session, names: Collection[str]) -> dict[str, float]:
@@ -30,19 +38,19 @@ def used(session: Session, names: Collection[str]) -> dict[str, float]:
         ProjectUsage.project.in_(names), ProjectUsage.month == f"{begin:%Y-%m}"
     )
     seconds = dict.fromkeys(names, 0.0) | {row.project: row.gpu_seconds for row in session.execute(ended)}
-    same = (Reservation.job_id == Attempt.job_id) & (Reservation.attempt == Attempt.number)
-    living = session.execute(
-        select(Job.project, Attempt.started_at, func.sum(Reservation.share).label("share"))
-        .join(Job, Job.id == Attempt.job_id)
-        .join(Reservation, same)
-        .where(Job.project.in_(names), Job.status.in_(HELD), Attempt.device_type != "cpu")
-        .group_by(Job.project, Attempt.job_id, Attempt.number, Attempt.started_at)
-    )
-    for row in living:
-        if row.started_at is not None:
-            ran = max(0.0, (now - max(row.started_at, begin)).total_seconds())
-            seconds[row.project] += ran * row.share / WHOLE
+    for row in session.execute(_RUNNING.where(Job.project.in_(names))):
+        ran = max(0.0, (now - max(row.started_at, begin)).total_seconds())
+        seconds[row.project] += ran * row.share / WHOLE
     return {name: each / 3600 for name, each in seconds.items()}
+
+
+def of_running(session: Session, job_ids: Collection[str]) -> dict[str, float]:
+    """Job → GPU-seconds of its running attempt until now; jobs without one are left out."""
+    now, seconds = utc_now(), dict[str, float]()
+    for row in session.execute(_RUNNING.where(Job.id.in_(job_ids))):
+        ran = max(0.0, (now - row.started_at).total_seconds())
+        seconds[row.job_id] = seconds.get(row.job_id, 0.0) + ran * row.share / WHOLE
+    return seconds
 
 
 @dataclass(frozen=True, kw_only=True)

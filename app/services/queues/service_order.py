@@ -67,10 +67,10 @@ def visible(caller: Caller) -> Select[Any]:
 
 def ordered(session: Session, caller: Caller) -> list[Place] | None:
     """The caller's waiting jobs in order of service; None when there are too many."""
-    query = visible(caller).with_only_columns(*_COLUMNS).order_by(*LINE).limit(MOST_ORDERED + 1)
-    rows = session.execute(query).all()
-    if len(rows) > MOST_ORDERED:
+    # Asked first: with a long line, the documents would be read for nothing.
+    if session.scalar(visible(caller).with_only_columns(Job.id).offset(MOST_ORDERED).limit(1)) is not None:
         return None
+    rows = session.execute(visible(caller).with_only_columns(*_COLUMNS).order_by(*LINE)).all()
     seen = gpus(session)
     began = began_on_gpus(session, seen, [row.id for row in rows if row.attempt])
     waiting = [job for row in rows if (job := _as_planned(row, on_gpus=seen.for_auto or row.id in began)) is not None]

@@ -1,8 +1,9 @@
 """Shares: usage and quota of each project, in serving order."""
 
+from collections import Counter
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import HELD
@@ -14,7 +15,10 @@ from app.services.queues import limits, project_quotas
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectShare:
-    """Share of one project in one kind of device. Job counts include all jobs of the project."""
+    """Share of one project in one kind of device. Job counts include all jobs of the project.
+
+    ``devices``: of the kind in the cluster; ``is_contested``: some project deserves some of them.
+    """
 
     project: str
     kind: str  # as quotas name it
@@ -23,6 +27,8 @@ class ProjectShare:
     quota: DeviceQuota
     running_jobs: int
     waiting_jobs: int
+    devices: int
+    is_contested: bool
 
 
 def project_shares(session: Session, caller: Caller) -> list[ProjectShare]:
@@ -32,10 +38,13 @@ def project_shares(session: Session, caller: Caller) -> list[ProjectShare]:
     """
     projects = project_quotas.accounts(session, {}).projects
     running, waiting = (project_quotas.count_jobs(session, projects, states) for states in (HELD, limits.WAITING))
-    kinds = {"cpu" if kind == "cpu" else "cuda" for kind in session.scalars(select(Device.type).distinct())}
+    kinds: Counter[str] = Counter()
+    for kind, count in session.execute(select(Device.type, func.count()).group_by(Device.type)):
+        kinds["cpu" if kind == "cpu" else "cuda"] += count
     found = []
     for kind in sorted(kinds, reverse=True):
         seen = filter(caller.sees, projects)
+        is_contested = any(each.quota.of(kind).deserved for each in projects.values())
         for name in sorted(seen, key=lambda each: (projects[each].rank(kind), each)):
             standing = projects[name]
             share = ProjectShare(
@@ -46,6 +55,8 @@ def project_shares(session: Session, caller: Caller) -> list[ProjectShare]:
                 borrowed=standing.borrowed(kind, clearing=0),
                 running_jobs=running.get(name, 0),
                 waiting_jobs=waiting.get(name, 0),
+                devices=kinds[kind],
+                is_contested=is_contested,
             )
             found.append(share)
     return found

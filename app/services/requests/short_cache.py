@@ -2,10 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 MOST = 10_000
 OLD_SECONDS = 120.0
@@ -33,6 +35,24 @@ class ShortCache:
             if self._clock() - entry.at >= seconds:
                 entry.value, entry.at = compute(), self._clock()
             return cast("T", entry.value)
+
+    def get_all(
+        self, keys: Iterable[K], seconds: float, compute: Callable[[Sequence[K]], Mapping[K, T]]
+    ) -> dict[K, T | None]:
+        """As ``get`` for each key, but those that are missing or too old are computed at once; None: it has no value.
+
+        A reader takes its entries in the order of their texts, so that readers never wait for each other in turn.
+        """
+        ordered = sorted(set(keys), key=repr)
+        with ExitStack() as held:
+            entries = {key: self._entry(key) for key in ordered}
+            for entry in entries.values():
+                held.enter_context(entry.lock)
+            old = [key for key, entry in entries.items() if self._clock() - entry.at >= seconds]
+            found = compute(old) if old else {}
+            for key in old:
+                entries[key].value, entries[key].at = found.get(key), self._clock()
+            return {key: entry.value for key, entry in entries.items()}
 
     def _entry(self, key: Hashable) -> _Entry:
         with self._lock:

@@ -62,6 +62,12 @@ def of_waiting(session: Session, places: Mapping[str, int]) -> dict[str, datetim
     return _expected(session, _first(session, Job.status.in_(queues.WAITING)), places)
 
 
+def of_front(session: Session) -> dict[str, datetime]:
+    """The same for all jobs at the front of the line: what every reader of one of them can share."""
+    first = _first(session, Job.status.in_(queues.WAITING))
+    return _expected(session, first, {job.id for job in first})
+
+
 def of_moved(session: Session, job: Job, place: int, *, priority: int) -> datetime | None:
     """The same for one pending job at a hypothetical position in the line."""
     if place > LOOK_AHEAD:

@@ -1,5 +1,6 @@
 """Searches a job's log. Each request does a bounded amount of work and says where the next one continues."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,9 +11,19 @@ from app.storage.logs import START, Cursor, LogLine, LogLines, LogReader
 from app.storage.storage import Storage
 
 MAX_FOUND = 1000
-# What one request reads at most, which takes about a tenth of a second.
-MOST_LINES, MOST_CHARACTERS = 50_000, 8 << 20
+MOST_CHARACTERS = 8 << 20
 _Matches = Callable[[str], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What one request does at most: its lines take about a tenth of a second, but a pattern or storage may be slow."""
+
+    lines: int = 50_000
+    seconds: float = 1.0
+
+
+MOST_WORK = Work()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,25 +55,29 @@ def search(
     *,
     limit: int = MAX_FOUND,
     live: bool,
-    most_lines: int = MOST_LINES,
+    most: Work = MOST_WORK,
 ) -> FoundLines:
-    """The next matching lines after the cursor, oldest first. Raises InvalidRequest for an invalid pattern."""
+    """The next matching lines after the cursor, oldest first; of one line at least it is known whether it matches.
+
+    Raises InvalidRequest for an invalid pattern.
+    """
     matches = _matcher(wanted)
     found: list[LogLine] = []
     searched, characters = 0, 0
+    deadline = time.monotonic() + most.seconds
     blocks = LogReader(storage, job_id).blocks(after, rank=wanted.rank, attempt=wanted.attempt, live=live)
     for block in blocks:
-        lines = block.head(most_lines - searched)
+        lines = block.head(most.lines - searched)
         if _is_within(lines, wanted):
             for line in lines:
                 if matches is None or matches(line.line):
                     found.append(line)
-                    if len(found) >= limit:
-                        count = lines.number_up_to(line.n)
-                        return FoundLines(lines=found, searched=searched + count, after=lines.head(count).cursor)
+                if len(found) >= limit or time.monotonic() >= deadline:
+                    count = lines.number_up_to(line.n)
+                    return FoundLines(lines=found, searched=searched + count, after=lines.head(count).cursor)
         searched += len(lines.texts)
         characters += sum(map(len, lines.texts))
-        if searched >= most_lines or characters >= MOST_CHARACTERS:
+        if searched >= most.lines or characters >= MOST_CHARACTERS or time.monotonic() >= deadline:
             return FoundLines(lines=found, searched=searched, after=lines.cursor)
     return FoundLines(lines=found, searched=searched, after=None)
 

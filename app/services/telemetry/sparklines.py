@@ -1,9 +1,12 @@
-"""A few values of a metric over all its steps, for curves as small as a word: found by index, whatever its length."""
+"""A few values of metrics over all steps, for curves as small as a word: found by index, whatever their length."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from sqlalchemy import Integer, Subquery, bindparam, func, select
+from sqlalchemy import Integer, Select, String, Subquery, and_, bindparam, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
@@ -11,20 +14,58 @@ from app.domain.json_numbers import number_of
 from app.models import Metric
 
 
-def sampled(session: Session, job_id: str, name: str, *, last_step: int, points: int) -> list[float]:
-    """At most this many values, at steps evenly spread up to ``last_step``; between them, spikes are missed."""
-    steps = sorted({round(last_step * i / (points - 1)) for i in range(points)})
-    wanted = _as_rows(session, steps)
-    of_it = (Metric.job_id == job_id, Metric.name == name)
-    nearest = select(func.max(Metric.step)).where(*of_it, Metric.step <= wanted.c.value).scalar_subquery()
-    found = select(nearest.label("step")).select_from(wanted)
-    query = select(Metric.value, Metric.special).where(*of_it, Metric.step.in_(found)).order_by(Metric.step)
-    return [number_of(value, special) for value, special in session.execute(query)]
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A metric of a job, which has reported up to ``last_step``."""
+
+    job_id: str
+    name: str
+    last_step: int
 
 
-def _as_rows(session: Session, numbers: Sequence[int]) -> Subquery:
-    """The numbers as rows, with one parameter."""
-    if session.get_bind().dialect.name == "postgresql":
-        given = bindparam("steps", numbers, postgresql.ARRAY(Integer))
-        return select(func.unnest(given).label("value")).subquery()
-    return select(func.json_each(json.dumps(list(numbers))).table_valued("value").c.value.label("value")).subquery()
+def sampled(session: Session, wanted: Sequence[Series], *, points: int) -> list[list[float]]:
+    """Of each series at most this many values, at steps evenly spread; between them, spikes are missed.
+
+    One query for all of them.
+    """
+    rows = [
+        (place, each.job_id, each.name, step)
+        for place, each in enumerate(wanted)
+        for step in sorted({round(each.last_step * i / (points - 1)) for i in range(points)})
+    ]
+    found: list[list[float]] = [[] for _ in wanted]
+    if rows:
+        dialect = session.get_bind().dialect.name
+        for place, value, special in session.execute(_query(dialect), _parameters(dialect, rows)):
+            found[place].append(number_of(value, special))
+    return found
+
+
+@cache
+def _query(dialect: str) -> Select[Any]:
+    asked = _asked(dialect).c
+    of_it = and_(Metric.job_id == asked.job_id, Metric.name == asked.name)
+    nearest = select(func.max(Metric.step)).where(of_it, Metric.step <= asked.step).scalar_subquery()
+    found = select(asked.place, asked.job_id, asked.name, nearest.label("step")).distinct().subquery().c
+    same = and_(Metric.job_id == found.job_id, Metric.name == found.name, Metric.step == found.step)
+    return select(found.place, Metric.value, Metric.special).where(same).order_by(found.place, Metric.step)
+
+
+def _asked(dialect: str) -> Subquery:
+    """What is asked for as rows, with a constant number of parameters."""
+    columns = {"place": Integer, "job_id": String, "name": String, "step": Integer}
+    if dialect == "postgresql":
+        given: list[Any] = [bindparam(name, type_=postgresql.ARRAY(kind)) for name, kind in columns.items()]
+        rows = func.unnest(*given).table_valued(*columns).render_derived()
+        return select(*(rows.c[name] for name in columns)).subquery()
+    each = func.json_each(bindparam("rows", type_=String)).table_valued("value").c.value
+    parts: Iterator[Any] = (
+        func.json_extract(each, f"$[{i}]", type_=kind).label(name) for i, (name, kind) in enumerate(columns.items())
+    )
+    return select(*parts).subquery()
+
+
+def _parameters(dialect: str, rows: Sequence[tuple[int, str, str, int]]) -> dict[str, Any]:
+    if dialect == "postgresql":
+        return dict(zip(("place", "job_id", "name", "step"), map(list, zip(*rows, strict=True)), strict=True))
+    return {"rows": json.dumps(rows)}

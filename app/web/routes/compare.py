@@ -11,6 +11,7 @@ from marshmallow import fields, validate
 from app.domain.errors import InvalidRequest
 from app.domain.lifecycle.comparison import Difference, Group, groups_by, spread_of
 from app.domain.lifecycle.states import TERMINAL
+from app.domain.metric_groups import order_of
 from app.http.context import caller, plane
 from app.http.envelope import json_response
 from app.http.operation import operation
@@ -51,11 +52,16 @@ def compare(query: dict[str, Any]) -> Response:
         return _redirected(with_changed(here, given))
     jobs = list(dict.fromkeys(query["job"]))
     if len(jobs) < FEWEST_JOBS:
-        return page("compare/choose.html")
+        return page("compare/choose.html", missing=())
     values = _last(query, "values", "final")
     asked = replace(_asked(query), reads="best" if values == "best" else "final")
     with plane().db.snapshot() as session:
-        found = comparison.compare(session, caller(), asked)
+        missing = comparison.missing(session, caller(), jobs)
+        jobs = [each for each in jobs if each not in missing]
+        if len(jobs) < FEWEST_JOBS:
+            return page("compare/choose.html", 404, missing=missing)
+        found = _in_order(comparison.compare(session, caller(), replace(asked, jobs=jobs)))
+    given = [(name, value) for name, value in given if name != "job" or value in jobs]
     group = _last(query, "group", "")
     pairs_without = {each: [pair for pair in given if pair != ("job", each)] for each in jobs}
     groups = groups_by([each.job.labels for each in found.jobs], group) if group else []
@@ -64,6 +70,7 @@ def compare(query: dict[str, Any]) -> Response:
     return page(
         "compare/compare.html",
         found=found,
+        missing=missing,
         differences=shown,
         hidden_fields=len(found.differences) - len(shown),
         all_fields_url=with_changed(here, given, fields_shown="all"),
@@ -83,6 +90,11 @@ def compare_curves(query: dict[str, Any]) -> Response:
     with plane().db.snapshot() as session:
         found = comparison.curves(session, caller(), _asked(query))
     return json_response({name: [_points(points) for points in of_jobs] for name, of_jobs in found.items()})
+
+
+def _in_order(found: Comparison) -> Comparison:
+    """With the metrics as the page shows them: the training loss first, the system last."""
+    return replace(found, metrics={name: found.metrics[name] for name in sorted(found.metrics, key=order_of)})
 
 
 def _asked(query: dict[str, Any]) -> ComparisonRequest:

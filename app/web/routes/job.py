@@ -9,19 +9,22 @@ from marshmallow import fields, validate
 
 from app.domain.errors import NotFound
 from app.domain.lifecycle.comparison import document_differences
-from app.http.context import caller, plane
+from app.http.context import backend, caller, plane
 from app.http.operation import operation
 from app.http.pagination import next_page_token, page_request
 from app.schemas.documents import RequestSchema
 from app.schemas.queries import QueryFlag
 from app.security.permissions import Permission
+from app.services.access.key_names import actor_names
 from app.services.attempts import checkpoints as saved_checkpoints
 from app.services.evaluations import of_job
-from app.services.jobs import details, history, lookup, reports
+from app.services.jobs import details, history, lookup, reports, start_points
 from app.services.nodes import listing
+from app.services.operations.loss_curves import loss_curve
 from app.web import job_timeline
 from app.web.job_frame import find_job, head_of, job_page
 from app.web.pages import part
+from app.web.sparkline import sparkline
 
 blueprint = Blueprint("web_job", __name__)
 _EVENTS, _MOST_ATTEMPTS, _MOST_CHECKPOINTS, _MOST_NODES, _MOST_METRICS = 50, 50, 50, 16, 60
@@ -48,8 +51,10 @@ class EventsPageSchema(RequestSchema):
 def job(job_id: str) -> Response:
     with plane().db.read() as session:
         row = lookup.find(session, caller(), job_id)
-        found = details.details(session, row)
+        found = details.viewed(session, row, backend().shared)
         measured = of_job.evaluations_of(session, row)
+        parent, begins = _origin(session, row)
+        loss_name, losses = loss_curve(session, row, backend().shared)
         children = [lookup.find(session, caller(), each) for each in found.child_job_ids[:20]]
     newest = sorted(row.latest_metrics.items())
     return job_page(
@@ -61,6 +66,9 @@ def job(job_id: str) -> Response:
         evaluations=measured.evaluations[:20],
         passed=measured.passed,
         children=children,
+        parent=parent,
+        begins=begins,
+        loss=sparkline(loss_name, losses),
     )
 
 
@@ -70,7 +78,7 @@ def head(job_id: str, query: dict[str, Any]) -> Response:
     brief: bool = query["brief"]
     with plane().db.read() as session:
         row = lookup.find(session, caller(), job_id)
-        found = details.without_outlook(session, [row])[0] if brief else details.details(session, row)
+        found = details.without_outlook(session, [row])[0] if brief else details.viewed(session, row, backend().shared)
     values = head_of(found, brief=brief)
     # The buttons are left alone where they are the same: one may have the focus, or its question is open.
     return part("job/head_part.html", job=found, **values, changed=query["known"] != ",".join(values["offered"]))
@@ -82,6 +90,7 @@ def events(job_id: str, query: dict[str, Any]) -> Response:
     found, listed = find_job(job_id), {**query, "page_size": _EVENTS, "order_by": "-created_at"}
     with plane().db.read() as session:
         rows = history.page(session, job_id, page_request(listed))
+        names = actor_names(session, caller(), {each.actor for each in rows.items})
     mark = str(rows.items[0].seq) if rows.items else ""
     if mark and mark == query["known"]:
         return _as_it_is()
@@ -91,6 +100,7 @@ def events(job_id: str, query: dict[str, Any]) -> Response:
         "events",
         mark=mark,
         events=rows,
+        names=names,
         next_token=next_page_token(rows, listed),
         is_first=not query["page_token"],
     )
@@ -170,6 +180,15 @@ def system(job_id: str) -> Response:
         used={name: values[name] for name in _OF_SYSTEM if name in values},
         asked=_given(found.document.resource_config.to_json()),
     )
+
+
+def _origin(session: Any, row: Any) -> tuple[Any, Any]:  # noqa: ANN401 – rows are of the services
+    """The job that this one retries, if it still exists, and the checkpoint that it started from."""
+    try:
+        parent = lookup.find(session, caller(), row.parent_job_id) if row.parent_job_id else None
+    except NotFound:
+        parent = None
+    return parent, start_points.of_first_attempt(session, row)
 
 
 def _as_it_is() -> Response:

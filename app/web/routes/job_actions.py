@@ -15,7 +15,7 @@ from app.schemas.jobs import ChangeJobSchema, SubmitJobSchema
 from app.schemas.queries import QueryFlag, QueryWhole
 from app.security.permissions import Permission
 from app.services.attempts import checkpoints
-from app.services.jobs import commands, retries, updates
+from app.services.jobs import commands, retries, start_points, updates
 from app.services.jobs.retries import Retry
 from app.web.forms import form
 from app.web.job_frame import find_job
@@ -24,6 +24,8 @@ from app.web.pages import done, page
 blueprint = Blueprint("web_job_actions", __name__)
 _DOCUMENT, _CHANGES = SubmitJobSchema(), ChangeJobSchema()
 NEWEST, BEGINNING = "newest", "beginning"  # where a retry starts; else from a checkpoint
+_PAUSES = "The job saves a checkpoint and pauses. A script of your own runs on until the place where it saves."
+_SAVES = "The job saves a checkpoint and continues; a script of your own does so at the place where it saves."
 _MOST_CHECKPOINTS = 100  # of a list to choose from
 
 
@@ -61,7 +63,9 @@ class ChangeFormSchema(RequestSchema):
 @operation("Pause a job", permission=Permission.MANAGE, media="html", **form(PauseFormSchema))
 def pause(job_id: str, body: dict[str, Any]) -> Response:
     job = commands.pause(plane(), caller(), job_id, saves=body["save_checkpoint"], force=body["force"])
-    return _shown(job_id, "The job is paused." if job.status == "PAUSED" else "The job saves a checkpoint and pauses.")
+    if job.status == "PAUSED":
+        return _shown(job_id, "The job is paused.")
+    return _shown(job_id, _PAUSES if body["save_checkpoint"] else "The job pauses.")
 
 
 @blueprint.post("/jobs/<job_id>/resume")
@@ -75,7 +79,7 @@ def resume(job_id: str, body: dict[str, Any]) -> Response:
 @operation("Save a checkpoint of a running job", permission=Permission.MANAGE, media="html", **form())
 def save(job_id: str, body: dict[str, Any]) -> Response:  # noqa: ARG001 – it has no fields
     commands.save_now(plane(), caller(), job_id)
-    return _shown(job_id, "The job saves a checkpoint after its current step and continues.")
+    return _shown(job_id, _SAVES)
 
 
 @blueprint.post("/jobs/<job_id>/cancel")
@@ -111,7 +115,10 @@ def retry(job_id: str, body: dict[str, Any]) -> Response:
         resources=resources,
     )
     child = retries.retry(plane(), caller(), job_id, wanted, complete=partial(validated, _DOCUMENT))
-    return _shown(child.id, "This new job does the work again.")
+    with plane().db.read() as session:
+        begins = start_points.of_first_attempt(session, child)
+    where = f"from step {begins.step:,}" if begins is not None else "from the beginning"
+    return _shown(child.id, f"This new job does the work again, {where}.")
 
 
 @blueprint.get("/jobs/<job_id>/change")

@@ -17,6 +17,7 @@ from app.security.permissions import Permission
 from app.services.access.key_names import ids_named
 from app.services.jobs import bulk, listing
 from app.services.jobs.bulk import MOST_JOBS, Outcome
+from app.services.requests.pagination import Page
 from app.web import job_columns, job_filters
 from app.web.forms import form
 from app.web.job_filters import JobsQuerySchema, with_changed
@@ -24,6 +25,7 @@ from app.web.pages import is_partial, page, part
 
 blueprint = Blueprint("web_jobs", __name__)
 PAGE_SIZE = 50
+_NOTHING: Page[Any] = Page(items=(), next_after=None, total_count=0, total_count_capped=False)
 # Options of the form: value and what a person reads.
 _OPTIONS = {
     "states": [(name, title) for name, (title, _) in job_filters.GROUPS.items()]
@@ -52,10 +54,12 @@ def jobs(query: dict[str, Any]) -> Response:
     if (wanted := job_filters.canonical(given, defaults)) != given:
         return _redirected(wanted)
     columns = job_columns.chosen(query["column"] or defaults)
-    found = _found(query)
+    is_refused = not all(map(job_filters.is_label, query["label"]))
+    found = _NOTHING if is_refused else _found(query)
     token = next_page_token(found, query)
     here = url_for("web_jobs.jobs")
     values: dict[str, Any] = {
+        "is_refused": is_refused,
         "jobs": found.items,
         "total": found.total_count,
         "capped": found.total_count_capped,
@@ -68,9 +72,13 @@ def jobs(query: dict[str, Any]) -> Response:
     }
     if is_partial():
         return part("jobs/list_part.html", **values)
-    return page(
-        "jobs/jobs.html", query=query, options=_OPTIONS, all_columns=job_columns.NAMED, **values, **_names(found)
-    )
+    form_of: dict[str, Any] = {
+        "query": query,
+        "options": _OPTIONS,
+        "all_columns": job_columns.NAMED,
+        "is_label": job_filters.is_label,
+    }
+    return page("jobs/jobs.html", 422 if is_refused else 200, **form_of, **values, **_names(found))
 
 
 @blueprint.post("/jobs/cancel")

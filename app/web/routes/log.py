@@ -37,6 +37,7 @@ class LogPageSchema(RequestSchema):
     since = QueryMoment(data_key="from", load_default=None)
     until = QueryMoment(data_key="to", load_default=None)
     everywhere = QueryFlag(load_default=False)
+    wrap = QueryFlag(load_default=False)
 
 
 class LogLinesQuerySchema(RequestSchema):

@@ -19,7 +19,7 @@ from app.security.secrets import SecretKeyMissing
 from app.services.access import web_sessions, web_users
 from app.services.access.identity_provider import IdentityProvider, provider
 from app.web import cookies
-from app.web.pages import page
+from app.web.pages import page, redirected
 from app.web.routes.sign_in import SignInQuerySchema, within
 
 blueprint = Blueprint("web_oidc", __name__)
@@ -47,9 +47,10 @@ def start(query: dict[str, Any]) -> Response:
         started = _provider().start(_redirect_uri())
     except Unavailable as error:
         return _failed(error, wanted)
-    response = Response(status=303)
-    response.headers["Location"] = started.url
+    response = redirected(started.url)
     remembered = {
+        # Browsers do not send the session's cookie on the way back.
+        "session": cookies.session(),
         "state": started.state,
         "nonce": started.nonce,
         "verifier": started.verifier,
@@ -72,13 +73,15 @@ def finish(query: dict[str, Any]) -> Response:
                 query["code"], redirect_uri=_redirect_uri(), nonce=begun["nonce"], verifier=begun["verifier"]
             )
         rules = backend().settings.oidc
-        grant = grant_of(rules.roles, values_of(identity.claims.get(rules.claim)))
+        values = values_of(identity.claims.get(rules.claim))
+        grant = grant_of(rules.roles, values) if not identity.is_unverified else None
         who = web_users.enter(plane().db, plane().box, identity, grant)
         who.require(Permission.VIEW)
     except (CredentialsInvalid, Forbidden, LimitExceeded, Unavailable) as error:
         if isinstance(error, CredentialsInvalid):
             denied.note(error)
         return _failed(error, wanted)
+    web_sessions.end_of_browser(plane().db, begun.get("session", ""))
     secret = web_sessions.sign_in(
         plane().db, who, address=request.remote_addr or "", user_agent=request.user_agent.string
     )
@@ -97,7 +100,9 @@ def _begun(query: dict[str, Any]) -> dict[str, Any]:
         begun = {}
     is_of_it = hmac.compare_digest(str(begun.get("state", "")).encode(), query["state"].encode())
     if not begun or not is_of_it or time.time() - begun["at"] > cookies.SIGN_IN_SECONDS:
-        raise CredentialsInvalid("this sign-in has ended, or began in another browser; sign in again")
+        raise CredentialsInvalid(
+            "this sign-in has ended, began in another browser, or another one began since; sign in again"
+        )
     if query["error"] or not query["code"]:
         why = query["error_description"] or query["error"] or "it sent no code"
         raise CredentialsInvalid(f"the identity provider refuses the sign-in: {why[:200]}")

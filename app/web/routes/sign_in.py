@@ -1,7 +1,6 @@
 """Signing in with a key, signing out, and the sign-ins of a key."""
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from flask import Blueprint, Response, g, request, url_for
 from marshmallow import fields
@@ -15,8 +14,8 @@ from app.schemas.documents import RequestSchema
 from app.security.permissions import Permission
 from app.services.access import api_keys, web_sessions
 from app.web import cookies
-from app.web.forms import form
-from app.web.pages import done, page
+from app.web.forms import form, is_within
+from app.web.pages import done, page, redirected
 
 blueprint = Blueprint("web_sign_in", __name__)
 
@@ -49,11 +48,11 @@ def sign_in_with_key(body: dict[str, Any]) -> Response:
             denied.note(error)
         status = 429 if isinstance(error, LimitExceeded) else 401
         return page("sign_in/sign_in.html", status, next=wanted, failure=error.message)
+    web_sessions.end_of_browser(plane().db, cookies.session())
     secret = web_sessions.sign_in(
         plane().db, found, address=request.remote_addr or "", user_agent=request.user_agent.string
     )
-    response = Response(status=303)
-    response.headers["Location"] = wanted or url_for("web_overview.overview")
+    response = redirected(wanted or url_for("web_overview.overview"))
     cookies.set_session(response, secret, seconds=settings.web.session_seconds)
     return response
 
@@ -83,7 +82,6 @@ def end_session(session_id: str, body: dict[str, Any]) -> Response:  # noqa: ARG
 
 def within(wanted: str) -> str:
     """The path to continue at after the sign-in. Raises InvalidRequest for one that is not of the dashboard."""
-    parts = urlsplit(wanted)
-    if wanted and (parts.scheme or parts.netloc or not wanted.startswith("/ui") or "\\" in wanted):
+    if wanted and not is_within(wanted):
         raise InvalidRequest("must be a path of the dashboard, which begins with /ui", field="next")
     return wanted

@@ -6,7 +6,8 @@ from typing import Any
 from flask import Blueprint, Response, url_for
 from marshmallow import fields
 
-from app.domain.errors import NotFound, NotSupportedYet, TrainyardError, Unavailable
+from app.domain.errors import LimitExceeded, NotFound, NotSupportedYet, QuotaExceeded, TrainyardError, Unavailable
+from app.domain.spec.model import JobDocument
 from app.http.context import backend, caller, holder, plane
 from app.http.errors import problem_of
 from app.http.operation import operation
@@ -17,6 +18,7 @@ from app.services.jobs import data_validation, details, dry_run, lookup, submiss
 from app.services.jobs.data_validation import ValidationLimits
 from app.services.jobs.submission import Origin, Submitted
 from app.services.preflight.admission import InspectionSettings
+from app.services.preflight.inspections import Report
 from app.services.queues import queues
 from app.services.recipes import Recipe, recipe, recipes
 from app.services.requests.pagination import PageRequest
@@ -87,7 +89,9 @@ def check(body: dict[str, Any]) -> Response:
         plan = dry_run.plan(plane(), caller(), document, project=body["project"] or None)
     except TrainyardError as error:
         return _problem(error, "submit/check.html")
-    return part("submit/check.html", problem=None, plan=plan, warnings=[*warnings, *plan.warnings])
+    warnings += [each for each in plan.warnings if each not in plan.refusals]
+    field = job_form.field_of_input(plan.missing.message) if plan.missing else ""
+    return part("submit/check.html", problem=None, plan=plan, warnings=warnings, field=field)
 
 
 @blueprint.post("/submit/data")
@@ -100,14 +104,14 @@ def check(body: dict[str, Any]) -> Response:
 def data(body: dict[str, Any]) -> Response:
     try:
         document, _ = job_documents.read(body["document"])
-        # A slot of the dashboard's own: it waits for a coordinator, and must not take the API's.
-        with backend().viewers.held(holder()):
-            report = data_validation.validate(plane(), caller(), document, _patience(), project=body["project"] or None)
-    except Unavailable:
-        return part("submit/data.html", problem=None, report=None)
+        report = _preview(document, body["project"] or None)
+    except QuotaExceeded as error:
+        return _problem(error, "submit/data.html")
+    except LimitExceeded as error:
+        return part("submit/data.html", problem=None, report=None, busy=str(error))
     except TrainyardError as error:
         return _problem(error, "submit/data.html")
-    return part("submit/data.html", problem=None, report=report)
+    return part("submit/data.html", problem=None, report=report, busy="")
 
 
 @blueprint.post("/submit")
@@ -159,6 +163,15 @@ def _problem(error: TrainyardError, template: str) -> Response:
     if not isinstance(error, NotSupportedYet) and (problem.status in (401, 403) or problem.status >= 500):
         raise error
     return part(template, problem=problem)
+
+
+def _preview(document: JobDocument, project: str | None) -> Report | None:
+    """None: it takes longer."""
+    with backend().previews.held(holder()):  # it waits for a coordinator, and must leave threads to others
+        try:
+            return data_validation.validate(plane(), caller(), document, _patience(), project=project)
+        except Unavailable:
+            return None
 
 
 def _patience() -> ValidationLimits:

@@ -1,21 +1,22 @@
 """Sweeps: their trials, history, and what mattered."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, Response, url_for
 from marshmallow import fields
 
 from app.domain.errors import NotFound
+from app.domain.sweeps import control_actions
 from app.domain.sweeps.figures import Importance
 from app.domain.sweeps.pictures import front, history, importance, parallel, rungs, slices
 from app.domain.sweeps.pictures.svg import STYLE
 from app.domain.sweeps.promotions import halts
 from app.domain.sweeps.spec import NONE, SweepSpec
-from app.domain.sweeps.states import TERMINAL, SweepState, TrialState
-from app.http.context import caller, plane
+from app.domain.sweeps.states import SweepState, TrialState
+from app.http.context import backend, caller, plane
 from app.http.operation import operation
 from app.http.pagination import page_request
 from app.http.pictures import picture
@@ -25,7 +26,6 @@ from app.schemas.strict_fields import Text
 from app.security.permissions import Permission
 from app.services.sweeps import best, commands, figures, listing, lookup, trial_commands
 from app.services.sweeps.figures import ImportanceQuestion
-from app.services.sweeps.listing import SweepDetails
 from app.web.forms import form
 from app.web.lists import WebListSchema, listed
 from app.web.pages import done, is_partial, page, part
@@ -33,26 +33,28 @@ from app.web.pages import done, is_partial, page, part
 blueprint = Blueprint("web_sweeps", __name__)
 MOST_BEST = 20
 _POINTS = 1_000  # of a picture
+_KEPT_SECONDS = 3600.0  # importances, which take seconds
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The completed trials of a sweep, by which its importances are known: what they have measured stays."""
-
     sweep_id: str
-    completed: tuple[int, ...]
-    question: ImportanceQuestion = field(compare=False)
+    question: ImportanceQuestion
 
 
-@lru_cache(maxsize=64)
 def _importance(asked: _Asked) -> Importance:
-    """Takes seconds, so it is kept. Raises SearchUnavailable."""
-    return figures.importance_of(asked.question)
+    """One computes it for all viewers. Raises SearchUnavailable.
+
+    Known by the numbers of the completed trials: what those have measured stays.
+    """
+    completed = hash(tuple(each.number for each in asked.question.completed))
+    key = ("importance", asked.sweep_id, completed)
+    return backend().shared.get(key, _KEPT_SECONDS, lambda: figures.importance_of(asked.question))
 
 
 def _importance_question(session: Any, sweep: Any) -> _Asked:  # noqa: ANN401 – pages know neither sessions nor rows
     found = figures.importance_question(session, sweep, objective="", refuses_few=False)
-    return _Asked(sweep.id, tuple(each.number for each in found.completed), found)
+    return _Asked(sweep.id, found)
 
 
 # Name of a figure → its title, what reads it in a transaction, and what draws it.
@@ -121,7 +123,7 @@ def sweep(sweep_id: str, query: dict[str, Any]) -> Response:
         "pictures": _pictures(found.spec),
         "query": query,
         "states": list(TrialState),
-        "can": _allowed(found),
+        "can": control_actions.offered(SweepState(found.sweep.status)),
     }
     return part("sweeps/sweep_part.html", **values) if is_partial() else page("sweeps/sweep.html", **values)
 
@@ -200,13 +202,3 @@ def _pictures(spec: SweepSpec) -> list[tuple[str, str]]:
     if spec.early_stopping.name == NONE and not halts(spec):
         left_out.add("rungs")
     return [(name, title) for name, (title, *_) in _FIGURES.items() if name not in left_out]
-
-
-def _allowed(found: SweepDetails) -> set[str]:
-    """The actions that its state allows; the services refuse the others anyway."""
-    status = found.sweep.status
-    if status in TERMINAL:
-        return set()
-    if status == SweepState.PAUSED:
-        return {"resume", "stop", "cancel"}
-    return {"pause", "stop", "cancel"} if status != SweepState.FINISHING else {"cancel"}

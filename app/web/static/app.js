@@ -52,6 +52,53 @@ document.addEventListener("click", async (event) => {
   }
 });
 
+// A part that is replaced keeps the focus. htmx does so for elements with an id; others are found by what they are: a
+// link by where it leads, a button by the form that it sends, and then by the words.
+const FOCUSABLE = "a[href], button, summary, input, select, textarea, [tabindex]";
+let focused = null;
+
+const whatItIs = (element) => [
+  element.tagName, element.getAttribute("href") ?? element.form?.getAttribute("action") ?? "", element.name ?? "",
+  element.matches("a[href]") ? "" : element.getAttribute("aria-label") ?? element.textContent.trim(),
+].join(" ");
+const alikeIn = (part, what) => [...part.querySelectorAll(FOCUSABLE)].filter((each) => whatItIs(each) === what);
+
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  const element = document.activeElement, part = detail.target;
+  focused = null;
+  if (!part?.id || element === part || !part.contains(element) || (element.id && element.id !== part.id)) return;
+  const what = whatItIs(element);
+  focused = { part: part.id, what, place: alikeIn(part, what).indexOf(element) };
+});
+document.addEventListener("htmx:afterSwap", () => {
+  if (!focused) return;
+  const { part, what, place } = focused, here = document.getElementById(part);
+  focused = null;
+  if (!here || document.activeElement !== document.body) return;
+  const alike = alikeIn(here, what);
+  alike[Math.min(place, alike.length - 1)]?.focus({ preventScroll: true });
+});
+
+// A sign-in that has ended takes nobody away from a page that asks by itself, or that holds what was typed.
+document.addEventListener("htmx:beforeOnLoad", (event) => {
+  const { xhr, requestConfig } = event.detail;
+  const isTyped = document.querySelector("[data-stay]") !== null;
+  if (xhr.status !== 401 || !(isTyped || requestConfig.headers["X-Background"])) return;
+  event.preventDefault();
+  if (document.getElementById("signed-out") || document.getElementById("live-state")?.textContent === "signed out") return;
+  const notice = document.createElement("div"), text = document.createElement("p"), link = document.createElement("a");
+  notice.id = "signed-out";
+  notice.className = "notice failed";
+  notice.setAttribute("role", "alert");
+  link.href = `${xhr.getResponseHeader("HX-Redirect")}?next=${encodeURIComponent(location.pathname + location.search)}`;
+  link.textContent = "Sign in again";
+  text.append(`Your sign-in has ended. ${isTyped ? "What you typed stays here, and is here again after the next one." : "This page no longer changes."} `, link);
+  notice.append(text);
+  document.getElementById("notices").append(notice);
+});
+// Drafts are of the person who leaves.
+document.addEventListener("submit", ({ target }) => "leaves" in target.dataset && sessionStorage.clear());
+
 document.addEventListener("htmx:load", (event) => showTimes(event.target));
 document.addEventListener("htmx:configRequest", (event) => {
   // A request that no person started does not extend the session.

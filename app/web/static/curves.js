@@ -272,6 +272,11 @@ class CurvesPage {
     this.form.elements.whole.addEventListener("click", () => this.zoom());
     root.addEventListener("click", (event) => this.clicked(event));
     root.addEventListener("live", () => this.soon(LIVE_MS));
+    addEventListener("popstate", () => {
+      this.readUrl();
+      this.askAll();
+      this.drawAll();
+    });
   }
 
   get settings() {
@@ -284,17 +289,21 @@ class CurvesPage {
 
   readUrl() {
     const given = new URLSearchParams(location.search), { elements } = this.form;
-    for (const name of ["x", "smooth", "find", "from_step", "to_step"]) if (given.get(name)) elements[name].value = given.get(name);
+    const without = { x: "step", smooth: 0, find: "", from_step: "", to_step: "" };
+    for (const [name, value] of Object.entries(without)) elements[name].value = given.get(name) ?? value;
     elements.log.checked = given.has("log");
     if (!elements.x.value) elements.x.value = "step";
     this.filter();
   }
 
-  writeUrl() {
+  // A zoom is a step back in the history; other settings change the address alone.
+  writeUrl(isZoom = false) {
     const { x, smooth, log, find, from, to } = this.settings, query = new URLSearchParams();
     const kept = { x: x === "step" ? "" : x, smooth: smooth || "", log: log ? "1" : "", find, from_step: from, to_step: to };
     for (const [name, value] of Object.entries(kept)) if (value !== "") query.set(name, value);
-    history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+    const url = query.size ? `?${query}` : location.pathname;
+    const isNew = isZoom && new URL(url, location.href).search !== location.search;
+    history[isNew ? "pushState" : "replaceState"](null, "", url);
   }
 
   filter() {
@@ -307,13 +316,15 @@ class CurvesPage {
   }
 
   changed(asks = false) {
-    this.writeUrl();
+    this.writeUrl(asks);
     this.filter();
-    if (asks) {
-      for (const panel of this.panels.values()) panel.stale = true;
-      this.soon(0);
-    }
+    if (asks) this.askAll();
     this.drawAll();
+  }
+
+  askAll() {
+    for (const panel of this.panels.values()) panel.stale = true;
+    this.soon(0);
   }
 
   // Asks for a part of the run, or with nothing for the whole.

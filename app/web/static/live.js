@@ -21,6 +21,18 @@ function show(text) {
   if (label.textContent !== text) label.textContent = text;
 }
 
+// Numbers and buttons of the page look alive, but are not any more.
+function showEnd() {
+  show("signed out");
+  const notice = document.createElement("div"), text = document.createElement("p"), link = document.createElement("a");
+  notice.className = "notice failed";
+  link.href = location.href;
+  link.textContent = "Sign in again";
+  text.append("You are signed out: the sign-in has ended, or its key is no longer valid. This page is not updated. ", link);
+  notice.append(text);
+  document.getElementById("notices").replaceChildren(notice);
+}
+
 const query = () => new URLSearchParams({ topic: topics, ...(after ? { after } : made ? { made } : {}) });
 const wanted = () => [...new Set([...document.querySelectorAll("[data-live]")].flatMap((each) => each.dataset.live.split(/\s+/)))]
   .filter(Boolean).sort().join(",");
@@ -104,7 +116,7 @@ async function poll() {
   try {
     const answer = await fetch(`${address}/marks?${query()}`, { headers: { "X-Background": "true", "HX-Request": "true" } });
     if (mine !== round) return;
-    if (answer.status === 401) return show("signed out");
+    if (answer.status === 401) return showEnd();
     if (!answer.ok) throw new Error(answer.status);
     take(await answer.json());
     show("every 5 s");

@@ -1,7 +1,8 @@
 // A job's log as a list of any length: only the lines in sight are elements, only pages near them are loaded.
 //
 // A page are the lines with PAGE consecutive numbers. Where some numbers are of other ranks it has fewer lines, which is
-// estimated until it was loaded; then the lines in sight keep their place.
+// estimated until it was loaded; then the lines in sight keep their place. A row is as high as a line that is not
+// wrapped: a wrapped line has several, which are counted when its page is loaded.
 const ROW = 20, PAGE = 500, KEPT = 40, OVERSCAN = 10, LOADS = 2;
 const TALLEST = 8_000_000; // pixels; browsers have a limit near 17 million
 const MOST_FOUND = 200;
@@ -20,8 +21,9 @@ let following = !log.dataset.line;
 let selected = Number(log.dataset.line) || 0;
 let place = 0; // of the first pixel in sight, in a list of full height
 let highlighted = "";
-const pages = new Map(); // index → lines; the most recently used are last
-const counts = new Map(); // index → how many lines a page had when it was loaded
+let wrapped = "wrap" in log.dataset;
+const pages = new Map(); // index → its lines, and of each of its rows the place of the line; the newest are last
+const counts = new Map(); // index → how many lines and rows a page had when it was loaded
 const loading = new Set();
 let starts = [0]; // index → rows before the page
 
@@ -32,18 +34,47 @@ function cleaned(text) {
 }
 
 function measure() {
-  let lines = 0, numbers = 0;
+  let rows = 0, numbers = 0;
   for (const [index, count] of counts) {
-    lines += count;
-    numbers += Math.min(PAGE, last - index * PAGE);
+    rows += count.rows;
+    numbers += numbersOf(index);
   }
-  const density = numbers > 0 ? Math.max(lines / numbers, 1 / PAGE) : 1;
+  const density = numbers > 0 ? Math.max(rows / numbers, 1 / PAGE) : 1;
   const total = Math.ceil(last / PAGE);
   starts = [0];
   for (let index = 0; index < total; index++) {
-    const guess = Math.max(1, Math.round(Math.min(PAGE, last - index * PAGE) * density));
-    starts.push(starts[index] + (counts.get(index) ?? guess));
+    const guess = Math.max(1, Math.round(numbersOf(index) * density));
+    starts.push(starts[index] + (counts.get(index)?.rows ?? guess));
   }
+}
+
+const numbersOf = (index) => Math.min(PAGE, last - index * PAGE);
+
+// Keeps a page. How many rows a wrapped line has, only the browser knows; `draw` removes what is measured here.
+function put(index, lines) {
+  let rows = lines.map((_, n) => n);
+  if (wrapped) {
+    rowsBox.replaceChildren(...lines.map(rowOf));
+    rows = [...rowsBox.children].flatMap((row, n) => Array(Math.max(1, Math.round(row.offsetHeight / ROW))).fill(n));
+  }
+  pages.delete(index);
+  pages.set(index, { lines, rows });
+  counts.set(index, { lines: lines.length, rows: rows.length });
+}
+
+// Measures what is near anew; what is farther is loaded again.
+function rewrap() {
+  const row = Math.min(Math.floor(place / ROW), starts.at(-1) - 1), index = pageOf(Math.max(0, row));
+  const line = pages.get(index)?.rows[row - starts[index]];
+  log.classList.toggle("wrap", wrapped);
+  space.style.minWidth = "";
+  counts.clear();
+  for (const [each, { lines }] of [...pages]) {
+    if (Math.abs(each - index) > 1) pages.delete(each);
+    else put(each, lines);
+  }
+  measure();
+  moveTo(following ? Infinity : (starts[index] + Math.max(0, pages.get(index)?.rows.indexOf(line) ?? 0)) * ROW);
 }
 
 const height = () => starts.at(-1) * ROW;
@@ -71,21 +102,29 @@ function moveTo(wanted) {
 let scrolledTo = 0;
 
 function draw() {
-  const first = Math.max(0, Math.floor(place / ROW) - OVERSCAN);
+  let first = Math.max(0, Math.floor(place / ROW) - OVERSCAN);
+  while (isWithin(first)) first--;
   const end = Math.min(starts.at(-1), Math.ceil((place + log.clientHeight) / ROW) + OVERSCAN);
   const drawn = [], wanted = new Set();
   for (let row = first; row < end; row++) {
-    const index = pageOf(row);
-    const line = pages.get(index)?.[row - starts[index]];
-    if (!pages.has(index)) wanted.add(index);
-    drawn.push(rowOf(line));
+    const index = pageOf(row), page = pages.get(index);
+    if (!page) wanted.add(index);
+    if (!isWithin(row)) drawn.push(rowOf(page?.lines[page.rows[row - starts[index]]]));
   }
   rowsBox.replaceChildren(...drawn);
+  // As wide as the longest line seen: what is wider than a contained element cannot be scrolled to.
+  space.style.minWidth = wrapped ? "" : `${rowsBox.offsetWidth}px`;
   rowsBox.style.transform = `translateY(${log.scrollTop - place + first * ROW}px)`;
   by("log-empty").hidden = last > 0;
-  const isSparse = rank !== "" || log.dataset.ranks > 1 && last !== starts.at(-1);
+  const isSparse = rank !== "" || log.dataset.ranks > 1 && [...counts].some(([index, { lines }]) => lines < numbersOf(index));
   by("log-count").textContent = last ? `${isSparse ? "line numbers to " : ""}${number.format(last)}${isSparse ? "" : " lines"}` : "";
   for (const index of wanted) load(index);
+}
+
+// Whether a row continues the line of the row before.
+function isWithin(row) {
+  const index = pageOf(row), rows = pages.get(index)?.rows, n = row - starts[index];
+  return n > 0 && rows !== undefined && rows[n] !== undefined && rows[n] === rows[n - 1];
 }
 
 function rowOf(line) {
@@ -135,7 +174,7 @@ function fill(element, text) {
 }
 
 function address(changes) {
-  const query = new URLSearchParams({ attempt, ...(rank !== "" && { rank }) });
+  const query = new URLSearchParams({ attempt, ...(rank !== "" && { rank }), ...(wrapped && { wrap: "true" }) });
   if (attempt === "0") query.delete("attempt");
   for (const [name, value] of Object.entries(changes)) value ? query.set(name, value) : query.delete(name);
   return `${base}?${query}`;
@@ -170,9 +209,7 @@ async function load(index, isBackground = false) {
 function keep(index, found) {
   const row = Math.min(Math.floor(place / ROW), Math.max(0, starts.at(-1) - 1));
   const above = pageOf(row), within = row - starts[above], offset = place - row * ROW;
-  pages.delete(index);
-  pages.set(index, found.lines);
-  counts.set(index, found.lines.length);
+  put(index, found.lines);
   if (pages.size > KEPT) pages.delete(pages.keys().next().value);
   last = Math.max(last, found.last);
   ended = found.ended;
@@ -206,10 +243,10 @@ async function goTo(n) {
   const index = Math.floor((Math.min(n, last) - 1) / PAGE);
   while (loading.has(index)) await new Promise((resolve) => setTimeout(resolve, 50));
   if (!pages.has(index)) await load(index, true);
-  const lines = pages.get(index) ?? [];
+  const { lines, rows } = pages.get(index) ?? { lines: [], rows: [] };
   const at = lines.findIndex(([each]) => each >= n);
   const within = at < 0 ? Math.max(0, lines.length - 1) : at;
-  moveTo((starts[index] + within) * ROW - log.clientHeight / 3);
+  moveTo((starts[index] + Math.max(0, rows.indexOf(within))) * ROW - log.clientHeight / 3);
   select(lines[within]);
 }
 
@@ -250,6 +287,7 @@ async function search(after = "0:0", before = 0) {
   by("log-results").hidden = false;
   by("log-more").hidden = true;
   by("log-hits").replaceChildren();
+  markHit();
   let next = after, lines = before, count = 0;
   while (next && count < MOST_FOUND) {
     say(`Searching … ${number.format(lines)} lines so far`);
@@ -257,7 +295,10 @@ async function search(after = "0:0", before = 0) {
     try {
       found = await ask("search.json", { ...query, limit: MOST_FOUND - count, after: next });
     } catch (problem) {
-      return mine === searching && say(problem.message);
+      if (mine !== searching) return;
+      highlighted = "";
+      say(problem.message.charAt(0).toUpperCase() + problem.message.slice(1));
+      return draw();
     }
     if (mine !== searching) return;
     by("log-hits").append(...found.lines.map(hitOf));
@@ -265,6 +306,7 @@ async function search(after = "0:0", before = 0) {
     lines += found.searched;
     next = found.next;
   }
+  markHit();
   by("log-more").hidden = !next;
   by("log-more").onclick = () => search(next, lines);
   const what = count === 1 ? "1 line" : `${number.format(count)} lines`;
@@ -286,6 +328,22 @@ function hitOf(line) {
   link.append(where);
   item.append(link, " ", shown);
   return item;
+}
+
+// Goes to the next hit (1) or the previous one (-1), around the ends.
+function step(way) {
+  const links = [...by("log-hits").querySelectorAll("a")];
+  const now = links.findIndex((link) => link.hasAttribute("aria-current"));
+  links.at((now + (now < 0 && way < 0 ? 0 : way)) % links.length)?.click();
+}
+
+// Which of the hits one is at.
+function markHit(chosen) {
+  const links = [...by("log-hits").querySelectorAll("a")];
+  for (const link of links) link === chosen ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current");
+  chosen?.scrollIntoView({ block: "nearest" });
+  by("log-at").textContent = chosen ? `${links.indexOf(chosen) + 1} of ${links.length}` : "";
+  by("log-previous").hidden = by("log-next").hidden = !links.length;
 }
 
 function closeSearch() {
@@ -324,9 +382,12 @@ document.addEventListener("click", (event) => {
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   const n = Number(link.dataset.n);
-  if (!log.contains(link)) return goTo(n);
+  if (!log.contains(link)) {
+    markHit(link);
+    return goTo(n);
+  }
   follow(false);
-  select([...pages.values()].flat().find(([each]) => each === n));
+  select([...pages.values()].flatMap(({ lines }) => lines).find(([each]) => each === n));
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -345,7 +406,15 @@ by("log-goto").addEventListener("submit", (event) => {
 });
 by("log-first").addEventListener("click", () => { follow(false); moveTo(0); });
 by("log-follow").addEventListener("click", () => { follow(!following || ended); moveTo(following ? Infinity : place); });
+by("log-wrap").addEventListener("click", () => {
+  wrapped = !wrapped;
+  by("log-wrap").setAttribute("aria-pressed", String(wrapped));
+  history.replaceState(null, "", address({ ...searched(), line: selected }));
+  rewrap();
+});
 by("log-close").addEventListener("click", closeSearch);
+by("log-previous").addEventListener("click", () => step(-1));
+by("log-next").addEventListener("click", () => step(1));
 by("log-unselect").addEventListener("click", () => {
   selected = 0;
   by("log-selected").hidden = true;
@@ -353,7 +422,7 @@ by("log-unselect").addEventListener("click", () => {
   draw();
 });
 log.addEventListener("live", refresh);
-addEventListener("resize", () => moveTo(following ? Infinity : place));
+addEventListener("resize", () => (wrapped ? rewrap() : moveTo(following ? Infinity : place)));
 
 for (const input of form.querySelectorAll("input[data-moment]")) {
   const given = new Date(input.dataset.moment);

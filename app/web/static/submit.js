@@ -1,10 +1,20 @@
 // The form and the document of a job: each follows the other, and the server checks the document while it is written.
+import { forget, keep, kept, MASK } from "./draft.js";
+
 const CHECK_MS = 500;
 const form = document.getElementById("job-form");
 const text = document.getElementById("document");
 const METHOD = ["training_config.training_type", "training_config.framework.type"];
+const NEEDLESS = ["training_config.training_type", "training_config.base_model"]; // for a script of one's own
+const project = document.querySelector("#document-form [name=project]");
+const initial = { text: text.defaultValue, project: project.value };
+const draftKey = `draft ${form.dataset.owner} ${location.search}`;
 let timer = 0;
+const touched = new Set();  // ids of the fields that a person wrote in or left
+let wasSubmitted = false;
 let known = {};  // the document that was read last
+let removed = {};  // what the framework CUSTOM took away, for the way back
+let before = null;  // what stood here before it was started anew
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
@@ -48,6 +58,23 @@ function sources(control) {
 }
 
 const numbered = (value) => (value.trim() !== "" && Number.isFinite(Number(value)) ? Number(value) : value);
+const entries = (control) => lines(control.value).map((line) => {
+  const [key, ...value] = line.split("=");
+  return [key.trim(), value.length ? value.join("=").trim() : null, line];
+});
+
+// Why lines of key=value cannot be part of the document as they are; empty when they can.
+function unread(control) {
+  if (control.dataset.kind !== "map") return "";
+  const seen = new Set();
+  for (const [key, value, line] of entries(control)) {
+    if (!key || value === null) return `write key=value instead of “${line}”`;
+    if (seen.has(key)) return `${key} stands here twice: leave one of them out`;
+    seen.add(key);
+  }
+  return "";
+}
+
 const READ = {
   text: (control) => control.value,
   choice: (control) => control.value,
@@ -55,10 +82,7 @@ const READ = {
   whole: (control) => numbered(control.value),
   number: (control) => numbered(control.value),
   texts: (control) => control.value.split(",").map((each) => each.trim()).filter(Boolean),
-  map: (control) => Object.fromEntries(lines(control.value).map((line) => {
-    const [key, ...value] = line.split("=");
-    return [key.trim(), value.join("=").trim()];
-  })),
+  map: (control) => Object.fromEntries(entries(control).filter(([key, value]) => key && value !== null)),
   sources,
 };
 
@@ -80,8 +104,30 @@ function show(control) {
   if (control.value !== value) control.value = value;
 }
 
-function fill() {
-  for (const control of form.querySelectorAll("[data-path]")) if (control !== document.activeElement) show(control);
+function fill(part = form) {
+  for (const control of part.querySelectorAll("[data-path]")) if (control !== document.activeElement) show(control);
+  hide();
+}
+
+// A script of one's own needs no model: its fields are hidden, unless the document has them.
+function hide() {
+  const isCustom = at(METHOD[1]) === "CUSTOM";
+  for (const control of form.querySelectorAll("[data-path]")) {
+    const path = NEEDLESS.find((each) => control.dataset.path === each || control.dataset.path.startsWith(`${each}.`));
+    if (path) control.closest(".field").hidden = isCustom && at(path) === undefined;
+  }
+}
+
+function chooseFramework() {
+  const isCustom = at(METHOD[1]) === "CUSTOM";
+  for (const path of NEEDLESS) {
+    if (isCustom && at(path) !== undefined) {
+      removed[path] = at(path);
+      put(path, undefined);
+    } else if (!isCustom && at(path) === undefined && path in removed) put(path, removed[path]);
+  }
+  text.value = JSON.stringify(known, null, 2);
+  fill();
 }
 
 function method() {
@@ -91,10 +137,48 @@ function method() {
   if (part.dataset.method === wanted) return;
   part.dataset.method = wanted;
   const query = new URLSearchParams([["training_type", training], ["framework", framework]].filter(([, value]) => value));
-  htmx.ajax("GET", `${form.dataset.hyperparameters}?${query}`, { target: "#hyperparameters", swap: "outerHTML" }).then(fill);
+  htmx.ajax("GET", `${form.dataset.hyperparameters}?${query}`, { target: "#hyperparameters", swap: "outerHTML" })
+    .then(() => fill(document.getElementById("hyperparameters")));
+}
+
+function save(sent = false) {
+  if (text.value === initial.text && project.value === initial.project) forget(draftKey);
+  else if (!form.elements[0].disabled) keep(draftKey, known, { project: project.value, sent });
+}
+
+// What was typed is back after a reload, another page or a sign-in; what was sent only for those who go back to it.
+function restore() {
+  const draft = kept(draftKey);
+  if (!draft) return;
+  if (draft.sent && performance.getEntriesByType("navigation")[0]?.type === "navigate") {
+    forget(draftKey);
+    return;
+  }
+  text.value = draft.text;
+  project.value = draft.project;
+  document.getElementById("draft").hidden = false;
+  document.getElementById("draft-masked").hidden = !draft.text.includes(MASK);
+}
+
+function startAnew() {
+  const now = { text: text.value, project: project.value };
+  ({ text: text.value, project: project.value } = before ?? initial);
+  const isBack = before !== null;
+  read();
+  check();
+  before = isBack ? null : now;
+  document.getElementById("start-anew").textContent = isBack ? "Start anew" : "Take it back";
+  document.getElementById("draft").hidden = true;
 }
 
 function check() {
+  before = null;
+  document.getElementById("start-anew").textContent = "Start anew";
+  save();
+  ask();
+}
+
+function ask() {
   clearTimeout(timer);
   timer = setTimeout(() => htmx.trigger("#check", "check"), CHECK_MS);
 }
@@ -122,6 +206,9 @@ function write(control) {
   text.value = JSON.stringify(known, null, 2);
 }
 
+// A field that nobody has come to is not wrong yet, only empty; after Submit, or in a report that was asked for, it is.
+const mayBeWrong = (control, item) => wasSubmitted || touched.has(control.id) || control.value.trim() !== "" || item.closest("#data");
+
 // Puts what is wrong beside the fields that it is about, and opens the groups that they are in.
 function mark() {
   for (const old of form.querySelectorAll(".wrong")) old.remove();
@@ -129,31 +216,69 @@ function mark() {
     control.removeAttribute("aria-invalid");
     control.setAttribute("aria-describedby", `${control.id}-hint`);
   }
+  for (const control of form.querySelectorAll("[data-kind=map]")) {
+    const message = unread(control);
+    if (message && control !== document.activeElement) explain(control, message);
+  }
   for (const item of document.querySelectorAll("#check [data-field], #data [data-field]")) {
     const { field, message } = item.dataset;
     const found = [...form.querySelectorAll("[data-path]")]
       .filter((each) => field && (field === each.dataset.path || field.startsWith(`${each.dataset.path}.`)));
-    const control = found[0];
-    if (!control || control.hasAttribute("aria-invalid")) continue;
-    control.setAttribute("aria-invalid", "true");
-    const group = control.closest("details");
-    if (group) group.open = true;
-    const note = document.createElement("small");
-    note.className = "wrong";
-    note.id = `${control.id}-wrong`;
-    control.setAttribute("aria-describedby", `${note.id} ${control.id}-hint`);
-    note.textContent = `✕ ${message}`;
-    control.after(note);
+    const control = found.find((each) => each.dataset.kind === "sources" && lines(each.value).some((line) => message.includes(line))) ?? found[0];
+    if (!control || control.hasAttribute("aria-invalid") || !mayBeWrong(control, item)) continue;
+    explain(control, message);
   }
+}
+
+function explain(control, message) {
+  control.setAttribute("aria-invalid", "true");
+  const group = control.closest("details");
+  if (group) group.open = true;
+  const note = document.createElement("small");
+  note.className = "wrong";
+  note.id = `${control.id}-wrong`;
+  control.setAttribute("aria-describedby", `${note.id} ${control.id}-hint`);
+  note.textContent = `✕ ${message}`;
+  control.after(note);
 }
 
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("input", (event) => {
   if (!event.target.dataset.path) return;
+  touched.add(event.target.id);
   write(event.target);
   check();
 });
-form.addEventListener("change", (event) => METHOD.includes(event.target.dataset.path) && method());
+form.addEventListener("focusout", ({ target }) => {
+  if (!target.dataset.path || touched.has(target.id)) return;
+  touched.add(target.id);
+  mark();
+});
+document.getElementById("document-form").addEventListener("submit", () => {
+  wasSubmitted = true;
+  mark();
+});
+form.addEventListener("change", ({ target }) => {
+  if (target.dataset.path === METHOD[1]) {
+    chooseFramework();
+    check();
+  }
+  if (METHOD.includes(target.dataset.path)) method();
+  if (target.dataset.kind === "map") mark();
+});
+// Lines that cannot be part of the document are not left out silently.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (event.detail.elt.id !== "document-form") return;
+  const wrong = [...form.querySelectorAll("[data-kind=map]")].find(unread);
+  if (!wrong) return;
+  event.preventDefault();
+  mark();
+  wrong.focus();
+});
+document.addEventListener("htmx:beforeOnLoad", ({ detail }) => {
+  if (detail.elt.id === "document-form" && detail.xhr.status === 200) save(true);
+});
+document.getElementById("start-anew").addEventListener("click", startAnew);
 text.addEventListener("input", () => {
   read();
   check();
@@ -162,5 +287,6 @@ document.addEventListener("change", (event) => event.target.name === "project" &
 document.addEventListener("htmx:afterSwap", (event) => {
   if (["check", "data"].includes(event.detail.target.id)) mark();
 });
+restore();
 read();
-check();
+ask();

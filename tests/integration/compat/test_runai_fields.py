@@ -44,7 +44,7 @@ def test_example_of_the_documentation_is_taken_as_it_is(api: Api, nodes: int) ->
     ("device", "labels", "field", "reason"),
     [
         ("a100", ["my-node-pool-b"], "spec.nodeType", "is not labelled my-node-type (spec.nodeType)"),
-        ("cpu", ["my-node-type", "my-node-pool-a"], "spec.compute.gpuPortionRequest", "has 0 of 1 such devices"),
+        ("cpu", ["my-node-type", "my-node-pool-a"], "spec.compute.gpuPortionRequest", "has no GPU"),
     ],
 )
 def test_example_of_the_documentation_waits_for_a_node_that_has_what_it_asks_for(

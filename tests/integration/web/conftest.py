@@ -63,7 +63,7 @@ class Browser:
         html = answer.get_data(as_text=True)
         assert answer.status_code == status, html[:2000]
         found = Page(html)
-        if token := re.search(r'name="csrf" value="([0-9a-f]{64})"', html):
+        if token := re.search(r'name="csrf" value="([0-9a-f]{128})"', html):
             self.csrf = token[1]
         return found
 

@@ -1,12 +1,15 @@
 """Comparison of jobs: what differs, metrics, means of groups, and the curves as data."""
 
 import math
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
-from app.models import Job, Metric
+from app.domain.ids import new_id
+from app.models import Attempt, Job, Metric
+from app.models.base import utc_now
 from app.security.permissions import Role
-from tests.builders.factories import make_document
+from tests.builders.factories import make_attempt, make_document, make_job, make_node
 from tests.integration.web.conftest import Browser
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -93,6 +96,47 @@ def test_names_and_labels_are_text(web: Browser) -> None:
     assert '"><script>' not in page.html
 
 
+def test_a_job_that_is_missing_is_named_and_left_out(web: Browser) -> None:
+    jobs = [submitted(web, "one", 0.5), submitted(web, "two", 0.25)]
+    gone = new_id("job")
+
+    page = web.get(url(jobs[0], gone, jobs[1], group="lr"))
+
+    assert f"Left out, because there is no such job or you may not see it: {gone}" in page.text
+    assert "Compare 2 jobs" in page.text
+    assert gone not in str(page.fields)
+    assert page.html.count(gone) == 1
+
+
+def test_device_hours_of_a_running_job_are_counted(web: Browser) -> None:
+    ended = submitted(web, "ended", 0.5)
+    with web.api.db.write() as session:
+        node = make_node(session, "gpus", devices=2, device_type="h100")
+        job = make_job(session, gpu_seconds=1800.0)
+        make_attempt(session, job, node, device_indices=(0, 1))
+        attempt = session.get_one(Attempt, (job.id, 1))
+        attempt.started_at = utc_now() - timedelta(hours=3)
+        job_id = job.id
+
+    page = web.get(url(job_id, ended))
+
+    assert re.search(r"2 × h100 gpus (\S+ ){2,6}6\.5", page.text)
+
+
+def test_what_the_jobs_have_in_common_and_losses_are_compared_before_the_rest(web: Browser) -> None:
+    jobs = [submitted(web, "many", 0.5), submitted(web, "few", 0.25)]
+    many = {f"a_metric_{n:02}": 1.0 for n in range(30)}
+    with web.api.db.write() as session:
+        session.get_one(Job, jobs[0]).latest_metrics = {"cpu_percent": 9.0, "loss": 1.0, "zeal": 1.0, **many}
+        session.get_one(Job, jobs[1]).latest_metrics = {"cpu_percent": 9.0, "loss": 1.0, "zeal": 2.0, "eval_loss": 1.0}
+
+    charts = re.findall(r'data-metric="([^"]+)"', web.get(url(*jobs)).html)
+
+    assert len(charts) == 20
+    assert {"loss", "zeal", "eval_loss"} < set(charts)
+    assert "cpu_percent" not in charts
+
+
 def test_jobs_of_other_projects_are_not_found(web: Browser, viewer: Browser) -> None:
     web.api.make_key(Role.USER, "other")
     foreign = web.api.data(web.api.post("/v1/jobs?project=other", make_document(name="secret")), 201)["job_id"]
@@ -100,3 +144,27 @@ def test_jobs_of_other_projects_are_not_found(web: Browser, viewer: Browser) -> 
 
     assert "secret" not in viewer.get(url(own, foreign), 404).text
     viewer.get(url(own, foreign, page="compare/curves.json", metric="loss"), 404)
+
+
+def test_the_training_loss_comes_first_and_the_system_last(web: Browser) -> None:
+    jobs = [submitted(web, "one", 0.5), submitted(web, "two", 0.25)]
+    names = ["cpu_percent", "eval_loss", "accuracy", "loss"]
+    with web.api.db.write() as session:
+        for job_id in jobs:
+            session.get_one(Job, job_id).latest_metrics = dict.fromkeys(names, 1.0)
+
+    html = web.get(url(*jobs)).html
+
+    ordered = ["loss", "eval_loss", "accuracy", "cpu_percent"]
+    assert re.findall(r'data-metric="(\w+)"', html) == ordered
+    assert re.findall(rf'<th scope="row">({"|".join(names)})</th>', html) == ordered
+
+
+def test_the_page_and_its_curves_are_at_most_eight_requests(web: Browser) -> None:
+    html = web.get(url(submitted(web, "one", 0.5), submitted(web, "two", 0.25))).html
+
+    scripts = re.findall(r'<script [^>]*src="[^"]+/([\w.]+\.js)"', html)
+    imported = ["live.js", "curves.js"]
+    styles = re.findall(r'rel="stylesheet"', html)
+    assert scripts == ["app.js", "uPlot.iife.min.js", "compare.js"]
+    assert len(["page", "curves.json", *scripts, *imported, *styles]) <= 8

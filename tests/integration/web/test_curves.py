@@ -103,6 +103,20 @@ def test_the_file_has_every_point_of_a_range(web: Browser) -> None:
     ]
 
 
+def test_no_metric_is_a_formula_of_a_spreadsheet(web: Browser) -> None:
+    job_id = trained(web, ("=cmd|' /C calc'!A0", "@SUM(1)"))
+
+    answer = web.client.get(
+        f"/ui/jobs/{job_id}/curves.csv",
+        query_string={"names": ["=cmd|' /C calc'!A0", "@SUM(1)"], "from_step": 6, "to_step": 6},
+    )
+
+    assert answer.get_data(as_text=True).splitlines()[1:] == [
+        "'=cmd|' /C calc'!A0,6,2026-05-17T12:00:06.000Z,3.0",
+        "'@SUM(1),6,2026-05-17T12:00:06.000Z,3.0",
+    ]
+
+
 def test_curves_of_another_project_do_not_exist(web: Browser, member: Browser) -> None:
     job_id = web.api.submit(key=web.api.make_key(Role.USER, "other"))
 

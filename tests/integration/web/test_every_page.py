@@ -94,6 +94,27 @@ def test_what_is_open_is_known(web_api: Api):
     assert found == OPEN
 
 
+@pytest.mark.parametrize(
+    "text", ["//[", "http://[/ui", "/ui/[", "/ui/\\", "%ED%A0%80", "/ui%00", "/ui%0D%0Aa:b", "é" * 2000]
+)
+def test_no_text_breaks_what_is_open(web_api: Api, text: str):
+    browser = Browser(web_api)
+    got = {}
+    for path in sorted(OPEN):
+        for name in ("next", "code", "state", "error", "key"):
+            for method in ("GET", "POST"):
+                where = f"{path.replace('<version>', text).replace('<path:name>', 'a')}?{name}={text}"
+                answer = browser.client.open(
+                    where,
+                    method=method,
+                    headers={"Origin": "http://["},
+                    data={name: text} if method == "POST" else None,
+                )
+                got[method, where] = answer.status_code
+
+    assert {where: status for where, status in got.items() if status >= 500} == {}
+
+
 def test_pages_show_a_project_its_own_alone(web_api: Api, tenants: tuple[Tenant, Tenant]):
     mine, other = tenants
     browser = signed_in(web_api, mine.key)

@@ -1,17 +1,20 @@
 """A job's pages: what they say of jobs in each situation, and to whom."""
 
+import html
 import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from app.domain.lifecycle.states import JobState
-from app.models import Artifact, Attempt, Job, JobEvent
+from app.models import ApiKey, Artifact, Attempt, Job, JobEvent, Metric
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.storage.keys import artifact_key
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
+from tests.builders.statements import statements
 from tests.integration.web.conftest import Browser
 
 CANARY = "<img src=x onerror=alert(1)>"
@@ -75,6 +78,18 @@ def test_a_waiting_job_says_why_and_what_each_node_lacks(web: Browser):
     assert "Why it waits" in text
     assert "Number 1 in the order of service." in text
     assert "small-1 , small-2 has 1 of 2 such devices" in text
+
+
+def test_a_node_without_the_wanted_kind_of_device_is_said_to_have_none(web: Browser):
+    with web.api.db.write() as session:
+        make_node(session, "other", devices=2)
+        wanted = {"gpu_count": 2, "gpu_type": "h100", "device_type": "cuda"}
+        job_id = make_job(session, document=make_document(resource_config=wanted)).id
+
+    text = web.get(f"/ui/jobs/{job_id}").text
+
+    assert "other has no h100" in text
+    assert "Asks for 2 h100" in text
 
 
 def test_a_job_that_could_start_says_where(web: Browser):
@@ -202,6 +217,84 @@ def test_a_viewer_has_no_buttons(web: Browser, viewer: Browser):
     assert viewer.get(f"/ui/jobs/{job_id}/change", 403)
 
 
+@pytest.mark.parametrize("tab", ["", "/events", "/attempts", "/checkpoints"])
+def test_what_a_page_of_a_viewer_asks_for_while_it_is_live_is_answered(web: Browser, viewer: Browser, tab: str):
+    job_id = make(web, state=JobState.TRAINING)
+    asks = re.findall(r'hx-get="([^"]+)"', viewer.get(f"/ui/jobs/{job_id}{tab}").html)
+
+    answers = [viewer.client.get(html.unescape(each)).status_code for each in asks]
+
+    assert f"/ui/jobs/{job_id}/head" in asks[0]
+    assert set(answers) <= {200, 204}
+
+
+def test_the_overview_draws_the_loss_and_renews_the_facts_with_it(web: Browser):
+    with web.api.db.write() as session:
+        job = make_job(session, state=JobState.TRAINING, current_step=3, latest_metrics={"loss": 1.5})
+        make_attempt(session, job, make_node(session))
+        session.add_all(
+            Metric(job_id=job.id, attempt=1, seq=step, name="loss", step=step, value=3.0 / step, at=utc_now())
+            for step in (1, 2, 3)
+        )
+        job_id = job.id
+
+    page = web.get(f"/ui/jobs/{job_id}")
+
+    assert 'aria-label="loss: 3 at first, 1 now"' in page.html
+    assert 'hx-select-oob="#facts-of-its-run"' in page.html
+    assert 'id="facts-of-its-run"' in page.html
+
+
+def test_a_retry_says_whose_and_where_it_started(web: Browser):
+    with web.api.db.write() as session:
+        parent = make_job(session, state=JobState.FAILED, document=make_document(name="first-try"))
+        saved = make_checkpoint(session, parent, step=1200)
+        job_id = make_job(session, parent_job_id=parent.id, resume_checkpoint_id=saved.id).id
+        other_id = make_job(session, parent_job_id=parent.id).id
+
+    text, other = (web.get(f"/ui/jobs/{each}").text for each in (job_id, other_id))
+
+    assert "Retries first-try" in text
+    assert "Started from step 1,200, checkpoint" in text
+    assert "Started from the beginning" in other
+
+
+def test_events_name_the_key_of_who_caused_them(web: Browser):
+    web.api.make_key(Role.USER, name="ada")
+    with web.api.db.write() as session:
+        key_id = session.scalar(select(ApiKey.id).where(ApiKey.name == "ada"))
+        job = make_job(session)
+        session.add(JobEvent(id="evt-1", job_id=job.id, seq=1, type="job.warning", actor=key_id))
+        job_id = job.id
+
+    assert "job.warning ada" in web.get(f"/ui/jobs/{job_id}/events").text
+
+
+def test_a_job_that_was_asked_to_pause_says_what_it_waits_for(web: Browser):
+    job_id = make(web, state=JobState.TRAINING, requested="pause", framework="CUSTOM")
+
+    page = web.get(f"/ui/jobs/{job_id}")
+
+    assert "A script of your own runs on until" in page.text
+    assert "Pause without saving" in page.text
+
+
+@pytest.mark.parametrize("state", [JobState.COMPLETED, JobState.FAILED])
+def test_a_retry_is_asked_about_and_is_the_first_choice_only_where_it_failed(web: Browser, state: JobState):
+    job_id = make(web, state=state)
+
+    page = web.get(f"/ui/jobs/{job_id}").html
+
+    assert 'data-confirm-title="Retry this job?" data-confirm-yes="Start a new job"' in page
+    assert ('<button class="primary">Retry</button>' in page) == (state is JobState.FAILED)
+
+
+def test_the_question_before_cancelling_has_an_answer_of_its_own(web: Browser):
+    job_id = make(web, state=JobState.TRAINING)
+
+    assert 'data-confirm-yes="Cancel the job"' in web.get(f"/ui/jobs/{job_id}").html
+
+
 def test_the_head_renews_buttons_only_when_they_change(web: Browser):
     job_id = make(web, state=JobState.PAUSED)
 
@@ -255,3 +348,26 @@ def test_other_tabs_of_a_waiting_job_name_its_reason_and_lead_to_the_nodes(web: 
     assert "The queue default is paused" in page.text
     assert "What prevents the start there" not in page.text
     assert f"/ui/jobs/{job_id}/head?known=cancel,change,pause&amp;brief=true" in page.html
+
+
+def test_a_job_of_a_script_of_ones_own_is_called_so(web: Browser):
+    own, other = make(web, training_type="CUSTOM", framework="CUSTOM"), make(web)
+
+    assert "· custom script · project" in web.get(f"/ui/jobs/{own}").text
+    assert " with " in web.get(f"/ui/jobs/{other}").text
+
+
+def test_viewers_of_a_waiting_job_share_its_reasons_until_it_changes(web: Browser):
+    with web.api.db.write() as session:
+        make_node(session, "small", devices=1)
+        job_id = make_job(session, document=make_document(resource_config={"gpu_count": 2})).id
+    web.get(f"/ui/jobs/{job_id}")
+
+    with statements(web.api.db) as again:
+        web.get(f"/ui/jobs/{job_id}")
+    assert not [each for each in again if "device" in each.lower() and "FROM node" in each]
+
+    with web.api.db.write() as session:
+        make_node(session, "large", devices=2)
+        session.get_one(Job, job_id).mark_changed()
+    assert "large nothing: it can start here" in web.get(f"/ui/jobs/{job_id}").text

@@ -1,11 +1,13 @@
 """The list of jobs: its filters and columns are in the URL, and actions on several jobs tell what came of each."""
 
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
+from app.domain.lifecycle.states import JobState
 from app.security.permissions import Role
-from tests.builders.factories import make_document
+from tests.builders.factories import make_document, make_job
 from tests.integration.web.conftest import Browser
 
 
@@ -172,3 +174,35 @@ def test_viewers_have_no_buttons_and_may_not_act(web: Browser, viewer: Browser) 
     assert "/ui/jobs/cancel" not in page.html
     assert "Compare" in page.text
     assert viewer.post("/ui/jobs/cancel", {"job": [job]}).status_code == 403
+
+
+def test_a_label_that_is_none_is_marked_at_its_field_and_other_filters_stay(web: Browser) -> None:
+    web.api.submit(name="alpha")
+
+    page = web.get("/ui/jobs?name=al&label=nokey", 422)
+
+    assert "Write it as key=value" in page.text
+    assert 'value="nokey" aria-invalid="true"' in page.html
+    assert page.fields["name"] == "al"
+    assert "Select alpha" not in page.html
+
+
+def test_other_wrong_filters_lead_back_to_the_list(web: Browser) -> None:
+    assert "/ui/jobs" in web.get("/ui/jobs?after=yesterday", 422).links
+
+
+def test_the_note_says_why_a_job_failed_and_repeats_no_state(web: Browser) -> None:
+    with web.api.db.write() as session:
+        failure: dict[str, Any] = {
+            "error_type": "SCRIPT_ERROR",
+            "error_message": "KeyError: vocab_size\nmore",
+            "current_step": 19,
+        }
+        make_job(session, state=JobState.FAILED, name="failed", status_reason="failed", **failure)
+        make_job(session, state=JobState.COMPLETED, name="ended", status_reason="completed", progress=1.0)
+
+    text = web.get("/ui/jobs?column=state&column=progress&column=note").text
+
+    assert "FAILED – SCRIPT_ERROR: KeyError: vocab_size" in text
+    assert "more" not in text.partition("KeyError")[2].partition("COMPLETED")[0]
+    assert "COMPLETED 100 % –" in text

@@ -1,5 +1,7 @@
 """A job's log as pages: what may be seen, lines of any place, a search, and the download."""
 
+from urllib.parse import urlencode
+
 import pytest
 
 from app.security.permissions import Role
@@ -66,6 +68,12 @@ def test_a_search_finds_lines_and_names_a_broken_pattern(web: Browser, job_id: s
     assert [line["line"] for line in found["lines"]] == ["first attempt"]
     assert (found["next"], found["searched"]) == (None, 5)
     assert "RE2" in refused.text
+
+
+def test_a_pattern_that_would_hold_a_thread_for_hours_is_refused(web: Browser, job_id: str):
+    wanted = urlencode({"pattern": "(?:.?){1000}" * 31 + "q"})
+
+    assert "the pattern is too large" in web.get(f"/ui/jobs/{job_id}/log/search.json?{wanted}", 400).text
 
 
 def test_what_is_searched_for_stays_text(web: Browser, job_id: str):

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.lifecycle.states import JobState
-from app.models import AuditEntry, Node, StuckDevice
+from app.models import AuditEntry, Job, Node, StuckDevice
 from app.models.base import utc_now
 from app.services.nodes import device_usage
 from app.services.nodes.device_usage import DeviceUse, NodeUse
@@ -152,3 +152,13 @@ def test_above_200_nodes_the_types_lead_and_squares_are_by_page(web_api: Api, we
     assert page.html.count("<") // 2 < 2000
     following = next(link for link in page.links if "page_token" in link)
     assert "gpu-050" in web.get(following).text
+
+
+def test_waiting_jobs_are_offered_to_ask_about(fleet: Api, web: Browser) -> None:
+    job_id = fleet.submit(name="asks")
+    with fleet.db.write() as session:
+        session.get_one(Job, job_id).status = JobState.QUEUED
+
+    page = web.get("/ui/nodes/gpu-1")
+
+    assert f"/ui/nodes/gpu-1?job={job_id}#why" in page.links

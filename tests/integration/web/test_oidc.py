@@ -2,7 +2,10 @@
 
 import http.client
 import re
-from collections.abc import Iterator
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -45,6 +48,7 @@ def api(sqlite_url: str, tmp_path: Path, provider: Provider) -> Iterator[Api]:
         TRAINYARD_OIDC_ROLES=ROLES,
         TRAINYARD_OIDC_LABEL="the institute",
         TRAINYARD_API_WRONG_KEYS_BURST="20",
+        TRAINYARD_API_WRONG_KEYS_PER_SECOND="0.0001",
     )
     yield made
     made.close()
@@ -128,6 +132,40 @@ def test_keys_that_a_person_makes_are_theirs_and_end_with_their_role(api: Api, p
     assert Browser(api).sign_in(key[0]).status_code == 401
     later.get("/ui/jobs")
     later.get("/ui/admin/keys", 403)
+
+
+def test_revoking_the_key_of_a_person_ends_the_keys_that_they_made(api: Api):
+    browser, chief = Browser(api), Browser(api)
+    sign_in(browser)
+    shown = browser.post("/ui/admin/keys", {"role": "user", "name": "robot"}).get_data(as_text=True)
+    key = re.search(r"ty_\w{51,}", shown)
+    assert key is not None
+    assert api.call("GET", "/v1/jobs", key=key[0]).status_code == 200
+    chief.sign_in(api.key)
+    with api.db.read() as session:
+        key_id = session.scalars(select(WebUser.key_id)).one()
+    page = chief.get(f"/ui/admin/keys/{key_id}")
+    assert "every key that Ana <b> made stops with it" in page.text
+    assert "Rotate" not in page.text
+
+    chief.act(f"/ui/admin/keys/{key_id}/revoke")
+
+    assert browser.client.get("/ui/jobs").status_code == 303
+    assert api.call("GET", "/v1/jobs", key=key[0]).status_code == 401
+
+
+def test_signing_in_again_ends_the_session_before(api: Api):
+    browser = Browser(api)
+    sign_in(browser)
+    cookie = browser.client.get_cookie("trainyard-session")
+    assert cookie is not None
+
+    sign_in(browser)
+
+    old = Browser(api)
+    old.client.set_cookie("trainyard-session", cookie.value)
+    assert old.client.get("/ui/jobs").status_code == 303
+    browser.get("/ui/jobs")
 
 
 def test_a_person_without_a_group_is_refused_and_loses_what_they_had(api: Api, provider: Provider):
@@ -239,6 +277,74 @@ def test_a_provider_that_is_away_leaves_the_sign_in_by_key(web_api: Api, sqlite_
     assert browser.sign_in(made.key).status_code == 303
     made.close()
     bound.close()
+
+
+@pytest.fixture
+def other_api(sqlite_url: str, tmp_path: Path, web_api: Api) -> Iterator[Callable[..., Api]]:
+    """Makes APIs with other settings, on a database that is ready."""
+    del web_api
+    bound = Database().bind(engine_on(sqlite_url))
+    made: list[Api] = []
+
+    def make(**environment: str) -> Api:
+        known = {"CLIENT_ID": CLIENT_ID, "CLIENT_SECRET": CLIENT_SECRET, **environment}
+        (tmp_path / "other").mkdir()
+        settings = {f"TRAINYARD_OIDC_{name}": value for name, value in known.items()}
+        made.append(Api(bound, tmp_path / "other", TRAINYARD_WEB_ENABLED="true", **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+    bound.close()
+
+
+def test_a_provider_that_does_not_answer_holds_one_thread(other_api: Callable[..., Api]):
+    with closing(socket.create_server(("127.0.0.1", 0))) as mute:
+        api = other_api(
+            ISSUER=f"http://127.0.0.1:{mute.getsockname()[1]}", ROLES="*=viewer:default", TIMEOUT_SECONDS="2"
+        )
+        answers: list[tuple[int, float]] = []
+
+        def begin() -> None:
+            began = time.monotonic()
+            status = api.app.test_client().get("/ui/login/oidc").status_code
+            answers.append((status, time.monotonic() - began))
+
+        threads = [threading.Thread(target=begin) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        begin()
+        mute.setblocking(False)
+        mute.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            mute.accept()
+
+    assert {status for status, _ in answers} == {503}
+    assert sum(seconds > 1.9 for _, seconds in answers) == 1
+    assert sum(seconds > 0.9 for _, seconds in answers) <= 4
+
+
+@pytest.mark.parametrize("source", ["id token", "user information"])
+@pytest.mark.parametrize(
+    ("verified", "status"), [({"email_verified": True}, 200), ({"email_verified": False}, 403), ({}, 403)]
+)
+def test_an_address_counts_only_if_it_is_verified(
+    other_api: Callable[..., Api], provider: Provider, verified: dict[str, bool], status: int, source: str
+):
+    api = other_api(ISSUER=provider.url, CLAIM="email", ROLES="boss@example.com=super_admin; *=viewer:default")
+    provider.person = Person("sub-bo", {"email": "boss@example.com", **verified})
+    if source == "user information":
+        provider.in_userinfo = True
+        provider.changes = {"email_verified": not verified.get("email_verified", False)}
+
+    answer = sign_in(Browser(api))
+
+    assert answer.status_code == status
+    if status == 403:
+        assert "does not say that your e-mail address is verified" in failure(answer, 403)
 
 
 def test_without_a_provider_there_is_no_way_to_it(web_api: Api):

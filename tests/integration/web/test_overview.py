@@ -200,3 +200,15 @@ def test_the_part_is_what_the_page_shows_and_asks_for_itself(web: Browser):
 
     assert part.html.lstrip().startswith('<div id="overview" data-live="jobs nodes queue" hx-get="/ui/overview/part"')
     assert "<html" not in part.html
+
+
+def test_devices_of_a_lost_node_are_counted_and_who_may_removes_it(web: Browser, member: Browser):
+    with web.api.db.write() as session:
+        make_node(session, name="gone", state="lost", devices=2)
+
+    page = web.get("/ui/")
+
+    assert "0 free · 2 on nodes that are not ready" in page.text
+    assert "Remove gone" in page.text
+    assert "Remove gone" not in member.get("/ui/").text
+    assert web.act("/ui/nodes/gone/remove") == "gone is removed."

@@ -30,7 +30,7 @@ def test_shares_are_used_deserved_and_borrowed(shared: Api, web: Browser) -> Non
 
     assert "1 default 0 – 0 – 1 0 0" in page.text
     assert "2 vision 3 2 1 – 1 1 0" in page.text
-    assert 'aria-label="3 used of 2 deserved"' in page.html
+    assert 'aria-label="3 of 4 used, 2 deserved"' in page.html
     assert "vision 7.0 7.0" in page.text
     part = web.get("/ui/shares", headers={"HX-Request": "true"})
     assert "<html" not in part.html
@@ -94,3 +94,23 @@ def test_others_see_a_quota_but_do_not_set_it(shared: Api, member: Browser) -> N
     assert "no limit" in page.text
     assert "gpus_limit" not in page.fields
     assert member.post("/ui/shares/default", {"gpus_limit": "8"}).status_code == 403
+
+
+def test_a_bar_is_all_devices_and_nothing_is_borrowed_where_nobody_deserves_any(shared: Api, web: Browser) -> None:
+    with shared.db.write() as session:
+        session.get_one(Project, "vision").quota = {}
+
+    bars = web.get("/ui/shares").html
+
+    assert 'class="used" width="75.0"' in bars
+    assert 'class="borrowed" x="75.0" width="0.0"' in bars
+
+
+def test_small_use_is_not_shown_as_none(shared: Api, web: Browser) -> None:
+    with shared.db.write() as session:
+        row = session.get_one(ProjectUsage, ("vision", f"{utc_now():%Y-%m}"))
+        row.gpu_seconds = 324
+
+    text = web.get("/ui/shares/vision").text
+
+    assert "GPU-hours this month 0.09" in text

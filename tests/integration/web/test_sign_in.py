@@ -9,6 +9,7 @@ from sqlalchemy import select, update
 from app.models import ApiKey, AuditEntry, WebSession
 from app.models.base import utc_now
 from app.security.permissions import Role
+from app.services.access import web_sessions
 from tests.integration.web.conftest import SITE, Browser
 from tests.systems.apps import Api
 
@@ -78,7 +79,10 @@ def test_a_key_that_only_asks_models_cannot_sign_in(web_api: Api):
     assert "Set-Cookie" not in answer.headers
 
 
-@pytest.mark.parametrize("wanted", ["https://evil.example/ui", "//evil.example", "/v1/jobs", "/ui\\@evil.example"])
+@pytest.mark.parametrize(
+    "wanted",
+    ["https://evil.example/ui", "//evil.example", "/v1/jobs", "/ui\\@evil.example", "//[", "http://[/ui", "/ui\r\n"],
+)
 def test_the_sign_in_continues_within_the_dashboard_alone(web_api: Api, wanted: str):
     answer = Browser(web_api).client.post(
         "/ui/login", data={"key": web_api.key, "next": wanted}, headers={"Origin": SITE}
@@ -160,10 +164,11 @@ def test_the_cookie_counts_below_the_dashboard_only(web: Browser):
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
         {"Origin": ""},
+        {"Origin": "http://["},
         {"Origin": SITE, "Sec-Fetch-Site": "cross-site"},
         {"Origin": SITE, "Sec-Fetch-Site": "same-site"},
     ],
-    ids=["another site", "null", "none", "says cross-site", "a neighbor"],
+    ids=["another site", "null", "none", "no address", "says cross-site", "a neighbor"],
 )
 @pytest.mark.parametrize("path", ["/ui/login", "/ui/logout"])
 def test_forms_of_other_sites_do_nothing(web: Browser, path: str, headers: dict[str, str]):
@@ -171,6 +176,60 @@ def test_forms_of_other_sites_do_nothing(web: Browser, path: str, headers: dict[
 
     assert answer.status_code == 403
     web.get("/ui/jobs")
+
+
+def test_with_tls_a_page_without_it_is_of_another_site(web_api: Api):
+    answer = Browser(web_api).client.post(
+        "/ui/login", data={"key": web_api.key}, headers={"Origin": SITE}, base_url="https://localhost"
+    )
+
+    assert answer.status_code == 403
+
+
+def test_what_is_no_path_of_the_dashboard_is_not_continued_at(web_api: Api):
+    assert (
+        Browser(web_api).client.get("/ui/jobs?name=a%5Cb").headers["Location"]
+        == "/ui/login?next=/ui/jobs?name%3Da%255Cb"
+    )
+
+
+def test_signing_in_again_ends_the_session_before(web: Browser):
+    cookie = web.client.get_cookie("trainyard-session")
+    assert cookie is not None
+
+    web.sign_in(web.api.key)
+
+    with web.api.db.read() as session:
+        assert len(session.scalars(select(WebSession)).all()) == 1
+    web.client.set_cookie("trainyard-session", cookie.value)
+    assert web.client.get("/ui/jobs").status_code == 303
+
+
+def test_the_sign_ins_of_a_key_are_shown_to_a_number(web: Browser):
+    with web.api.db.write() as session:
+        mine = session.scalars(select(WebSession)).one()
+        session.add_all(
+            WebSession(id=f"session-{number}", secret_hash=f"{number:064}", key_id=mine.key_id, user_agent="crowd")
+            for number in range(web_sessions.MOST + 5)
+        )
+
+    assert web.get("/ui/sessions").text.count("crowd") == web_sessions.MOST
+
+
+def test_the_header_names_an_administrators_key_as_everywhere(web: Browser, member: Browser):
+    assert '<a href="/ui/sessions">administrator</a>' in web.get("/ui/jobs").html
+    assert "administrator" not in member.get("/ui/sessions").text
+
+
+def test_the_token_is_another_text_on_each_page(web: Browser):
+    web.get("/ui/sessions")
+    first = web.csrf
+    web.get("/ui/sessions")
+    assert web.csrf != first
+
+    assert web.post("/ui/logout", {"csrf": first[:-2]}).status_code == 403
+    assert web.post("/ui/logout", {"csrf": "é"}).status_code == 403
+    assert web.post("/ui/logout", {"csrf": first}).status_code == 303
 
 
 def test_a_form_without_the_token_of_its_session_does_nothing(web: Browser, member: Browser):
@@ -186,3 +245,24 @@ def test_pages_allow_no_script_of_others(web: Browser):
     assert "unsafe" not in headers["Content-Security-Policy"]
     assert headers["Cache-Control"] == "private, no-store"
     assert headers["Referrer-Policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("headers", [{}, {"HX-Request": "true"}])
+def test_the_sign_in_says_why_one_is_asked_again(web: Browser, headers: dict[str, str]):
+    with web.api.db.write() as session:
+        session.execute(update(WebSession).values(created_at=utc_now() - timedelta(days=2)))
+
+    web.client.get("/ui/jobs", headers=headers)
+
+    assert "You are signed out: the sign-in has ended" in web.get("/ui/login").text
+
+
+def test_sign_ins_name_the_browser_in_short(web: Browser):
+    with web.api.db.write() as session:
+        agent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/143.0.0.0 Safari/537.36"
+        session.execute(update(WebSession).values(user_agent=agent))
+
+    for path in ("/ui/sessions", "/ui/admin/sign-ins"):
+        page = web.get(path)
+        assert "Chrome on Linux" in page.text
+        assert "AppleWebKit" not in page.text

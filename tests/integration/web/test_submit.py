@@ -1,13 +1,19 @@
 """Submitting by form: what it offers, what it says of a document, and the job that it makes."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+from app.domain.errors import LimitExceeded
+from app.http.context import EXTENSION, Backend
+from app.http.slots import Slots
 from app.models import Job
 from app.services.jobs import data_validation
+from app.services.preflight import admission
+from app.services.preflight.admission import AdmissionFailure
 from app.services.recipes import recipes
 from app.web import job_form
 from tests.builders.factories import make_document, make_job
@@ -84,6 +90,36 @@ def test_what_is_wrong_is_said_at_its_field(web: Browser, document: object, fiel
     assert message in page.text
 
 
+def test_missing_data_is_said_first_and_at_its_field(web: Browser, monkeypatch: pytest.MonkeyPatch):
+    missing = AdmissionFailure(cause="DATA_NOT_FOUND", message="data source no.jsonl does not exist")
+    monkeypatch.setattr(admission, "missing_input", lambda *_: missing)
+
+    page = checked(web, make_document())
+
+    assert "It would fail data_config.sources : data source no.jsonl does not exist" in page.text.replace(
+        "sources:", "sources :"
+    )
+    assert 'data-field="data_config.sources" data-message="data source no.jsonl' in page.html
+    assert "Place in the queue" not in page.text
+    assert page.text.count("no.jsonl") == 1
+
+
+def test_the_field_of_a_missing_input_is_that_of_its_kind():
+    assert job_form.field_of_input("reward model /m does not exist").endswith(".reward_model_id")
+    assert job_form.field_of_input("reward r.py does not exist").endswith(".reward")
+    assert job_form.field_of_input("image i does not exist") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "copy"), [("run", "run-2"), ("run-2", "run-3"), ("run-2026", "run-2026-2"), ("x" * 128, "x" * 126 + "-2")]
+)
+def test_a_copy_has_a_name_of_its_own(web: Browser, name: str, copy: str):
+    with web.api.db.write() as session:
+        job_id = make_job(session, document={**make_document(), "name": name}).id
+
+    assert document_of(web.get(f"/ui/submit?clone={job_id}"))["name"] == copy
+
+
 def test_submitting_makes_the_job_and_goes_to_its_page(web: Browser):
     web.get("/ui/submit")
     answer = web.post("/ui/submit", {"document": json.dumps({**make_document(), "name": "by-form"})})
@@ -113,7 +149,7 @@ def test_a_copy_of_a_job_has_its_document_and_can_be_submitted(web: Browser):
     page = web.get(f"/ui/submit?clone={job_id}")
 
     document = document_of(page)
-    assert (document["name"], document["labels"]) == ("first", {"team": "a</textarea><script>"})
+    assert (document["name"], document["labels"]) == ("first-2", {"team": "a</textarea><script>"})
     assert "A copy of the job first." in page.text
     assert "<script>" not in page.html.split("</head>")[1]
     assert "Place in the queue" in checked(web, {**document, "labels": {}}).text
@@ -189,3 +225,32 @@ def test_data_that_takes_longer_is_asked_for_again(web: Browser, monkeypatch: py
     monkeypatch.setattr("app.web.routes.submit._DATA_SECONDS", 0.0)
 
     assert "Still reading" in checked(web, make_document(), "/ui/submit/data").text
+
+
+def _take_all(slots: Slots) -> None:
+    with suppress(LimitExceeded):
+        while True:
+            slots.take("default")
+
+
+def test_open_tabs_take_no_slot_of_a_preview(web: Browser, monkeypatch: pytest.MonkeyPatch):
+    backend: Backend = web.api.app.extensions[EXTENSION]
+    monkeypatch.setattr("app.web.routes.submit._DATA_SECONDS", 0.0)
+    monkeypatch.setattr("app.web.routes.submit.holder", lambda: "default")
+    _take_all(backend.viewers)
+    assert "Still reading" in checked(web, make_document(), "/ui/submit/data").text
+
+    _take_all(backend.previews)
+    page = checked(web, make_document(), "/ui/submit/data")
+
+    assert "previews of data that one project may have on this server are in use; try again in a moment." in page.text
+    assert "nothing is wrong with the document" in page.text
+    assert "Not ready yet" not in page.text
+
+
+def test_no_request_makes_the_known_methods_more(web: Browser):
+    before = job_form._known.cache_info().currsize
+    for number in range(20):
+        page = web.get(f"/ui/submit/hyperparameters?training_type=made-up-{number}&framework=F{number}")
+        assert 'data-path="training_config.hyperparameters' not in page.html
+    assert job_form._known.cache_info().currsize == before

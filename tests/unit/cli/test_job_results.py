@@ -218,6 +218,8 @@ def test_metrics_are_shown_drawn_and_printed(server: ScriptedServer) -> None:
     plot = run("metrics", JOB_ID, "--name", "loss", "--plot").stdout
     lines = run("metrics", JOB_ID, "--csv").stdout.splitlines()
     unknown = run("metrics", JOB_ID, "--name", "accuracy")
+    server.script(success({"latest": {"=1+1": 1.0}, "series": {"=1+1": SERIES["loss"]}, "checkpoints": []}))
+    formula = run("metrics", JOB_ID, "--csv").stdout
 
     assert [line.split() for line in table.splitlines()] == [
         ["metric", "latest", "step"],
@@ -227,6 +229,7 @@ def test_metrics_are_shown_drawn_and_printed(server: ScriptedServer) -> None:
     assert "loss by step" in plot
     assert plot.count("*") >= 19
     assert (lines[0], lines[1], len(lines)) == ("name,step,at,value", "loss,1,2026-05-17T09:30:00.000Z,3.0", 21)
+    assert "'=1+1,1," in formula
     assert (unknown.exit_code, "no metric accuracy; it has: grad_norm, loss" in unknown.stderr) == (1, True)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.metric_groups import group_of, rank_of, tag_of
+from app.domain.metric_groups import group_of, order_of, rank_of, tag_of
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,19 @@ def test_what_people_look_at_first_comes_first() -> None:
 )
 def test_tags_of_tensorboard_begin_with_the_group(name: str, tag: str):
     assert tag_of(name) == tag
+
+
+def test_over_all_groups_the_training_loss_comes_first_and_the_system_last() -> None:
+    names = ["cpu_percent", "eval_accuracy", "alpha", "learning_rate", "eval_loss", "train_loss", "loss", "loss_scale"]
+
+    ordered = [
+        "loss",
+        "train_loss",
+        "eval_loss",
+        "eval_accuracy",
+        "learning_rate",
+        "alpha",
+        "loss_scale",
+        "cpu_percent",
+    ]
+    assert sorted(names, key=order_of) == ordered

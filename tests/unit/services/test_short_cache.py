@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -33,6 +34,46 @@ def test_a_value_is_computed_again_when_it_is_too_old():
 
     assert values == [1, 1, 2]
     assert cache.get("b", 1.0, compute) == 3
+
+
+def test_of_several_keys_only_the_old_ones_are_computed_at_once():
+    clock, asked = Clock(), list[list[str]]()
+    cache = ShortCache(clock)
+
+    def compute(keys: Sequence[str]) -> dict[str, str]:
+        asked.append(list(keys))
+        return {key: key.upper() for key in keys if key != "none"}
+
+    cache.get("b", 1.0, lambda: "kept")
+    found = cache.get_all(["b", "a", "none", "a"], 1.0, compute)
+    again = cache.get_all(["a", "none"], 1.0, compute)
+    clock.now += 1.0
+    cache.get_all(["a", "b"], 1.0, compute)
+
+    assert found == {"a": "A", "b": "kept", "none": None}
+    assert again == {"a": "A", "none": None}
+    assert asked == [["a", "none"], ["a", "b"]]
+    assert cache.get_all([], 1.0, compute) == {}
+
+
+def test_readers_of_several_keys_in_other_orders_do_not_wait_for_each_other_in_turn():
+    cache, answers = ShortCache(), list[object]()
+
+    def compute(keys: Sequence[int]) -> dict[int, int]:
+        time.sleep(0.001)
+        return {key: key for key in keys}
+
+    def read(step: int) -> None:
+        for _ in range(20):
+            answers.append(cache.get_all(list(range(12))[::step], 0.0, compute))
+
+    threads = [threading.Thread(target=read, args=(step,), name=f"reader-{step}") for step in (1, -1, 2, -3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert len(answers) == 80
 
 
 def test_an_error_is_not_kept():

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from marshmallow import ValidationError
 
-from app.web.csv_lines import csv_lines
+from app.http.csv_tables import csv_lines
 from app.web.form_fields import FormMoment, FormNumber, Lines
 
 
@@ -41,6 +41,8 @@ def test_no_cell_is_a_formula():
         {"a": '=HYPERLINK("x")', "b": -1},
         {"a": "x,y", "b": None},
         {"a": {"k": 1}, "b": "@SUM(A1)"},
+        {"a": "  =1", "b": "\uff1d1"},
+        {"a": "\n=1", "b": "a=1"},
     ]
 
     assert list(csv_lines(("a", "b"), rows)) == [
@@ -48,4 +50,6 @@ def test_no_cell_is_a_formula():
         '"\'=HYPERLINK(""x"")",-1\r\n',
         '"x,y",\r\n',
         '"{""k"": 1}",\'@SUM(A1)\r\n',
+        "'  =1,'\uff1d1\r\n",
+        '"\'\n=1",a=1\r\n',
     ]

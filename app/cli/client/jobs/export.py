@@ -9,6 +9,7 @@ import click
 from app.cli.client.jobs.documents import scheduling, training
 from app.cli.client.jobs.filters import status_option
 from app.cli.connection import server
+from app.domain.spreadsheet_cells import as_text
 from trainyard.client import Job
 
 EXPORTED = (
@@ -56,5 +57,4 @@ def _cells(job: Job) -> list[object]:
 
 
 def _plain(value: object) -> object:
-    """Escapes a cell that a spreadsheet would evaluate as a formula when the file is opened."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+    return as_text(value) if isinstance(value, str) else value

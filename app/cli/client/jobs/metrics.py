@@ -12,6 +12,7 @@ from app.cli.client.curve import draw
 from app.cli.connection import local_option, server
 from app.cli.handles import job_argument, job_id_of
 from app.cli.output import json_option, print_json, print_table
+from app.domain.spreadsheet_cells import as_text
 
 PLOTTED = "loss"
 
@@ -53,7 +54,7 @@ def _print_csv(series: Mapping[str, Sequence[Sequence[Any]]]) -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(("name", "step", "at", "value"))
     for name, points in series.items():
-        table.writerows((name, *point) for point in points)
+        table.writerows((as_text(name), *point) for point in points)
 
 
 def _print_latest(series: Mapping[str, Sequence[Sequence[Any]]], latest: Mapping[str, float | str]) -> None:

@@ -6,6 +6,7 @@ from typing import Any, get_args
 from flask import Blueprint, Response, request
 
 from app.http.context import caller, plane
+from app.http.csv_tables import CSV, csv_lines
 from app.http.envelope import to_json
 from app.http.operation import operation
 from app.http.pagination import page_request
@@ -17,7 +18,6 @@ from app.services.access import audit_log
 from app.services.access.key_names import actor_names
 from app.services.lifecycle.audit import AuditOutcome
 from app.web.admin_frame import admin_page, pretty
-from app.web.csv_lines import csv_lines
 from app.web.form_fields import FormMoment
 from app.web.lists import WebListSchema, listed
 
@@ -54,10 +54,10 @@ def entries(query: dict[str, Any]) -> Response:
 
 
 @blueprint.get("/admin/audit/export")
-@operation("Export audit log entries", permission=Permission.VIEW_AUDIT, media="html", query=ExportSchema)
+@operation("Export audit log entries", permission=Permission.VIEW_AUDIT, media="text", query=ExportSchema)
 def export(query: dict[str, Any]) -> Response:
     form, rows = query.pop("form"), _every(query)
-    media_type, lines = "text/csv", csv_lines(tuple(_ENTRY.fields), rows)
+    media_type, lines = CSV, csv_lines(tuple(_ENTRY.fields), rows)
     if form == "jsonl":
         media_type, lines = "application/jsonl", (f"{to_json(row)}\n" for row in rows)
     response = Response(lines, mimetype=media_type)

@@ -13,7 +13,7 @@ from app.schemas.keys import CreateKeySchema, RotateKeySchema
 from app.schemas.queries import OrderBy
 from app.security.api_key_format import is_live
 from app.security.permissions import PERMISSIONS, PROJECT_ROLES, Permission, Role
-from app.services.access import api_keys, projects, web_users
+from app.services.access import api_keys, person_keys, projects
 from app.services.access.api_keys import WantedKey
 from app.services.requests.idempotency import not_stored
 from app.web.admin_frame import admin_page, shown_once
@@ -86,7 +86,7 @@ def create_key(body: dict[str, Any]) -> Response:
 def key(key_id: str) -> Response:
     with plane().db.read() as session:
         found = api_keys.find(session, caller(), key_id)
-        user = web_users.of_key(session, found)
+        user = person_keys.of_key(session, found)
     return admin_page("admin/key.html", key=found, user=user, graces=GRACES, is_live=is_live, now=datetime.now(UTC))
 
 

@@ -1,11 +1,12 @@
 """The entry of the admin pages: the first tab that the caller may open."""
 
-from flask import Blueprint, Response, redirect, url_for
+from flask import Blueprint, Response, url_for
 
 from app.http.context import caller
 from app.http.operation import operation
 from app.security.permissions import Permission
 from app.web.admin_frame import TABS
+from app.web.pages import redirected
 
 blueprint = Blueprint("web_admin", __name__)
 
@@ -14,6 +15,4 @@ blueprint = Blueprint("web_admin", __name__)
 @operation("Open the first of the admin pages", permission=Permission.VIEW, media="html")
 def admin() -> Response:
     first = next(endpoint for _, endpoint, permission in TABS if caller().may(permission))
-    response = Response(status=303)
-    response.headers["Location"] = redirect(url_for(first)).location
-    return response
+    return redirected(url_for(first))

@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet
 from sqlalchemy import select, update
 
 from app.database.engine import Database
-from app.domain.errors import Forbidden
+from app.domain.errors import Conflict, CredentialsInvalid, Forbidden
 from app.models import ApiKey, AuditEntry, WebSession, WebUser
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
@@ -103,6 +103,42 @@ def test_a_key_that_an_administrator_revoked_is_replaced_at_the_next_sign_in(db:
     api_keys.revoke(db, first, first.key_id)
 
     assert web_users.enter(db, box, ANA, ADMIN).key_id != first.key_id
+
+
+def test_revoking_the_key_of_the_sign_ins_ends_what_the_person_made(db: Database, box: SecretBox):
+    who = web_users.enter(db, box, ANA, ADMIN)
+    robot = api_keys.create_for(db, box, who, WantedKey(role=Role.ADMIN), on_written=not_stored)
+    child = replace(who, key_id=robot.row.id)
+    api_keys.create_for(db, box, child, WantedKey(role=Role.USER), on_written=not_stored)
+    api_keys.rotate(db, box, who, robot.row.id, grace_seconds=60)
+    other = web_users.enter(db, box, replace(ANA, subject="2"), ADMIN)
+
+    api_keys.revoke(db, api_keys.ADMINISTRATOR, who.key_id)
+
+    with db.read() as session:
+        good = session.scalars(select(ApiKey.id).where(ApiKey.revoked_at.is_(None))).all()
+        lines = session.scalars(select(AuditEntry).where(AuditEntry.action == "key.revoke")).all()
+    assert good == [other.key_id]
+    assert len(lines) == 4
+    assert {line.actor for line in lines} == {api_keys.CLI_ACTOR}
+    with pytest.raises(CredentialsInvalid):
+        api_keys.create_for(db, box, child, WantedKey(role=Role.USER), on_written=not_stored)
+
+
+def test_revoking_a_key_that_a_person_made_ends_that_alone(db: Database, box: SecretBox):
+    who = web_users.enter(db, box, ANA, ADMIN)
+    made = api_keys.create_for(db, box, who, WantedKey(role=Role.USER), on_written=not_stored)
+
+    api_keys.revoke(db, who, made.row.id)
+
+    assert revoked(db) == [False, True]
+
+
+def test_the_key_of_the_sign_ins_is_not_rotated(db: Database, box: SecretBox):
+    who = web_users.enter(db, box, ANA, ADMIN)
+
+    with pytest.raises(Conflict, match="has no holder"):
+        api_keys.rotate(db, box, who, who.key_id, grace_seconds=60)
 
 
 def test_two_first_sign_ins_at_once_are_of_one_person(db: Database, box: SecretBox):

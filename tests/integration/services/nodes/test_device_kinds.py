@@ -76,7 +76,7 @@ def test_a_node_lost_for_a_moment_does_not_send_queued_jobs_to_cpu_slots(cluster
     assert planner.plan_once(cluster) == []
     assert kind(cluster) == "cuda"
     assert pending_reason(cluster, job_id) == (
-        "needs 1 GPU on one node; no ready node has that: slots has 0 of 1 such devices; h100-1 could hold it but is "
+        "needs 1 GPU on one node; no ready node has that: slots has no GPU; h100-1 could hold it but is "
         "lost: start its worker, or remove it with `trainyard nodes remove h100-1`"
     )
     registry.heartbeat(cluster, "h100-1")

@@ -17,9 +17,10 @@ from app.models.base import utc_now
 from app.security.permissions import Caller, Role
 from app.services.operations.change_marks import MOST_TOPICS, ChangeMarks, Mark, topics_of
 from app.services.requests.short_cache import ShortCache
-from app.services.telemetry.sparklines import sampled
+from app.services.telemetry.sparklines import Series, sampled
 from app.storage.storage import Storage
 from tests.builders.factories import make_attempt, make_job, make_node, make_project
+from tests.builders.statements import statements
 
 pytestmark = pytest.mark.both_databases
 
@@ -122,9 +123,32 @@ def test_a_sweep_of_another_project_looks_like_none(database: Database, mark: Ca
     assert mark(f"sweep:{sweep_id}", OF_DEFAULT) == Mark()
 
 
-def test_too_many_topics_are_refused():
-    with pytest.raises(InvalidRequest, match="at most 64"):
+def test_too_many_topics_and_logs_are_refused():
+    with pytest.raises(InvalidRequest, match="at most 32"):
         topics_of(["jobs"] * (MOST_TOPICS + 1))
+    with pytest.raises(InvalidRequest, match="names 3 logs; at most 2"):
+        topics_of([f"log:job-00000000-0000-0000-0000-00000000000{number}" for number in range(3)])
+
+
+def test_all_jobs_and_sweeps_of_a_page_are_read_by_one_query_each(database: Database, tmp_path: Path):
+    with database.write() as session:
+        ids = [make_job(session, state=JobState.TRAINING).id for _ in range(10)]
+    unknown = "job-00000000-0000-0000-0000-000000000000"
+    sweeps = [f"sweep:sweep-00000000-0000-0000-0000-00000000000{number}" for number in range(4)]
+    topics = [f"{kind}:{of}" for kind in ("job", "metrics") for of in [*ids, unknown]] + sweeps
+    moment = 0.0
+    marks, storage = ChangeMarks(ShortCache(lambda: moment)), Storage(f"file://{tmp_path}")
+
+    with statements(database) as first:
+        found = marks.of(database, storage, EVERYTHING, topics_of(topics))
+    with statements(database) as again:
+        assert marks.of(database, storage, EVERYTHING, topics_of(topics[:15])) == found[:15]
+    moment = 1.0
+    with statements(database) as later:
+        assert marks.of(database, storage, EVERYTHING, topics_of(topics)) == found
+
+    assert [mark == Mark() for mark in found] == [False] * 10 + [True] + [False] * 10 + [True] + [True] * 4
+    assert (len(first), len(again), len(later)) == (2, 0, 2)
 
 
 def test_a_curve_is_sampled_over_all_steps_with_its_first_and_last_value(database: Database):
@@ -145,9 +169,9 @@ def test_a_curve_is_sampled_over_all_steps_with_its_first_and_last_value(databas
             )
 
     with database.read() as session:
-        found = sampled(session, job_id, "loss", last_step=1005, points=11)
-        nothing = sampled(session, job_id, "lr", last_step=1005, points=11)
-        at_start = sampled(session, job_id, "loss", last_step=0, points=11)
+        asked = [("loss", 1005), ("lr", 1005), ("loss", 0)]
+        wanted = [Series(job_id=job_id, name=name, last_step=last_step) for name, last_step in asked]
+        found, nothing, at_start = sampled(session, wanted, points=11)
 
     assert found[:3] == [100.0, 200.0, 300.0]
     assert len(found) == 10

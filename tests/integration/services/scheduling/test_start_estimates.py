@@ -12,6 +12,8 @@ from app.domain.scheduling.resources import Request
 from app.domain.scheduling.start_estimates import LOOK_AHEAD
 from app.models import Job, Queue
 from app.models.base import utc_now
+from app.services.jobs import details
+from app.services.requests.short_cache import ShortCache
 from app.services.scheduling.start_estimates import PASS_SECONDS, REMEMBERED_SECONDS, Estimates
 from tests.builders.factories import make_attempt, make_document, make_job, make_node, make_queue
 from tests.builders.statements import statements
@@ -189,3 +191,30 @@ def test_job_that_runs_or_has_ended_has_no_start_to_come(api: Api):
 
     assert {job["estimated_start_at"] for job in api.get("/v1/jobs")["jobs"]} == {None}
     assert api.get(f"/v1/jobs/{job_id}")["queue_position"] is None
+
+
+def test_what_viewers_share_is_what_the_api_says(api: Api, db: Database):
+    running(api, eta_seconds=60.0)
+    made = [api.submit(name=f"job-{n}", scheduling_config={"priority": n % 3}) for n in range(4)]
+    shared = ShortCache()
+
+    with db.read() as session:
+        for job_id in made:
+            job = session.get_one(Job, job_id)
+            said, viewed = details.details(session, job), details.viewed(session, job, shared)
+            assert viewed.queue_position == said.queue_position
+            assert (viewed.estimated_start_at is None) == (said.estimated_start_at is None)
+    assert viewed.queue_position is not None
+
+
+def test_viewers_of_many_jobs_ask_for_the_front_of_the_line_once(api: Api, db: Database):
+    running(api, eta_seconds=60.0)
+    made, shared = [api.submit(name=f"job-{n}") for n in range(3)], ShortCache()
+    with db.read() as session:
+        jobs = [session.get_one(Job, job_id) for job_id in made]
+        details.viewed(session, jobs[0], shared)
+
+        with statements(db) as asked:
+            details.viewed(session, jobs[1], shared)
+
+    assert not [each for each in asked if "reservation" in each]

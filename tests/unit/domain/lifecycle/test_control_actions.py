@@ -29,8 +29,8 @@ def test_each_state_of_a_training_offers_what_its_commands_accept(state: JobStat
     assert offered(state, "training", None) == OFFERED[state]
 
 
-def test_a_job_that_is_about_to_stop_cannot_be_asked_again():
-    assert offered(_S.TRAINING, "training", "pause") == {"cancel", "change"}
+def test_a_job_that_is_about_to_stop_is_only_asked_to_stop_sooner():
+    assert offered(_S.TRAINING, "training", "pause") == {"pause-now", "cancel", "change"}
     assert offered(_S.TRAINING, "training", "cancel") == {"change"}
     assert offered(_S.TRAINING, "training", "drain") == {"pause", "cancel", "change"}
 

@@ -1,5 +1,7 @@
 """A failed job in words."""
 
+import pytest
+
 from app.domain.lifecycle.failure_notes import failure_note
 
 STACK = (
@@ -27,3 +29,18 @@ def test_a_type_of_a_newer_version_and_a_failure_without_a_traceback_are_shown_a
     found = failure_note("NOT_OF_THIS_VERSION", "something", "")
 
     assert (found.meaning, found.way_out, found.message, found.last_line) == ("", "", "something", "")
+
+
+@pytest.mark.parametrize(
+    "led_to",
+    [
+        "The above exception was the direct cause of the following exception:",
+        "During handling of the above exception, another exception occurred:",
+    ],
+)
+def test_a_chain_of_exceptions_names_the_first_of_them(led_to: str):
+    found = failure_note("SCRIPT_ERROR", "", f"Traceback:\nKeyError: 'vocab_size'\n\n{led_to}\n\n{STACK}")
+
+    assert (found.cause_line, found.last_line) == ("KeyError: 'vocab_size'", "ValueError: no such column: text")
+    assert failure_note("SCRIPT_ERROR", "", STACK).cause_line == ""
+    assert "error_stack" not in found.way_out

@@ -115,7 +115,7 @@ def test_a_job_that_no_ready_node_could_hold_gets_the_reason() -> None:
     def reason(**request: Any) -> str:
         return plan([job("j", **request)], nodes).pending_reasons["j"]
 
-    assert "n has 0 of 1 such devices" in reason(device_kind="cuda", gpu_types=gpu_types_of("h100"))
+    assert "n has no h100" in reason(device_kind="cuda", gpu_types=gpu_types_of("h100"))
     assert "n has 8 of 64 CPU cores" in reason(cpu_cores=64)
     assert "n has 16000 of 99999 MB memory" in reason(ram_min_mb=99_999)
     assert "n has 100000 of 200000 MB storage" in reason(storage_min_mb=200_000)

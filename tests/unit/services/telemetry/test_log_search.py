@@ -1,5 +1,6 @@
 """Searching a log: what matches, how much one request does, and where the next one continues."""
 
+import time
 import uuid
 from datetime import UTC, datetime
 
@@ -7,7 +8,7 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.services.telemetry import log_pages
-from app.services.telemetry.log_search import FoundLines, WantedLines, search
+from app.services.telemetry.log_search import FoundLines, WantedLines, Work, search
 from app.storage.log_writer import LogWriter
 from app.storage.logs import START, Cursor
 from app.storage.storage import Storage
@@ -26,7 +27,7 @@ def storage() -> Storage:
 
 
 def found(storage: Storage, after: Cursor = START, **wanted: object) -> FoundLines:
-    limits = {name: wanted.pop(name) for name in ("limit", "most_lines") if name in wanted}
+    limits = {name: wanted.pop(name) for name in ("limit", "most") if name in wanted}
     return search(storage, JOB, WantedLines(**wanted), after, live=False, **limits)  # type: ignore[arg-type]
 
 
@@ -68,7 +69,7 @@ def test_a_search_in_parts_finds_each_line_once(storage: Storage):
     after: Cursor | None = START
 
     while after is not None:  # in parts of 10 lines, of which at most two may match
-        part = found(storage, after, text="7", limit=2, most_lines=10)
+        part = found(storage, after, text="7", limit=2, most=Work(lines=10))
         lines, searched, after, parts = [*lines, *texts(part)], searched + part.searched, part.after, parts + 1
 
     assert lines == [*(f"line {n}" for n in range(1, 100) if "7" in str(n)), "line 7 again"]
@@ -84,7 +85,7 @@ def test_lines_of_several_nodes_are_searched_in_parts(storage: Storage):
     after: Cursor | None = START
 
     while after is not None:
-        part = found(storage, after, most_lines=4)
+        part = found(storage, after, most=Work(lines=4))
         lines, after = [*lines, *texts(part)], part.after
 
     assert lines == [f"node {node} turn {turn}" for turn in range(9) for node in (1, 2)]
@@ -97,12 +98,44 @@ def test_lines_that_are_no_text_can_be_searched(storage: Storage):
     assert texts(found(storage, pattern="^ü$")) == ["ü"]
 
 
-@pytest.mark.parametrize("pattern", ["(", "a(?=b)", r"(a)\1", "x{2000}", "x" * 501])
+@pytest.mark.parametrize("pattern", ["(", "a(?=b)", r"(a)\1", "x{2000}", "x" * 501, "(?:.?){1000}" * 31 + "q"])
 def test_a_pattern_that_is_none_is_refused(storage: Storage, pattern: str):
     with pytest.raises(InvalidRequest) as refused:
         found(storage, pattern=pattern)
 
     assert refused.value.field == "pattern"
+
+
+@pytest.mark.parametrize("pattern", ["(?:.?){1000}q", r"(?i)error.*(timeout|refused)", r"\pL+ .{0,80}nan"])
+def test_usual_patterns_are_not_too_large(storage: Storage, pattern: str):
+    assert found(storage, pattern=pattern).lines == []
+
+
+def test_a_slow_pattern_ends_after_its_time_with_a_cursor_to_continue(storage: Storage):
+    LogWriter(storage, JOB, 1).append([block(1 + 20 * turn, *["a" * 8000] * 20) for turn in range(10)])
+
+    before = time.monotonic()
+    part = found(storage, pattern="(?:.?){1000}q", most=Work(seconds=0.3))
+
+    assert time.monotonic() - before < 5  # whole it takes about half a minute
+    assert 0 < part.searched < 200
+    assert part.after == (1, part.searched)
+
+
+def test_each_request_gets_on_and_none_loses_a_line(storage: Storage):
+    for node in (1, 2):
+        blocks = [block(node + 6 * turn, "a", "match", "b", rank=node - 1, step=2) for turn in range(3)]
+        LogWriter(storage, JOB, 1).append(blocks)
+    lines: list[str] = []
+    after: Cursor | None = START
+    parts = 0
+
+    while after is not None and parts < 30:
+        part = found(storage, after, pattern="match", most=Work(seconds=0))
+        lines, after, parts = [*lines, *(f"{line.rank}:{line.n}" for line in part.lines)], part.after, parts + 1
+
+    assert sorted(lines) == sorted(f"{node - 1}:{node + 6 * turn + 2}" for turn in range(3) for node in (1, 2))
+    assert parts == 19
 
 
 def test_pages_are_the_lines_of_these_numbers(storage: Storage):
