@@ -100,7 +100,7 @@ def test_a_stop_saves_running_jobs_and_the_next_start_goes_on(installation: Inst
     watched = installation.command("watch", job_id)
     assert "COMPLETED" in watched.stdout
     assert installation.job(job_id)["attempt"] == 2
-    assert "loss" in tags_on_tensorboard(installation.up, job_id)
+    assert "train/loss" in tags_on_tensorboard(installation.up, job_id)
     said = installation.steps_said(job_id)
     assert said == list(range(1, 301)), "every step once: nothing lost, nothing done again"
 
