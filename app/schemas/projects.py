@@ -1,9 +1,8 @@
 """Projects on the wire."""
 
 import re
-from typing import Any
 
-from marshmallow import Schema, ValidationError, fields
+from marshmallow import Schema, fields
 
 from app.domain.administration import LONGEST_DESCRIPTION, MOST_OF_QUOTA
 from app.domain.names import NAME, NAME_RULE
@@ -14,6 +13,7 @@ from app.schemas.strict_fields import SOMETIMES, Matching, Moment, Number, Text,
 from app.services.queues.gpu_hours import GROUPS
 
 _MONTH = re.compile("[0-9]{4}-(0[1-9]|1[0-2])")
+_MONTH_RULE = "must be a month such as 2026-05"
 _EGRESS = says("services that jobs with resource_config.network gate may connect to: the whole list")
 
 
@@ -118,19 +118,10 @@ class SharesSchema(Schema):
     shares = fields.List(fields.Nested(ProjectShareSchema), **says("of each kind the next to be served first"))
 
 
-class QueryMonth(fields.String):
-    """A month such as 2026-05."""
-
-    def _deserialize(self, value: object, *_: Any, **__: Any) -> str:
-        if not isinstance(value, str) or _MONTH.fullmatch(value) is None:
-            raise ValidationError("must be a month such as 2026-05")
-        return value
-
-
 class GpuHoursQuerySchema(RequestSchema):
     by = QueryTexts(one_of(GROUPS), load_default=list(GROUPS), **says("Sums are of each; default project,month"))
-    since = QueryMonth(**says("The first month, in UTC"))
-    until = QueryMonth(**says("The last month, in UTC"))
+    since = Matching(_MONTH, _MONTH_RULE, **says("The first month, in UTC"))
+    until = Matching(_MONTH, _MONTH_RULE, **says("The last month, in UTC"))
     project = Text(longest=63)
 
 
