@@ -1,5 +1,4 @@
 // What every page needs: times of the reader's zone, confirmations, notices, copying, and the stream of changes.
-import { follow } from "./live.js";
 
 const RELATIVE_MS = 15_000;
 const UNITS = [["day", 86_400], ["hour", 3_600], ["minute", 60], ["second", 1]];
@@ -106,4 +105,15 @@ document.addEventListener("htmx:configRequest", (event) => {
 });
 showTimes(document);
 setInterval(() => document.hidden || showTimes(document), RELATIVE_MS);
-if (document.getElementById("live-state")) follow();
+
+// Pages that show nothing live do not load what follows changes.
+async function followChanges() {
+  if (!document.querySelector("[data-live]")) return;
+  document.removeEventListener("htmx:afterSettle", followChanges);
+  (await import("./live.js")).follow();
+}
+
+if (document.getElementById("live-state")) {
+  document.addEventListener("htmx:afterSettle", followChanges);
+  followChanges();
+}
