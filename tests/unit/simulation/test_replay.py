@@ -140,7 +140,9 @@ def test_the_first_node_by_name_that_has_room_is_taken() -> None:
     done = replay(trace, make_site(1, 1), first_come(passing=True))
 
     assert outcomes(done)["j"].stays[0].nodes == ("n0",)
-    assert outcomes(done)["typed"].refused.startswith("needs 1 a100 on one node; no ready node has that: n0 has no a100")
+    assert outcomes(done)["typed"].refused.startswith(
+        "needs 1 a100 on one node; no ready node has that: n0 has no a100"
+    )
 
 
 def test_planner_passes_run_only_after_changes() -> None:
