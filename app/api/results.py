@@ -6,8 +6,8 @@ from flask import Blueprint, Response, request
 
 from app.domain.errors import NotFound
 from app.domain.model_cards.markdown import as_markdown
+from app.http.artifact_download import download_of_artifact
 from app.http.context import backend, caller, plane
-from app.http.downloads import Content, download
 from app.http.envelope import Reply
 from app.http.operation import operation
 from app.schemas.artifacts import ArtifactQuerySchema, ArtifactsSchema, TensorboardSchema
@@ -119,15 +119,4 @@ def get_tensorboard(job_id: str) -> Reply:
 @blueprint.get("/jobs/<job_id>/artifacts/<path:path>")
 @operation("Download an artifact of a job, or a range of it", permission=Permission.VIEW, media="bytes")
 def download_artifact(job_id: str, path: str) -> Response:
-    here = plane()
-    with here.db.read() as session:
-        lookup.find(session, caller(), job_id)
-        artifact = artifacts.find(session, job_id, path)
-    return download(
-        Content(
-            what="the artifact",
-            size_bytes=artifact.size_bytes,
-            sha256=artifact.sha256,
-            opened=lambda start: artifacts.opened(here.storage, artifact, start=start),
-        )
-    )
+    return download_of_artifact(job_id, path)

@@ -9,7 +9,7 @@ from flask import Response, g, render_template, request, url_for
 from app.http.context import backend
 from app.http.envelope import Problem
 from app.security.permissions import Caller, Permission
-from app.web import assets, cookies, forms, shown
+from app.web import assets, cookies, formatting, forms
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -93,7 +93,7 @@ def _rendered(template: str, status: int, values: dict[str, Any]) -> Response:
         "notice": cookies.notice(),
         "provider": _provider_name(),
         "asset": asset_url,
-        "shown": shown,
+        "formatting": formatting,
         "made": int(time.time() * 1000),
     }
     html = render_template(template, **common, **values).encode()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.web.shown import number
+from app.web.formatting import number
 
 WIDTH, HEIGHT, EDGE = 120, 24, 2
 

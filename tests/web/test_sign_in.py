@@ -47,18 +47,19 @@ def test_a_page_of_another_site_can_do_nothing(context: BrowserContext, page: Pa
     """A form that a foreign page sends: browsers leave the cookie out, and say where it comes from."""
     attacker = context.new_page()  # about:blank, an origin of its own
 
-    attacker.evaluate(
-        """(action) => {
-            const form = document.createElement("form");
-            form.method = "post";
-            form.action = action;
-            document.body.append(form);
-            form.submit();
-        }""",
-        f"{site.url}/ui/logout",
-    )
-    attacker.wait_for_timeout(500)
+    with attacker.expect_response(f"{site.url}/ui/logout") as answer:
+        attacker.evaluate(
+            """(action) => {
+                const form = document.createElement("form");
+                form.method = "post";
+                form.action = action;
+                document.body.append(form);
+                form.submit();
+            }""",
+            f"{site.url}/ui/logout",
+        )
 
+    assert (answer.value.status, answer.value.headers["location"]) == (303, "/ui/login"), "it came without the cookie"
     page.reload()
     expect(page.get_by_role("button", name="Sign out")).to_be_visible()
 

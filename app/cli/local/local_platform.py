@@ -199,14 +199,14 @@ class LocalPlatform:
 
     def _print_addresses(self) -> None:
         replace_secret(url_file(self._settings), self._readiness.url)
-        _print(f"API     {self._readiness.url}   key in {self._settings.admin_key_file}")
+        _print(f"API        {self._readiness.url}   key in {self._settings.admin_key_file}")
         if self._settings.web.enabled:
-            _print(f"Pages   {self._readiness.url}/ui/   sign in with that key")
+            _print(f"Dashboard  {self._readiness.url}/ui/   sign in with that key")
         if self._with_flower:
             flower = self._settings.flower
             url = f"http://{reachable(flower.host)}:{flower.port}"
-            _print(f"Flower  {url}   user {flower.user}, password in {self._dir}/flower.password")
-        _print(f"Logs    {self._dir / 'log'}")
+            _print(f"Flower     {url}   user {flower.user}, password in {self._dir}/flower.password")
+        _print(f"Logs       {self._dir / 'log'}")
 
     def _supervise(self, drain: Drain) -> None:
         """Restart ended children until a stop signal."""

@@ -8,8 +8,8 @@ from app.domain.errors import NotFound
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.model_cards.facts import ModelCard
 from app.domain.model_cards.markdown import as_markdown, python_lines, shell_lines
+from app.http.artifact_download import download_of_artifact
 from app.http.context import caller, plane
-from app.http.downloads import Content, download
 from app.http.operation import operation
 from app.security.permissions import Permission
 from app.services.attempts import artifacts
@@ -60,18 +60,7 @@ def model_card(job_id: str) -> Response:
 @blueprint.get("/jobs/<job_id>/files/<path:path>")
 @operation("Download a file of a job", permission=Permission.VIEW, media="bytes")
 def file(job_id: str, path: str) -> Response:
-    here = plane()
-    with here.db.read() as session:
-        lookup.find(session, caller(), job_id)
-        artifact = artifacts.find(session, job_id, path)
-    return download(
-        Content(
-            what="the file",
-            size_bytes=artifact.size_bytes,
-            sha256=artifact.sha256,
-            opened=lambda start: artifacts.opened(here.storage, artifact, start=start),
-        )
-    )
+    return download_of_artifact(job_id, path)
 
 
 def _card(session: Any, job: Any) -> ModelCard | None:  # noqa: ANN401 – sessions and rows are of the services

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
@@ -20,6 +21,8 @@ from tests.builders.serving import make_service
 from tests.builders.sweeps import make_sweep, make_trial
 from tests.systems.apps import Api
 
+ROOT = Path(__file__).parents[3]
+PAGE, ALERTS = ROOT / "docs/how-to/monitoring.md", ROOT / "deploy/prometheus/alerts.yml"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -305,7 +308,7 @@ def test_figures_need_a_key(sqlite_api: Api) -> None:
 
 
 def test_the_page_lists_exactly_the_figures_there_are(sqlite_api: Api) -> None:
-    page = (Path(__file__).parents[3] / "docs/how-to/monitoring.md").read_text()
+    page = PAGE.read_text()
     table = set(re.findall(r"trainyard_\w+", "".join(line for line in page.splitlines() if line.startswith("|"))))
     sqlite_api.call("GET", "/v1/queues")
 
@@ -314,4 +317,13 @@ def test_the_page_lists_exactly_the_figures_there_are(sqlite_api: Api) -> None:
     served = set(re.findall(r"^# TYPE (\w+)", said, re.MULTILINE))
     assert {name for name in served if not name.endswith("_created")} == table
     samples = served | {f"{name}_bucket" for name in served}
-    assert set(re.findall(r"trainyard_\w+", page)) <= samples
+    assert set(re.findall(r"trainyard_\w+", page + ALERTS.read_text())) <= samples
+
+
+def test_the_page_explains_each_alert_rule() -> None:
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    names = [rule["alert"] for rule in group["rules"]]
+
+    assert re.findall(r"^\| `(Trainyard\w+)`", PAGE.read_text(), re.MULTILINE) == names
+    assert all(set(rule) <= {"alert", "expr", "for"} for rule in group["rules"])
+    assert len(names) >= 11

@@ -38,7 +38,7 @@ def test_ready_means_ready(up: RunningUp) -> None:
 
 
 def test_it_says_where_everything_is(up: RunningUp) -> None:
-    assert f"API     {up.url}   key in {up.data_dir}/admin.key" in up.output
+    assert f"API        {up.url}   key in {up.data_dir}/admin.key" in up.output
     assert f"http://127.0.0.1:{up.flower_port}" in up.output
     assert up.key not in up.output
 

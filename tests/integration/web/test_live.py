@@ -86,9 +86,12 @@ def test_a_log_changes_when_a_line_is_written(web: Browser):
     assert marks(web, f"log:{job_id}", before["id"])["changed"] == [f"log:{job_id}"]
 
 
-@pytest.mark.parametrize("topics", ["", "all", "job:1", "jobs:job-1", "sweep:x", "jobs%00"])
-def test_what_is_no_topic_is_refused(web: Browser, topics: str):
-    assert web.client.get(f"/ui/live/marks?topic={topics}").status_code in (400, 422)
+@pytest.mark.parametrize(
+    ("topics", "status"),
+    [("", 422), ("jobs%00", 422), ("all", 400), ("job:1", 400), ("jobs:job-1", 400), ("sweep:x", 400)],
+)
+def test_what_is_no_topic_is_refused(web: Browser, topics: str, status: int):
+    assert web.client.get(f"/ui/live/marks?topic={topics}").status_code == status
 
 
 def events_of(answer: Any, count: int) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.spec.model import ResourceConfig
-from app.web.shown import devices
+from app.web.formatting import devices
 
 
 @pytest.mark.parametrize(
